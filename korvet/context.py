@@ -19,6 +19,7 @@ from korvet.fetch.replica_log import ReplicaLog
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.groups.offset_commit import Row
+from korvet.groups.share_offsets import ShareOffsets
 from korvet.groups.stream_reads import StreamReads
 from korvet.keys import Keys
 from korvet.log.append_batcher import AppendBatcher
@@ -132,6 +133,7 @@ class Services:
             metrics.rebalances.add,
             registration.first_broker_age_ms,
         )
+        self.share_offsets = ShareOffsets(store, keys, topics, self.groups)
         self.transactions.on_commit = self._move_redis_groups
         self.log_reader = LogReader(
             store,

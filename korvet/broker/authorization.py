@@ -27,6 +27,8 @@ from korvet.security.authorizer import RulesUnreadable
 from korvet.wire.schema import ZERO_UUID, Message
 
 Rows = Each | EachConfig
+_NAMES = ("topic", "topic_name", "name")
+"""Fields with the name of a row's topic."""
 Denied = list[tuple[Any, ErrorCode]]
 """Denied rows of a request with their errors."""
 
@@ -168,7 +170,7 @@ def _topic_name(row: Any, names: dict[UUID, str | None], context: Context) -> st
     if topic_id != ZERO_UUID:
         known = context.topics.peek_id(topic_id)
         return known.name if known is not None else names.get(topic_id)
-    name: str = row.topic if hasattr(row, "topic") else row.name
+    name: str = next(getattr(row, field) for field in _NAMES if hasattr(row, field))
     return name
 
 

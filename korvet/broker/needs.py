@@ -278,6 +278,15 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         Each("group_ids", GROUP, DESCRIBE),
         InHandler(TOPIC, (DESCRIBE,), "each topic of the members, else the group has the error"),
     ),
+    "DescribeShareGroupOffsets": (
+        InHandler(GROUP, (DESCRIBE,), "each group"),
+        InHandler(TOPIC, (DESCRIBE,), _LISTING),
+    ),
+    "AlterShareGroupOffsets": (_READ_GROUP, Each("topics", TOPIC, READ)),
+    "DeleteShareGroupOffsets": (
+        Whole(GROUP, (DELETE,), "group_id", top_only=True),
+        Each("topics", TOPIC, READ),
+    ),
     "ListConfigResources": (_cluster(DESCRIBE_CONFIGS),),
     "DescribeTopicPartitions": (InHandler(TOPIC, (DESCRIBE,), _LISTING),),
 }

@@ -8,7 +8,7 @@ Behaviour
 Versions
 - v1 key types, v4 several keys in one request
 Left out
-- share groups (key type 2, v6): INVALID_REQUEST
+- share coordinators (key type 2, v6): INVALID_REQUEST; the state of share groups is in Redis
 """
 
 from korvet.bounded import gather_bounded

@@ -5,6 +5,7 @@ Behaviour
 - for all other partitions together, in the script that commits: ILLEGAL_GENERATION
   (GROUP_ID_NOT_FOUND from 9 on) for a generation of a group that does not exist, UNKNOWN_MEMBER_ID,
   FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS between JoinGroup and SyncGroup
+- GROUP_ID_NOT_FOUND for a share group: it has no committed offsets
 - per partition that the group accepts: OFFSET_METADATA_TOO_LARGE
 - members of a consumer group (KIP-848): UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION before 9,
   STALE_MEMBER_EPOCH; their group instance id is not compared
@@ -87,6 +88,8 @@ async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Contex
     if not error:
         move = not context.services.stream_reads.is_stream_group(request.group_id)
         await context.services.groups.redis_groups.seek(request.group_id, rows, move=move)
-    if error is ErrorCode.GROUP_ID_NOT_FOUND and not has_member_epochs:
+    # Without a generation the group is a share group, which has no committed offsets.
+    has_generation = request.generation_id_or_member_epoch >= 0
+    if error is ErrorCode.GROUP_ID_NOT_FOUND and has_generation and not has_member_epochs:
         return ErrorCode.ILLEGAL_GENERATION
     return error

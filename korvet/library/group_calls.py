@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from korvet.errors import ErrorCode
 from korvet.groups.lag import list_lags
+from korvet.groups.share_offsets import ShareOffsets
 from korvet.library.record_calls import Position, RecordCalls
 from korvet.library.session import check, check_partition
 from korvet.library.values import GroupInfo, GroupOffset, KorvetError
@@ -81,7 +82,8 @@ class GroupCalls(RecordCalls):
 
     async def delete_group(self, group: str) -> None:
         """Delete a group that has no members, with its committed offsets."""
-        error = await self.coordinator.delete(group)
+        offsets = ShareOffsets(self.store, self.keys, self.table, self.coordinator)
+        error = await offsets.delete_group(group)
         if error is ErrorCode.GROUP_ID_NOT_FOUND:
             raise KorvetError(error, f"There is no group {group!r}.")
         check(error, f"Group {group!r} has members: stop them first")

@@ -6,7 +6,7 @@
 ---          target_assignment  hash   member id -> the partitions it should own
 ---          share_topics       hash   topic -> topic id
 ---          deadlines          zset   member id or phase -> moment, ms
---- ARGV     creates            int    1: create the group if it is missing
+--- ARGV     creates            int    1: create the group if it is missing and there are topics
 ---          is_registered      int    1: the group is in the registry
 ---          topic...           bytes  a topic's name
 ---          topic_id...        bytes  32 hex digits; empty: remove the topic
@@ -39,13 +39,14 @@ end
 if g.size > 0 then
   return { codes.NON_EMPTY_GROUP }
 end
-if not g.type and not is_registered then
+local adds_group = not g.type and #ARGV >= ROWS
+if adds_group and not is_registered then
   return { codes.REGISTER_FIRST }
 end
 key_types.hashes(KEYS, 4, 4)
 
 -- Write.
-if not g.type then
+if adds_group then
   consumer_group.save(g, now_ms)
 end
 for i = ROWS, #ARGV, 2 do

@@ -46,6 +46,15 @@ OTHERWISE = (
         Decision("Produce.a_batch_sent_again_after_five_others", (row,), [46, "none"])
         for row in (7, 8)
     ),
+    # Kafka's lag of a share group that starts after the end of the log is negative.
+    *(
+        Decision(
+            "AlterShareGroupOffsets.a_share_group_moved",
+            (row, "groups", 0, "topics", 0, "partitions", number, "lag"),
+            0,
+        )
+        for row, number in ((1, 0), (1, 1), (3, 0))
+    ),
     # Kafka takes a producer with an epoch of -1, which InitProducerId gives nobody.
     Decision("Produce.numbers_below_nothing", (2,), [87, "none"]),
 )

@@ -33,7 +33,7 @@ DIFFERENCES: dict[str, list[tuple[str, str]]] = {
     "Metadata 12 creates by the cluster": [(r'"error_code": 3, "name": "made"', CREATED)],
     # A partition has no followers: a Fetch of one is served as a consumer's.
     "Fetch 12 as a follower": [(r'"error_code": 6', '"error_code": 0')],
-    # There are no share groups: the key type is invalid, for every client.
+    # The state of share groups is in Redis, not with coordinators: the key type is invalid.
     "FindCoordinator 6 type 2": [(r'"error_code": (31|15|0)\}', '"error_code": 42}')],
     # A denied response has no row for a user without name.
     "DescribeUserScramCredentials 0": [(r', "results": \[\{"error_code": 31\}\]', "")],

@@ -11,6 +11,7 @@ from tests.conformance.cases import (
     offsets,
     reading,
     refused,
+    shares,
     static,
     topics,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "offsets",
     "reading",
     "refused",
+    "shares",
     "static",
     "topics",
 ]

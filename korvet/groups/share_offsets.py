@@ -1,0 +1,196 @@
+"""The offsets of share groups (KIP-932): describe, alter and delete them, and delete groups.
+
+Rules
+- The group's slot has the topics with state of the group in their partitions; each partition's slot
+  has the state itself. Topics are added before the state, and removed after it: so a call that was
+  interrupted can be repeated, and no state is left without its group.
+- An alteration needs a group without members. A member that joins meanwhile may acquire records
+  from the former offset, as in Kafka.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from korvet.bounded import gather_bounded
+from korvet.errors import ErrorCode
+from korvet.groups.coordinator import GroupCoordinator
+from korvet.keys import Keys
+from korvet.scripts import group as group_scripts
+from korvet.scripts import log, share
+from korvet.scripts.call import Call
+from korvet.store.async_store import AsyncStore
+from korvet.topics.table import Topic, TopicTable
+
+EMPTY = b"Empty"
+UNKNOWN = -1
+MAX_RUNS = 100
+"""Acquired runs of a partition that `describe` returns at most."""
+
+
+class Acquired(msgspec.Struct, frozen=True):
+    """Records that a member has acquired until `deadline_ms`; without a member: a delay."""
+
+    first: int
+    last: int
+    deliveries: int
+    deadline_ms: int
+    member: str
+
+
+class SharePartition(msgspec.Struct, frozen=True):
+    """The state of a share group in a partition; `start` and `lag` are -1 without one."""
+
+    topic: Topic
+    partition: int
+    start: int = UNKNOWN
+    lag: int = UNKNOWN
+    available: int = 0
+    acquired: int = 0
+    acknowledged: int = 0
+    archived: int = 0
+    runs: tuple[Acquired, ...] = ()
+
+
+class ShareOffsets:
+    """The offsets of the share groups of one namespace."""
+
+    def __init__(
+        self, store: AsyncStore, keys: Keys, topics: TopicTable, groups: GroupCoordinator
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._groups = groups
+
+    async def topics_of(self, group_id: str) -> tuple[ErrorCode, bool, list[Topic]]:
+        """Return an error, whether the group is empty, and its topics that exist."""
+        reply = await self._groups.run(
+            group_id, lambda _: group_scripts.share_topics(self._keys, group_id)
+        )
+        found = []
+        for name, topic_id in zip(reply.topics[::2], reply.topics[1::2], strict=True):
+            topic = await self._topics.get(name.decode())
+            if topic is not None and topic.id == topic_id.decode():
+                found.append(topic)
+        return ErrorCode(reply.error), reply.state == EMPTY, found
+
+    async def describe(
+        self, group_id: str, wanted: Iterable[tuple[Topic, int]], *, runs: int = 0
+    ) -> list[SharePartition]:
+        """Return the group's state in partitions, with at most `runs` acquired runs of each."""
+        places = list(wanted)
+        states = await self._store.run_many(
+            share.describe(
+                self._keys, topic.name, number, group=group_id, topic_id=topic.id, most=runs
+            )
+            for topic, number in places
+        )
+        lags = await self._store.run_many(
+            log.lag(self._keys, topic.name, number, topic_id=topic.id, offset=max(state.end, 0))
+            for (topic, number), state in zip(places, states, strict=True)
+        )
+        return [
+            _partition(topic, number, state, lag)
+            for (topic, number), state, lag in zip(places, states, lags, strict=True)
+        ]
+
+    async def describe_all(self, group_id: str, *, runs: int = 0) -> list[SharePartition]:
+        """Return the group's state in all partitions of its topics."""
+        _, _, topics = await self.topics_of(group_id)
+        return await self.describe(group_id, _partitions(topics), runs=runs)
+
+    async def alter(
+        self, group_id: str, offsets: Sequence[tuple[Topic, int, int]]
+    ) -> tuple[ErrorCode, dict[tuple[str, int], ErrorCode]]:
+        """Move an empty group to offsets of partitions, and create it if it is missing.
+
+        Return its error, or those of partitions. Offset -1 deletes the state of the partition.
+        """
+        rows = list({(topic.name, topic.id) for topic, _, _ in offsets})
+        error = await self._alter_topics(group_id, rows, creates=True)
+        if error:
+            return error, {}
+        replies = await self._store.run_many(self._move(group_id, *place) for place in offsets)
+        errors = {
+            (topic.name, number): ErrorCode(reply.error)
+            for (topic, number, _), reply in zip(offsets, replies, strict=True)
+        }
+        return ErrorCode.NONE, errors
+
+    def _move(self, group_id: str, topic: Topic, number: int, offset: int) -> Call[Any]:
+        place = {"group": group_id, "topic_id": topic.id}
+        if offset < 0:
+            return share.delete(self._keys, topic.name, number, **place)
+        return share.reset(self._keys, topic.name, number, **place, offset=offset)
+
+    async def delete(
+        self, group_id: str, names: Sequence[str]
+    ) -> tuple[ErrorCode, dict[str, Topic]]:
+        """Delete the state of an empty group in topics. Return an error, or the deleted topics."""
+        error, is_empty, topics = await self.topics_of(group_id)
+        if error or not is_empty:
+            return error or ErrorCode.NON_EMPTY_GROUP, {}
+        found = {topic.name: topic for topic in topics if topic.name in set(names)}
+        await self._delete_states(group_id, list(found.values()))
+        rows = [(name, "") for name in found]
+        return await self._alter_topics(group_id, rows, creates=False), found
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        """Delete a group of any type, with its offsets. Return an error if it has members."""
+        error, is_empty, topics = await self.topics_of(group_id)
+        if not error and not is_empty:
+            return ErrorCode.NON_EMPTY_GROUP
+        await self._delete_states(group_id, topics)
+        return await self._groups.delete(group_id)
+
+    async def _delete_states(self, group_id: str, topics: Sequence[Topic]) -> None:
+        async def one(topic: Topic) -> None:
+            await self._store.run_many(
+                share.delete(self._keys, topic.name, number, group=group_id, topic_id=topic.id)
+                for number in range(topic.partitions)
+            )
+
+        await gather_bounded(one, topics)
+
+    async def _alter_topics(
+        self, group_id: str, rows: Sequence[tuple[str, str]], *, creates: bool
+    ) -> ErrorCode:
+        reply = await self._groups.run(
+            group_id,
+            lambda is_registered: group_scripts.share_alter_topics(
+                self._keys, group_id, rows, creates=int(creates), is_registered=is_registered
+            ),
+            creates=creates,
+        )
+        return ErrorCode(reply.error)
+
+
+def _partitions(topics: Iterable[Topic]) -> Iterable[tuple[Topic, int]]:
+    return ((topic, number) for topic in topics for number in range(topic.partitions))
+
+
+def _partition(
+    topic: Topic, number: int, state: share.DescribeReply, lag: log.LagReply
+) -> SharePartition:
+    if state.error or state.start < 0:
+        return SharePartition(topic, number)
+    cells = [state.runs[at : at + 5] for at in range(0, len(state.runs), 5)]
+    return SharePartition(
+        topic,
+        number,
+        state.start,
+        UNKNOWN if lag.error else lag.records + state.available + state.acquired,
+        state.available,
+        state.acquired,
+        state.acknowledged,
+        state.archived,
+        tuple(_acquired(*row) for row in cells),
+    )
+
+
+def _acquired(
+    first: bytes, last: bytes, deliveries: bytes, deadline_ms: bytes, member: bytes
+) -> Acquired:
+    return Acquired(int(first), int(last), int(deliveries), int(deadline_ms), member.decode())
