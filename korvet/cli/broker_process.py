@@ -52,28 +52,9 @@ def run_broker(
     # Imported modules are never freed, and requests leave few cycles for the collector.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-<<<<<<< HEAD
-    anyio.run(
-        _main,
-        config,
-        announce,
-        announce_legacy,
-        server,
-        parent,
-        backend_options=event_loop.options(),
-    )
-=======
     announced = (announce, announce_legacy, announce_console)
-    anyio.run(_main, config, *announced, server, parent, backend_options=_loop())
-
-
-def _loop() -> dict[str, object]:
-    try:
-        import uvloop  # noqa: F401
-    except ImportError:
-        return {}
-    return {"use_uvloop": True}
->>>>>>> 8a9fc71 (console: serve topics and records in a web console)
+    options = event_loop.options()
+    anyio.run(_main, config, *announced, server, parent, backend_options=options)
 
 
 async def _main(
@@ -164,13 +145,9 @@ def serve_ops(
     serving: Callable[[], None],
     parent: int,
 ) -> None:
-<<<<<<< HEAD
-    """Serve the ops port for all workers until a signal."""
-    anyio.run(_ops, config, sockets, serving, parent, backend_options=event_loop.options())
-=======
     """Serve the listening sockets of the ops port for all workers until a signal."""
-    anyio.run(_ops, config, ops, workers, serving, parent, backend_options=_loop())
->>>>>>> 8a9fc71 (console: serve topics and records in a web console)
+    options = event_loop.options()
+    anyio.run(_ops, config, ops, workers, serving, parent, backend_options=options)
 
 
 async def _ops(
