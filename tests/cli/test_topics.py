@@ -111,6 +111,14 @@ def test_partitions_are_added_and_records_stay(korvet: Korvet, valkey_server: Te
     assert korvet("topics", "list", "--no-header")[1][0].split("\t")[1] == "3"
 
 
+def test_a_reserved_name_is_created_on_request(korvet: Korvet) -> None:
+    name = "__debezium-heartbeat.shop"
+    code, _, said = korvet("topics", "create", name)
+    assert code == 2 and "reserved.topic.names.enable" in said
+    setting = ("--set", "reserved.topic.names.enable=true")
+    assert korvet(*setting, "topics", "create", name)[0] == 0
+
+
 @pytest.mark.parametrize("layout", ["record", "batch"])
 def test_records_below_a_position_are_deleted(
     korvet: Korvet, valkey_server: TestServer, layout: str
