@@ -18,6 +18,8 @@ from korvet.broker.group_metrics import UPDATE_S, GroupGauges
 from korvet.broker.leases import Leases
 from korvet.broker.redis_metrics import RedisGauges
 from korvet.broker.retention import PRODUCERS_S, Retention
+from korvet.broker.schedule_metrics import ScheduleGauges
+from korvet.broker.scheduled_delivery import ScheduledDelivery
 from korvet.cluster.registration import HEARTBEAT_S
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
@@ -59,6 +61,8 @@ class BackgroundTasks:
         self.retention = Retention(services, self.leases)
         self.compaction = Compaction(services, self.leases)
         self.consumed = ConsumedRetention(services, self.leases)
+        self.scheduled = ScheduledDelivery(services, self.leases)
+        self._schedule_gauges = ScheduleGauges(services)
         self._unfinished: dict[str, bytes] = {}
         self._succeeded: dict[Labels, float] = {}
         services.metrics.task_times.ask = lambda: self._succeeded
@@ -78,6 +82,8 @@ class BackgroundTasks:
         finish = self._leased("topics", HALF_WAY_S * 3, self._finish_topics)
         consumed = self.consumed
         held = self._leased("held-gauge", UPDATE_S * 2, consumed.look, consumed.clear)
+        gauges = self._schedule_gauges
+        waiting = self._leased("schedule-gauge", UPDATE_S * 2, gauges.look, gauges.clear)
         due_s = services.settings.integer(TRANSACTION_INTERVAL) / 1000
         tasks: dict[str, Action] = {
             "broker heartbeat": self._beat,
@@ -101,8 +107,10 @@ class BackgroundTasks:
                 ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
                 ("consumed retention", consumed_retention.CHECK_S, consumed.run_once),
                 ("consumed retention metric", UPDATE_S, self._if_scraped(held, consumed.clear)),
+                ("schedule metric", UPDATE_S, self._if_scraped(waiting, gauges.clear)),
             ]
             tasks["compaction"] = self.compaction.run
+            tasks["scheduled delivery"] = self.scheduled.run
         for name, seconds, action in repeated:
             tasks[name] = partial(self._repeat, name, seconds, action)
         tasks["memory budget"] = services.memory.run

@@ -82,6 +82,11 @@ class TopicPolicy(msgspec.Struct, frozen=True):
     consumed_delete: bool
     consumed_max_ms: int
 
+    schedules: bool
+    schedule_max_records: int
+    schedule_max_bytes: int
+    schedule_max_delay_ms: int
+
     @property
     def local_limits(self) -> tuple[int, int]:
         """Return how many ms and bytes of copied records stay in Redis; -1: no limit."""
@@ -203,6 +208,8 @@ class TopicConfigs:
         def value(name: str) -> Value:
             return resolved[name].parsed
 
+        if value("delivery.schedule.enable") and value("offset.mode") == "bytes":
+            return "delivery.schedule.enable does not support topics with offset.mode=bytes."
         return find_conflict(value, self._settings.flag("remote.log.storage.system.enable"))
 
     def pinned(self, topic: str, explicit: Mapping[str, str]) -> dict[str, str]:
@@ -287,4 +294,8 @@ _POLICY = {
     "consumed_by": "retention.consumed",
     "consumed_delete": "retention.consumed.delete",
     "consumed_max_ms": "retention.consumed.max.ms",
+    "schedules": "delivery.schedule.enable",
+    "schedule_max_records": "delivery.schedule.max.records",
+    "schedule_max_bytes": "delivery.schedule.max.bytes",
+    "schedule_max_delay_ms": "delivery.schedule.max.delay.ms",
 }

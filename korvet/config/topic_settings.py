@@ -13,6 +13,7 @@ from korvet.config.setting import (
     LONG_MAX,
     LONGEST_ARRAY,
     Decimal,
+    Flag,
     OneOf,
     Setting,
     SomeOf,
@@ -24,6 +25,8 @@ from korvet.config.setting import (
 
 _LONGEST = str(LONG_MAX)
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+MAX_DELAY_MS = 100 * 366 * 24 * _HOUR_MS
+"""Max time until a scheduled record is due: Lua's numbers are exact there."""
 
 
 class FromBroker(msgspec.Struct, frozen=True):
@@ -102,6 +105,31 @@ _EFFECTIVE = (
         BROKER["log.message.timestamp.after.max.ms"].sentence,
     ),
     Setting("compression.type", OneOf(CODECS), "none", BROKER["compression.type"].sentence),
+    Setting(
+        "delivery.schedule.enable",
+        Flag(),
+        "false",
+        "Whether records with the header korvet-deliver-at or korvet-delay-ms are appended when "
+        "they are due; not with offset.mode=bytes.",
+    ),
+    Setting(
+        "delivery.schedule.max.records",
+        long(0),
+        "1000000",
+        "Max records of a partition that wait until they are due.",
+    ),
+    Setting(
+        "delivery.schedule.max.bytes",
+        long(0),
+        "268435456",
+        "Max bytes of a partition's records that wait until they are due.",
+    ),
+    Setting(
+        "delivery.schedule.max.delay.ms",
+        Whole(0, MAX_DELAY_MS),
+        "31536000000",
+        "Max time until a record is due, in milliseconds.",
+    ),
     Setting(
         "delete.retention.ms",
         long(0),

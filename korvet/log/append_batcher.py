@@ -9,6 +9,7 @@ Rules
   different partitions share a call, except in a cluster, where they may be on different servers.
 - A batch of MAX_SHARED_BYTES or more is sent at once, in a separate call: another one is in flight
   while Redis appends it. MAX_WAITING_BYTES in total do not wait either.
+- A batch with scheduled records is sent alone, too: its call is schedule.add.
 - In a cluster nothing waits, so that a slow server does not delay appends to others: only appends
   of one event-loop iteration share a call.
 - Appends to one partition keep their order, and each gets its own reply.
@@ -22,6 +23,7 @@ from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendManyReply, AppendReply
+from korvet.scripts.log.appending import APPEND
 from korvet.store.async_store import AsyncStore
 from korvet.store.reply_waiter import ReplyWaiter, fail, settle
 
@@ -70,7 +72,7 @@ class AppendBatcher:
     ) -> None:
         """Send a call of log.append, whose batch has about `size` bytes, for the waiter."""
         size += ARGUMENT_BYTES * len(call.args)
-        if size >= MAX_SHARED_BYTES:
+        if size >= MAX_SHARED_BYTES or call.script is not APPEND:
             if self._waiting:
                 self._flush()
             self._store.send(call, waiter)

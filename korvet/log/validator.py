@@ -7,6 +7,7 @@ Rules
 - The records of every batch are checked before any is stored: bytes that a consumer cannot read
   would stop it at that offset. records.validation=header leaves that out for layout `batch`.
 - A max timestamp that is not that of the records is corrected, as in Kafka.
+- A batch with scheduled records is split: `korvet/log/scheduled.py`.
 - A transactional batch says so in its attributes; the caller knows which transaction that is.
 - Decompression is bounded: a batch by BOMB_FACTOR times the topic's max.message.bytes, a record by
   its max.decompressed.message.bytes, if set.
@@ -19,6 +20,7 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.layouts import Layout, layout_of
 from korvet.log.layouts.record import RecordLayout
+from korvet.log.scheduled import mentions_schedule, prepare_scheduled
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
@@ -49,6 +51,21 @@ def prepare_append(
     header = records.check_produced(data)
     transaction = _check_batch(topic, layout, data, header, version, transaction)
     section, newest = _open(topic, layout, data, header)
+    if topic.policy.schedules and mentions_schedule(section):
+        found = records.decode_section(header, section)
+        _check_records(topic, found, header, now_ms)
+        split = prepare_scheduled(
+            keys,
+            topic,
+            partition,
+            found,
+            header,
+            transaction=transaction,
+            now_ms=now_ms,
+            settings=settings,
+        )
+        if split is not None:
+            return split
     if isinstance(layout, RecordLayout):
         found = records.decode_section(header, section)
         return layout.append_records(
@@ -82,7 +99,7 @@ def _open(topic: Topic, layout: Layout, data: Buffer, header: BatchHeader) -> tu
     not need them.
     """
     checked = topic.policy.validates_records
-    if not checked and layout.holds_batches:
+    if not checked and layout.holds_batches and not topic.policy.schedules:
         return b"", header.max_timestamp
     section = records.open_section(data, header, _limit(topic))
     if not checked:

@@ -206,6 +206,25 @@ class Metrics:
             "group",
         )
 
+        self.scheduled_appended = Counter(
+            "korvet_scheduled_appended_records", "Scheduled records appended when they were due."
+        )
+        self.scheduled_late_seconds = Histogram(
+            "korvet_scheduled_late_seconds",
+            "From the due time of the first record of a call of schedule.append_due to its append.",
+        )
+        self.scheduled_records = Gauge(
+            "korvet_scheduled_records", "Records that wait until they are due.", "topic"
+        )
+        self.scheduled_bytes = Gauge(
+            "korvet_scheduled_bytes", "Bytes of the records that wait until they are due.", "topic"
+        )
+        self.scheduled_overdue_seconds = Gauge(
+            "korvet_scheduled_overdue_seconds",
+            "Age of the first due time that has passed, 0 if none has.",
+            "topic",
+        )
+
     def _ask_traffic(self) -> None:
         """Read the counts of topics, and their sums, at scrape time."""
         for total, by_topic, count in (

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from korvet import logfmt
 from korvet.deferred import NOT_READY, CloseWithoutResponse, Deferred, NotReady
 from korvet.errors import TOPIC_GONE, ErrorCode
+from korvet.log.scheduled import limit_reason
 from korvet.produce.append import TOPIC_IDS_SINCE, PartitionAppend, PartitionAppender
 from korvet.scripts.log import AppendReply
 from korvet.store.errors import StoreError, StoreUnavailable
@@ -150,6 +151,9 @@ class ProduceInFlight:
         if error is not None:
             raise error
         if append.reply is not None and append.reply.error:
+            if append.reply.error == ErrorCode.POLICY_VIOLATION:
+                reason = limit_reason(append.topic)
+                return rejection(append.index, ErrorCode.POLICY_VIOLATION, reason)
             return rejection(append.index, await self._reason(append, append.reply.error))
         return self._stored(append)
 

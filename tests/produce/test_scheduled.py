@@ -1,0 +1,248 @@
+"""Records with the header korvet-deliver-at or korvet-delay-ms wait until they are due."""
+
+from collections.abc import AsyncIterator
+from time import time
+from typing import Any
+
+import pytest
+
+from korvet.broker.leases import Leases
+from korvet.broker.scheduled_delivery import ScheduledDelivery
+from korvet.errors import ErrorCode as E
+from korvet.log.validator import prepare_append
+from korvet.scripts import schedule
+from korvet.wire import compression
+from korvet.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from korvet.wire.records import BadBatch, Headers, Record
+from tests.support.connected_broker import Broker
+from tests.support.exchanges import fetch, packed, produce, rows, stamp_with, told
+
+shapes = pytest.mark.parametrize("form", ["record", "batch"])
+
+LATER: Headers = [("korvet-delay-ms", b"60000")]
+PAST: Headers = [("korvet-deliver-at", b"1000")]
+
+
+def record(value: bytes | None, *headers: tuple[str, bytes], key: bytes | None = b"k") -> Record:
+    return (0, 1000, key, value, list(headers))
+
+
+def numbered(*made: Record) -> list[Record]:
+    return [(n, *each[1:]) for n, each in enumerate(made)]
+
+
+async def send(broker: Broker, *made: Record, codec: int = compression.NONE, **how: Any) -> Any:
+    return await produce(broker, packed(numbered(*made), 13, codec, **how))
+
+
+async def create(broker: Broker, form: str = "record", **configs: str) -> None:
+    await broker.create(storage_format=form, delivery_schedule_enable="true", **configs)
+
+
+async def waiting(broker: Broker) -> Any:
+    topic = await broker.services.topics.get("t")
+    assert topic is not None
+    call = schedule.list_scheduled(broker.services.keys, "t", 0, topic_id=topic.id, most=100)
+    return await broker.services.store.run(call)
+
+
+@pytest.fixture
+async def delivery(broker: Broker) -> AsyncIterator[ScheduledDelivery]:
+    """The background task of the broker; a test runs its rounds."""
+    yield ScheduledDelivery(broker.services, Leases(broker.services))
+
+
+async def log_of(broker: Broker, delivery: ScheduledDelivery) -> list[Record]:
+    """The records of the log once what is due is moved."""
+    await delivery.run_once()
+    start = await fetch(broker, 0)
+    if start.error_code == E.OFFSET_OUT_OF_RANGE:
+        return []
+    return told(start.records)
+
+
+@shapes
+@pytest.mark.parametrize("codec", [compression.NONE, compression.ZSTD])
+async def test_scheduled_records_come_after_ordinary_ones_with_all_they_have(
+    broker: Broker, delivery: ScheduledDelivery, form: str, codec: int
+) -> None:
+    await create(broker, form, offset_mode="dense")
+    answer = await send(
+        broker,
+        record(b"a"),
+        record(b"due", *PAST, ("h", b"x")),
+        record(b"b"),
+        record(b"later", *LATER),
+        codec=codec,
+    )
+    assert (answer.error_code, answer.base_offset) == (E.NONE, -1)
+    assert [row[3] for row in told((await fetch(broker, 0)).records)] == [b"a", b"b"]
+    found = await log_of(broker, delivery)
+    assert found == [
+        (0, 1000, b"k", b"a", []),
+        (1, 1000, b"k", b"b", []),
+        (2, 1000, b"k", b"due", [*PAST, ("h", b"x")]),
+    ]
+    assert (await waiting(broker)).records == 1
+
+
+@shapes
+async def test_a_topic_without_the_config_appends_at_once(broker: Broker, form: str) -> None:
+    await broker.create(storage_format=form, offset_mode="dense")
+    answer = await send(broker, record(b"a", *LATER))
+    assert (answer.error_code, answer.base_offset) == (E.NONE, 0)
+
+
+@shapes
+async def test_words_in_a_value_are_no_headers(broker: Broker, form: str) -> None:
+    await create(broker, form, offset_mode="dense")
+    answer = await send(broker, record(b"korvet-delay-ms", ("other", b"korvet-deliver-at")))
+    assert (answer.error_code, answer.base_offset) == (E.NONE, 0)
+
+
+@shapes
+async def test_a_retried_batch_is_stored_once(
+    broker: Broker, delivery: ScheduledDelivery, form: str
+) -> None:
+    await create(broker, form, offset_mode="dense")
+    for sequence, made in ((0, [record(b"a", *PAST), record(b"b")]), (2, [record(b"c", *PAST)])):
+        for _ in range(2):
+            answer = await send(broker, *made, producer=(9, 0, sequence))
+            assert (answer.error_code, answer.base_offset) == (E.NONE, -1)
+    answer = await produce(broker, packed(rows(b"d"), 13, producer=(9, 0, 3)))
+    assert answer.error_code == E.NONE
+    values = [row[3] for row in await log_of(broker, delivery)]
+    assert values == [b"b", b"d", b"a", b"c"]
+
+
+async def test_records_with_one_time_stay_one_batch(
+    broker: Broker, delivery: ScheduledDelivery
+) -> None:
+    await create(broker, "batch", offset_mode="dense")
+    made = [record(b"%d" % n, *(PAST if n % 2 else LATER)) for n in range(10)]
+    await send(broker, *made, codec=compression.LZ4)
+    found = await waiting(broker)
+    assert [found.rows[3], found.rows[8]] == [5, 5]
+    log = await log_of(broker, delivery)
+    assert [(row[0], row[3]) for row in log] == [(n, b"%d" % (2 * n + 1)) for n in range(5)]
+
+
+@shapes
+async def test_a_tombstone_with_the_id_cancels(
+    broker: Broker, delivery: ScheduledDelivery, form: str
+) -> None:
+    await create(broker, form)
+    name = ("korvet-schedule-id", b"reminder 7")
+    await send(broker, record(b"a", *LATER, name), record(b"b", *PAST))
+    answer = await send(broker, record(None, name), record(None, ("korvet-schedule-id", b"no")))
+    assert (answer.error_code, answer.base_offset) == (E.NONE, -1)
+    found = await waiting(broker)
+    assert (found.records, found.rows[2]) == (1, b"")
+    assert [row[3] for row in await log_of(broker, delivery)] == [b"b"]
+
+
+@shapes
+async def test_a_tombstone_can_wait_too(
+    broker: Broker, delivery: ScheduledDelivery, form: str
+) -> None:
+    await create(broker, form, cleanup_policy="compact")
+    await send(broker, record(None, *PAST))
+    assert [row[2:4] for row in await log_of(broker, delivery)] == [(b"k", None)]
+
+
+INVALID = [
+    ([("korvet-delay-ms", b"soon")], "korvet-delay-ms is b'soon'"),
+    ([("korvet-delay-ms", b"-5")], "decimal digits"),
+    ([("korvet-deliver-at", b"1750000000000000000")], "decimal digits"),
+    ([("korvet-deliver-at", b"99999999999999")], "delivery.schedule.max.delay.ms is 31536000000"),
+    ([("korvet-delay-ms", b"31536000001")], "31536000001 ms"),
+    ([("korvet-delay-ms", b"1"), ("korvet-deliver-at", b"1")], "not both"),
+    ([("korvet-schedule-id", b"x")], "null value"),
+    ([*LATER, ("korvet-schedule-id", b"")], "from 1 to 1024"),
+    ([*LATER, ("korvet-schedule-id", b"x" * 1025)], "from 1 to 1024"),
+]
+
+
+@pytest.mark.parametrize(("headers", "reason"), INVALID)
+@shapes
+async def test_invalid_headers_reject_the_batch_and_name_the_record(
+    broker: Broker, form: str, headers: Headers, reason: str
+) -> None:
+    await create(broker, form)
+    answer = await send(broker, record(b"a"), record(b"b", *headers))
+    assert answer.error_code == E.INVALID_RECORD
+    assert reason in answer.error_message
+    assert [row.batch_index for row in answer.record_errors] == [1]
+    assert (await waiting(broker)).records == 0
+    assert (await fetch(broker, 0)).high_watermark == 0
+
+
+@pytest.mark.parametrize("limit", ["records", "bytes"])
+async def test_a_full_schedule_rejects_the_batch_with_a_reason(broker: Broker, limit: str) -> None:
+    most = {f"delivery_schedule_max_{limit}": {"records": "2", "bytes": "200"}[limit]}
+    await create(broker, **most)
+    full = [record(b"x" * 60, *LATER), record(b"x" * 60, *LATER)]
+    assert (await send(broker, *full[: 1 + (limit == "records")])).error_code == E.NONE
+    answer = await send(broker, record(b"a"), *full)
+    assert answer.error_code == E.POLICY_VIOLATION
+    assert f"delivery.schedule.max.{limit}" in answer.error_message
+    assert (await send(broker, record(b"a"))).error_code == E.NONE
+
+
+async def test_log_append_time_is_the_time_of_the_move(
+    broker: Broker, delivery: ScheduledDelivery
+) -> None:
+    await create(broker)
+    await stamp_with(broker, "LogAppendTime")
+    began = int(time() * 1000)
+    answer = await send(broker, record(b"a", *PAST))
+    assert answer.log_append_time_ms >= began - 1
+    ((_, timestamp, *_),) = await log_of(broker, delivery)
+    assert timestamp >= began - 1
+
+
+async def test_offset_mode_bytes_takes_no_scheduled_records(broker: Broker) -> None:
+    with pytest.raises(AssertionError, match=r"offset\.mode=bytes"):
+        await create(broker, offset_mode="bytes")
+
+
+async def test_records_that_wait_are_delivered_after_the_config_is_removed(
+    broker: Broker, delivery: ScheduledDelivery
+) -> None:
+    await create(broker)
+    await send(broker, record(b"a", *PAST))
+    topic = await broker.services.topics.get("t")
+    assert topic is not None
+    await alter(broker, "false")
+    assert [row[3] for row in await log_of(broker, delivery)] == [b"a"]
+
+
+async def alter(broker: Broker, value: str) -> None:
+    change = AlterableConfig(name="delivery.schedule.enable", config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    answer = await broker.ask(request)
+    assert answer.responses[0].error_code == E.NONE
+
+
+async def test_transactions_take_no_scheduled_records(broker: Broker) -> None:
+    await create(broker)
+    topic = await broker.services.topics.get("t")
+    assert topic is not None
+    data = packed(numbered(record(b"a", *LATER)), 13, transactional=True, producer=(9, 0, 0))
+    with pytest.raises(BadBatch, match="transaction") as caught:
+        prepare_append(
+            broker.services.keys,
+            topic,
+            0,
+            data,
+            version=13,
+            now_ms=0,
+            settings=broker.services.settings,
+            transaction=1,
+        )
+    assert caught.value.error == E.INVALID_RECORD
