@@ -390,7 +390,9 @@ class PartitionRead:
             self._has_gap |= not self._is_fresh
         if result.entries:
             result.end = max(result.end, result.entries[-1].last + 1)
-            self._cache.learn_entries(self._topic, self._partition, offset, result.entries[had:])
+            self._cache.learn_entries(
+                *(self._topic, self._partition, offset, result.entries[had:], result.end)
+            )
         return full
 
     def _offset_after(self, rows: Sequence[Any]) -> int:

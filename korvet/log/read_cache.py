@@ -13,6 +13,12 @@ from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
 
+LARGE = 16 * 1024
+"""Bytes of a batch from which on a read from Redis costs little more than one from the cache."""
+TAIL_SHARE = 16
+"""The part of the cache's bytes from a log's end within which all batches are cached."""
+MAX_READ = 20_000
+"""Large batches whose first read is noted."""
 logger = logfmt.get("log.reader")
 
 
@@ -29,6 +35,7 @@ class ReadCache:
         self.hits = self.misses = 0
         """Reads that found a batch, and those that found none, since the process started."""
         self._batches: BatchCache[Entry] = BatchCache(cache_bytes)
+        self._read: dict[tuple[str, int, int], None] = {}
         self._connection_epoch = connection_epoch
         self._epoch = 0
         self._skip_logged: set[tuple[str, int]] = set()
@@ -57,16 +64,35 @@ class ReadCache:
         return self._batches.held
 
     def learn_entries(
-        self, topic: Topic, partition: int, offset: int, entries: Sequence[Entry]
+        self, topic: Topic, partition: int, offset: int, entries: Sequence[Entry], end: int
     ) -> None:
-        """Store the size of entries just read from `offset` on, and cache batches."""
-        if entries:
-            average = sum(entry.size for entry in entries) / len(entries)
-            self.sizes.note_read(topic, partition, entries[-1].last + 1, average)
-        if self._batches.capacity and layout_of(topic).holds_batches:
-            for entry in entries:
+        """Store the size of entries just read from `offset` on, and cache batches.
+
+        Large batches far below the end are cached when they are read for the second time: a single
+        reader that catches up needs no cache, and to fill it costs a third of its reads.
+        """
+        if not entries:
+            return
+        size, last = sum(entry.size for entry in entries), entries[-1].last
+        self.sizes.note_read(topic, partition, last + 1, size / len(entries))
+        if not self._batches.capacity or not layout_of(topic).holds_batches:
+            return
+        span = max(1, last + 1 - entries[0].first)
+        is_tail = (end - last - 1) * size <= self._batches.capacity // TAIL_SHARE * span
+        for entry in entries:
+            if is_tail or entry.size < LARGE or self._was_read(topic.id, partition, offset):
                 self._batches.put(topic.id, partition, offset, entry)
-                offset = entry.last + 1
+            offset = entry.last + 1
+
+    def _was_read(self, topic_id: str, partition: int, offset: int) -> bool:
+        """Return whether the batch at the offset was read before, and note that it is now."""
+        place, read = (topic_id, partition, offset), self._read
+        if place in read:
+            return True
+        read[place] = None
+        if len(read) > MAX_READ:
+            del read[next(iter(read))]
+        return False
 
     def add_append(
         self, topic: Topic, partition: int, previous: int, base: int, call: Call[AppendReply]
