@@ -42,7 +42,7 @@ _MAX_DIGITS = 15
 
 
 class _Plan(NamedTuple):
-    """What a record's headers ask for."""
+    """The kind, time and id in a record's headers."""
 
     kind: Kind
     ms: int
