@@ -20,7 +20,7 @@ from korvet.broker.redis_metrics import RedisGauges
 from korvet.broker.retention import PRODUCERS_S, Retention
 from korvet.broker.schedule_metrics import ScheduleGauges
 from korvet.broker.scheduled_delivery import ScheduledDelivery
-from korvet.cluster.registration import HEARTBEAT_S
+from korvet.cluster.registration import HEARTBEAT_S, REST_S
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
 from korvet.metrics import Labels
@@ -29,9 +29,6 @@ from korvet.security.authorizer import CHECK_S
 from korvet.store.errors import StoreError
 from korvet.topics import stepwise
 from korvet.transactions.coordinator import EXPIRE_BATCH
-
-REST_S = 0.5
-"""Min seconds between two heartbeats that channel messages trigger."""
 
 GROUPS_S = 0.5
 """Seconds between two checks for expired group deadlines."""

@@ -18,6 +18,7 @@ from korvet import apis, logfmt
 from korvet.broker import http, listeners
 from korvet.broker.background import BackgroundTasks
 from korvet.broker.connection import Connection
+from korvet.broker.handover import move_clients
 from korvet.broker.kafka_metrics import KafkaPage
 from korvet.broker.open_connections import OpenConnections
 from korvet.broker.read_only import ReadOnly
@@ -95,7 +96,10 @@ async def serve(
             tasks.start_soon(background.run)
             tasks.start_soon(_close_idle, services, connections)
             tasks.start_soon(_refresh_tls, [each.tls for each in bound if each.tls is not None])
-            announce_console = await _serve_ops(tasks, services, servers, console, on_console)
+            page = http.OpsPage(
+                services.metrics, partial(_ready, services, stop), KafkaPage(services)
+            )
+            announce_console = await _serve_ops(tasks, page, config, servers, console, on_console)
             for each in bound:
                 await listeners.open_to_all("--listen", each.listener.address, each.server)
             if extra is not None:
@@ -109,6 +113,7 @@ async def serve(
             # Unregister first: a client that still gets this broker's address would find the port
             # closed.
             await _leave(services)
+            await move_clients(services, connections)
             for each in bound:
                 each.server.close()
             if extra is not None:
@@ -174,14 +179,13 @@ def _count_calls(metrics: Metrics) -> Callable[[str, float, str], None]:
 
 async def _serve_ops(
     tasks: TaskGroup,
-    services: Services,
+    page: http.OpsPage,
+    config: Config,
     servers: AsyncExitStack,
     console: http.Console | None,
     on_console: Callable[[Address], None],
 ) -> Callable[[], None]:
     """Serve health, metrics and the console; return a function that announces the console."""
-    config = services.config
-    page = http.OpsPage(services.metrics, lambda: ready(services.store), KafkaPage(services))
     if config.ops_socket is not None:
         await tasks.start(http.serve, page, Path(config.ops_socket))
     elif config.ops is not None:
@@ -288,6 +292,11 @@ async def _join(services: Services, endpoints: Sequence[Endpoint]) -> None:
         await services.topics.refresh()
     except StoreError as error:
         raise StartError(f"--redis: {advice_for(error)}") from None
+
+
+async def _ready(services: Services, stop: anyio.Event) -> str | None:
+    """Return None if the broker should get clients, otherwise the reason."""
+    return "the broker is stopping" if stop.is_set() else await ready(services.store)
 
 
 async def _leave(services: Services) -> None:

@@ -13,6 +13,8 @@ TTL_MS = 10_000
 """Age at which a registration that is not renewed ends."""
 HEARTBEAT_S = 3.0
 """Interval between renewals."""
+REST_S = 0.5
+"""Min seconds between two renewals that messages on the brokers channel trigger."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -140,6 +142,8 @@ class BrokerRegistration:
         Other workers with this node id register it again when they are notified.
         """
         self._left = True
+        # Metadata names the others from now on.
+        self.brokers = [other for other in self.brokers if other.id != self.me.id] or [self.me]
         await self._store.run(
             broker.unregister(self._keys, node_id=self.me.id, address=msgspec.json.encode(self.me))
         )

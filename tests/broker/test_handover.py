@@ -1,0 +1,89 @@
+"""Requests that move a client to another broker, and those that are served to the end."""
+
+from typing import Any
+
+import pytest
+
+from korvet import apis
+from korvet.broker import handover
+from korvet.broker.handover import MEMBERS, MOVED, Handover, has_others, move_clients
+from korvet.broker.read_only import ReadOnly
+from korvet.errors import ErrorCode
+from korvet.wire.schema import encode
+from tests.support.connected_broker import Broker, broker
+from tests.support.raw_client import batch, to_fetch, to_produce
+
+__all__ = ["broker"]
+
+
+def test_every_moved_api_is_served() -> None:
+    names = {row.name for row in apis.TABLE}
+    assert MOVED.keys() | set(MEMBERS) <= names
+
+
+@pytest.mark.parametrize("name", sorted(MOVED))
+async def test_a_moved_request_gets_a_response_in_every_version(name: str) -> None:
+    (row,) = [row for row in apis.TABLE if row.name == name]
+    request: Any = to_produce("t", batch([b"v"])) if name == "Produce" else None
+    request = to_fetch("t") if name == "Fetch" else request
+    answer = Handover(None).response(row, request)
+    assert answer is not None
+    response = await answer
+    assert response is not None
+    for version in range(row.versions[0], row.versions[1] + 1):
+        assert encode(response, version)
+
+
+async def test_each_partition_has_the_error_and_the_response_none() -> None:
+    rows = {row.name: row for row in apis.TABLE}
+    moved = Handover(None)
+    fetched: Any = await moved.response(rows["Fetch"], to_fetch("t", partitions=2))  # type: ignore[misc]
+    assert fetched.error_code == ErrorCode.NONE
+    codes = [row.error_code for row in fetched.responses[0].partitions]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    produced: Any = await moved.response(rows["Produce"], to_produce("t", batch([b"v"])))  # type: ignore[misc]
+    (row,) = produced.responses[0].partition_responses
+    assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_producer_without_acknowledgements_and_a_commit_are_served() -> None:
+    rows = {row.name: row for row in apis.TABLE}
+    moved = Handover(None)
+    assert moved.response(rows["Produce"], to_produce("t", batch([b"v"]), acks=0)) is None
+    for name in ("OffsetCommit", "LeaveGroup", "Metadata", "FindCoordinator"):
+        assert moved.response(rows[name], None) is None
+
+
+async def test_an_earlier_interceptor_still_answers() -> None:
+    rows = {row.name: row for row in apis.TABLE}
+    answer = Handover(ReadOnly()).response(rows["DeleteTopics"], None)
+    assert answer is not None
+    answer.close()  # type: ignore[attr-defined]
+
+
+async def test_a_broker_that_left_names_only_the_others(broker: Broker) -> None:
+    await broker.second()
+    registration = broker.services.registration
+    assert has_others(registration)
+    await registration.leave()
+    assert [each.id for each in registration.brokers] == [8]
+    assert has_others(registration)
+
+
+async def test_the_only_broker_hands_nothing_over(broker: Broker) -> None:
+    await broker.services.registration.leave()
+    assert not has_others(broker.services.registration)
+    await move_clients(broker.services, [1])
+    assert broker.services.interceptor is None
+
+
+async def test_the_handover_ends_once_no_request_was_moved_lately(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.second()
+    for name in ("SETTLE_S", "QUIET_S", "HEARTBEAT_S", "CHECK_S"):
+        monkeypatch.setattr(handover, name, 0.0)
+    await broker.services.registration.leave()
+    broker.services.metrics.answered("Heartbeat", "NONE", 0.001)
+    await move_clients(broker.services, [1])
+    assert isinstance(broker.services.interceptor, Handover)
