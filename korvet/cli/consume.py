@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from korvet.cli import completion
 from korvet.cli import options as o
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _LEVELS = ("read_uncommitted", "read_committed")
 
 
 def consume(
-    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    name: o.TopicName,
     target: o.Target,
     from_: Annotated[
         str | None,
@@ -56,6 +57,7 @@ def consume(
             "--group",
             "-g",
             metavar="GROUP",
+            autocompletion=completion.groups,
             help="Begin at this group's offsets and commit what was printed.",
         ),
     ] = None,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from korvet.cli import completion, table_output
 from korvet.cli import options as o
-from korvet.cli import table_output
 from korvet.cli.help_text import group
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 app = group("List, move and delete consumer groups.")
 
-_Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 _Topics = Annotated[
     list[str],
     typer.Option(
         "--topic",
         "-t",
         metavar="TOPIC[=POSITION]",
+        autocompletion=completion.topics,
         help="A topic, and its position if it differs from --to. Repeat.",
     ),
 ]
@@ -47,7 +47,7 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
 
 @o.command(app, "describe")
 def describe(
-    name: _Name,
+    name: o.GroupName,
     target: o.Target,
     watch: o.Watch = None,
     json: o.Json = False,
@@ -83,7 +83,7 @@ def describe(
 
 @o.command(app, "create")
 def create(
-    name: _Name,
+    name: o.GroupName,
     topic: _Topics,
     target: o.Target,
     to: _To = "latest",
@@ -110,7 +110,7 @@ def create(
 
 @o.command(app, "reset")
 def reset(
-    name: _Name,
+    name: o.GroupName,
     topic: _Topics,
     target: o.Target,
     to: _To = None,
@@ -132,7 +132,7 @@ def reset(
 
 @o.command(app, "delete")
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups' ids.")],
+    names: o.GroupNames,
     target: o.Target,
 ) -> None:
     """Delete groups that have no members.

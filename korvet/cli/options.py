@@ -3,12 +3,13 @@
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from korvet.cli import completion
 from korvet.config.broker_config import OPTIONS, Config, checked_namespace, load
 
 if TYPE_CHECKING:
@@ -57,6 +58,21 @@ FORMATS = (
 Watch = Annotated[
     float | None,
     typer.Option("--watch", metavar="SECONDS", help="Print it again at this interval.", min=0.1),
+]
+TopicName = Annotated[
+    str,
+    typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics),
+]
+TopicNames = Annotated[
+    list[str],
+    typer.Argument(metavar="TOPIC...", help="The topics' names.", autocompletion=completion.topics),
+]
+GroupName = Annotated[
+    str, typer.Argument(metavar="GROUP", help="The group's id.", autocompletion=completion.groups)
+]
+GroupNames = Annotated[
+    list[str],
+    typer.Argument(metavar="GROUP...", help="The groups' ids.", autocompletion=completion.groups),
 ]
 POSITIONS = (
     "earliest, latest, an offset, a time (ISO 8601, UTC by default) or an age (15m, 2h, 1d)."
@@ -120,7 +136,7 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
         @functools.wraps(function)
         def run(*, context: typer.Context, **given: Any) -> None:
             values = {each: given.pop(each) for each in added}
-            function(target=_target(values, context.find_root().params), **given)
+            function(target=target_of(values, context.find_root().params), **given)
 
         parameters = [context, *kept.values(), *added.values()]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -131,7 +147,7 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
     return register
 
 
-def _target(after: dict[str, Any], before: dict[str, Any]) -> Target:
+def target_of(after: Mapping[str, Any], before: Mapping[str, Any]) -> Target:
     """Read the options given after the command, else those before it."""
     given = {name: after.get(name) or before.get(name) for name in GLOBAL}
     sets = [*(before.get("set_") or ()), *(after.get("set_") or ())]

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 app = group("Run Spark jobs: archive, replay, verify.")
 
-_Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")]
 _Format = Annotated[
     str | None, typer.Option("--format", metavar="FORMAT", help="parquet, delta or iceberg.")
 ]
@@ -30,7 +29,7 @@ _Conf = Annotated[
 
 @o.command(app, "archive")
 def archive(
-    topics: _Topics,
+    topics: o.TopicNames,
     target: o.Target,
     to: Annotated[str, typer.Option("--to", metavar="PATH|TABLE", help="The table.")],
     format: _Format = "parquet",
@@ -162,7 +161,7 @@ def replay(
 
 @o.command(app, "verify")
 def verify(
-    topics: _Topics,
+    topics: o.TopicNames,
     table: Annotated[str, typer.Argument(metavar="PATH|TABLE", help="The table.")],
     target: o.Target,
     format: _Format = None,
@@ -194,7 +193,7 @@ def verify(
 
 @o.command(app, "stats")
 def stats(
-    topics: _Topics,
+    topics: o.TopicNames,
     target: o.Target,
     html: Annotated[
         str | None, typer.Option("--html", metavar="FILE", help="Also write a page with plots.")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from korvet.cli import options as o
+from korvet.cli import table_output
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
@@ -24,7 +25,7 @@ _READ_BYTES = 1 << 18
 
 
 def produce(
-    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    name: o.TopicName,
     target: o.Target,
     format_: Annotated[
         str,
@@ -68,6 +69,8 @@ def produce(
         topic = await log.find_topic(name)
         sent, numbers = 0, count(1)
         total = _size_of_stdin()
+        if sys.stdin.isatty():
+            table_output.note("each line is a record; Ctrl-D ends")
         with progress(f"to {name}", total, shown=total is not None) as advance:
             reader = _Lines(topic.policy.max_message_bytes)
             while (lines := await _in_thread(reader.read)) is not None:

@@ -66,6 +66,7 @@ async def run(
     only_segments: bool = False,
 ) -> "Report":
     """Restore the namespace of the Redis at `url`. Raises StartError if it is refused."""
+    from korvet.cli.progress import progress
     from korvet.config.setting import StartError
     from korvet.keys import Keys
     from korvet.recovery.restore import Restore, RestoreRefused, load_snapshot
@@ -76,10 +77,14 @@ async def run(
     try:
         snapshot = await load_snapshot(segments, cluster_id)
         async with await AsyncStore.connect(url, client_name="korvet-cli") as store:
-            restore = Restore(
-                *(store, Keys(namespace), segments, snapshot, gap), only_segments=only_segments
-            )
-            return await restore.run()
+            count = sum(len(state.partitions) for state in snapshot.topics.values())
+            with progress("partitions restored", count, shown=True) as advance:
+                restore = Restore(
+                    *(store, Keys(namespace), segments, snapshot, gap),
+                    only_segments=only_segments,
+                    on_partition=lambda: advance(1),
+                )
+                return await restore.run()
     except RestoreRefused as error:
         raise StartError(str(error)) from None
 

@@ -1,5 +1,6 @@
 """`korvet segments`: show and verify segment files without a broker, list a topic's segments."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,14 +56,17 @@ def show(
 @app.command("verify")
 def verify(files: Files) -> None:
     """Verify checksums and offsets of segments. Exit code 1 if one is corrupt."""
+    from korvet.cli.progress import progress
+
     failed = False
-    for file in files:
-        problems = _problems(_read(file))
-        failed = failed or bool(problems)
-        for problem in problems:
-            table_output.line(f"{file}: {problem}")
-        if not problems:
-            table_output.line(f"{file}: ok")
+    # On a terminal the lines below show how far it is.
+    with progress("segments verified", len(files), shown=not sys.stdout.isatty()) as advance:
+        for file in files:
+            problems = _problems(_read(file))
+            failed = failed or bool(problems)
+            for text in problems or ["ok"]:
+                table_output.line(f"{file}: {text}")
+            advance(1)
     if failed:
         raise typer.Exit(1)
 
@@ -109,7 +113,7 @@ def _problems(data: bytes) -> Sequence[str]:
 
 @o.command(app, "list")
 def list_(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.")],
+    topic: o.TopicName,
     target: o.Target,
     json: o.Json = False,
     header: o.Header = True,

@@ -7,14 +7,14 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.topics import Name, assignments
+from korvet.cli.topics import assignments
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
 
 
 def alter(
-    name: Name,
+    name: o.TopicName,
     target: o.Target,
     config: Annotated[
         list[str] | None,
@@ -54,7 +54,7 @@ def alter(
 
 
 def add_partitions(
-    name: Name,
+    name: o.TopicName,
     count: Annotated[
         int, typer.Argument(metavar="N", help="Number of partitions that the topic then has.")
     ],
@@ -74,7 +74,7 @@ def add_partitions(
 
 
 def trim(
-    name: Name,
+    name: o.TopicName,
     before: Annotated[str, typer.Option("--before", metavar="POSITION", help=o.POSITIONS)],
     target: o.Target,
     partition: o.Partitions = None,

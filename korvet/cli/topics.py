@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 app = group("Create, list, change, trim and delete topics.")
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 _PARTITION_COLUMNS: tuple[str, ...] = (
     "partition", "first", "next", "records", "bytes", "newest", "stream",
 )  # fmt: skip
@@ -41,7 +40,7 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
 
 @o.command(app, "create")
 def create(
-    name: Name,
+    name: o.TopicName,
     target: o.Target,
     partitions: Annotated[
         int | None,
@@ -74,7 +73,9 @@ def create(
 
 
 @o.command(app, "describe")
-def describe(name: Name, target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
+def describe(
+    name: o.TopicName, target: o.Target, json: o.Json = False, header: o.Header = True
+) -> None:
     """Print a topic's configs and partitions.
 
     With retention.consumed, also the group that holds a partition's records, and how many. With
@@ -127,7 +128,7 @@ def describe(name: Name, target: o.Target, json: o.Json = False, header: o.Heade
 
 @o.command(app, "delete")
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
+    names: o.TopicNames,
     target: o.Target,
 ) -> None:
     """Delete topics.

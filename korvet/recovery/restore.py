@@ -10,7 +10,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import time
 
 import msgspec
@@ -59,6 +59,7 @@ class Restore:
     """A restore of a snapshot into a namespace.
 
     `only_segments`: logs end where their segments do, for a broker that takes no records.
+    `on_partition` is called after each partition.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Restore:
         gap: int | None = None,
         *,
         only_segments: bool = False,
+        on_partition: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -78,6 +80,7 @@ class Restore:
         age_ms = max(1000, int(time() * 1000) - snapshot.created_ms)
         self._gap = age_ms * OFFSETS_PER_MS if gap is None else gap
         self._only_segments = only_segments
+        self._on_partition = on_partition
         self._ends: dict[tuple[str, int], int] = {}
         self._limit = asyncio.Semaphore(AT_ONCE)
         self._lost: list[Loss] = []
@@ -179,6 +182,7 @@ class Restore:
         _check(reply.error, f"the log of {name}-{number}")
         self._counts["segments"] += len(chain.rows)
         self._counts["records"] += sum(row[2] for row in chain.rows)
+        self._on_partition()
 
     def _end(
         self, partition: PartitionState, copied: int, committed: int, definition: Definition

@@ -238,3 +238,26 @@ def test_a_progress_bar_is_not_drawn_over_piped_records(url: str, tmp_path: Path
     finally:
         os.close(terminal)
         os.close(other)
+
+
+def test_completion_offers_topics_and_groups(
+    korvet: Korvet, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = ("--redis", url)
+    for name in ("orders", "others", "logs"):
+        korvet("topics", "create", name, *at)
+    korvet("groups", "create", "readers", "-t", "orders", *at)
+    monkeypatch.setenv("_KORVET_COMPLETE", "complete_bash")
+    for typed, offered in (
+        ("korvet consume o", "orders\nothers"),
+        ("korvet consume orders --group r", "readers"),
+        ("korvet groups describe r", "readers"),
+        ("korvet --namespace mine topics delete o", ""),
+        ("korvet --redis redis://127.0.0.1:1 topics delete o", ""),
+    ):
+        monkeypatch.setenv("KORVET_REDIS_URL", url)
+        monkeypatch.setenv("COMP_WORDS", typed)
+        monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+        words = [sys.executable, "-m", "korvet"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.stdout.strip(), done.stderr) == (offered, ""), typed

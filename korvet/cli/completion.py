@@ -1,0 +1,51 @@
+"""Names of topics and groups for shell completion, from a Redis that runs already."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from korvet.cli.options import Target
+
+
+def topics(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the topics whose names begin with `incomplete`."""
+    return [name for name in _fields(context, "topics") if name.startswith(incomplete)]
+
+
+def groups(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the groups whose ids begin with `incomplete`."""
+    from korvet.keys import decode_group
+
+    found = map(decode_group, _fields(context, "groups"))
+    return [name for name in found if name.startswith(incomplete)]
+
+
+def _fields(context: typer.Context, table: str) -> list[str]:
+    """Return the names in a table; none if there is no answer, which a shell cannot show."""
+    from korvet.cli.options import target_of
+    from korvet.keys import Keys
+    from korvet.store.sync_store import SyncStore
+
+    try:
+        target = target_of(context.params, context.find_root().params)
+        url = _running(target)
+        if url is None:
+            return []
+        keys = Keys(target.namespace)
+        with SyncStore.connect(url) as store:
+            names = store.command("HKEYS", keys.topics() if table == "topics" else keys.groups())
+    except Exception:
+        return []
+    return sorted(name.decode() for name in names if name[:1] != b":")
+
+
+def _running(target: "Target") -> str | None:
+    """Return the URL of the target's Redis, None if it does not run."""
+    from korvet.embedded_redis.socket import ask, socket_path
+
+    if target.redis is not None:
+        return target.redis
+    socket = socket_path(Path(target.data_dir).absolute())
+    return f"unix://{socket}" if ask(socket, b"PING") else None
