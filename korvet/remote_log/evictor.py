@@ -6,6 +6,7 @@ Rules
 - Copies ignore segment.ms, remote.copy.lag.* and the size of a segment; the partition with most
   bytes in Redis is first. Each copy is under the partition's lease.
 - One process at a time trims, under a lease. log.apply_retention removes copied records only.
+- What the groups of retention.consumed have not read leaves Redis only if nothing else can.
 """
 
 import asyncio
@@ -34,8 +35,12 @@ INDEX_STEP_BYTES = 65536
 
 
 class LocalPart(msgspec.Struct, order=True):
-    """A partition's records in Redis: the time of the oldest, and their bytes."""
+    """A partition's records in Redis: the time of the oldest, and their bytes.
 
+    The order is that of trims: topics with retention.consumed are the last.
+    """
+
+    is_held: bool
     oldest_ms: int
     bytes: int
     number: int
@@ -115,7 +120,8 @@ class MemoryEvictor:
         # A row has the newest timestamp below its offset: the second row's is the first step's.
         oldest = int(heads[-1].split(b":")[1])
         local = int(totals[0]) - int(totals[1] or 0)
-        return LocalPart(oldest, local, number, topic.name, topic) if local > 0 else None
+        is_held = bool(topic.policy.consumed_by)
+        return LocalPart(is_held, oldest, local, number, topic.name, topic) if local > 0 else None
 
     async def _trim(self, parts: Sequence[LocalPart]) -> bool:
         """Drop copied records, the oldest first, until TRIM_MARK; return whether there were any."""

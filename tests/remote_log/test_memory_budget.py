@@ -149,3 +149,47 @@ async def test_copies_wait_as_their_rate_limit_asks(
     size = await manager.copy(topic, 0, at_once=(1, 1))
     await manager.copy(topic, 0, at_once=(1, 1))
     assert waits == [0, pytest.approx(size / 1000, rel=0.1)]
+
+
+async def test_records_that_groups_have_not_read_leave_redis_last(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = {
+        "partitions": 1,
+        "remote_storage_enable": "true",
+        "segment_bytes": "1000",
+        "retention_ms": "-1",
+    }
+    given: dict[str, dict[str, str]] = {"held": {"retention_consumed": "billing"}, "plain": {}}
+    services = broker.services
+    for name, more in given.items():
+        await broker.create(name, **{**configs, **more})  # type: ignore[arg-type]
+        # The held records are older.
+        first = 1000 if name == "held" else 2000
+        for at in range(BATCHES):
+            rows: list[Any] = [(n, first + at, b"k", bytes(20_000), []) for n in range(5)]
+            assert (await produce(broker, packed(rows, 13), name=name)).error_code == 0
+    manager = services.remote_log_manager("one")
+    assert manager is not None
+    await manager.run_once()
+
+    async def left(name: str) -> int:
+        return int(await services.store.command("XLEN", services.keys.partition(name, 0).stream))
+
+    before = {name: await left(name) for name in given}
+    levels = iter([90.0])
+
+    async def read() -> dict[str, int]:
+        percent = next(levels, 70.0)
+        run = services.store.run_of(services.keys.partition("held", 0).stream)
+        return {run: int(percent * (1 << 40) // 100)}
+
+    monkeypatch.setattr(services.store, "used_memory", read)
+    monkeypatch.setattr(evictor, "INDEX_STEP_BYTES", 1 << 40)
+    task = services.memory_evictor(manager, "one")
+    assert await task.make_room()
+    assert await left("held") == before["held"] and await left("plain") < before["plain"]
+    levels = iter([90.0] * 1000)
+    while await task.make_room():
+        pass
+    assert await left("held") < before["held"], "nothing else is left to drop"
