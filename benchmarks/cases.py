@@ -9,6 +9,7 @@ from benchmarks.growth import FlatLog, FlatTopic, Memory
 from benchmarks.idempotence import Idempotent
 from benchmarks.idle import Idle
 from benchmarks.report import Line
+from benchmarks.scheduled import Scheduled
 from benchmarks.transactions import Ends, Transactional
 from korvet.bench.latency import Latency
 from korvet.bench.load import Target
@@ -28,7 +29,11 @@ TRANSACTIONS: dict[str, Idempotent | Transactional | Ends] = {
     "ptxn": Transactional(),
     "endtxn": Ends(),
 }
-WHOLE: dict[str, Idempotent | Transactional | Ends | Idle] = {**TRANSACTIONS, "idle": Idle()}
+WHOLE: dict[str, Idempotent | Transactional | Ends | Idle | Scheduled] = {
+    **TRANSACTIONS,
+    "idle": Idle(),
+    "scheduled": Scheduled(),
+}
 """Cases that report all their figures themselves."""
 ALL = (*DEFAULT, *SEGMENTS, *GROUPS, *WHOLE, "flat", "memory", "compact")
 
