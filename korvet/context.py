@@ -19,6 +19,7 @@ from korvet.fetch.replica_log import ReplicaLog
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.groups.offset_commit import Row
+from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.groups.share_offsets import ShareOffsets
 from korvet.groups.stream_reads import StreamReads
 from korvet.keys import Keys
@@ -43,6 +44,9 @@ from korvet.security.mechanisms import Mechanisms
 from korvet.security.quotas import Quotas
 from korvet.security.session import Session
 from korvet.security.users import Users
+from korvet.share.acknowledger import Acknowledger
+from korvet.share.acquirer import Acquirer
+from korvet.share.sessions import ShareSession, ShareSessions
 from korvet.store.async_store import AsyncStore
 from korvet.store.notifications import Notifier
 from korvet.store.replica_wait import ReplicaWait
@@ -159,6 +163,7 @@ class Services:
             lambda: self.settings,
         )
         self.replica_log = ReplicaLog()
+        self._open_share_partitions()
 
     def _ask_metrics(self) -> None:
         """Let the metrics read at scrape time what the services hold."""
@@ -177,6 +182,26 @@ class Services:
         """Drop the counts of deleted topics, once the topic table is read."""
         if self.topics.cached_version:
             self.metrics.traffic.keep({topic.name for topic in self.topics})
+
+    def _open_share_partitions(self) -> None:
+        """Create what serves members of share groups."""
+        self.share_acquirer = Acquirer(
+            self.store, self.keys, self.topics, self.log_reader, lambda: self.settings
+        )
+        self.share_acknowledger = Acknowledger(
+            self.store, self.keys, self.topics, self.share_acquirer
+        )
+
+        async def release(session: ShareSession) -> None:
+            await self.share_acknowledger.release(session, self.share_config(session.group))
+
+        self.share_sessions = ShareSessions(
+            lambda: self.settings.integer("group.share.max.share.sessions"), release
+        )
+
+    def share_config(self, group_id: str) -> ShareGroupConfig:
+        """Return the configs of a share group in effect."""
+        return share_group_config(self.configs, self.settings, group_id)
 
     def _open_remote_log(self) -> None:
         """Open the store of segments, and let the log reader read from it."""

@@ -32,7 +32,7 @@ BASE = ("base", "wire", "scripts")
 LOG = (*BASE, "store", "config", "topics", "log")
 SERVICES = (
     *(*LOG, "remote_log", "security", "cluster", "admin", "groups", "transactions", "fetch"),
-    "produce",
+    *("produce", "share"),
 )
 CALLED = ("store.errors", *(name for name in SERVICES if name != "store"))
 """The services, without the store itself: a handler reaches Redis through a service."""
@@ -69,6 +69,12 @@ LAYERS: dict[str, Layer] = {
     "fetch": Layer(("fetch",), ours=(*LOG, "groups"), others=("anyio", "msgspec")),
     "produce": Layer(
         ("produce",), ours=(*LOG, "admin", "transactions"), others=("anyio", "msgspec")
+    ),
+    # Share partitions of share groups (KIP-932).
+    "share": Layer(
+        ("share",),
+        ours=(*LOG, "security", "groups", "fetch"),
+        others=("msgspec",),
     ),
     # Disaster recovery: snapshots of the metadata, and restore.
     "recovery": Layer(

@@ -139,6 +139,8 @@ class Connection(ClientSocket):
         if self._auth is not None:
             self._auth.close()
         super().connection_lost(exc)
+        for call in self.session.on_close:
+            call()
 
     def _authenticated(self) -> None:
         self.max_held = type(self).max_held

@@ -278,6 +278,11 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         Each("group_ids", GROUP, DESCRIBE),
         InHandler(TOPIC, (DESCRIBE,), "each topic of the members, else the group has the error"),
     ),
+    "ShareFetch": (
+        _READ_GROUP,
+        InHandler(TOPIC, (READ,), "each topic of the share session"),
+    ),
+    "ShareAcknowledge": (_READ_GROUP, InHandler(TOPIC, (READ,), "each topic acknowledged")),
     "DescribeShareGroupOffsets": (
         InHandler(GROUP, (DESCRIBE,), "each group"),
         InHandler(TOPIC, (DESCRIBE,), _LISTING),

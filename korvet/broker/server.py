@@ -39,6 +39,8 @@ from korvet.store.notifications import Notifier
 from korvet.topics.table import TopicTable
 
 DRAIN_S = 5.0
+RELEASE_S = 2.0
+"""How long a broker that stops waits until the records of share sessions are released."""
 IDLE_CHECK_S = 5.0
 
 log = logfmt.get("broker.server")
@@ -158,6 +160,8 @@ async def connected(config: Config, client: str = "korvet") -> AsyncIterator[Ser
             try:
                 yield services
             finally:
+                with anyio.move_on_after(RELEASE_S):
+                    await services.share_sessions.finish()
                 await services.replica_wait.close()
 
 

@@ -47,7 +47,7 @@ class SettleReply(Reply):
 
 
 class ReleaseReply(Reply):
-    """`released` is the number of records that are available again."""
+    """`released` is the number of records that the member had acquired."""
 
     error: int
     released: int
@@ -183,7 +183,7 @@ def release(
     delivery_limit: int,
     dead_letters: int = 0,
 ) -> Call[ReleaseReply]:
-    """Make the member's acquired records available; the delivery does not count."""
+    """Make the member's acquired records available, or archive them at the limit."""
     k = keys.partition(topic, partition)
     return Call(
         RELEASE,

@@ -38,7 +38,7 @@ BURST_S = {
 """Seconds of its rate that an idle client may use at once; Kafka's mutation quota has 11."""
 MAX_REQUEST_WAIT_MS = 1000
 """Longest wait for request_percentage, as in Kafka."""
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCHES = 0, (1, 78)
 MUTATING = (19, 20, 37)
 """CreateTopics, DeleteTopics and CreatePartitions."""
 MAX_CLIENTS = 10_000
@@ -150,7 +150,7 @@ class Quotas:
         for limit in limits:
             if limit.quota == PRODUCER_BYTES and api_key == PRODUCE:
                 waits.append(await self._charge(limit, received))
-            elif limit.quota == CONSUMER_BYTES and api_key == FETCH:
+            elif limit.quota == CONSUMER_BYTES and api_key in FETCHES:
                 waits.append(await self._charge(limit, _record_bytes(response)))
             elif limit.quota == MUTATIONS and api_key in MUTATING:
                 waits.append(await self._charge(limit, 0))

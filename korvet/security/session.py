@@ -1,5 +1,7 @@
 """The session of a connection: identity and address of its client."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from korvet.security.principal import ANONYMOUS, Principal
@@ -17,3 +19,5 @@ class Session(msgspec.Struct):
     """Name of the listener that the client connected to."""
     protocol: str = "PLAINTEXT"
     """Security protocol of that listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+    on_close: list[Callable[[], None]] = []
+    """Called once when the connection is closed."""

@@ -7,14 +7,14 @@
 --- ARGV     group           bytes  the encoded group id
 ---          member          bytes  the member whose share session ends
 ---          topic_id        bytes  the topic id the caller expects, 32 hex digits
----          delivery_limit  int    deliveries of a record at most, for locks that have lapsed
+---          delivery_limit  int    deliveries of a record at most
 ---          dead_letters    int    1: archived records become dead letters
 --- RETURNS  error           int    a lib.codes value
----          released        int    the number of records
+---          released        int    the number of records that the member had
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(acquired runs of the group), at most 8 calls + 2 per lapsed_run + 1 per page
---- NOTES    The delivery does not count: the member has not processed the records. Publishes the
----          group on the channel with the name of `share`.
+--- NOTES    The delivery counts: a record delivered as often as the limit is archived, as in Kafka.
+---          Publishes the group on the channel with the name of `share`.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 local share_runs = require("lib.share_runs")
@@ -45,11 +45,11 @@ local released = 0
 for row in share_runs.overlapping(state, share_runs.ACQUIRED, 0, state.ends) do
   if row.member == member then
     share_runs.remove(state, row)
-    share_runs.add_available(state, row.first, row.last, row.deliveries - 1)
+    share_runs.free(state, row.first, row.last, row.deliveries, limit)
     released = released + row.last - row.first + 1
   end
 end
-state.acquired, state.available = state.acquired - released, state.available + released
+state.acquired = state.acquired - released
 share_runs.save(state)
 if released > 0 then
   redis.call("PUBLISH", share, group)

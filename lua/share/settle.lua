@@ -20,9 +20,9 @@
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_REQUEST INVALID_RECORD_STATE
 --- COST     O(runs in the ranges), at most 9 calls + 2 per range + 2 per page
 --- NOTES    INVALID_RECORD_STATE: a record is not acquired by the member, or its lock has lapsed.
----          INVALID_REQUEST: a range ends above the records with a state. Offsets below the share
----          group's start offset are passed, as Kafka does. Publishes the group on the channel with
----          the name of `share` if records became available or the group was full.
+---          INVALID_REQUEST: a range ends above the records with a state, if there are any. As in
+---          Kafka, offsets below the start offset are passed. Publishes the group on the channel
+---          with the name of `share` if records became available or the group was full.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 local share_runs = require("lib.share_runs")
@@ -105,7 +105,7 @@ for i = RANGES, #ARGV, 3 do
   local first, last, type = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   first = math.max(first, start)
   if last >= state.ends then
-    return { codes.INVALID_REQUEST, 0 }
+    return { start < state.ends and codes.INVALID_REQUEST or codes.INVALID_RECORD_STATE, 0 }
   end
   while first <= last do
     if not (row and at <= first and first <= row.last) then

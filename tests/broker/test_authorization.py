@@ -47,6 +47,9 @@ from korvet.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from korvet.wire.messages.share_fetch import FetchPartition as ShareFetchPartition
+from korvet.wire.messages.share_fetch import FetchTopic as ShareFetchTopic
+from korvet.wire.messages.share_fetch import ShareFetchRequest
 from korvet.wire.schema import Message, decode, encode
 from tests.support.raw_client import batch
 from tests.support.redis_servers import TestServer
@@ -131,6 +134,26 @@ async def test_a_denied_topic_looks_alike_whether_it_exists_or_not(secured: Secu
     }
     listed = await secured.ask(MetadataRequest(topics=None))
     assert listed.topics == []
+
+
+async def test_a_share_group_and_its_topics_need_read(secured: Secured) -> None:
+    topics = [await secured.services.topics.get(name) for name in "ab"]
+    places = [ShareFetchPartition(partition_index=0, acknowledgement_batches=[])]
+    request = ShareFetchRequest(
+        group_id="g",
+        member_id="m",
+        share_session_epoch=0,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_records=9,
+        batch_size=9,
+        topics=[ShareFetchTopic(topic_id=one.uuid, partitions=places) for one in topics if one],
+    )
+    assert (await secured.ask(request)).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    await secured.grant(allow(Operation.READ, GROUP, "g"), allow(Operation.READ, TOPIC, "a"))
+    answer = await secured.ask(request)
+    codes = {row.topic_id: row.partitions[0].error_code for row in answer.responses}
+    assert [codes[one.uuid] for one in topics if one] == [0, 29] and answer.error_code == 0
 
 
 async def test_rows_are_denied_one_by_one(secured: Secured) -> None:

@@ -133,7 +133,7 @@ class ShareModel:
         start = self.start
         for first, last, type in ranges:
             if last >= self.end and max(first, start) <= last:
-                return "INVALID_REQUEST"
+                return "INVALID_REQUEST" if start < self.end else "INVALID_RECORD_STATE"
             for offset in range(max(first, start), last + 1):
                 cell = self.cells.get(offset)
                 if not (cell and cell.state == ACQUIRED and cell.member == member):
@@ -167,5 +167,5 @@ class ShareModel:
             if cell.state == ACQUIRED and cell.member == member
         ]
         for at in owned:
-            self.cells[at] = Cell(AVAILABLE, self.cells[at].deliveries - 1)
+            self._free(at)
         return len(owned)

@@ -176,16 +176,17 @@ def test_a_record_delivered_too_often_is_archived(lua: LuaRunner) -> None:
     assert group.counts() == (2, 2, 0, 0, 0, 2)
 
 
-def test_the_end_of_a_session_releases_records_without_counting_the_delivery(
-    lua: LuaRunner,
-) -> None:
-    group = group_in(lua)
+def test_the_end_of_a_session_releases_records_and_the_delivery_counts(lua: LuaRunner) -> None:
+    """As in Kafka 4.3."""
+    group = group_in(lua, limit=2)
     group.acquire("m", (0, 4))
     group.acquire("n", (5, 5))
     group.accept("m", 1, 1)
     assert group.release("m") == 4
     assert group.release("m") == 0
-    assert group.acquire("n", (0, 9)) == [(0, 0, 1), (2, 4, 1), (6, 9, 1)]
+    assert group.acquire("n", (0, 9)) == [(0, 0, 2), (2, 4, 2), (6, 9, 1)]
+    assert group.release("n") == 9
+    assert group.counts() == (5, 10, 5, 0, 1, 4)
 
 
 def test_a_released_record_waits_longer_with_each_delivery(lua: LuaRunner) -> None:
@@ -247,7 +248,7 @@ def test_a_reset_moves_the_group_and_forgets_its_records(runner: Runner) -> None
     assert runner.run(call).error == 0
     described = group.describe()
     assert (described.start, described.epoch, described.acquired) == (3, 1, 0)
-    assert group.accept("m", 0, 9) == ErrorCode.INVALID_REQUEST
+    assert group.accept("m", 0, 9) == ErrorCode.INVALID_RECORD_STATE
     assert group.acquire("m", (3, 9)) == [(3, 9, 1)]
     assert other.counts() == (0, 5, 0, 5, 0, 0)
 

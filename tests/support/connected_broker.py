@@ -35,15 +35,20 @@ class Broker:
         self.services = services
 
     async def ask(
-        self, request: Message, version: int | None = None, *, listener: str = "PLAINTEXT"
+        self,
+        request: Message,
+        version: int | None = None,
+        *,
+        listener: str = "PLAINTEXT",
+        session: Session | None = None,
     ) -> Any:
         """The answer to a request in a version, the highest unless told; None where there is none,
-        or the end of the connection instead of one."""
+        or the end of the connection instead of one. `session`: of a connection that lasts."""
         row = apis.BY_KEY[request.__message__.key]
         if version is None:
             version = row.versions[1]
         sent = decode(type(request), encode(request, version), version)
-        session = Session("127.0.0.1", listener=listener)
+        session = session or Session("127.0.0.1", listener=listener)
         context = Context(self.services, row.key, version, "test", session)
         try:
             answer = await row.handler(sent, context)

@@ -1,0 +1,97 @@
+"""ShareAcknowledge (key 79), versions 1-2. Settle records that a member has acquired (KIP-932).
+
+Behaviour
+- the share session of ShareFetch, epoch -1 closes it and releases the member's other records;
+  INVALID_SHARE_SESSION_EPOCH for epoch 0
+- types: 0 gap, 1 accept, 2 release, 3 reject, 4 renew, one for a range or one for each offset
+- all of a partition's acknowledgements are done, or none; INVALID_RECORD_STATE for a record that
+  the member has not acquired or whose lock has lapsed; INVALID_REQUEST above the records with a
+  state, and for an invalid range or type; offsets below the start offset are passed
+- a released record is available again, after share.retry.backoff.ms if that is set; one that was
+  delivered as often as the limit is archived
+- a repetition of a request whose response was lost may get INVALID_RECORD_STATE
+Versions
+- v2 renewal of locks (KIP-1222)
+"""
+
+from functools import partial
+from uuid import UUID
+
+from korvet.bounded import gather_bounded
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.groups.share_group import ShareGroupConfig
+from korvet.security.acl import Operation, ResourceType
+from korvet.share.sessions import CLOSE, OPEN, SessionError, ShareSession
+from korvet.share.targets import Targets
+from korvet.topics.table import Topic
+from korvet.wire.messages.share_acknowledge import (
+    AcknowledgePartition,
+    PartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+
+
+async def share_acknowledge(
+    request: ShareAcknowledgeRequest, context: Context
+) -> ShareAcknowledgeResponse:
+    group, member = request.group_id, request.member_id
+    if group is None or not member:
+        return _failed(ErrorCode.INVALID_REQUEST)
+    services, epoch = context.services, request.share_session_epoch
+    if epoch == OPEN:
+        return _failed(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+    try:
+        session = services.share_sessions.take(group, member, epoch)
+    except SessionError as error:
+        return _failed(error.error)
+    config = services.share_config(group)
+    targets = Targets(
+        context.topics, lambda name: context.allows(Operation.READ, ResourceType.TOPIC, name)
+    )
+    acknowledge = partial(_acknowledge, session, config, targets, request.is_renew_ack, context)
+    named = [(row.topic_id, one) for row in request.topics for one in row.partitions]
+    found = await gather_bounded(acknowledge, named)
+    if epoch == CLOSE:
+        await services.share_sessions.close(session)
+    topics: dict[UUID, list[PartitionData]] = {}
+    for (topic_id, _), row in zip(named, found, strict=True):
+        topics.setdefault(topic_id, []).append(row)
+    return ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=config.record_lock_duration_ms,
+        responses=[
+            ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=rows)
+            for topic_id, rows in topics.items()
+        ],
+    )
+
+
+def _failed(error: ErrorCode) -> ShareAcknowledgeResponse:
+    return ShareAcknowledgeResponse(error_code=error, error_message=error.message, responses=[])
+
+
+async def _acknowledge(
+    session: ShareSession,
+    config: ShareGroupConfig,
+    targets: Targets,
+    renews: bool,
+    context: Context,
+    item: tuple[UUID, AcknowledgePartition],
+) -> PartitionData:
+    topic_id, row = item
+    topic = await targets.find(topic_id, row.partition_index)
+    if isinstance(topic, Topic):
+        error = await context.services.share_acknowledger.acknowledge(
+            *(session.group, session.member, config, topic, row.partition_index),
+            row.acknowledgement_batches,
+            renews=renews,
+        )
+    else:
+        error = topic
+    return PartitionData(
+        partition_index=row.partition_index,
+        error_code=error,
+        error_message=error.message if error else None,
+    )

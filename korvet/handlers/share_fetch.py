@@ -1,0 +1,225 @@
+"""ShareFetch (key 78), versions 1-2. Acquire records for a member of a share group (KIP-932).
+
+Behaviour
+- share sessions by group and member, in this broker's memory: epoch 0 opens one, -1 closes it and
+  releases the member's records, and so does the end of the connection that opened it;
+  SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED
+- acknowledgements are done first, as in ShareAcknowledge; INVALID_REQUEST with epoch 0
+- records are acquired by a script on the partition, which any broker can serve; locks are in Redis
+  and lapse by its clock; membership of the group is not checked, as in Kafka
+- mode 0, batch-optimized, takes whole batches until max_records are reached; mode 1, record-limit,
+  never more; layout `record` never takes more in either mode
+- without records the response waits, at most max_wait_ms: an append, released records, a lapsed
+  lock or the end of a delay end the wait; a foreign XADD is noticed within 200 ms
+- read_committed (share.isolation.level) ends at the last stable offset and passes the records of
+  aborted transactions
+- per partition: UNKNOWN_TOPIC_ID (Kafka 4.3: UNKNOWN_SERVER_ERROR of the request),
+  UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR while Redis is
+  unreachable; a partition without any of these, records or acknowledgements is left out, unless the
+  request opens the session
+Versions
+- v2 acquire modes (KIP-1206), renewal of locks (KIP-1222)
+Left out
+- min_bytes above 1: any record completes the response; batch_size: acquired ranges are as long as
+  they can be; fewer records in the last deliveries of a record
+"""
+
+import asyncio
+from collections.abc import Iterable
+from uuid import UUID
+
+from korvet.bounded import gather_bounded
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.groups.share_group import ShareGroupConfig
+from korvet.security.acl import Operation, ResourceType
+from korvet.share.acquirer import Acquired, Budget, ShareFetchParams
+from korvet.share.delayed import DelayedShareFetch, SharedPartition
+from korvet.share.sessions import CLOSE, OPEN, SessionError, SharePartitionId, ShareSession
+from korvet.share.targets import Targets
+from korvet.topics.table import Topic
+from korvet.wire.messages.share_fetch import (
+    AcknowledgementBatch,
+    AcquiredRecords,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+
+RECORD_LIMIT = 1
+"""Acquire mode: never more than max_records."""
+STORAGE_ERROR_PAUSE_S = 0.2
+"""Delay of a response without anything but KAFKA_STORAGE_ERROR: clients repeat it at once."""
+
+Rows = dict[SharePartitionId, PartitionData | None]
+"""The rows of the response; None: nothing to say of a partition that opens the session."""
+
+
+async def share_fetch(request: ShareFetchRequest, context: Context) -> ShareFetchResponse:
+    group, member = request.group_id, request.member_id
+    if group is None or not member or _is_invalid(request):
+        return _failed(ErrorCode.INVALID_REQUEST)
+    services, epoch = context.services, request.share_session_epoch
+    named = [
+        (row.topic_id, one.partition_index) for row in request.topics for one in row.partitions
+    ]
+    try:
+        if epoch == OPEN:
+            session = services.share_sessions.open(group, member, context.session)
+        else:
+            session = services.share_sessions.take(group, member, epoch)
+    except SessionError as error:
+        return _failed(error.error)
+    if epoch != CLOSE:
+        session.add(named)
+        session.forget(
+            (row.topic_id, one) for row in request.forgotten_topics_data for one in row.partitions
+        )
+    config = services.share_config(group)
+    targets = Targets(
+        context.topics, lambda name: context.allows(Operation.READ, ResourceType.TOPIC, name)
+    )
+    rows = await _acknowledge(request, session, config, targets, context)
+    if epoch == CLOSE:
+        await services.share_sessions.close(session)
+    elif not request.is_renew_ack:
+        if epoch == OPEN:
+            rows = dict.fromkeys(named)
+        await _fetch(request, session, config, targets, rows, context)
+    return ShareFetchResponse(
+        acquisition_lock_timeout_ms=config.record_lock_duration_ms, responses=_by_topic(rows)
+    )
+
+
+def _is_invalid(request: ShareFetchRequest) -> bool:
+    """Return whether the request contradicts itself."""
+    has_batches = any(
+        one.acknowledgement_batches for row in request.topics for one in row.partitions
+    )
+    if request.share_session_epoch == OPEN and has_batches:
+        return True
+    if request.share_acquire_mode not in (0, RECORD_LIMIT):
+        return True
+    limits = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.max_records)
+    return request.is_renew_ack and any(limits)
+
+
+def _failed(error: ErrorCode) -> ShareFetchResponse:
+    return ShareFetchResponse(error_code=error, error_message=error.message, responses=[])
+
+
+async def _acknowledge(
+    request: ShareFetchRequest,
+    session: ShareSession,
+    config: ShareGroupConfig,
+    targets: Targets,
+    context: Context,
+) -> Rows:
+    """Do the request's acknowledgements; return their rows."""
+    named = [
+        ((row.topic_id, one.partition_index), one.acknowledgement_batches)
+        for row in request.topics
+        for one in row.partitions
+        if one.acknowledgement_batches
+    ]
+
+    async def one(item: tuple[SharePartitionId, list[AcknowledgementBatch]]) -> ErrorCode:
+        (topic_id, partition), batches = item
+        topic = await targets.find(topic_id, partition)
+        if not isinstance(topic, Topic):
+            return topic
+        return await context.services.share_acknowledger.acknowledge(
+            *(session.group, session.member, config, topic, partition, batches),
+            renews=request.is_renew_ack,
+        )
+
+    errors = await gather_bounded(one, named)
+    return {
+        where: PartitionData(
+            partition_index=where[1],
+            acknowledge_error_code=error,
+            acknowledge_error_message=error.message if error else None,
+            records=[],
+        )
+        for (where, _), error in zip(named, errors, strict=True)
+    }
+
+
+async def _fetch(
+    request: ShareFetchRequest,
+    session: ShareSession,
+    config: ShareGroupConfig,
+    targets: Targets,
+    rows: Rows,
+    context: Context,
+) -> None:
+    """Acquire records of the session's partitions, and add them to the rows."""
+    services = context.services
+    refused: dict[SharePartitionId, ErrorCode] = {}
+    partitions: dict[SharePartitionId, SharedPartition] = {}
+    for where in session.partitions:
+        topic = await targets.find(*where)
+        if isinstance(topic, Topic):
+            partitions[where] = SharedPartition(topic, where[1], Acquired())
+        else:
+            refused[where] = topic
+    session.rotate()
+    if request.max_records > 0:
+        acquirer = services.share_acquirer
+        most = min(acquirer.max_bytes(request.max_bytes), services.response_memory.available)
+        fetch = DelayedShareFetch(
+            acquirer,
+            context.notifier,
+            ShareFetchParams(
+                session.group, session.member, config, request.share_acquire_mode == RECORD_LIMIT
+            ),
+            list(partitions.values()),
+            0 if refused else request.max_wait_ms,
+            Budget(request.max_records, most),
+        )
+        await fetch.run()
+        if fetch.only_storage_errors():
+            await asyncio.sleep(min(STORAGE_ERROR_PAUSE_S, fetch.remaining_s))
+    for where, error in refused.items():
+        _put(rows, where, Acquired(error))
+    for where, one in partitions.items():
+        if one.acquired.error or one.acquired.runs:
+            _put(rows, where, one.acquired)
+    _count(partitions.values(), context)
+
+
+def _put(rows: Rows, where: SharePartitionId, acquired: Acquired) -> None:
+    """Add what was acquired to the partition's row."""
+    known = rows.get(where)
+    rows[where] = PartitionData(
+        partition_index=where[1],
+        error_code=acquired.error,
+        error_message=acquired.error.message if acquired.error else None,
+        acknowledge_error_code=known.acknowledge_error_code if known else ErrorCode.NONE,
+        acknowledge_error_message=known.acknowledge_error_message if known else None,
+        records=list(acquired.records),
+        acquired_records=[
+            AcquiredRecords(first_offset=first, last_offset=last, delivery_count=deliveries)
+            for first, last, deliveries in acquired.runs
+        ],
+    )
+
+
+def _count(partitions: Iterable[SharedPartition], context: Context) -> None:
+    metrics = context.services.metrics
+    for one in partitions:
+        runs = one.acquired.runs
+        metrics.records_out.add(sum(last - first + 1 for first, last, _ in runs))
+        metrics.record_bytes_out.add(sum(map(len, one.acquired.records)))
+
+
+def _by_topic(rows: Rows) -> list[ShareFetchableTopicResponse]:
+    topics: dict[UUID, list[PartitionData]] = {}
+    for (topic_id, partition), row in rows.items():
+        empty = PartitionData(partition_index=partition, records=[])
+        topics.setdefault(topic_id, []).append(row or empty)
+    return [
+        ShareFetchableTopicResponse(topic_id=topic_id, partitions=found)
+        for topic_id, found in topics.items()
+    ]

@@ -1,0 +1,1 @@
+"""Share partitions for ShareFetch and ShareAcknowledge: sessions, acquire, acknowledge, wait."""

@@ -1,0 +1,141 @@
+"""Acknowledge records of share partitions, and release those of ended sessions.
+
+Rules
+- The acknowledgements of one partition are done together or not at all.
+- A request names a type for a range or for each of its offsets; adjacent offsets of one type become
+  one range for the script.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
+from typing import Protocol
+
+from korvet.bounded import gather_bounded
+from korvet.errors import ErrorCode
+from korvet.groups.share_group import ShareGroupConfig
+from korvet.keys import Keys
+from korvet.scripts import share
+from korvet.scripts.share import Acknowledge
+from korvet.share.acquirer import Acquirer
+from korvet.share.sessions import SharePartitionId, ShareSession
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreError
+from korvet.topics.table import Topic, TopicTable
+
+TypedRange = tuple[int, int, int]
+"""First offset, last offset and type."""
+
+
+class Batch(Protocol):
+    """An acknowledgement of a request."""
+
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def acknowledge_types(self) -> Sequence[int]: ...
+
+
+def typed_ranges(batches: Iterable[Batch], *, renews: bool) -> list[TypedRange] | None:
+    """Return the ranges, ascending; None if an acknowledgement is invalid.
+
+    `renews`: type 4, renew, is allowed.
+    """
+    highest = Acknowledge.RENEW if renews else Acknowledge.REJECT
+    found: list[TypedRange] = []
+    for batch in batches:
+        first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
+        if not 0 <= first <= last or len(types) not in (1, last - first + 1):
+            return None
+        if not all(0 <= type <= highest for type in types):
+            return None
+        if len(types) == 1:
+            found.append((first, last, types[0]))
+            continue
+        for type, offsets in groupby(types):
+            count = sum(1 for _ in offsets)
+            found.append((first, first + count - 1, type))
+            first += count
+    return sorted(found)
+
+
+def _overlap(ranges: Sequence[TypedRange]) -> bool:
+    return any(a[1] >= b[0] for a, b in pairwise(ranges))
+
+
+class Acknowledger:
+    """Acknowledges and releases records of the partitions of one store."""
+
+    def __init__(
+        self, store: AsyncStore, keys: Keys, topics: TopicTable, acquirer: Acquirer
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._acquirer = acquirer
+
+    async def acknowledge(
+        self,
+        group: str,
+        member: str,
+        config: ShareGroupConfig,
+        topic: Topic,
+        partition: int,
+        batches: Iterable[Batch],
+        *,
+        renews: bool,
+    ) -> ErrorCode:
+        """Acknowledge records of one partition; return the error."""
+        ranges = typed_ranges(batches, renews=renews and config.renew_acknowledge_enable)
+        if ranges is None:
+            return ErrorCode.INVALID_REQUEST
+        if not ranges:
+            return ErrorCode.NONE
+        if _overlap(ranges):
+            return ErrorCode.INVALID_RECORD_STATE
+        call = share.settle(
+            self._keys,
+            topic.name,
+            partition,
+            ranges,
+            group=group,
+            member=member,
+            topic_id=topic.id,
+            lock_ms=config.record_lock_duration_ms,
+            delivery_limit=config.delivery_count_limit,
+            backoff_ms=config.retry_backoff_ms,
+            max_backoff_ms=config.retry_backoff_max_ms,
+        )
+        try:
+            reply = await self._store.run(call)
+        except StoreError:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        error = ErrorCode(reply.error)
+        if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+            self._topics.invalidate()
+        if any(type == Acknowledge.RELEASE for _, _, type in ranges):
+            self._acquirer.forget_place(group, topic, partition)
+        return error
+
+    async def release(self, session: ShareSession, config: ShareGroupConfig) -> None:
+        """Release all records that the session's member has acquired. Raises StoreError."""
+
+        async def release_one(where: SharePartitionId) -> None:
+            topic = await self._topics.get_id(where[0])
+            if topic is None:
+                return
+            await self._store.run(
+                share.release(
+                    self._keys,
+                    topic.name,
+                    where[1],
+                    group=session.group,
+                    member=session.member,
+                    topic_id=topic.id,
+                    delivery_limit=config.delivery_count_limit,
+                )
+            )
+            self._acquirer.forget_place(session.group, topic, where[1])
+
+        await gather_bounded(release_one, sorted(session.seen))

@@ -1,0 +1,131 @@
+"""A ShareFetch that waits for records: Kafka's DelayedShareFetch.
+
+Rules
+- Acquire from all partitions once. Without records or an error wait, at most max_wait_ms.
+- A partition is tried again on a message on one of its channels (an append, or records released in
+  a full or used share partition), and when a lock lapses or a delay ends. An entry that another
+  Redis client has added publishes none: layout `record` is tried every RECHECK_S.
+- Any record completes the response, whatever min_bytes is.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from math import inf
+from time import monotonic
+
+import msgspec
+
+from korvet.errors import ErrorCode
+from korvet.log.layouts import layout_of
+from korvet.share.acquirer import Acquired, Acquirer, Budget, ShareFetchParams
+from korvet.store.notifications import Notifier
+from korvet.topics.table import Topic
+
+RECHECK_S = 0.2
+AT_ONCE = 8
+"""Partitions that are read at the same time."""
+
+
+class SharedPartition(msgspec.Struct):
+    """A partition of a ShareFetch, and what the member has acquired from it."""
+
+    topic: Topic
+    partition: int
+    acquired: Acquired
+    lapse_at: float = inf
+    """When to try it again, by the clock of `monotonic`."""
+
+
+class DelayedShareFetch:
+    """A ShareFetch in progress."""
+
+    def __init__(
+        self,
+        acquirer: Acquirer,
+        notifier: Notifier,
+        params: ShareFetchParams,
+        partitions: Sequence[SharedPartition],
+        max_wait_ms: int,
+        budget: Budget,
+    ) -> None:
+        self._acquirer = acquirer
+        self._notifier = notifier
+        self._params = params
+        self._partitions = partitions
+        self._deadline = monotonic() + max(max_wait_ms, 0) / 1000
+        self._waits = max_wait_ms > 0
+        self._budget = budget
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds that are left of max_wait_ms."""
+        return max(0.0, self._deadline - monotonic())
+
+    @property
+    def _is_complete(self) -> bool:
+        return any(one.acquired.runs or one.acquired.error for one in self._partitions)
+
+    async def run(self) -> None:
+        """Acquire records, and wait until there are some."""
+        seen = self._notifier.message_count
+        await self._try(range(len(self._partitions)))
+        if not self._is_complete and self._waits and self._partitions:
+            await self._wait(seen)
+
+    async def _try(self, which: Collection[int]) -> None:
+        """Acquire from these partitions in turn, until the budget is used up."""
+        left = list(which)
+        while left:
+            group, left = left[:AT_ONCE], left[AT_ONCE:]
+            await asyncio.gather(*(self._acquire(self._partitions[at]) for at in group))
+            if self._budget.records <= 0 or self._budget.bytes <= 0:
+                return
+            # Another partition had reserved the budget, and did not use all of it.
+            left += [at for at in group if self._partitions[at].acquired.skipped]
+
+    async def _acquire(self, one: SharedPartition) -> None:
+        one.acquired = await self._acquirer.acquire(
+            self._params, one.topic, one.partition, self._budget
+        )
+        wait_ms = one.acquired.wait_ms
+        one.lapse_at = inf if wait_ms < 0 else monotonic() + (wait_ms + 1) / 1000
+
+    async def _wait(self, seen: int) -> None:
+        """Wait for messages on the partitions' channels; `seen`:
+
+        the notifier's count before the first try.
+        """
+        appends: dict[str, int] = {}
+        releases: dict[str, int] = {}
+        for at, one in enumerate(self._partitions):
+            append, release = self._acquirer.channels(one.topic, one.partition)
+            appends[append] = releases[release] = at
+        foreign = [
+            at for at, one in enumerate(self._partitions) if not layout_of(one.topic).holds_batches
+        ]
+        recheck_at = monotonic() + RECHECK_S if foreign else inf
+        async with self._notifier.listen([*appends, *releases], seen) as subscription:
+            while not self._is_complete:
+                lapse_at = min(one.lapse_at for one in self._partitions)
+                timeout_s = min(self._deadline, recheck_at, lapse_at) - monotonic()
+                news = await subscription.wait(timeout_s)
+                now = monotonic()
+                freed = {releases[channel] for channel in news if channel in releases}
+                freed.update(at for at, one in enumerate(self._partitions) if one.lapse_at <= now)
+                for at in freed:
+                    one = self._partitions[at]
+                    self._acquirer.forget_place(self._params.group, one.topic, one.partition)
+                due = freed | {appends[channel] for channel in news if channel in appends}
+                if now >= recheck_at:
+                    due.update(foreign)
+                    recheck_at = now + RECHECK_S
+                await self._try(sorted(due))
+                if now >= self._deadline:
+                    return
+
+    def only_storage_errors(self) -> bool:
+        """Return whether there are no records, and an error because Redis is unreachable."""
+        found = [one.acquired for one in self._partitions]
+        return not any(one.runs for one in found) and any(
+            one.error == ErrorCode.KAFKA_STORAGE_ERROR for one in found
+        )

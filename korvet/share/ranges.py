@@ -1,0 +1,70 @@
+"""Describe what a read of the log found, for share.acquire: ranges of offsets with records.
+
+Rules
+- In layout `batch` a range is a batch, or adjacent batches that the member takes together. In
+  layout `record` it is a run of adjacent records.
+- Markers hold no record. Under read_committed records of aborted transactions do not count either:
+  a share group never gets them.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from korvet.log.entry import Entry
+from korvet.log.layouts import layout_of
+from korvet.log.layouts.base import BaseLayout
+from korvet.log.read_result import ReadResult
+from korvet.topics.table import Topic
+
+Range = tuple[int, int]
+"""First and last offset."""
+Run = tuple[int, int, int]
+"""First offset, last offset and deliveries of acquired records."""
+
+
+def ranges_of(topic: Topic, result: ReadResult, offset: int, records: int) -> list[Range]:
+    """Return the ranges of the entries from `offset` on.
+
+    Whole batches of about `records` records are one range: the member takes them together.
+    """
+    layout = layout_of(topic)
+    entries: Iterable[Entry] = result.entries
+    if result.stable is not None:
+        entries = _records_only(layout, result)
+    limit = records if layout.holds_batches else 1 << 62
+    found: list[Range] = []
+    for entry in entries:
+        first = max(entry.first, offset)
+        last = layout.last_record(entry)
+        if found and found[-1][1] + 1 == first and last - found[-1][0] < limit:
+            found[-1] = (found[-1][0], last)
+        elif first <= last:
+            found.append((first, last))
+    return found
+
+
+def _records_only(layout: BaseLayout, result: ReadResult) -> list[Entry]:
+    """Return the entries that are no markers, nor of the result's aborted transactions."""
+    begins = sorted((first, producer_id) for producer_id, first in result.aborted)
+    aborted: set[int] = set()
+    kept, at = [], 0
+    for entry in result.entries:
+        producer_id, is_marker = layout.transaction_of(entry)
+        while at < len(begins) and begins[at][0] <= entry.last:
+            aborted.add(begins[at][1])
+            at += 1
+        if is_marker:
+            aborted.discard(producer_id)
+        elif producer_id not in aborted:
+            kept.append(entry)
+    return kept
+
+
+def entries_with(entries: Sequence[Entry], runs: Sequence[Run]) -> list[Entry]:
+    """Return the entries that hold a record of the runs; both ascend."""
+    found, at = [], 0
+    for entry in entries:
+        while at < len(runs) and runs[at][1] < entry.first:
+            at += 1
+        if at < len(runs) and runs[at][0] <= entry.last:
+            found.append(entry)
+    return found
