@@ -22,6 +22,7 @@ from korvet.cli import (
     options,
     pipeline,
     produce,
+    queues,
     quickstart,
     redis_acl,
     restore,
@@ -55,6 +56,7 @@ options.command(topics.app, "alter")(topic_changes.alter)
 options.command(topics.app, "add-partitions")(topic_changes.add_partitions)
 options.command(topics.app, "trim")(topic_changes.trim)
 app.add_typer(groups.app, name="groups")
+app.add_typer(queues.app, name="queues")
 app.add_typer(brokers.app, name="brokers")
 app.add_typer(scripts.app, name="scripts")
 app.add_typer(users.app, name="users")

@@ -120,16 +120,16 @@ async def _described(log: "CommandLog", name: str) -> _Described | None:
     parts = [
         assigned_partitions(row[5]) if found.protocol_type == b"consumer" else [] for row in rows
     ]
-    if found.type == b"consumer":
+    if found.type in (b"consumer", b"share"):
         newer = await coordinator.run(
-            name, lambda _: scripts.consumer_describe(keys, name, type="consumer")
+            name, lambda _: scripts.consumer_describe(keys, name, type=found.type.decode())
         )
         if newer.error:
             return None
         state = {
             "state": newer.state.decode(),
             "epoch": newer.epoch,
-            "assignor": newer.assignor.decode(),
+            "assignor": newer.assignor.decode() if found.type == b"consumer" else "simple",
         }
         rows = [newer.members[at : at + 10] for at in range(0, len(newer.members), 10)]
         members = [(row[0], row[1], row[3], row[4]) for row in rows]

@@ -50,6 +50,8 @@ class SharePartition(msgspec.Struct, frozen=True):
     acquired: int = 0
     acknowledged: int = 0
     archived: int = 0
+    dead_letters: int = 0
+    """Dead letters that are not copied yet."""
     runs: tuple[Acquired, ...] = ()
 
 
@@ -186,6 +188,7 @@ def _partition(
         state.acquired,
         state.acknowledged,
         state.archived,
+        state.letters,
         tuple(_acquired(*row) for row in cells),
     )
 

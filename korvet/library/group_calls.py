@@ -67,6 +67,9 @@ class GroupCalls(RecordCalls):
                 retention_ms=-1,
             ),
         )
+        if reply.error == ErrorCode.GROUP_ID_NOT_FOUND:
+            reason = f"{group!r} is a share group, which commits no offsets."
+            raise KorvetError(ErrorCode.GROUP_ID_NOT_FOUND, reason)
         check(reply.error, f"Group {group!r} has members: stop them first")
         await self.coordinator.redis_groups.seek(group, rows)
 

@@ -1,0 +1,124 @@
+"""Share groups as `korvet queues` shows them: members, partitions, acquired records."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from korvet.cli import table_output
+from korvet.config.setting import StartError
+
+if TYPE_CHECKING:
+    from korvet.cli.admin_client import CommandLog
+    from korvet.groups.share_offsets import Acquired, ShareOffsets, SharePartition
+
+SUMMARY = ("group", "state", "members", "topics", "available", "acquired", "lag")
+_MEMBER = ("member", "client", "host", "epoch", "partitions")
+_PARTITION = (
+    *("topic", "partition", "start", "available", "acquired"),
+    *("accepted", "archived", "dead_letters", "lag"),
+)
+_ACQUIRED = ("topic", "partition", "first", "last", "deliveries", "ends", "member")
+_RUNS = 100
+"""Acquired runs that are shown of each partition."""
+CELLS = 10
+"""Cells per member in the reply of lua/group/consumer_describe.lua."""
+
+
+class QueueView(NamedTuple):
+    """A share group: its state, and rows of its members, partitions and acquired records."""
+
+    name: str
+    state: dict[str, object]
+    members: list[table_output.Row]
+    partitions: list[table_output.Row]
+    acquired: list[table_output.Row]
+
+    def document(self) -> dict[str, object]:
+        """Return the group for JSON."""
+        return {
+            "group": self.name,
+            **self.state,
+            "members": table_output.objects(_MEMBER, self.members),
+            "partitions": table_output.objects(_PARTITION, self.partitions),
+            "acquired": table_output.objects(_ACQUIRED, self.acquired),
+        }
+
+    def parts(self) -> Iterable[table_output.Part]:
+        """Yield a line with the state, and tables of members, partitions, acquired records."""
+        words = ", ".join(f"{key} {held}" for key, held in self.state.items())
+        yield table_output.Part(f"{self.name}: {words.removeprefix('state ')}")
+        yield table_output.Part(None, _MEMBER, self.members)
+        yield table_output.Part("")
+        yield table_output.Part(None, _PARTITION, self.partitions)
+        if self.acquired:
+            yield table_output.Part("")
+            yield table_output.Part(None, _ACQUIRED, self.acquired)
+
+
+async def summaries(log: "CommandLog") -> list[table_output.Row]:
+    """Return a row of each share group."""
+    offsets = _offsets(log)
+    rows: list[table_output.Row] = []
+    for group in await log.groups():
+        if group.type == "share":
+            found = await offsets.describe_all(group.group)
+            counts = (
+                len({row.topic.name for row in found}),
+                sum(row.available for row in found),
+                sum(row.acquired for row in found),
+                sum(max(row.lag, 0) for row in found),
+            )
+            rows.append((group.group, group.state, group.members, *counts))
+    return rows
+
+
+async def read(log: "CommandLog", name: str) -> QueueView:
+    """Read a share group. StartError if there is none."""
+    from korvet.groups.assignment import decode_assignment
+    from korvet.scripts import group as scripts
+
+    found = await log.coordinator.run(
+        name, lambda _: scripts.consumer_describe(log.keys, name, type="share")
+    )
+    if found.error:
+        raise StartError(f"There is no share group {name!r}.")
+    rows = [found.members[at : at + CELLS] for at in range(0, len(found.members), CELLS)]
+    members: list[table_output.Row] = [
+        (
+            row[0].decode(),
+            row[3].decode(),
+            row[4].decode(),
+            int(row[5]),
+            sum(map(len, decode_assignment(row[8]).values())),
+        )
+        for row in rows
+    ]
+    parts = await _offsets(log).describe_all(name, runs=_RUNS)
+    return QueueView(
+        name,
+        {"state": found.state.decode(), "epoch": found.epoch},
+        members,
+        [_partition(part) for part in parts],
+        [_acquired(part, run) for part in parts for run in part.runs],
+    )
+
+
+def _offsets(log: "CommandLog") -> "ShareOffsets":
+    from korvet.groups.share_offsets import ShareOffsets
+
+    return ShareOffsets(log.store, log.keys, log.table, log.coordinator)
+
+
+def _partition(part: "SharePartition") -> table_output.Row:
+    """Return a row; a partition that the group has not read has only its place."""
+    place = (part.topic.name, part.partition)
+    if part.start < 0:
+        return (*place, *(None for _ in _PARTITION[2:]))
+    counts = (part.available, part.acquired, part.acknowledged, part.archived, part.dead_letters)
+    return (*place, part.start, *counts, part.lag)
+
+
+def _acquired(part: "SharePartition", run: "Acquired") -> table_output.Row:
+    ends = datetime.fromtimestamp(run.deadline_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    place = (part.topic.name, part.partition, run.first, run.last, run.deliveries)
+    return (*place, ends, run.member or None)

@@ -1,0 +1,65 @@
+"""`korvet queues`: list and describe share groups."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import table_output
+from korvet.cli.help_text import group
+
+if TYPE_CHECKING:
+    from korvet.cli.admin_client import CommandLog
+
+app = group("Show share groups, which read topics as queues.")
+
+_Name = Annotated[str, typer.Argument(metavar="GROUP", help="The share group's id.")]
+
+
+@o.command(app, "list")
+def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
+    """List share groups with state, members and the records that are left.
+
+    Available and acquired records are in delivery; the lag counts these and all later ones.
+    """
+    from korvet.cli import queue_view
+    from korvet.cli.admin_client import on_log
+
+    rows = on_log(queue_view.summaries, target)
+    table_output.listing(queue_view.SUMMARY, rows, as_json=json, header=header)
+
+
+@o.command(app, "describe")
+def describe(
+    name: _Name,
+    target: o.Target,
+    watch: o.Watch = None,
+    json: o.Json = False,
+    header: o.Header = True,
+) -> None:
+    """Print a share group's members, partitions and acquired records.
+
+    A lock ends at `ends`; records without a member wait for their next delivery until then.
+    """
+    from korvet.cli import queue_view
+    from korvet.cli.admin_client import on_log
+    from korvet.cli.live import repeat
+
+    async def run(log: "CommandLog") -> None:
+        if json:
+            table_output.document((await queue_view.read(log, name)).document())
+            return
+        if watch is None:
+            for part in (await queue_view.read(log, name)).parts():
+                part.print(header=header)
+            return
+
+        async def parts() -> "Iterable[table_output.Part]":
+            return (await queue_view.read(log, name)).parts()
+
+        await repeat(parts, watch, header=header)
+
+    if json and watch is not None:
+        raise typer.BadParameter("--watch prints tables: leave out --json")
+    on_log(run, target)

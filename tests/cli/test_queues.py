@@ -1,0 +1,106 @@
+"""`korvet queues`, against a real server."""
+
+import json
+
+import pytest
+import redis
+
+from korvet.groups.consumer_group import encode_subscription, pack
+from korvet.scripts import group as scripts
+from korvet.scripts import share
+from korvet.store.sync_store import SyncStore
+from tests.cli.test_groups import KEYS, Korvet, korvet, orders
+from tests.support.redis_servers import TestServer
+
+__all__ = ["korvet", "orders"]
+
+TABS = "\t".join
+
+
+@pytest.fixture
+def queue(orders: redis.Redis, valkey_server: TestServer) -> str:
+    """A share group with one member, which has acquired two records and accepted one."""
+    definition = json.loads(orders.hget(KEYS.topics(), "orders") or b"{}")
+    topic_id = definition["id"]
+    store = SyncStore.connect(valkey_server.url)
+    words: dict[str, object] = {
+        "member": "m1",
+        "epoch": 0,
+        "rack": "",
+        "client_id": "app",
+        "client_host": "/10.0.0.1",
+        "session_ms": 45_000,
+        "interval_ms": 0,
+        "max_size": 10,
+        "is_registered": 1,
+        "has_names": 1,
+        "names": pack(["orders"]),
+        "topics_version": b"1",
+        "resolved": encode_subscription([b"orders"]),
+        "rows": [("t", "orders", f"{topic_id}:1")],
+    }
+    assert store.run(scripts.share_heartbeat(KEYS, "jobs", **words)).error == 0  # type: ignore[arg-type]
+    store.run(scripts.register(KEYS, group="jobs"))
+    place = {"group": "jobs", "member": "m1", "topic_id": topic_id}
+    taken = share.acquire(
+        KEYS,
+        "orders",
+        0,
+        [(0, 2)],
+        **place,
+        start=0,
+        read_from=0,
+        read_to=2,
+        most=3,
+        exact=1,
+        lock_ms=30_000,
+        delivery_limit=5,
+        max_locks=100,
+    )
+    assert store.run(taken).runs == [0, 2, 1]
+    limits = {"lock_ms": 30_000, "delivery_limit": 5, "backoff_ms": 0, "max_backoff_ms": 0}
+    accepted = share.settle(KEYS, "orders", 0, [(0, 0, 1)], **place, **limits)
+    assert store.run(accepted).error == 0
+    store.close()
+    return "jobs"
+
+
+def test_share_groups_are_listed_with_what_is_left(korvet: Korvet, queue: str) -> None:
+    korvet("groups", "create", "readers", "--topic", "orders")
+    code, lines, _ = korvet("queues", "list")
+    assert (code, lines) == (
+        0,
+        [
+            TABS(("group", "state", "members", "topics", "available", "acquired", "lag")),
+            TABS((queue, "Stable", "1", "1", "0", "2", "4")),
+        ],
+    )
+
+
+def test_a_share_group_is_described_with_holders_and_deadlines(korvet: Korvet, queue: str) -> None:
+    code, lines, _ = korvet("queues", "describe", queue)
+    assert code == 0
+    assert lines[0] == "jobs: Stable, epoch 1"
+    assert lines[2] == TABS(("m1", "app", "/10.0.0.1", "1", "1"))
+    assert lines[5] == TABS(("orders", "0", "1", "0", "2", "1", "0", "0", "4"))
+    assert lines[7].startswith("topic\tpartition\tfirst\tlast\tdeliveries\tends")
+    first, ends, member = lines[8].rsplit("\t", 2)
+    assert (first, member) == (TABS(("orders", "0", "1", "2", "1")), "m1")
+    assert ends.endswith("+00:00")
+    code, lines, _ = korvet("queues", "describe", queue, "--json")
+    told = json.loads("\n".join(lines))
+    assert (told["state"], told["partitions"][0]["lag"]) == ("Stable", 4)
+    assert told["acquired"][0]["deliveries"] == 1
+
+
+def test_a_group_of_another_type_is_no_queue(korvet: Korvet, queue: str) -> None:
+    korvet("groups", "create", "readers", "--topic", "orders")
+    for name in ("readers", "absent"):
+        code, _, told = korvet("queues", "describe", name)
+        assert (code, told) == (2, f"korvet: There is no share group '{name}'.\n")
+    code, lines, _ = korvet("groups", "describe", queue)
+    assert (code, lines[0]) == (0, "jobs: Stable, epoch 1, assignor simple")
+    code, _, told = korvet("groups", "reset", queue, "--topic", "orders", "--to", "earliest")
+    assert (code, told) == (2, "korvet: 'jobs' is a share group, which commits no offsets.\n")
+    code, _, told = korvet("groups", "delete", queue)
+    assert code == 2 and "has members" in told
