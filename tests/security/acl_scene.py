@@ -18,10 +18,12 @@ from korvet.wire.messages.describe_acls import DescribeAclsRequest
 from korvet.wire.messages.find_coordinator import FindCoordinatorRequest
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from korvet.wire.schema import Message
 from tests.security.acl_outline import outline
 from tests.security.acl_probes import Ids, Probe
 from tests.security.acl_probes.groups import commit
+from tests.security.acl_probes.shares import moved
 from tests.security.acl_rules import parse
 
 WAIT_S = 30
@@ -80,6 +82,10 @@ class Scene:
         gone = self._create(probe.creates) if probe.creates else UUID(int=0)
         if "c1" in probe.name or probe.name.startswith("ConsumerGroup"):
             self._join_c1()
+        if "s1" in probe.name or probe.name.startswith("ShareGroup"):
+            self._join_s1()
+        if "e1" in probe.name.split():
+            _until(lambda: self.admin.ask(moved("t1"), 0).responses[0].partitions[0])
         self.set_rules([parse(rule) for rule in rules])
         try:
             found = outline(self.alice.ask(probe.build(Ids(self._t1, gone)), probe.version))
@@ -148,6 +154,16 @@ class Scene:
             topic_partitions=[],
         )
         _until(lambda: self.admin.ask(request, 1))
+
+    def _join_s1(self) -> None:
+        """Send heartbeats as the member of s1 until it has its assignment."""
+        request = ShareGroupHeartbeatRequest(
+            group_id="s1", member_id="m1", member_epoch=0, subscribed_topic_names=["t1"]
+        )
+        deadline = time.monotonic() + WAIT_S
+        while not _until(lambda: self.admin.ask(request, 1)).assignment.topic_partitions:
+            assert time.monotonic() < deadline, "s1 has no assignment"
+            time.sleep(0.01)
 
 
 def _key(rule: AclCreation) -> tuple[Any, ...]:
