@@ -49,6 +49,7 @@ def page(template: str, visit: Visit, data: Any, error: str = "") -> str:
             error=error,
             done=visit.request.query_params.get("done", ""),
             here=visit.request.url.path,
+            section=visit.section,
         )
     )
 

@@ -9,7 +9,16 @@ from typing import Any
 
 import msgspec
 
-from korvet.console.pages import actions, overview, records, topic, topics
+from korvet.console.pages import (
+    actions,
+    group,
+    groups,
+    overview,
+    records,
+    reset,
+    topic,
+    topics,
+)
 from korvet.console.pages.actions import Action
 from korvet.console.visit import Visit
 
@@ -49,6 +58,7 @@ class Form(msgspec.Struct, frozen=True):
 
 _PAGE = Parameter("page", "Number of the page, from 1.")
 _SEARCH = Parameter("q", "Part of the name.")
+_GROUP = Parameter("id", "Id of the group.")
 _BROWSE = (
     Parameter("partition", "Read this partition only; default: the first 32."),
     Parameter(
@@ -120,6 +130,36 @@ PAGES = (
         topic.ProduceForm,
         "Partitions of a topic, and the largest batch it takes.",
     ),
+    Page(
+        "/groups",
+        "groups.html",
+        groups.load,
+        groups.Groups,
+        "Groups with state, members and lag.",
+        (_SEARCH, _PAGE),
+    ),
+    Page(
+        "/group",
+        "group.html",
+        group.load,
+        group.GroupPage,
+        "A group: members, offsets, lag, and why it is stuck.",
+        (_GROUP,),
+    ),
+    Page(
+        "/group/reset",
+        "reset.html",
+        reset.load,
+        reset.ResetPage,
+        "Preview of a reset of a group.",
+        (
+            _GROUP,
+            Parameter("topic", "The topic."),
+            Parameter(
+                "to", "earliest, latest, an offset, a time (ISO 8601) or an age (15m, 2h, 1d)."
+            ),
+        ),
+    ),
     Page(RECORD, "record.html", records.load_one, records.OneRecord, "One record.", _FORMAT),
 )
 
@@ -129,5 +169,7 @@ FORMS = (
     Form(f"{TOPIC}/partitions", actions.add_partitions, TOPIC),
     Form(f"{TOPIC}/configs", actions.alter_config, f"{TOPIC}/configs"),
     Form(f"{TOPIC}/produce", actions.produce, f"{TOPIC}/produce"),
+    Form("/group/reset", reset.reset, "/group/reset"),
+    Form("/group/delete", reset.delete, "/group"),
     Form(f"{RECORD}/delete-below", actions.delete_records, RECORD),
 )

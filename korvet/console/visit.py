@@ -32,7 +32,7 @@ CLIENT_ID = "korvet-console"
 LISTENER = "CONSOLE"
 MAX_FORM = 2 << 20
 """Max bytes of a form: a produced record with its headers."""
-MENU = (("/", "Overview"), ("/topics", "Topics"))
+MENU = (("/", "Overview"), ("/topics", "Topics"), ("/groups", "Groups"))
 _FETCH = 1
 
 
@@ -97,6 +97,14 @@ class Visit:
     def menu(self) -> Sequence[tuple[str, str]]:
         """The pages of the menu."""
         return MENU
+
+    @property
+    def section(self) -> str:
+        """The page of the menu that this one belongs to."""
+        here = self.request.url.path
+        if here == "/create-topic":
+            return "/topics"
+        return next((path for path, _ in MENU[1:] if here.startswith(path[:-1])), here)
 
     @property
     def may_write(self) -> bool:

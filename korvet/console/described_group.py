@@ -1,0 +1,152 @@
+"""Read a group of any type: its state, members, assignments and last heartbeats."""
+
+from typing import Any
+
+import msgspec
+
+from korvet.console.visit import PageError, Visit, check
+from korvet.errors import ErrorCode
+from korvet.groups.consumer_protocol import assigned_partitions, subscribed_topics
+from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from korvet.wire.messages.describe_groups import DescribeGroupsRequest
+from korvet.wire.messages.share_group_describe import ShareGroupDescribeRequest
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A member of a group."""
+
+    id: str
+    instance: str | None
+    client_id: str
+    host: str
+    subscribed: list[str]
+    pattern: str | None
+    """The regular expression of topics that it subscribes to."""
+    partitions: list[Place]
+    deadline_ms: int
+    """Time at which the broker removes it without another heartbeat, -1 if unknown."""
+    last_heartbeat_ms: int
+    """Time of its last heartbeat, -1 if unknown."""
+
+
+class DescribedGroup(msgspec.Struct, frozen=True):
+    """A group with its members."""
+
+    group: str
+    type: str
+    state: str
+    protocol: str
+    """The assignor."""
+    epoch: int
+    """The generation of a classic group, or the epoch."""
+    members: list[Member]
+    at_ms: int
+    """Redis's clock."""
+
+
+async def describe(visit: Visit, name: str) -> DescribedGroup:
+    """Return the group. Raises PageError if there is none."""
+    store, keys = visit.services.store, visit.services.keys.group(name)
+    kind = await store.command("HGET", keys.group, "type")
+    moments = await store.command("ZRANGE", keys.deadlines, 0, -1, "WITHSCORES")
+    deadlines = {
+        member.decode("utf-8", "replace"): int(float(moment))
+        for member, moment in zip(moments[::2], moments[1::2], strict=True)
+    }
+    seconds, micros = await store.command("TIME")
+    now_ms = int(seconds) * 1000 + int(micros) // 1000
+    if kind in (b"consumer", b"share"):
+        return await _newer(visit, name, kind.decode(), deadlines, now_ms)
+    return await _classic(visit, name, deadlines, now_ms)
+
+
+async def _classic(
+    visit: Visit, name: str, deadlines: dict[str, int], now_ms: int
+) -> DescribedGroup:
+    answer = await visit.call(DescribeGroupsRequest(groups=[name]))
+    (found,) = answer.groups
+    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == "Dead":
+        raise PageError(404, f"There is no group {name!r}.")
+    check(found.error_code, found.error_message)
+    sessions = await _sessions(visit, name, [member.member_id for member in found.members])
+    is_consumer = found.protocol_type == "consumer"
+    members = [
+        Member(
+            row.member_id,
+            row.group_instance_id,
+            row.client_id,
+            row.client_host,
+            sorted(subscribed_topics([row.member_metadata]) or ()) if is_consumer else [],
+            None,
+            assigned_partitions(row.member_assignment) if is_consumer else [],
+            *_heartbeat(deadlines.get(row.member_id, -1), session, now_ms),
+        )
+        for row, session in zip(found.members, sessions, strict=True)
+    ]
+    head = await visit.services.store.command(
+        "HGET", visit.services.keys.group(name).group, "generation"
+    )
+    return DescribedGroup(
+        name, "classic", found.group_state, found.protocol_data, int(head or -1), members, now_ms
+    )
+
+
+async def _sessions(visit: Visit, name: str, members: list[str]) -> list[int]:
+    """Return the members' session timeouts in ms, 0 if unknown."""
+    if not members:
+        return []
+    key = visit.services.keys.group(name).members
+    rows = await visit.services.store.command("HMGET", key, *members)
+    words = [(row or b"").split(b" ")[0] for row in rows]
+    return [int(word) if word.isdigit() else 0 for word in words]
+
+
+async def _newer(
+    visit: Visit, name: str, kind: str, deadlines: dict[str, int], now_ms: int
+) -> DescribedGroup:
+    """Return a group of KIP-848 or KIP-932."""
+    request: Any
+    if kind == "share":
+        request = ShareGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
+    else:
+        request = ConsumerGroupDescribeRequest(
+            group_ids=[name], include_authorized_operations=False
+        )
+    (found,) = (await visit.call(request)).groups
+    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise PageError(404, f"There is no group {name!r}.")
+    check(found.error_code, found.error_message)
+    services = visit.services
+    configs = services.configs.group(name, services.settings)
+    session = int(configs[f"{kind}.session.timeout.ms"].value or 0)
+    members = [
+        Member(
+            row.member_id,
+            getattr(row, "instance_id", None),
+            row.client_id,
+            row.client_host,
+            list(row.subscribed_topic_names),
+            getattr(row, "subscribed_topic_regex", None) or None,
+            [
+                (topic.topic_name, number)
+                for topic in row.assignment.topic_partitions
+                for number in topic.partitions
+            ],
+            *_heartbeat(deadlines.get(f"m:{row.member_id}", -1), session, now_ms),
+        )
+        for row in found.members
+    ]
+    return DescribedGroup(
+        name, kind, found.group_state, found.assignor_name, found.group_epoch, members, now_ms
+    )
+
+
+def _heartbeat(deadline_ms: int, session_ms: int, now_ms: int) -> tuple[int, int]:
+    """Return the member's deadline, and the time of its last heartbeat."""
+    if deadline_ms < 0 or not session_ms:
+        return deadline_ms, -1
+    # Deadlines of the newer protocols are rounded up.
+    return deadline_ms, min(deadline_ms - session_ms, now_ms)

@@ -1,0 +1,136 @@
+"""Move a group to another position in a topic: a preview, then the commit of what it showed."""
+
+import msgspec
+
+from korvet.console.pages.actions import Done
+from korvet.console.pages.group import committed, described, group_id
+from korvet.console.pages.records import parse
+from korvet.console.visit import PageError, Visit, check
+from korvet.groups.lag import find_offset
+from korvet.scripts import log as log_scripts
+from korvet.security.acl import Operation, ResourceType
+from korvet.topics.table import Topic
+from korvet.wire.messages.delete_groups import DeleteGroupsRequest
+
+MAX_PARTITIONS = 1_000
+"""Max partitions of one reset."""
+
+
+class ResetRow(msgspec.Struct, frozen=True):
+    """The change of a partition. `lag` counts records."""
+
+    partition: int
+    committed: int
+    """The committed offset, -1 for none."""
+    offset: int
+    """The offset after the reset."""
+    lag: int
+    new_lag: int
+
+
+class ResetPage(msgspec.Struct, frozen=True):
+    """A preview of a reset."""
+
+    group: str
+    topic: str
+    to: str
+    members: int
+    """A group with members cannot be reset."""
+    rows: list[ResetRow]
+    """Empty without a topic and a position."""
+    skipped: int
+    """Records that the group will not read."""
+    repeated: int
+    """Records that it will read again."""
+    topics: list[str]
+    """Topics that the group committed."""
+    offsets: str
+    """`partition:offset,...`: what the reset commits."""
+
+
+async def load(visit: Visit) -> ResetPage:
+    """Return the preview of the reset of the query: `id`, `topic` and `to`."""
+    name = group_id(visit)
+    visit.require(Operation.DESCRIBE, ResourceType.GROUP, name)
+    commits = await committed(visit, name)
+    found = await described(visit, name) if commits else None
+    topic_name, to = visit.query("topic"), visit.query("to")
+    rows = []
+    if topic_name and to:
+        topic = await _topic(visit, topic_name)
+        before = {
+            number: commit.offset for (at, number), commit in commits.items() if at == topic_name
+        }
+        rows = await _preview(visit, topic, to, before)
+    moved = [row.lag - row.new_lag for row in rows if row.committed >= 0]
+    return ResetPage(
+        group=name,
+        topic=topic_name,
+        to=to,
+        members=len(found.members) if found else 0,
+        rows=rows,
+        skipped=sum(number for number in moved if number > 0),
+        repeated=-sum(number for number in moved if number < 0),
+        topics=sorted({at for at, _ in commits}),
+        offsets=",".join(f"{row.partition}:{row.offset}" for row in rows),
+    )
+
+
+async def _topic(visit: Visit, name: str) -> Topic:
+    visit.require(Operation.READ, ResourceType.TOPIC, name)
+    topic = await visit.services.topics.get(name)
+    if topic is None:
+        raise PageError(404, f"There is no topic {name!r}.")
+    if topic.partitions > MAX_PARTITIONS:
+        raise PageError(
+            400, f"{name} has more than {MAX_PARTITIONS} partitions: use `korvet groups reset`."
+        )
+    return topic
+
+
+async def _preview(visit: Visit, topic: Topic, to: str, before: dict[int, int]) -> list[ResetRow]:
+    position = parse(to)
+    services = visit.services
+    numbers = range(topic.partitions)
+    offsets = [
+        await find_offset(services.store, services.keys, visit.log.reader, topic, number, position)
+        for number in numbers
+    ]
+    old = await _lags(visit, topic, [max(before.get(number, 0), 0) for number in numbers])
+    new = await _lags(visit, topic, offsets)
+    return [
+        ResetRow(number, before.get(number, -1), offsets[number], old[number], new[number])
+        for number in numbers
+    ]
+
+
+async def _lags(visit: Visit, topic: Topic, offsets: list[int]) -> list[int]:
+    replies = await visit.services.store.run_many(
+        log_scripts.lag(visit.services.keys, topic.name, number, topic_id=topic.id, offset=offset)
+        for number, offset in enumerate(offsets)
+    )
+    return [max(0, reply.records) for reply in replies]
+
+
+async def reset(visit: Visit) -> Done:
+    """Commit the offsets that the preview showed."""
+    name, topic_name = visit.form.get("id", ""), visit.form.get("topic", "")
+    visit.require(Operation.READ, ResourceType.GROUP, name)
+    topic = await _topic(visit, topic_name)
+    try:
+        pairs = [part.split(":") for part in visit.form.get("offsets", "").split(",")]
+        offsets = {(topic.name, int(number)): int(offset) for number, offset in pairs}
+    except ValueError:
+        raise PageError(400, "offsets must be PARTITION:OFFSET,...") from None
+    if not name or any(offset < 0 for offset in offsets.values()):
+        raise PageError(400, "A reset needs a group, and offsets of 0 or above.")
+    await visit.log.commit(name, offsets)
+    return Done("/group", f"Group {name} was reset in {topic.name}.", {"id": name})
+
+
+async def delete(visit: Visit) -> Done:
+    """Delete a group without members."""
+    name = visit.form.get("id", "")
+    answer = await visit.call(DeleteGroupsRequest(groups_names=[name]))
+    check(answer.results[0].error_code, answer.results[0].error_message)
+    return Done("/groups", f"Group {name} was deleted.")
