@@ -96,7 +96,8 @@ CLAIMED: dict[int, tuple[str, int, int]] = {
 }
 
 _REASONS: dict[str, str] = {
-    r"Share|Streams": "this kind of group is not supported",
+    r"Streams": "this kind of group is not supported",
+    r"ShareGroupState": "between Kafka's brokers: the state is in Redis",
     r"DelegationToken": "no delegation tokens",
     r"Raft|Unregister": "KRaft only: the metadata is in Redis",
     r"ClientQuotas": "no quotas",

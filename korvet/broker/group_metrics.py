@@ -12,6 +12,7 @@ from typing import Any
 from korvet.broker.leases import Leases
 from korvet.context import Services
 from korvet.groups.lag_survey import LagRow, LagSurvey, Survey
+from korvet.groups.share_offsets import SharePartition
 from korvet.metrics import Gauge, Labels
 
 UPDATE_S = 15.0
@@ -31,6 +32,14 @@ class GroupGauges:
         metrics = services.metrics
         metrics.group_members.ask = self.members
         metrics.group_lag.ask = self.lag
+        metrics.share_records.ask = lambda: self._shared(
+            available=lambda part: part.available,
+            acquired=lambda part: part.acquired,
+            dead_letter=lambda part: part.dead_letters,
+        )
+        metrics.share_finished.ask_rows = lambda: self._shared(
+            accepted=lambda part: part.acknowledged, archived=lambda part: part.archived
+        )
         self._show(metrics.groups, lambda found: found.total_groups)
         self._show(metrics.groups_not_shown, lambda found: found.hidden_groups)
         self._show(metrics.group_rows_not_shown, lambda _: self._hidden_rows)
@@ -48,6 +57,17 @@ class GroupGauges:
     def lag(self) -> Mapping[Labels, float]:
         """Return the lag of each committed partition."""
         return {(group, row.topic, str(row.partition)): row.lag for group, row in self._rows}
+
+    def _shared(self, **numbers: Callable[[SharePartition], int]) -> Mapping[Labels, float]:
+        """Return the numbers of share groups' partitions that have rows, by their names."""
+        shown = {(group, row.topic, row.partition) for group, row in self._rows}
+        return {
+            (group.group, part.topic.name, str(part.partition), name): number(part)
+            for group in (self._found.groups if self._found is not None else ())
+            for part in group.shared
+            if (group.group, part.topic.name, part.partition) in shown
+            for name, number in numbers.items()
+        }
 
     async def update(self) -> None:
         """Update the rows if this process is scraped and holds the lease, else drop them."""

@@ -160,7 +160,6 @@ ROWS = (
         Whole(1),
         "2000",
         "Share sessions that a broker has at once, at most.",
-        effect=False,
     ),
 )
 

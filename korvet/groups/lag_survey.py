@@ -19,6 +19,12 @@ import msgspec
 from korvet.groups.lag import parse_commits
 from korvet.groups.offset_commit import CommittedOffset
 from korvet.groups.registry import GroupRegistry
+from korvet.groups.share_offsets import (
+    SharePartition,
+    describe_partitions,
+    find_topics,
+    list_partitions,
+)
 from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.log import ListOffsetsReply
@@ -50,6 +56,8 @@ class GroupLag(msgspec.Struct, frozen=True):
     members: int
     rows: list[LagRow]
     lag: int
+    shared: list[SharePartition] = []
+    """The state of a share group in the partitions of `rows`, in their order."""
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -137,19 +145,38 @@ class LagSurvey:
         submit, keys = self._store.submit_command, self._keys
         replies = await rested(
             asyncio.gather(
-                *(submit("HGET", keys.group(name).group, "size") for name in names),
+                *(submit("HMGET", keys.group(name).group, "size", "type") for name in names),
                 *(submit("HGETALL", keys.group_offsets(name)) for name in names),
             )
         )
         found: list[tuple[str, int, Sequence[Commit]]] = []
-        for name, size, flat in zip(names, replies, replies[len(names) :], strict=False):
-            if size is not None:
+        shared: list[GroupLag] = []
+        for name, (size, type), flat in zip(names, replies, replies[len(names) :], strict=False):
+            if type == b"share":
+                shared.append(await self._shared(name, int(size)))
+            elif size is not None:
                 pairs = zip(flat[::2], flat[1::2], strict=True)
                 found.append((name, int(size), await parse_commits(self._topics, pairs)))
         await self._ends.read(
             (topic, number) for _, _, commits in found for topic, number, _ in commits
         )
-        return [await self._lag_of(*each) for each in found]
+        return [await self._lag_of(*each) for each in found] + shared
+
+    async def _shared(self, name: str, members: int) -> GroupLag:
+        """Return a share group's rows, of the partitions that it has read."""
+        store, keys = self._store, self._keys
+        flat = await store.command("HGETALL", keys.group(name).share_topics)
+        places = list_partitions(await find_topics(self._topics, flat))
+        found: list[SharePartition] = []
+        for some in chunks(places, CALLS_PER_PIPELINE // 2):
+            found += await rested(describe_partitions(store, keys, name, some))
+        found = [part for part in found if part.start >= 0 and part.lag >= 0]
+        found.sort(key=lambda part: (part.topic.name, part.partition))
+        rows = [
+            LagRow(part.topic.name, part.partition, part.start, part.log_end, part.lag)
+            for part in found
+        ]
+        return GroupLag(name, members, rows, sum(row.lag for row in rows), found)
 
     async def _lag_of(self, name: str, members: int, commits: Sequence[Commit]) -> GroupLag:
         """Return the group's rows, in order of topic and partition."""

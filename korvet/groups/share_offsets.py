@@ -52,6 +52,7 @@ class SharePartition(msgspec.Struct, frozen=True):
     archived: int = 0
     dead_letters: int = 0
     """Dead letters that are not copied yet."""
+    log_end: int = UNKNOWN
     runs: tuple[Acquired, ...] = ()
 
 
@@ -71,37 +72,19 @@ class ShareOffsets:
         reply = await self._groups.run(
             group_id, lambda _: group_scripts.share_topics(self._keys, group_id)
         )
-        found = []
-        for name, topic_id in zip(reply.topics[::2], reply.topics[1::2], strict=True):
-            topic = await self._topics.get(name.decode())
-            if topic is not None and topic.id == topic_id.decode():
-                found.append(topic)
+        found = await find_topics(self._topics, reply.topics)
         return ErrorCode(reply.error), reply.state == EMPTY, found
 
     async def describe(
         self, group_id: str, wanted: Iterable[tuple[Topic, int]], *, runs: int = 0
     ) -> list[SharePartition]:
         """Return the group's state in partitions, with at most `runs` acquired runs of each."""
-        places = list(wanted)
-        states = await self._store.run_many(
-            share.describe(
-                self._keys, topic.name, number, group=group_id, topic_id=topic.id, most=runs
-            )
-            for topic, number in places
-        )
-        lags = await self._store.run_many(
-            log.lag(self._keys, topic.name, number, topic_id=topic.id, offset=max(state.end, 0))
-            for (topic, number), state in zip(places, states, strict=True)
-        )
-        return [
-            _partition(topic, number, state, lag)
-            for (topic, number), state, lag in zip(places, states, lags, strict=True)
-        ]
+        return await describe_partitions(self._store, self._keys, group_id, list(wanted), runs=runs)
 
     async def describe_all(self, group_id: str, *, runs: int = 0) -> list[SharePartition]:
         """Return the group's state in all partitions of its topics."""
         _, _, topics = await self.topics_of(group_id)
-        return await self.describe(group_id, _partitions(topics), runs=runs)
+        return await self.describe(group_id, list_partitions(topics), runs=runs)
 
     async def alter(
         self, group_id: str, offsets: Sequence[tuple[Topic, int, int]]
@@ -169,8 +152,42 @@ class ShareOffsets:
         return ErrorCode(reply.error)
 
 
-def _partitions(topics: Iterable[Topic]) -> Iterable[tuple[Topic, int]]:
-    return ((topic, number) for topic in topics for number in range(topic.partitions))
+async def find_topics(topics: TopicTable, flat: Sequence[bytes]) -> list[Topic]:
+    """Return the topics that exist of a share group's: names and ids, flat."""
+    found = []
+    for name, topic_id in zip(flat[::2], flat[1::2], strict=True):
+        topic = await topics.get(name.decode())
+        if topic is not None and topic.id == topic_id.decode():
+            found.append(topic)
+    return found
+
+
+def list_partitions(topics: Iterable[Topic]) -> list[tuple[Topic, int]]:
+    """Return all partitions of the topics."""
+    return [(topic, number) for topic in topics for number in range(topic.partitions)]
+
+
+async def describe_partitions(
+    store: AsyncStore,
+    keys: Keys,
+    group_id: str,
+    places: Sequence[tuple[Topic, int]],
+    *,
+    runs: int = 0,
+) -> list[SharePartition]:
+    """Return a share group's state in partitions, with at most `runs` acquired runs of each."""
+    states = await store.run_many(
+        share.describe(keys, topic.name, number, group=group_id, topic_id=topic.id, most=runs)
+        for topic, number in places
+    )
+    lags = await store.run_many(
+        log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(state.end, 0))
+        for (topic, number), state in zip(places, states, strict=True)
+    )
+    return [
+        _partition(topic, number, state, lag)
+        for (topic, number), state, lag in zip(places, states, lags, strict=True)
+    ]
 
 
 def _partition(
@@ -189,6 +206,7 @@ def _partition(
         state.acknowledged,
         state.archived,
         state.letters,
+        UNKNOWN if lag.error else lag.next,
         tuple(_acquired(*row) for row in cells),
     )
 

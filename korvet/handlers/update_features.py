@@ -3,8 +3,8 @@
 Behaviour
 - setting a feature to its current level is no error, as in Kafka; nor is a level of Kafka 4.3 or
   later for a feature on which nothing in Korvet depends, such as metadata.version
-- share.version and streams.version are accepted without effect in an upgrade to a release, which
-  names metadata.version too; without it they are an error
+- streams.version is accepted without effect in an upgrade to a release, which names
+  metadata.version too; without it it is an error
 - INVALID_UPDATE_VERSION for any other level: no feature is changed, and each result has the error
 Versions
 - v1 upgrade types and validate_only, v2 no results per feature

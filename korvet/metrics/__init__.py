@@ -124,10 +124,28 @@ class Metrics:
         self.group_members = Gauge("korvet_group_members", "Members of each group.", "group")
         self.group_lag = Gauge(
             "korvet_group_lag_records",
-            "Records not yet committed by a group.",
+            "Records not yet committed by a group, or not finished by a share group.",
             "group",
             "topic",
             "partition",
+        )
+        self.share_records = Gauge(
+            "korvet_share_group_records",
+            "Records of a share group by state: available for delivery, acquired by a member, or a "
+            "dead letter that is not copied yet.",
+            "group",
+            "topic",
+            "partition",
+            "state",
+        )
+        self.share_finished = Counter(
+            "korvet_share_group_finished_records",
+            "Records that a share group has finished: accepted, or archived because a member "
+            "rejected them or they were delivered too often.",
+            "group",
+            "topic",
+            "partition",
+            "result",
         )
         self.group_update_seconds = Gauge(
             "korvet_group_update_seconds", "Duration of the last update of the group metrics."

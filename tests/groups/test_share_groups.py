@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from korvet.broker.group_metrics import GroupGauges
+from korvet.broker.leases import Leases
 from korvet.errors import ErrorCode
 from korvet.groups.share_group import share_group_config
 from korvet.scripts import share
@@ -202,6 +204,28 @@ async def test_the_lag_counts_records_that_are_not_finished(broker: Broker, mode
     if mode == "dense":
         await acquire(broker, 4, 9)
         assert await offsets(broker) == [("t", 0, 4, 6)], "acquired records are not finished"
+
+
+async def test_the_metrics_have_what_is_left_and_what_is_finished(broker: Broker) -> None:
+    await broker.create("t", 1, offset_mode="dense")
+    await append(broker, 10)
+    await beat(broker, "m", 0, "t")
+    services = broker.services
+    gauges = GroupGauges(services, Leases(services))
+    services.metrics.scraped()
+    await gauges.update()
+    assert (gauges.members(), gauges.lag()) == ({("g",): 1}, {}), "it has not read yet"
+    await acquire(broker, 0, 5)
+    await gauges.update()
+    assert gauges.lag() == {("g", "t", "0"): 10}
+    rows = services.metrics.share_records.family().samples
+    assert {row.labels: row.value for row in rows} == {
+        ("g", "t", "0", "available"): 0,
+        ("g", "t", "0", "acquired"): 6,
+        ("g", "t", "0", "dead_letter"): 0,
+    }
+    finished = services.metrics.share_finished.family().samples
+    assert {row.labels[-1] for row in finished} == {"accepted", "archived"}
 
 
 async def test_a_deleted_group_leaves_no_state_in_any_partition(broker: Broker) -> None:
