@@ -46,6 +46,7 @@ from korvet.security.session import Session
 from korvet.security.users import Users
 from korvet.share.acknowledger import Acknowledger
 from korvet.share.acquirer import Acquirer
+from korvet.share.dead_letters import DeadLetters
 from korvet.share.sessions import ShareSession, ShareSessions
 from korvet.store.async_store import AsyncStore
 from korvet.store.notifications import Notifier
@@ -185,11 +186,16 @@ class Services:
 
     def _open_share_partitions(self) -> None:
         """Create what serves members of share groups."""
+        self.dead_letters = DeadLetters(
+            *(self.store, self.keys, self.topics, self.log_reader),
+            *(self.produce, self.auto_creator, lambda: self.settings),
+        )
         self.share_acquirer = Acquirer(
-            self.store, self.keys, self.topics, self.log_reader, lambda: self.settings
+            *(self.store, self.keys, self.topics, self.log_reader, lambda: self.settings),
+            self.dead_letters,
         )
         self.share_acknowledger = Acknowledger(
-            self.store, self.keys, self.topics, self.share_acquirer
+            *(self.store, self.keys, self.topics, self.share_acquirer, self.dead_letters)
         )
 
         async def release(session: ShareSession) -> None:

@@ -73,7 +73,7 @@ LAYERS: dict[str, Layer] = {
     # Share partitions of share groups (KIP-932).
     "share": Layer(
         ("share",),
-        ours=(*LOG, "security", "groups", "fetch"),
+        ours=(*LOG, "admin", "security", "groups", "fetch", "produce"),
         others=("msgspec",),
     ),
     # Disaster recovery: snapshots of the metadata, and restore.

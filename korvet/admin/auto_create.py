@@ -1,9 +1,13 @@
 """Create missing topics on first use (auto.create.topics.enable)."""
 
+from collections.abc import Mapping
+
 from korvet.config.dynamic import DynamicBrokerConfig
 from korvet.keys import Keys
 from korvet.topics.lifecycle import Refused, Store, create_topic, plan_topic
 from korvet.topics.table import Topic, TopicTable
+
+NO_CONFIGS: Mapping[str, str] = {}
 
 
 class TopicAutoCreator:
@@ -17,13 +21,13 @@ class TopicAutoCreator:
         self._topics = topics
         self._config = config
 
-    async def create(self, name: str) -> Topic | None:
+    async def create(self, name: str, configs: Mapping[str, str] = NO_CONFIGS) -> Topic | None:
         """Create the topic unless it exists; None if its name is not allowed."""
         if self._topics.find_colliding(name) is not None:
             return None
         partitions = self._config.settings.integer("num.partitions")
         try:
-            definition = plan_topic(name, partitions, {}, self._config.topic_configs)
+            definition = plan_topic(name, partitions, configs, self._config.topic_configs)
         except Refused:
             return None
         await create_topic(self._store, self._keys, name, definition)

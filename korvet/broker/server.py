@@ -162,6 +162,7 @@ async def connected(config: Config, client: str = "korvet") -> AsyncIterator[Ser
             finally:
                 with anyio.move_on_after(RELEASE_S):
                     await services.share_sessions.finish()
+                    await services.dead_letters.finish()
                 await services.replica_wait.close()
 
 

@@ -1,4 +1,4 @@
-"""`korvet queues`: list and describe share groups."""
+"""`korvet queues`: list and describe share groups; put dead letters back."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
@@ -63,3 +63,30 @@ def describe(
     if json and watch is not None:
         raise typer.BadParameter("--watch prints tables: leave out --json")
     on_log(run, target)
+
+
+@o.command(app, "replay")
+def replay(
+    queue: Annotated[
+        str, typer.Argument(metavar="DLQ", help="The topic that is the dead letter queue.")
+    ],
+    target: o.Target,
+    json: o.Json = False,
+) -> None:
+    """Put the records of a dead letter queue back into the partitions they came from.
+
+    Each record is put back once, also if the command is ended and repeated. It continues after the
+    letters of the last replay: the committed offsets of the group korvet.replay.
+    """
+    from korvet.cli import queue_replay
+    from korvet.cli.admin_client import on_log
+
+    done = on_log(lambda log: queue_replay.Replay(log, queue).run(), target)
+    if json:
+        table_output.document({"records": done.records, "gone": done.gone, "foreign": done.foreign})
+        return
+    table_output.line(f"{done.records} records put back")
+    if done.gone:
+        table_output.line(f"{done.gone} records are gone: neither the queue nor the log has them")
+    if done.foreign:
+        table_output.line(f"{done.foreign} records of {queue} are no dead letters")

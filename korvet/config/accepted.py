@@ -129,7 +129,6 @@ ACCEPTED_TOPIC = (
     _accept("flush.messages", long(1), _LONGEST),
     _accept("flush.ms", long(0), _LONGEST),
     _accept("preallocate", Flag(), "false"),
-    _accept("errors.deadletterqueue.group.enable", Flag(), "false"),
     _accept("leader.replication.throttled.replicas", Words(), ""),
     _accept("follower.replication.throttled.replicas", Words(), ""),
     # Removed in Kafka 4, still sent by tools of Kafka 2 and 3.

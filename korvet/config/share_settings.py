@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import msgspec
 
-from korvet.config.setting import Flag, Kind, OneOf, Setting, Whole
+from korvet.config.setting import Flag, Kind, OneOf, Setting, Text, Whole
 
 _DURATION = re.compile(
     r"([-+]?)P(?:([-+]?\d{1,9})D)?"
@@ -13,6 +13,7 @@ _DURATION = re.compile(
     re.IGNORECASE,
 )
 BY_DURATION = "by_duration:"
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class OffsetReset(msgspec.Struct, frozen=True):
@@ -24,6 +25,17 @@ class OffsetReset(msgspec.Struct, frozen=True):
         if text in ("latest", "earliest") or _duration_ms(text) is not None:
             return text
         raise ValueError("latest, earliest or by_duration:PnDTnHnMn.nS")
+
+
+class QueueName(msgspec.Struct, frozen=True):
+    """The name of a dead letter queue: a topic that is not reserved; empty for none."""
+
+    kind: Kind = Kind.STRING
+
+    def parse(self, text: str) -> str:
+        if text and (not _TOPIC_NAME.fullmatch(text) or text.startswith("__")):
+            raise ValueError("a topic name that does not begin with __, or nothing")
+        return text
 
 
 def reset_duration_ms(text: str) -> int | None:
@@ -161,6 +173,18 @@ ROWS = (
         "2000",
         "Share sessions that a broker has at once, at most.",
     ),
+    Setting(
+        "errors.deadletterqueue.topic.name.prefix",
+        Text(249),
+        "dlq.",
+        "What the name of a dead letter queue must begin with; empty: any name is allowed.",
+    ),
+    Setting(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        Flag(),
+        "false",
+        "Whether brokers create a group's dead letter queue if there is no such topic.",
+    ),
 )
 
 GROUP_TYPES = {
@@ -202,5 +226,19 @@ GROUP_ROWS = (
         Whole(0),
         "60000",
         "The longest time that a released record waits, in milliseconds.",
+    ),
+    Setting(
+        "errors.deadletterqueue.topic.name",
+        QueueName(),
+        "",
+        "The topic for records that members reject or that are delivered too often (KIP-1191); "
+        "empty: they are only archived.",
+    ),
+    Setting(
+        "errors.deadletterqueue.copy.record.enable",
+        Flag(),
+        "false",
+        "Whether a dead letter has the record's key, value and headers, or only headers that say "
+        "where the record is.",
     ),
 )

@@ -81,6 +81,7 @@ class TopicPolicy(msgspec.Struct, frozen=True):
     """The groups of retention.consumed; `*` is every group with a commit on the topic."""
     consumed_delete: bool
     consumed_max_ms: int
+    dead_letters: bool
 
     schedules: bool
     schedule_max_records: int
@@ -298,4 +299,5 @@ _POLICY = {
     "schedule_max_records": "delivery.schedule.max.records",
     "schedule_max_bytes": "delivery.schedule.max.bytes",
     "schedule_max_delay_ms": "delivery.schedule.max.delay.ms",
+    "dead_letters": "errors.deadletterqueue.group.enable",
 }

@@ -131,6 +131,12 @@ _EFFECTIVE = (
         "Max time until a record is due, in milliseconds.",
     ),
     Setting(
+        "errors.deadletterqueue.group.enable",
+        Flag(),
+        "false",
+        "Whether share groups may use the topic as their dead letter queue.",
+    ),
+    Setting(
         "delete.retention.ms",
         long(0),
         "86400000",

@@ -27,6 +27,15 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     renew_acknowledge_enable: bool
     retry_backoff_ms: int
     retry_backoff_max_ms: int
+    dead_letter_topic: str
+    """Empty: the group has no dead letter queue."""
+    copies_dead_letters: bool
+    """Whether dead letters have the record's key, value and headers."""
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Return whether the group has a dead letter queue."""
+        return bool(self.dead_letter_topic)
 
 
 def share_group_config(configs: ConfigTable, settings: Settings, group_id: str) -> ShareGroupConfig:
@@ -62,4 +71,6 @@ def _config(explicit: tuple[tuple[str, str], ...], settings: Settings) -> ShareG
         renew_acknowledge_enable=bool(found["share.renew.acknowledge.enable"]),
         retry_backoff_ms=number("share.retry.backoff.ms"),
         retry_backoff_max_ms=number("share.retry.backoff.max.ms"),
+        dead_letter_topic=str(found["errors.deadletterqueue.topic.name"]),
+        copies_dead_letters=bool(found["errors.deadletterqueue.copy.record.enable"]),
     )

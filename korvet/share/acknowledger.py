@@ -17,6 +17,7 @@ from korvet.keys import Keys
 from korvet.scripts import share
 from korvet.scripts.share import Acknowledge
 from korvet.share.acquirer import Acquirer
+from korvet.share.dead_letters import DeadLetters
 from korvet.share.sessions import SharePartitionId, ShareSession
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
@@ -68,12 +69,18 @@ class Acknowledger:
     """Acknowledges and releases records of the partitions of one store."""
 
     def __init__(
-        self, store: AsyncStore, keys: Keys, topics: TopicTable, acquirer: Acquirer
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        acquirer: Acquirer,
+        dead_letters: DeadLetters,
     ) -> None:
         self._store = store
         self._keys = keys
         self._topics = topics
         self._acquirer = acquirer
+        self._dead_letters = dead_letters
 
     async def acknowledge(
         self,
@@ -106,11 +113,13 @@ class Acknowledger:
             delivery_limit=config.delivery_count_limit,
             backoff_ms=config.retry_backoff_ms,
             max_backoff_ms=config.retry_backoff_max_ms,
+            dead_letters=int(config.has_dead_letters),
         )
         try:
             reply = await self._store.run(call)
         except StoreError:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        self._dead_letters.notice(group, config, topic, partition, reply.letters)
         error = ErrorCode(reply.error)
         if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             self._topics.invalidate()
@@ -134,6 +143,7 @@ class Acknowledger:
                     member=session.member,
                     topic_id=topic.id,
                     delivery_limit=config.delivery_count_limit,
+                    dead_letters=int(config.has_dead_letters),
                 )
             )
             self._acquirer.forget_place(session.group, topic, where[1])

@@ -26,6 +26,7 @@ from korvet.log.reader import LogReader
 from korvet.scripts import share
 from korvet.scripts.share import AcquireReply
 from korvet.scripts.signals import Signal
+from korvet.share.dead_letters import DeadLetters
 from korvet.share.ranges import Range, Run, entries_with, ranges_of
 from korvet.share.start_offset import find_start
 from korvet.store.async_store import AsyncStore
@@ -103,12 +104,14 @@ class Acquirer:
         topics: TopicTable,
         log_reader: LogReader,
         settings: Callable[[], Settings],
+        dead_letters: DeadLetters,
     ) -> None:
         self._store = store
         self._keys = keys
         self._topics = topics
         self._log_reader = log_reader
         self._settings = settings
+        self._dead_letters = dead_letters
         self._places: dict[tuple[str, str, int], Place] = {}
 
     def max_bytes(self, asked: int) -> int:
@@ -282,7 +285,7 @@ class Acquirer:
         exact: bool = False,
     ) -> AcquireReply:
         config = params.config
-        return await self._store.run(
+        reply = await self._store.run(
             share.acquire(
                 self._keys,
                 topic.name,
@@ -299,8 +302,11 @@ class Acquirer:
                 lock_ms=config.record_lock_duration_ms,
                 delivery_limit=config.delivery_count_limit,
                 max_locks=config.partition_max_record_locks,
+                dead_letters=int(config.has_dead_letters),
             )
         )
+        self._dead_letters.notice(params.group, config, topic, partition, reply.letters)
+        return reply
 
 
 def _respond(

@@ -1,0 +1,204 @@
+"""Put the records of a dead letter queue back into the partitions they came from, each once.
+
+Rules
+- A chunk of the queue's partition is committed with a new producer id and its end, as metadata of
+  the group GROUP, before the first record is put back. So a repeated replay finds the same chunk
+  and producer, and the target partitions know how many of its records they have.
+- The chunk's end is committed once all its records are put back.
+- One replay of a queue runs at a time: it holds a lease.
+- A dead letter without the record (errors.deadletterqueue.copy.record.enable=false) is read from
+  its source partition. If the record is gone, the letter is passed and counted.
+"""
+
+import asyncio
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
+
+import msgspec
+
+from korvet.errors import ErrorCode
+from korvet.library.async_korvet import AsyncKorvet
+from korvet.library.batches import Batcher
+from korvet.library.values import KorvetError, Producer, Record, StoredRecord
+from korvet.scripts import broker
+from korvet.scripts.producer_state import ProducerStateEntry
+
+GROUP = "korvet.replay"
+"""The group whose commits say how far a replay is."""
+LEASE_MS = 30_000
+TRIES, PAUSE_S = 4, 0.005
+"""A lease that has just been ended lapses within a millisecond."""
+CHUNK_BYTES = 1 << 20
+_PREFIX = "__dlq."
+_PINNED = re.compile(r"producer=(\d+) to=(\d+)")
+
+
+class Replayed(msgspec.Struct):
+    """The result of a replay."""
+
+    records: int = 0
+    """Records put back."""
+    gone: int = 0
+    """Dead letters whose record is nowhere any more."""
+    foreign: int = 0
+    """Records of the queue that are no dead letters."""
+
+
+class Replay:
+    """A replay of a queue. `progress` gets the number of letters of each finished chunk."""
+
+    def __init__(
+        self, log: AsyncKorvet, queue: str, progress: Callable[[int], None] = lambda count: None
+    ) -> None:
+        self._log = log
+        self._queue = queue
+        self._progress = progress
+        self._holder = f"replay-{uuid.uuid4().hex}"
+        self.result = Replayed()
+
+    async def run(self) -> Replayed:
+        """Put back what the queue holds now. Raises KorvetError."""
+        await self._hold()
+        try:
+            for row in await self._log.offsets(self._queue):
+                while await self._chunk(row.partition, row.latest):
+                    pass
+        finally:
+            await self._hold(ends=True)
+        return self.result
+
+    async def _hold(self, *, ends: bool = False) -> None:
+        """Acquire, renew or end the lease."""
+        call = broker.lease(
+            self._log.keys,
+            name=f"replay:{self._queue}",
+            holder=self._holder,
+            ttl_ms=1 if ends else LEASE_MS,
+        )
+        for _ in range(TRIES):
+            if (await self._log.store.run(call)).held:
+                return
+            await asyncio.sleep(PAUSE_S)
+        raise KorvetError(
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            f"Another replay of {self._queue!r} is running, or was ended less than "
+            f"{LEASE_MS // 1000} s ago. Wait for it.",
+        )
+
+    async def _chunk(self, partition: int, end: int) -> bool:
+        """Put back a chunk; return False at the end of the partition."""
+        await self._hold()
+        offset, pinned = await self._position(partition)
+        if pinned is None:
+            if offset >= end:
+                return False
+            fetched = await self._log.fetch(
+                self._queue, partition, offset, max_bytes=CHUNK_BYTES, committed=True
+            )
+            if fetched.next_offset == offset:
+                return False
+            producer = await self._log.new_producer()
+            to = fetched.next_offset
+            await self._commit(partition, offset, f"producer={producer.id} to={to}")
+        else:
+            producer, to = Producer(pinned[0]), pinned[1]
+        letters = [letter async for letter in self._letters(partition, offset, to)]
+        for target, records in (await self._by_target(letters)).items():
+            await self._append(producer, target, records)
+        await self._commit(partition, to, "")
+        self._progress(len(letters))
+        return True
+
+    async def _position(self, partition: int) -> tuple[int, tuple[int, int] | None]:
+        """Return the offset to continue from, and producer id and end of a chunk begun there."""
+        start = next(
+            row.earliest
+            for row in await self._log.offsets(self._queue)
+            if row.partition == partition
+        )
+        for row in await self._log.committed(GROUP):
+            if (row.topic, row.partition) == (self._queue, partition) and row.offset >= start:
+                match = _PINNED.fullmatch(row.metadata)
+                return row.offset, (int(match[1]), int(match[2])) if match else None
+        return start, None
+
+    async def _commit(self, partition: int, offset: int, metadata: str) -> None:
+        await self._log.commit(GROUP, {(self._queue, partition): offset}, metadata)
+
+    async def _letters(self, partition: int, offset: int, to: int) -> AsyncIterator[StoredRecord]:
+        while offset < to:
+            fetched = await self._log.fetch(
+                self._queue, partition, offset, max_bytes=CHUNK_BYTES, committed=True
+            )
+            if fetched.next_offset == offset:
+                return
+            for record in fetched.records:
+                if record.offset < to:
+                    yield record
+            offset = fetched.next_offset
+
+    async def _by_target(
+        self, letters: Sequence[StoredRecord]
+    ) -> dict[tuple[str, int], list[Record]]:
+        """Return the records to put back, by topic and partition."""
+        found: dict[tuple[str, int], list[Record]] = {}
+        for letter in letters:
+            source = _source(letter)
+            if source is None:
+                self.result.foreign += 1
+                continue
+            topic, partition, offset = source
+            record = await self._record(letter, topic, partition, offset)
+            if record is None:
+                self.result.gone += 1
+            else:
+                found.setdefault((topic, partition), []).append(record)
+        return found
+
+    async def _record(
+        self, letter: StoredRecord, topic: str, partition: int, offset: int
+    ) -> Record | None:
+        """Return the letter's record, from the letter or from its source; None if it is gone."""
+        own = [header for header in letter.headers if not header[0].startswith(_PREFIX)]
+        if letter.value is not None or letter.key is not None or own:
+            return Record(letter.value, letter.key, own)
+        try:
+            fetched = await self._log.fetch(topic, partition, offset, max_bytes=1)
+        except KorvetError as error:
+            if error.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+                return None
+            raise
+        for stored in islice(fetched.records, 1):
+            if stored.offset == offset:
+                return Record(stored.value, stored.key, stored.headers)
+        return None
+
+    async def _append(
+        self, producer: Producer, target: tuple[str, int], records: Sequence[Record]
+    ) -> None:
+        """Append the records that the target does not have yet."""
+        topic, partition = target
+        found = await self._log.find_topic(topic)
+        key = self._log.keys.partition(topic, partition).producers
+        row = await self._log.store.command("HGET", key, producer.id)
+        done = ProducerStateEntry.of(row).next if row is not None else 0
+        rest = [(partition, record) for record in records[done:]]
+        self.result.records += len(rest)
+        for _, batch in Batcher().batches(rest, found.partitions, found.policy.max_message_bytes):
+            await self._log.append(topic, partition, batch, producer=producer, sequence=done)
+            done += len(batch)
+
+
+def _source(letter: StoredRecord) -> tuple[str, int, int] | None:
+    """Return topic, partition and offset of a dead letter; None for any other record."""
+    headers = {name: value or b"" for name, value in letter.headers}
+    try:
+        return (
+            headers["__dlq.errors.topic"].decode(),
+            int(headers["__dlq.errors.partition"]),
+            int(headers["__dlq.errors.offset"]),
+        )
+    except (KeyError, ValueError):
+        return None

@@ -1,0 +1,254 @@
+"""Dead letters arrive in their queue once, whatever fails between the copies and their removal."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode as E
+from korvet.groups.share_group import ShareGroupConfig, share_group_config
+from korvet.scripts import share
+from korvet.scripts.share import Acknowledge
+from korvet.share.dead_letters import CopyFailed, DeadLetters
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreUnavailable
+from korvet.topics.table import Topic
+from korvet.wire.records import Record
+from tests.share.members import Member, configure, fill
+from tests.support.connected_broker import Broker
+from tests.support.exchanges import SHAPES, fetch, packed, produce, rows, told
+
+QUEUE = "dlq.t"
+shapes = pytest.mark.parametrize(("form", "mode"), SHAPES, ids=lambda word: word)
+
+
+@dataclass
+class Setup:
+    """A share group of topic t, partition 0, with a dead letter queue."""
+
+    broker: Broker
+    topic: Topic
+    config: ShareGroupConfig
+    copier: DeadLetters
+    offsets: list[int]
+
+    async def run(self, call: Any) -> Any:
+        return await self.broker.services.store.run(call)
+
+    async def reject(self, *at: int) -> None:
+        """A member acquires all records, and rejects those at these places."""
+        services = self.broker.services
+        words: Any = {"group": "g", "member": "m", "topic_id": self.topic.id, "dead_letters": 1}
+        first, last = self.offsets[0], self.offsets[-1]
+        await self.run(
+            share.acquire(
+                *(services.keys, "t", 0, [(first, last)]),
+                **{"start": first, "read_from": first, "read_to": last, "most": 500, "exact": 0},
+                **{"lock_ms": 30_000, "delivery_limit": 5, "max_locks": 2000},
+                **words,
+            )
+        )
+        ranges = [(self.offsets[i], self.offsets[i], int(Acknowledge.REJECT)) for i in at]
+        reply = await self.run(
+            share.settle(
+                *(services.keys, "t", 0, ranges),
+                **{"lock_ms": 30_000, "delivery_limit": 5, "backoff_ms": 0, "max_backoff_ms": 0},
+                **words,
+            )
+        )
+        assert reply.error == E.NONE
+
+    async def copy(self) -> int:
+        return await self.copier.copy("g", self.config, self.topic, 0)
+
+    async def letters(self) -> list[Record]:
+        found = await fetch(self.broker, 0, name=QUEUE)
+        return told(found.records)
+
+
+def copier_of(broker: Broker, store: Any = None) -> DeadLetters:
+    services = broker.services
+    return DeadLetters(
+        store or services.store,
+        services.keys,
+        services.topics,
+        services.log_reader,
+        services.produce,
+        services.auto_creator,
+        lambda: services.settings,
+    )
+
+
+async def prepare(
+    broker: Broker, *values: bytes, form: str = "batch", mode: str = "dense", copies: bool = True
+) -> Setup:
+    await broker.create("t", 1, storage_format=form, offset_mode=mode)
+    await broker.create(QUEUE, 1, offset_mode="dense", errors_deadletterqueue_group_enable="true")
+    base = (await produce(broker, packed(rows(*values), 13))).base_offset
+    topic = await broker.services.topics.get("t")
+    assert topic is not None
+    known = share_group_config(broker.services.configs, broker.services.settings, "g")
+    config = ShareGroupConfig(
+        **{
+            **{name: getattr(known, name) for name in known.__struct_fields__},
+            "dead_letter_topic": QUEUE,
+            "copies_dead_letters": copies,
+        }
+    )
+    offsets = [base + n for n in range(len(values))]
+    return Setup(broker, topic, config, copier_of(broker), offsets)
+
+
+@shapes
+async def test_a_dead_letter_has_the_record_and_says_where_it_was(
+    broker: Broker, form: str, mode: str
+) -> None:
+    setup = await prepare(broker, b"a", b"b", b"c", form=form, mode=mode)
+    await setup.reject(0, 2)
+    assert await setup.copy() == 0
+    found = await setup.letters()
+    assert [row[2:4] for row in found] == [(b"k", b"a"), (b"k", b"c")]
+    assert dict(found[1][4]) == {
+        "__dlq.errors.topic": b"t",
+        "__dlq.errors.partition": b"0",
+        "__dlq.errors.offset": b"%d" % setup.offsets[2],
+        "__dlq.errors.group": b"g",
+        "__dlq.errors.delivery.count": b"1",
+        "__dlq.errors.message": b"A consumer rejected the record.",
+    }
+
+
+async def test_without_copies_of_records_a_dead_letter_has_headers_only(broker: Broker) -> None:
+    setup = await prepare(broker, b"a", copies=False)
+    await setup.reject(0)
+    assert await setup.copy() == 0
+    [letter] = await setup.letters()
+    assert letter[2:4] == (None, None)
+    assert dict(letter[4])["__dlq.errors.offset"] == b"0"
+
+
+async def test_a_repeated_copy_adds_no_letter(broker: Broker) -> None:
+    setup = await prepare(broker, *(b"%d" % n for n in range(6)))
+
+    class Crashing:
+        """A store at which the broker ends before it removes letters."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(broker.services.store, name)
+
+        async def run(self, call: Any) -> Any:
+            if call.script is share.DEAD_LETTERS_COPIED:
+                raise StoreUnavailable("the broker was killed")
+            return await broker.services.store.run(call)
+
+    await setup.reject(0, 2)
+    crashing = replace(setup, copier=copier_of(broker, Crashing()))
+    with pytest.raises(StoreUnavailable):
+        await crashing.copy()
+    await setup.reject(1, 5)
+    assert await asyncio.gather(setup.copy(), replace(setup, copier=copier_of(broker)).copy())
+    assert await setup.copy() == 0
+    assert [row[3] for row in await setup.letters()] == [b"0", b"2", b"1", b"5"]
+
+
+async def test_a_queue_that_is_missing_or_not_permitted_keeps_letters_waiting(
+    broker: Broker,
+) -> None:
+    setup = await prepare(broker, b"a")
+    await setup.reject(0)
+    await broker.create("dlq.plain", 1)
+    cases = {
+        "dlq.missing": "does not exist",
+        "t": "does not begin with 'dlq.'",
+        "dlq.plain": "errors.deadletterqueue.group.enable",
+    }
+    for name, reason in cases.items():
+        config = ShareGroupConfig(
+            **{
+                **{each: getattr(setup.config, each) for each in setup.config.__struct_fields__},
+                "dead_letter_topic": name,
+            }
+        )
+        with pytest.raises(CopyFailed, match=reason):
+            await setup.copier.copy("g", config, setup.topic, 0)
+    assert await setup.copy() == 0
+    assert len(await setup.letters()) == 1
+
+
+async def test_a_record_that_is_too_large_for_the_queue_is_a_letter_without_it(
+    broker: Broker,
+) -> None:
+    setup = await prepare(broker, b"a" * 5000, b"b")
+    await broker.create(
+        "dlq.small",
+        1,
+        offset_mode="dense",
+        max_message_bytes="2000",
+        errors_deadletterqueue_group_enable="true",
+    )
+    setup.config = ShareGroupConfig(
+        **{
+            **{each: getattr(setup.config, each) for each in setup.config.__struct_fields__},
+            "dead_letter_topic": "dlq.small",
+        }
+    )
+    await setup.reject(0, 1)
+    assert await setup.copy() == 0
+    found = told((await fetch(broker, 0, name="dlq.small")).records)
+    assert [row[3] for row in found] == [None, b"b"]
+
+
+async def test_a_record_that_was_deleted_is_a_letter_without_it(broker: Broker) -> None:
+    setup = await prepare(broker, b"a", b"b")
+    await setup.reject(0, 1)
+    from korvet.scripts import log
+
+    await setup.run(
+        log.delete_records(setup.broker.services.keys, "t", 0, topic_id=setup.topic.id, before=1)
+    )
+    assert await setup.copy() == 0
+    assert [row[3] for row in await setup.letters()] == [None, b"b"]
+
+
+async def test_letters_are_noticed_once_and_copied_in_the_background(broker: Broker) -> None:
+    setup = await prepare(broker, b"a", b"b")
+    await setup.reject(0)
+    for _ in range(3):
+        setup.copier.notice("g", setup.config, setup.topic, 0, 1)
+    await setup.copier.finish()
+    assert len(await setup.letters()) == 1
+    assert isinstance(broker.services.store, AsyncStore)
+
+
+async def test_a_member_that_rejects_a_record_sends_it_to_the_groups_queue(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("korvet.share.dead_letters.RETRY_S", 0.0)
+    await broker.create("t", 2, offset_mode="dense")
+    queue = {
+        "errors_deadletterqueue_topic_name": "dlq.new",
+        "errors_deadletterqueue_copy_record_enable": "true",
+    }
+    await configure(broker, share_auto_offset_reset="earliest", share_delivery_count_limit="2")
+    await configure(broker, **queue)
+    await fill(broker, 3)
+    member = Member(broker)
+    assert await member.poll(0) == [(0, 2, 1)]
+    settled = await member.settle(
+        (0, 0, Acknowledge.ACCEPT), (1, 1, Acknowledge.REJECT), (2, 2, Acknowledge.RELEASE)
+    )
+    assert settled == (0, 0)
+    assert await member.poll() == [(2, 2, 2)]
+    await broker.services.dead_letters.finish()
+    assert await broker.services.topics.get("dlq.new") is None
+    await broker.create(
+        "dlq.new", 1, offset_mode="dense", errors_deadletterqueue_group_enable="true"
+    )
+    assert await member.settle((2, 2, Acknowledge.RELEASE)) == (0, 0)
+    await broker.services.dead_letters.finish()
+    found = told((await fetch(broker, 0, name="dlq.new")).records)
+    assert [(row[3], dict(row[4])["__dlq.errors.delivery.count"]) for row in found] == [
+        (b"1", b"1"),
+        (b"2", b"2"),
+    ]
