@@ -39,9 +39,9 @@ from korvet.wire.segments import (
 MAX_SEGMENT_BYTES = 32 << 20
 """Max bytes of a segment: it is built in memory."""
 READ_BYTES = 1 << 20
-LEASE_MS = 15_000
-"""Duration of the lease; bounds the pause after a crash."""
-RENEW_S = 5.0
+LEASE_MS = 4000
+"""Duration of the lease: bounds the pause after a crash, while producers may have to wait."""
+RENEW_S = 1.0
 """Seconds between two renewals of the lease during a copy."""
 LONGEST_S = 20.0
 """Seconds of reading after which a segment is written as it is."""
