@@ -17,8 +17,8 @@ run: ## Run a broker
 test: ## Run the quick tests, which need only Python
 	$(PYTHON) -m pytest
 
-test-all: test ## Run all tests: Java, Spark, other clients, long faults
-	$(PYTHON) -m pytest -m "spark or java or interop or slow"
+test-all: test ## Run all tests: Java, Spark, other clients, a browser, long faults
+	$(PYTHON) -m pytest -m "spark or java or interop or browser or slow"
 
 # Tests that start no process but Redis: tracing makes them slower by two thirds.
 COVERED = admin cluster config fetch groups handlers/test_not_served.py \
@@ -29,7 +29,7 @@ COVERED = admin cluster config fetch groups handlers/test_not_served.py \
 coverage: ## Measure the coverage of the services' tests; it must reach the floor
 	$(PYTHON) -m coverage erase
 	$(PYTHON) -m coverage run -m pytest -q -n logical --dist worksteal \
-	  -m "not (spark or java or interop or slow)" $(addprefix tests/,$(COVERED))
+	  -m "not (spark or java or interop or browser or slow)" $(addprefix tests/,$(COVERED))
 	$(PYTHON) -m coverage combine -q
 	$(PYTHON) -m coverage report
 

@@ -182,7 +182,7 @@ async def _stopped(
         since = ago((group.at_ms - row.commit_ms) / 1000)
         sentence = (
             f"{row.topic}-{row.partition}: {count(row.lag)} records wait, and the last commit was "
-            f"{since} ago, though member {row.member} is alive."
+            f"{since} ago, though member {row.member} sends heartbeats."
         )
         path = ""
         if visit.may(Operation.READ, ResourceType.TOPIC, row.topic):
