@@ -1,0 +1,127 @@
+"""Members of a share group, each polling in a thread of its own, and what they have accepted."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import AcknowledgeType, KafkaException, Message, ShareConsumer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from tests.interop.librdkafka import PATIENCE
+
+
+def configure_group(bootstrap: str, group: str, **configs: str) -> None:
+    """The group starts at the beginning and has these configs; underscores for dots."""
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    wanted = {"share.auto.offset.reset": "earliest", **named}
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in wanted.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE)
+
+
+def share_consumer(bootstrap: str, group: str, *topics: str, **settings: str) -> ShareConsumer:
+    """A share consumer that is subscribed; settings with underscores for dots."""
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    words = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": "0", **named}
+    consumer = ShareConsumer(words)
+    consumer.subscribe(list(topics))
+    return consumer
+
+
+def accept_all(message: Message) -> AcknowledgeType:
+    return AcknowledgeType.ACCEPT
+
+
+class Tally:
+    """What the members of a group were given, and what they have accepted for certain."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.delivered: Counter[bytes] = Counter()
+        self.at: dict[bytes, float] = {}
+        """When each record was delivered last, by the monotonic clock."""
+        self.accepted: set[bytes] = set()
+        self.unsure: set[bytes] = set()
+        """Records whose acceptance had no answer, or an error."""
+        self.again: list[bytes] = []
+        """Records delivered after they were accepted."""
+
+    def give(self, message: Message) -> None:
+        value = message.value()
+        assert value is not None
+        with self.lock:
+            self.delivered[value] += 1
+            self.at[value] = monotonic()
+            if value in self.accepted:
+                self.again.append(value)
+
+
+class ShareMember:
+    """A share consumer in a thread that acknowledges every record explicitly, until stopped."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        topic: str,
+        tally: Tally,
+        choose: Callable[[Message], AcknowledgeType] = accept_all,
+        **settings: str,
+    ) -> None:
+        self._place = (bootstrap, group, topic)
+        self._settings = {"share_acknowledgement_mode": "explicit", **settings}
+        self._tally = tally
+        self._choose = choose
+        self._stop = threading.Event()
+        self.failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+        if self.failed is not None:
+            raise self.failed
+
+    def _run(self) -> None:
+        bootstrap, group, topic = self._place
+        try:
+            with share_consumer(bootstrap, group, topic, **self._settings) as consumer:
+                while not self._stop.is_set():
+                    self._poll(consumer)
+        except BaseException as error:
+            self.failed = error
+
+    def _poll(self, consumer: ShareConsumer) -> None:
+        try:
+            messages = [one for one in consumer.poll(0.2) if one.error() is None]
+        except KafkaException:
+            return  # the broker is away
+        accepted: dict[tuple[str | None, int | None], list[bytes]] = {}
+        for message in messages:
+            self._tally.give(message)
+            choice = self._choose(message)
+            consumer.acknowledge(message, choice)
+            if choice == AcknowledgeType.ACCEPT:
+                place = (message.topic(), message.partition())
+                accepted.setdefault(place, []).append(message.value() or b"")
+        with self._tally.lock:
+            self._tally.unsure.update(*accepted.values())
+        if not messages:
+            return
+        try:
+            results: dict[Any, Any] = consumer.commit_sync(10.0)
+        except KafkaException:
+            return
+        with self._tally.lock:
+            for partition, error in results.items():
+                if error is None:
+                    values = accepted.get((partition.topic, partition.partition), ())
+                    self._tally.accepted.update(values)

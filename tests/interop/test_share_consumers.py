@@ -1,0 +1,204 @@
+"""Share groups with real share consumers: librdkafka's, Java's, and Kafka's tools."""
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from confluent_kafka import AcknowledgeType, Message
+
+from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic, topic_name
+from tests.interop.jvm import Jvm, Tools
+from tests.interop.librdkafka import eventually, producer, send
+from tests.interop.records import Record
+from tests.interop.share_members import ShareMember, Tally, configure_group, share_consumer
+
+TOOLS = "org.apache.kafka.tools"
+LOCK_S = 2
+pytestmark = pytest.mark.needs_api(78)
+
+
+def numbers(count: int, first: int = 0) -> list[Record]:
+    return [Record(None, b"%d" % n) for n in range(first, first + count)]
+
+
+def group_of(broker: Broker, **configs: str) -> str:
+    """A group that begins at the first record."""
+    group = topic_name("share")
+    configure_group(broker.address, group, **configs)
+    return group
+
+
+def test_three_members_get_each_record_once(broker: Broker) -> None:
+    topic, group, tally = create_topic(broker.address, 2), group_of(broker), Tally()
+    sink = producer(broker.address)
+    send(sink, topic, numbers(300), 0)
+    members = [ShareMember(broker.address, group, topic, tally) for _ in range(3)]
+    send(sink, topic, numbers(300, 300), 1)
+    for n in range(20):
+        send(sink, topic, numbers(10, 600 + 10 * n), n % 2)
+    eventually(lambda: len(tally.accepted) == 800)
+    for member in members:
+        member.stop()
+    assert set(tally.delivered.values()) == {1}
+
+
+def test_an_implicit_member_accepts_what_it_polled_before(broker: Broker) -> None:
+    topic, group = create_topic(broker.address), group_of(broker)
+    send(producer(broker.address), topic, numbers(100))
+    seen: list[bytes] = []
+    with share_consumer(broker.address, group, topic) as consumer:
+        deadline = time.monotonic() + 60
+        while len(seen) < 100 and time.monotonic() < deadline:
+            seen += [message.value() or b"" for message in consumer.poll(0.5)]
+        assert not any(error for error in consumer.commit_sync(10.0).values())
+    assert sorted(seen) == sorted(b"%d" % n for n in range(100))
+    with share_consumer(broker.address, group, topic) as consumer:
+        assert len(consumer.poll(1.0)) == 0
+
+
+def test_released_records_return_and_rejected_ones_do_not(broker: Broker) -> None:
+    topic, group, tally = create_topic(broker.address), group_of(broker), Tally()
+    send(producer(broker.address), topic, numbers(30))
+
+    def choose(message: Message) -> AcknowledgeType:
+        number = int(message.value() or b"")
+        if number % 3 == 0:
+            return AcknowledgeType.ACCEPT
+        is_first = tally.delivered[b"%d" % number] == 1
+        if number % 3 == 1:
+            return AcknowledgeType.RELEASE if is_first else AcknowledgeType.ACCEPT
+        return AcknowledgeType.REJECT
+
+    member = ShareMember(broker.address, group, topic, tally, choose)
+    eventually(lambda: len(tally.accepted) == 20)
+    member.stop()
+    times = {n: tally.delivered[b"%d" % n] for n in range(30)}
+    assert times == {n: 2 if n % 3 == 1 else 1 for n in range(30)}
+
+
+def test_a_record_is_delivered_at_most_as_often_as_the_limit(default_broker: Broker) -> None:
+    group = group_of(default_broker, share_delivery_count_limit="3")
+    topic, tally = create_topic(default_broker.address), Tally()
+    sink = producer(default_broker.address)
+    send(sink, topic, numbers(5))
+    member = ShareMember(
+        default_broker.address, group, topic, tally, lambda _: AcknowledgeType.RELEASE
+    )
+    eventually(lambda: sum(tally.delivered.values()) >= 15)
+    send(sink, topic, numbers(1, 5))
+    eventually(lambda: tally.delivered[b"5"] == 3)
+    member.stop()
+    assert set(tally.delivered.values()) == {3}
+
+
+def test_committed_records_only_reach_a_group_of_read_committed(broker: Broker) -> None:
+    group = group_of(broker, share_isolation_level="read_committed")
+    topic, tally = create_topic(broker.address), Tally()
+    sink = producer(broker.address, transactional_id=topic_name("tx"))
+    sink.init_transactions(30)
+    member = ShareMember(broker.address, group, topic, tally)
+    for n in range(9):
+        sink.begin_transaction()
+        for record in numbers(10, 10 * n):
+            sink.produce(topic, value=record.value)
+        sink.flush(30)
+        if n % 3 == 1:
+            sink.abort_transaction(30)
+        else:
+            sink.commit_transaction(30)
+    eventually(lambda: len(tally.accepted) == 60)
+    member.stop()
+    kept = [n for n in range(90) if n // 10 % 3 != 1]
+    assert tally.delivered == Counter(b"%d" % n for n in kept)
+
+
+@pytest.mark.parametrize("mode", ["batch_optimized", "record_limit"])
+def test_javas_share_consumer_acknowledges_every_way(broker: Broker, java: Jvm, mode: str) -> None:
+    topic, group = create_topic(broker.address), group_of(broker)
+    sink = producer(broker.address)
+    for n in range(3):
+        send(sink, topic, numbers(20, 20 * n))
+    lines = java.run("Share", broker.address, topic, group, "60", mode).splitlines()
+    said = [line.split("\t") for line in lines]
+    assert said[-1][:3] == ["end", "60", "[]"]
+    # Whole batches may be more records than asked for.
+    assert said[-1][3] == "within" or mode == "batch_optimized"
+    assert ["renewed", "0", "1"] in said
+    got = Counter((int(number), int(times)) for word, number, times in said[:-1] if word == "got")
+    expected = {(n, 1) for n in range(60)} | {(n, 2) for n in range(60) if n % 3 == 1}
+    assert set(got) == expected and set(got.values()) == {1}
+
+
+def test_kafkas_tools_show_and_move_a_share_group(
+    default_broker: Broker, java_tools: Tools
+) -> None:
+    address = default_broker.address
+    topic, group, tally = create_topic(address), group_of(default_broker), Tally()
+    send(producer(address), topic, numbers(20))
+    member = ShareMember(address, group, topic, tally)
+    eventually(lambda: len(tally.accepted) == 20)
+
+    def groups(*words: str) -> str:
+        place = ("--bootstrap-server", address, "--group", group)
+        return java_tools.tool(f"{TOOLS}.consumer.group.ShareGroupCommand", *place, *words)
+
+    assert group in groups("--describe", "--members")
+    member.stop()
+    rows = [line.split() for line in groups("--describe", "--offsets").splitlines()]
+    assert [row[-1] for row in rows if topic in row] == ["0"]
+    groups("--reset-offsets", "--to-earliest", "--topic", topic, "--execute")
+    rows = [line.split() for line in groups("--describe", "--offsets").splitlines()]
+    assert [row[-1] for row in rows if topic in row] == ["20"]
+    again = Tally()
+    member = ShareMember(address, group, topic, again)
+    eventually(lambda: len(again.accepted) == 20)
+    member.stop()
+
+
+def test_kafkas_verifiable_share_consumer_finds_all_records(
+    default_broker: Broker, java_tools: Tools
+) -> None:
+    topic, group = create_topic(default_broker.address), group_of(default_broker)
+    send(producer(default_broker.address), topic, numbers(50))
+    said = java_tools.tool(
+        *(f"{TOOLS}.VerifiableShareConsumer", "--bootstrap-server", default_broker.address),
+        *("--topic", topic, "--group-id", group, "--max-messages", "50"),
+        *("--acknowledgement-mode", "sync"),
+    )
+    assert '"name":"records_consumed"' in said and '"success":true' in said
+
+
+@pytest.mark.korvet_only
+@pytest.mark.parametrize("redis_too", [False, True], ids=["broker", "broker and Redis"])
+def test_nothing_accepted_returns_after_a_kill(tmp_path: Path, redis_too: bool) -> None:
+    """Acquired records return after their lock, and not before; accepted ones do not."""
+    settings = {"group.share.record.lock.duration.ms": f"{LOCK_S}000"}
+    with Broker(tmp_path, settings) as broker:
+        address = broker.address
+        topic, group, tally = create_topic(address, 2), group_of(broker), Tally()
+        sink, began = producer(address), time.monotonic()
+        send(sink, topic, numbers(5))
+        holder = share_consumer(address, group, topic, share_acknowledgement_mode="explicit")
+        held: list[Message] = []
+        while len(held) < 5:
+            held += holder.poll(0.5)
+        for partition in (0, 1):
+            send(sink, topic, numbers(400, 5 + 400 * partition), partition)
+        place = (address, group, topic)
+        members = [ShareMember(*place, tally, max_poll_records="7") for _ in range(2)]
+        eventually(lambda: len(tally.accepted) >= 50)
+        if redis_too:
+            broker.kill_everything()
+        else:
+            broker.kill()
+        broker.start()
+        eventually(lambda: len(tally.accepted | tally.unsure) == 805)
+        for member in members:
+            member.stop()
+        assert tally.again == []
+        assert len(tally.accepted) > 700
+        returned = [tally.at[b"%d" % n] for n in range(5)]
+        assert min(returned) >= began + LOCK_S
+        assert "Traceback" not in broker.log
