@@ -1,0 +1,137 @@
+"""Kafka's own tools on share groups: offsets, members, deletion, configs, features."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Producer, ShareConsumer
+
+from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic, topic_name
+from tests.interop.jvm import Tools
+
+TOOLS = "org.apache.kafka.tools"
+RECORDS = 10
+PATIENCE_S = 30
+
+
+class Shares(NamedTuple):
+    """Kafka's tools on a broker, a group and a topic of one partition with records."""
+
+    tools: Tools
+    address: str
+    group: str
+    topic: str
+
+    def tool(self, name: str, *words: str, fails: bool = False) -> str:
+        return self.tools.tool(name, "--bootstrap-server", self.address, *words, fails=fails)
+
+    def groups(self, *words: str) -> list[list[str]]:
+        """Run kafka-share-groups; return the lines about the group or the topic, in words."""
+        told = self.tool(f"{TOOLS}.consumer.group.ShareGroupCommand", *words)
+        lines = [line.split() for line in told.splitlines()]
+        return [line for line in lines if line and line[0] in (self.group, self.topic)]
+
+    def of_group(self, *words: str) -> list[list[str]]:
+        return self.groups("--group", self.group, *words)
+
+    def configs(self, *words: str, fails: bool = False) -> str:
+        entity = ("--entity-type", "groups", "--entity-name", self.group)
+        return self.tool("kafka.admin.ConfigCommand", *entity, *words, fails=fails)
+
+    @contextmanager
+    def member(self) -> Iterator[ShareConsumer]:
+        """A member of the group that has got its assignment."""
+        config = {"bootstrap.servers": self.address, "group.id": self.group, "log_level": "0"}
+        with ShareConsumer(config) as consumer:
+            consumer.subscribe([self.topic])
+            deadline = monotonic() + PATIENCE_S
+            while self.topic not in str(self.of_group("--describe", "--members")):
+                assert monotonic() < deadline, "the member does not join"
+                consumer.poll(0.2)
+            yield consumer
+
+
+@pytest.fixture
+def shares(default_broker: Broker, java_tools: Tools) -> Shares:
+    """A group that does not exist yet."""
+    topic = create_topic(default_broker.address)
+    producer = Producer({"bootstrap.servers": default_broker.address})
+    for number in range(RECORDS):
+        producer.produce(topic, b"%d" % number)
+    producer.flush()
+    return Shares(java_tools, default_broker.address, topic_name("shares"), topic)
+
+
+def test_offsets_are_reset_described_and_deleted(shares: Shares) -> None:
+    at_topic = ("--topic", shares.topic)
+    reset = ("--reset-offsets", *at_topic)
+    (planned,) = shares.of_group(*reset, "--to-latest", "--dry-run")
+    assert planned[:3] == [shares.group, shares.topic, "0"]
+    assert shares.groups("--list") == []
+    (moved,) = shares.of_group(*reset, "--to-earliest", "--execute")
+    start, end = int(moved[3]), int(planned[3])
+    assert end - start >= RECORDS
+    assert shares.of_group("--describe") == [
+        [shares.group, shares.topic, "0", str(start), str(RECORDS)]
+    ]
+    assert shares.groups("--list", "--state") == [[shares.group, "Empty"]]
+    shares.of_group(*reset, "--to-latest", "--execute")
+    (at_end,) = shares.of_group("--describe", "--offsets")
+    assert at_end[3:] == [str(end), "0"]
+    assert shares.of_group("--delete-offsets", *at_topic) == [[shares.topic, "Successful"]]
+    assert shares.of_group("--describe", "--offsets") == []
+    told = shares.of_group("--delete-offsets", *at_topic)
+    assert told[0][:2] == [shares.topic, "Error:"]
+
+
+def test_a_group_with_members_is_described_and_neither_moved_nor_deleted(shares: Shares) -> None:
+    with shares.member():
+        ((group, *member),) = shares.of_group("--describe", "--members")
+        assert group == shares.group and f"{shares.topic}:0" in member[-1]
+        ((_, _, _, state, members),) = shares.of_group("--describe", "--state")
+        assert (state, members) == ("Stable", "1")
+        command = f"{TOOLS}.consumer.group.ShareGroupCommand"
+        group_words = ("--group", shares.group)
+        reset = ("--reset-offsets", "--topic", shares.topic, "--to-earliest", "--execute")
+        shares.tool(command, *group_words, *reset, fails=True)
+        told = shares.tool(command, *group_words, "--delete")
+        assert "successful" not in told
+    deadline = monotonic() + PATIENCE_S
+    while shares.groups("--list", "--state") != [[shares.group, "Empty"]]:
+        assert monotonic() < deadline, "the member does not leave"
+    told = shares.tool(command, *group_words, "--delete")
+    assert "successful" in told
+    assert shares.groups("--list") == []
+
+
+def test_groups_are_listed_by_their_type(shares: Shares) -> None:
+    shares.of_group("--reset-offsets", "--topic", shares.topic, "--to-earliest", "--execute")
+
+    def listed(*words: str) -> list[list[str]]:
+        told = shares.tool(f"{TOOLS}.GroupsCommand", "--list", *words)
+        return [line.split() for line in told.splitlines() if line.startswith(shares.group)]
+
+    assert listed() == listed("--share") == [[shares.group, "Share", "share"]]
+    assert listed("--consumer") == []
+
+
+def test_configs_of_a_share_group_are_altered_described_and_checked(shares: Shares) -> None:
+    wanted = "share.auto.offset.reset=by_duration:PT1H,share.record.lock.duration.ms=20000"
+    shares.configs("--alter", "--add-config", wanted)
+    told = shares.configs("--describe")
+    assert "share.auto.offset.reset=by_duration:PT1H" in told
+    assert "share.record.lock.duration.ms=20000" in told
+    for wrong in ("share.auto.offset.reset=never", "share.record.lock.duration.ms=999"):
+        shares.configs("--alter", "--add-config", wrong, fails=True)
+    shares.configs("--alter", "--delete-config", "share.auto.offset.reset")
+    assert "share.auto.offset.reset" not in shares.configs("--describe")
+    assert "share.delivery.count.limit=5" in shares.configs("--describe", "--all")
+
+
+def test_the_feature_of_share_groups_is_finalized(shares: Shares) -> None:
+    told = shares.tool(f"{TOOLS}.FeatureCommand", "describe")
+    (line,) = (line for line in told.splitlines() if "share.version" in line)
+    assert "FinalizedVersionLevel: 1" in line
