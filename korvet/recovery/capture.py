@@ -9,6 +9,7 @@ import msgspec
 
 from korvet.groups.offset_commit import parse_commit, parse_field
 from korvet.keys import Keys, decode_group, encode_group
+from korvet.recovery.share_groups import capture_share_groups
 from korvet.recovery.snapshot import CommitRow, PartitionState, Snapshot, TopicState
 from korvet.scripts import log
 from korvet.security.credentials import BY_TITLE
@@ -28,7 +29,10 @@ async def capture(store: AsyncStore, keys: Keys, cluster_id: str, lineage: str) 
     acls = await _fields(store, keys.acls())
     deleted = await store.command("ZRANGE", keys.deleted_topics(), 0, -1)
     # The commits last: an end that was read before may be below one of them, never the reverse.
-    groups = await _groups(store, keys, {state.definition.id for state in topics.values()})
+    names = [each.decode() for each in await _fields(store, keys.groups())]
+    topic_ids = {state.definition.id for state in topics.values()}
+    groups = await _groups(store, keys, names, topic_ids)
+    share_groups = await capture_share_groups(store, keys, names, topics)
     return Snapshot(
         cluster_id=cluster_id,
         lineage=lineage,
@@ -48,6 +52,7 @@ async def capture(store: AsyncStore, keys: Keys, cluster_id: str, lineage: str) 
         },
         acls=sorted(_text(rule) for rule in acls),
         groups=groups,
+        share_groups=share_groups,
     )
 
 
@@ -107,8 +112,9 @@ async def _partitions(
     return found
 
 
-async def _groups(store: AsyncStore, keys: Keys, topic_ids: set[str]) -> dict[str, list[CommitRow]]:
-    names = [each.decode() for each in await _fields(store, keys.groups())]
+async def _groups(
+    store: AsyncStore, keys: Keys, names: Sequence[str], topic_ids: set[str]
+) -> dict[str, list[CommitRow]]:
     found = {}
     for first in range(0, len(names), AT_ONCE):
         some = names[first : first + AT_ONCE]

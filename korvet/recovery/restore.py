@@ -19,6 +19,7 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group
 from korvet.recovery.chain import build_chain, list_objects
 from korvet.recovery.report import Loss, Report, find_losses
+from korvet.recovery.share_groups import restore_share_group
 from korvet.recovery.snapshot import CommitRow, PartitionState, Snapshot, SnapshotStore, TopicState
 from korvet.remote_log.store import SegmentStore
 from korvet.scripts import acl, broker, config, group, log, topic, user
@@ -105,7 +106,7 @@ class Restore:
             topics=len(snapshot.topics),
             partitions=sum(len(state.partitions) for state in snapshot.topics.values()),
             **self._counts,
-            groups=len(snapshot.groups),
+            groups=len(snapshot.groups) + len(snapshot.share_groups),
             users=len({field.partition("%3A")[2] for field in snapshot.users}),
             acls=len(snapshot.acls),
             lost=sorted(self._lost, key=lambda each: (each.topic, each.partition, each.first)),
@@ -240,6 +241,12 @@ class Restore:
             name = decode_group(encoded)
             for first in range(0, len(rows), COMMITS_AT_ONCE):
                 await self._commit(name, rows[first : first + COMMITS_AT_ONCE])
+        for encoded, starts in self._snapshot.share_groups.items():
+            name = decode_group(encoded)
+            error = await restore_share_group(
+                self._store, self._keys, name, starts, self._committed
+            )
+            _check(error, f"offsets of share group {name}")
 
     async def _commit(self, name: str, rows: Sequence[CommitRow]) -> None:
         keys = self._keys
@@ -270,7 +277,9 @@ class Restore:
 
 def _highest_commits(snapshot: Snapshot) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
-    for name, number, offset, *_ in (row for rows in snapshot.groups.values() for row in rows):
+    places = [row[:3] for rows in snapshot.groups.values() for row in rows]
+    places += [row[:3] for rows in snapshot.share_groups.values() for row in rows]
+    for name, number, offset in places:
         found[name, number] = max(found.get((name, number), 0), offset)
     return found
 

@@ -27,6 +27,9 @@ logger = logfmt.get("recovery.snapshot")
 CommitRow = tuple[str, int, int, int, str, str]
 """A committed offset: topic, partition, offset, leader epoch, topic id, encoded metadata."""
 
+ShareRow = tuple[str, int, int, str]
+"""A share group's start in a partition: topic, partition, offset, topic id."""
+
 
 class CorruptSnapshot(ValueError):
     """A snapshot's bytes are not those that were written; the message says why."""
@@ -66,6 +69,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     acls: list[str]
     groups: dict[str, list[CommitRow]]
     """Committed offsets, by encoded group id."""
+    share_groups: dict[str, list[ShareRow]] = {}
+    """Start offsets of share groups, by encoded group id."""
 
 
 class _Header(msgspec.Struct, frozen=True):

@@ -19,6 +19,8 @@ from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.scripts import acl, config, group, user
 from korvet.security.credentials import Mechanism, encode, from_password
 from korvet.topics.lifecycle import delete_topic
+from korvet.wire.messages.list_groups import ListGroupsRequest
+from tests.conformance.cases.shares import moving
 from tests.remote_log.test_tiered_log import Tier
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import SHAPES, fetch, packed, produce
@@ -163,6 +165,21 @@ async def test_groups_users_acls_and_configs_are_restored(lost: Tier, fresh: Tie
     assert flat[0].decode().endswith(":t:0")
     assert flat[1].split(b" ")[0] == b"55" and flat[1].endswith("méta data".encode())
     assert await other.store.command("ZCARD", other.keys.groups_due()) == 1
+
+
+async def test_share_groups_start_at_their_offsets_again(lost: Tier, fresh: Tier) -> None:
+    await lost.fill()
+    await lost.move()
+    start = (await lost.offset(-2)).offset
+    answer = await lost.broker.ask(moving("jobs{ü}", (0, start)))
+    assert answer.error_code == 0
+    await task(lost).write()
+    report = await restored(fresh)
+    assert report.groups == 1
+    (found,) = await fresh.broker.services.share_offsets.describe_all("jobs{ü}")
+    assert (found.start, found.lag) == (start, report.records)
+    listed = await fresh.broker.ask(ListGroupsRequest(states_filter=[], types_filter=["share"]))
+    assert [row.group_state for row in listed.groups] == ["Empty"]
 
 
 async def test_the_end_is_above_every_offset_that_is_known(lost: Tier, fresh: Tier) -> None:

@@ -1,0 +1,86 @@
+"""Share groups in snapshots: their start offsets, without the records that are in delivery."""
+
+from asyncio import gather
+from collections.abc import Callable, Mapping, Sequence
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys, decode_group
+from korvet.recovery.snapshot import ShareRow, TopicState
+from korvet.scripts import group, share
+from korvet.store.async_store import AsyncStore
+
+AT_ONCE = 256
+"""Max calls in one pipeline."""
+
+
+async def capture_share_groups(
+    store: AsyncStore, keys: Keys, names: Sequence[str], topics: Mapping[str, TopicState]
+) -> dict[str, list[ShareRow]]:
+    """Return the start offsets of the share groups among groups of these encoded ids."""
+    found = {}
+    for first in range(0, len(names), AT_ONCE):
+        some = names[first : first + AT_ONCE]
+        types = await gather(
+            *(
+                store.submit_command("HGET", keys.group(decode_group(name)).group, "type")
+                for name in some
+            )
+        )
+        for name, type in zip(some, types, strict=True):
+            if type == b"share":
+                found[name] = await _rows(store, keys, decode_group(name), topics)
+    return found
+
+
+async def _rows(
+    store: AsyncStore, keys: Keys, name: str, topics: Mapping[str, TopicState]
+) -> list[ShareRow]:
+    """Return the partitions that the group has read, of topics that exist."""
+    flat = await store.command("HGETALL", keys.group(name).share_topics)
+    rows: list[ShareRow] = []
+    for topic, topic_id in zip(flat[::2], flat[1::2], strict=True):
+        state = topics.get(topic.decode())
+        if state is None or state.definition.id != topic_id.decode():
+            continue
+        replies = await store.run_many(
+            share.describe(
+                *(keys, topic.decode(), number),
+                group=name,
+                topic_id=state.definition.id,
+                most=0,
+            )
+            for number in range(state.definition.partitions)
+        )
+        rows += (
+            (topic.decode(), number, reply.start, state.definition.id)
+            for number, reply in enumerate(replies)
+            if not reply.error and reply.start >= 0
+        )
+    return sorted(rows)
+
+
+async def restore_share_group(
+    store: AsyncStore,
+    keys: Keys,
+    name: str,
+    rows: Sequence[ShareRow],
+    offset_of: Callable[[str, int, int], int],
+) -> ErrorCode:
+    """Create the group without members, and move it to `offset_of` its start offsets."""
+    await store.run(group.register(keys, group=name))
+    topics = sorted({(topic, topic_id) for topic, _, _, topic_id in rows})
+    reply = await store.run(
+        group.share_alter_topics(keys, name, topics, creates=1, is_registered=1)
+    )
+    if reply.error:
+        return ErrorCode(reply.error)
+    replies = await store.run_many(
+        share.reset(
+            *(keys, topic, number),
+            group=name,
+            topic_id=topic_id,
+            offset=offset_of(topic, number, start),
+        )
+        for topic, number, start, topic_id in rows
+    )
+    return next((ErrorCode(each.error) for each in replies if each.error), ErrorCode.NONE)
