@@ -36,14 +36,15 @@ HANDOVER_S = 4.0
 CHECK_S = 0.1
 
 MOVED = dict.fromkeys(
-    ("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch"), ErrorCode.NOT_LEADER_OR_FOLLOWER
+    ("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "ShareFetch", "ShareAcknowledge"),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
 ) | dict.fromkeys(
-    ("JoinGroup", "SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat", "AddPartitionsToTxn",
-     "AddOffsetsToTxn", "EndTxn"),
+    ("JoinGroup", "SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat",
+     "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"),
     ErrorCode.NOT_COORDINATOR,
 )  # fmt: skip
 """The error for each API whose requests move their clients."""
-MEMBERS = ("Heartbeat", "ConsumerGroupHeartbeat")
+MEMBERS = ("Heartbeat", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat")
 
 
 class Handover:

@@ -13,7 +13,7 @@ from anyio import CancelScope
 from korvet import logfmt
 from korvet.broker import http
 from korvet.broker.server import serve
-from korvet.cli import event_loop
+from korvet.cli import event_loop, systemd
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Address, Listener
 from korvet.console.thread import ConsoleThread
@@ -73,9 +73,15 @@ async def _main(
             tasks.start_soon(_maintain, server)
         if parent is not None:
             tasks.start_soon(_stop_with_parent, parent, stop)
+        tasks.start_soon(systemd.keep_alive)
+
+        def announce_ready(listeners: Sequence[Listener]) -> None:
+            announce(listeners)
+            systemd.notify(systemd.READY)
+
         await serve(
             config,
-            on_listening=announce,
+            on_listening=announce_ready,
             stop=stop,
             extra=LegacyListener(announce_legacy),
             console=ConsoleThread(config, _checks),
@@ -92,6 +98,7 @@ async def _stop_on_signal(stop: anyio.Event, scope: CancelScope) -> None:
                 scope.cancel()
                 return
             log.info("stopping", signal=signal.Signals(number).name)
+            systemd.notify(systemd.STOPPING)
             stop.set()
 
 

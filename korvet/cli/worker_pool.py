@@ -27,6 +27,7 @@ import typer
 from korvet import logfmt
 from korvet.broker import http
 from korvet.broker.listeners import unserved
+from korvet.cli import systemd
 from korvet.cli.broker_process import maintain, restart_if_dead, run_broker, serve_ops
 from korvet.cli.errors import complain, sentence
 from korvet.cli.start_lines import (
@@ -74,6 +75,7 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
                     announce_legacy(shared.legacy_listen.host, shared.legacy_listen.port)
                 if ops is not None:
                     announce_console(http.address_of(ops))
+                systemd.notify(systemd.READY)
                 workers.supervise()
             finally:
                 workers.stop()
@@ -157,9 +159,11 @@ class _Workers:
         signal.setitimer(signal.ITIMER_REAL, aof.SYNC_S, aof.SYNC_S)
         while self._numbers:
             number = signal.sigwait(_SIGNALS)
+            systemd.notify(systemd.WATCHDOG)
             if number == signal.SIGALRM and self._server is not None:
                 maintain(self._server)
             if number in (signal.SIGTERM, signal.SIGINT):
+                systemd.notify(systemd.STOPPING)
                 stopping = True
                 self._signal(signal.Signals(number))
             for dead in self._reap():
@@ -212,6 +216,7 @@ class _Workers:
             return ready
         os.close(ready)
         os.close(self._alive)
+        systemd.forget()
         # Ctrl-C must reach the worker once, from the parent, and not also from the terminal.
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
