@@ -19,6 +19,7 @@ from korvet.fetch.replica_log import ReplicaLog
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.groups.offset_commit import Row
+from korvet.groups.offsets_view import OffsetsView
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.groups.share_offsets import ShareOffsets
 from korvet.groups.stream_reads import StreamReads
@@ -154,6 +155,8 @@ class Services:
         self.enlisted = EnlistedPartitions(self.transactions, lambda: store.connection_epoch)
         self.produce = self._produce_service()
         self.stream_reads = StreamReads(store, keys, self.configs, lambda: self.settings)
+        self.offsets_view = OffsetsView(store, keys, self.groups.registry, self.topic_configs)
+        topics.add_view(self.offsets_view.topic)
         self.partition_reader = PartitionReader(
             store,
             keys,
@@ -162,6 +165,7 @@ class Services:
             self.stream_reads,
             self.response_memory,
             lambda: self.settings,
+            self.offsets_view,
         )
         self.replica_log = ReplicaLog()
         self._open_share_partitions()

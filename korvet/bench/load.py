@@ -97,8 +97,10 @@ async def topic(
     finally:
         if control.closed.done():
             control = await connect(target.address)
-        await control.ask(frames.delete_topic(name))
+        error = frames.created(memoryview(await control.ask(frames.delete_topic(name))))
         control.close()
+        if error != frames.NO_ERROR:
+            raise frames.Refused(f"DeleteTopics {name}: error code {error}")
 
 
 async def _wait_for_leaders(control: Connection, name: str, partitions: int) -> None:

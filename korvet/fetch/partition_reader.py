@@ -15,6 +15,7 @@ from korvet.errors import ErrorCode
 from korvet.fetch.leader_epoch import check_leader_epoch
 from korvet.fetch.record_format import BATCHES_SINCE, ZSTD_SINCE, encode_records
 from korvet.fetch.response_memory import ResponseMemory
+from korvet.groups.offsets_view import OffsetsView
 from korvet.groups.stream_reads import StreamReads
 from korvet.keys import Keys
 from korvet.log.entry import Entry
@@ -75,6 +76,7 @@ class PartitionReader:
         stream_reads: StreamReads,
         memory: ResponseMemory,
         settings: Callable[[], Settings],
+        offsets_view: OffsetsView,
     ) -> None:
         self.memory = memory
         self._store = store
@@ -83,6 +85,7 @@ class PartitionReader:
         self._log_reader = log_reader
         self._stream_reads = stream_reads
         self._settings = settings
+        self._offsets_view = offsets_view
 
     def response_limit(self, params: FetchParams) -> int:
         """Return how many bytes of records the response may have, after its first batch."""
@@ -100,6 +103,8 @@ class PartitionReader:
         if error:
             return ReadResult(error)
         most = max(0, min(request.partition_max_bytes, limit))
+        if topic is self._offsets_view.topic:
+            return await self._read_view(request, params, most)
         wanted = ReadRequest(
             topic,
             request.partition,
@@ -125,6 +130,17 @@ class PartitionReader:
                 if params.version >= BATCHES_SINCE or not _holds_nothing(wanted, result.entries):
                     return result
                 wanted = msgspec.structs.replace(wanted, offset=result.entries[-1].last + 1)
+        except StoreError:
+            return ReadResult(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    async def _read_view(
+        self, request: FetchPartition, params: FetchParams, most: int
+    ) -> ReadResult:
+        """Read `__consumer_offsets`, which has batches only."""
+        if params.version < BATCHES_SINCE:
+            return ReadResult(ErrorCode.UNSUPPORTED_VERSION)
+        try:
+            return await self._offsets_view.read(request.partition, request.fetch_offset, most)
         except StoreError:
             return ReadResult(ErrorCode.KAFKA_STORAGE_ERROR)
 

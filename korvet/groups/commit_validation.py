@@ -64,7 +64,7 @@ async def validate_commit(
         if by_id:
             topic = await topics.get_id(asked.topic_id)
         else:
-            topic = await topics.get(asked.name)
+            topic = await topics.get_readable(asked.name)
 
         def validate(part: RequestPartition, topic: Topic | None = topic) -> ErrorCode:
             error = unknown if topic is None else _error(part, topic, max_metadata)

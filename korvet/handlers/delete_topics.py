@@ -55,7 +55,8 @@ async def delete_topics(request: DeleteTopicsRequest, context: Context) -> Delet
 async def _find(state: DeleteTopicState, context: Context) -> Topic | None:
     if state.name is not None:
         return await context.topics.get(state.name)
-    return await context.topics.get_id(state.topic_id)
+    found = await context.topics.get_id(state.topic_id)
+    return None if found is not None and context.topics.is_view(found) else found
 
 
 async def _delete(

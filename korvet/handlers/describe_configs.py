@@ -146,7 +146,7 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
         reason = check_topic_name(name, reserved=True)
         if reason:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-        topic = await context.topics.get(name)
+        topic = await context.topics.get_readable(name)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
         return context.services.topic_configs.resolve(name, topic.configs).values()

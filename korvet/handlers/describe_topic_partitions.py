@@ -63,7 +63,7 @@ async def _topics(
         if not context.may_describe(name):
             missing.append(_refusal(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, context))
             continue
-        topic = await context.topics.get(name)
+        topic = await context.topics.get_readable(name)
         if topic is not None:
             found.append(topic)
         elif check_topic_name(name, reserved=True):
@@ -101,6 +101,7 @@ def _describe(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.uuid,
+        is_internal=context.topics.is_view(topic),
         partitions=partitions,
         topic_authorized_operations=context.authorized_operations(ResourceType.TOPIC, topic.name),
     )

@@ -131,7 +131,7 @@ async def _resolve(data: FetchTopic, context: Context) -> list[Row]:
         if context.version >= TOPIC_IDS_SINCE:
             topic, unknown = await context.topics.get_id(data.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         else:
-            topic = await context.topics.get(data.topic)
+            topic = await context.topics.get_readable(data.topic)
     except StoreUnavailable:
         unknown = ErrorCode.KAFKA_STORAGE_ERROR
     rows: list[Row] = []

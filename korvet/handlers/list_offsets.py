@@ -21,6 +21,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.fetch.leader_epoch import LEADER_EPOCH, check_leader_epoch
 from korvet.fetch.partition_reader import READ_COMMITTED
+from korvet.groups.offsets_view import OffsetsView
 from korvet.log.offset_for_time import NEWEST, find_time
 from korvet.scripts import log
 from korvet.store.errors import StoreError
@@ -82,15 +83,33 @@ async def _partition(
     if context.version < SINCE.get(asked.timestamp, 0) or asked.timestamp < PENDING_UPLOAD:
         return _error(asked, ErrorCode.UNSUPPORTED_VERSION)
     try:
-        topic = await context.topics.get(name)
+        topic = await context.topics.get_readable(name)
         if topic is None or not 0 <= asked.partition_index < topic.partitions:
             return _error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         error = check_leader_epoch(asked.current_leader_epoch)
         if error:
             return _error(asked, error)
+        if context.topics.is_view(topic):
+            return await _of_view(asked, context.services.offsets_view)
         return await offset_at(topic, asked, committed, context)
     except StoreError:
         return _error(asked, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+async def _of_view(asked: ListOffsetsPartition, view: OffsetsView) -> ListOffsetsPartitionResponse:
+    """Return the requested offset of `__consumer_offsets`."""
+    first, end = await view.bounds(asked.partition_index)
+    if asked.timestamp == LATEST:
+        return _response(asked, -1, end)
+    if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return _response(asked, -1, first)
+    if asked.timestamp in (LATEST_TIERED, PENDING_UPLOAD):
+        return _response(asked, -1, -1)
+    if asked.timestamp == NEWEST:
+        found = await view.newest(asked.partition_index)
+    else:
+        found = await view.find_time(asked.partition_index, asked.timestamp)
+    return _response(asked, *(found or (-1, -1)))
 
 
 async def offset_at(

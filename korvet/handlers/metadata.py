@@ -6,6 +6,8 @@ Behaviour
 - brokers with their addresses on the client's listener; brokers without that listener are left out
 - TOPIC_AUTHORIZATION_FAILED for a topic that the client may not describe, whether it exists or not,
   and for a missing one that it may not create; other topics are left out of a list of all
+- `__consumer_offsets` is a view of the committed offsets: by its name an internal topic of 50
+  partitions, left out of a list of all
 - a missing topic with a reserved name is logged with the setting that permits it
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic
 - a missing topic is created if broker and client allow it; the response has it at once, up to
@@ -133,7 +135,7 @@ async def _one(
             return _refusal(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
         return _describe(known, request, context)
     name = wanted.name or ""
-    topic = await context.topics.get(name)
+    topic = await context.topics.get_readable(name)
     if topic is not None:
         return _describe(topic, request, context)
     if check_topic_name(name, reserved=True):
@@ -211,7 +213,7 @@ def _describe(topic: Topic, request: MetadataRequest, context: Context) -> Metad
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.uuid,
-        is_internal=False,
+        is_internal=context.topics.is_view(topic),
         partitions=partitions,
         topic_authorized_operations=_operations(topic.name, request, context),
     )

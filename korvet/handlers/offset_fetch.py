@@ -129,7 +129,7 @@ async def _pending(group_id: str, context: Context) -> set[tuple[UUID, int]]:
     found: set[tuple[UUID, int]] = set()
     for field in fields:
         parsed = parse_field(field.partition(b" ")[2])
-        topic = await context.topics.get(parsed[0]) if parsed is not None else None
+        topic = await context.topics.get_readable(parsed[0]) if parsed is not None else None
         if parsed is not None and topic is not None:
             found.add((topic.uuid, parsed[1]))
     return found
@@ -159,7 +159,7 @@ async def _fetch_all(group_id: str, context: Context) -> list[OffsetFetchRespons
     await map_yielding(sort, list(zip(flat[::2], flat[1::2], strict=True)))
     answers = []
     for name, rows in by_topic.items():
-        topic = await context.topics.get(name)
+        topic = await context.topics.get_readable(name)
         if topic is not None and context.may_describe(name, audit=False):
             valid = [row for row in rows if _of_topic(row[1], topic) is row[1]]
             valid.sort(key=lambda row: row[0])
@@ -179,7 +179,7 @@ async def _fetch(
         topic = await (
             context.topics.get_id(row.topic_id)
             if context.version >= 10
-            else context.topics.get(row.name)
+            else context.topics.get_readable(row.name)
         )
         name = topic.name if topic is not None else row.name
         if name and not context.may_describe(name):

@@ -181,6 +181,21 @@ class TopicTable:
         self._fresh_until = 0.0
         self._drops = 0
         self._reading: asyncio.Task[None] | None = None
+        self._views: dict[str, Topic] = {}
+        self._views_by_id: dict[uuid.UUID, Topic] = {}
+
+    def add_view(self, topic: Topic) -> None:
+        """Add a topic that can be read and is not stored.
+
+        It is found by its id, and by its name with `get_readable`. It is in no list of topics, and
+        a stored topic of its name hides it.
+        """
+        self._views[topic.name] = topic
+        self._views_by_id[topic.uuid] = topic
+
+    def is_view(self, topic: Topic) -> bool:
+        """Return whether the topic was added as a view."""
+        return topic.uuid in self._views_by_id
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._rows.values())
@@ -199,7 +214,9 @@ class TopicTable:
 
     def peek_id(self, topic_id: uuid.UUID) -> Topic | None:
         """Return the topic with that id if the table is fresh and has it; None means unknown."""
-        return self._by_id.get(topic_id) if monotonic() < self._fresh_until else None
+        if monotonic() < self._fresh_until and (found := self._by_id.get(topic_id)) is not None:
+            return found
+        return self._views_by_id.get(topic_id)
 
     def last_known(self, name: str | None, topic_id: uuid.UUID) -> Topic | None:
         """Return the topic as last read, however old: by name if one is given, else by id."""
@@ -232,6 +249,10 @@ class TopicTable:
             await self.refresh()
             found = self._rows.get(name)
         return found
+
+    async def get_readable(self, name: str) -> Topic | None:
+        """Return the topic of that name or, if Redis has none, the view."""
+        return await self.get(name) or self._views.get(name)
 
     async def get_id(self, topic_id: uuid.UUID) -> Topic | None:
         """Return the topic with that id, or None."""

@@ -13,6 +13,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
+from korvet.groups.offsets_view import encode_key, partition_of
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
 from tests.interop.librdkafka import consumer, eventually, producer, send, take
@@ -165,3 +166,27 @@ def test_a_group_may_have_any_name(default_broker: Broker, admin: AdminClient, g
     found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])
     assert [place.offset for place in found[name].result(60).topic_partitions] == [3]
     admin.delete_consumer_groups([name])[name].result(60)
+
+
+@pytest.mark.korvet_only
+def test_committed_offsets_are_records_of_the_internal_topic(default_broker: Broker) -> None:
+    address, group = default_broker.address, topic_name("group")
+    topic = create_topic(address, partitions=1)
+    source = consumer(address)
+    metadata = source.list_topics("__consumer_offsets", 15).topics["__consumer_offsets"]
+    assert len(metadata.partitions) == 50
+    place = TopicPartition("__consumer_offsets", partition_of(group), 0)
+    source.assign([place])
+    left_behind(address, group, topic, 41)
+    left_behind(address, group, topic, 42)
+    key = encode_key(group, topic, 0)
+    found: list[bytes] = []
+
+    def newest_is_read() -> bool:
+        for message in source.consume(100, timeout=0.5):
+            if not message.error() and message.key() == key:
+                found.append(message.value())
+        return bool(found) and found[-1][2:10] == (42).to_bytes(8, "big")
+
+    eventually(newest_is_read, 60)
+    source.close()

@@ -121,7 +121,7 @@ async def test_reserved_names_are_for_those_who_ask_for_them(
     assert (await broker.ask(asked)).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     (line,) = caplog.records
     assert name in str(vars(line)) and "reserved.topic.names.enable" in str(vars(line))
-    internal = MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")])
+    internal = MetadataRequest(topics=[MetadataRequestTopic(name="__transaction_state")])
     assert (await broker.ask(internal)).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     assert len(caplog.records) == 1
     (refused,) = await create(broker, topic(name))
