@@ -38,7 +38,8 @@
 ---          most 30 calls + 8 per thousand
 --- NOTES    The heartbeat of a member that sends no news reads two rows and writes one deadline.
 ---          GROUP_ID_NOT_FOUND: there is no share group of that id, but maybe one of another type.
----          share_topics: the topics that have been assigned, until their offsets are deleted.
+---          share_topics: the topics that have been assigned, until their offsets or a subscribed
+---          topic itself are deleted.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumer_group = require("lib.consumer_group")
@@ -54,8 +55,29 @@ local max_size, is_registered, has_names = tonumber(ARGV[8]), ARGV[9] == "1", AR
 local topics_version, resolved = ARGV[12], ARGV[13]
 local ROWS = 14
 
+local g
+
 local function refuse(code)
   return { code, -1, 0, "", 0, 0, {}, -1, 0 }
+end
+
+-- Add the assigned topics to those of the group, and remove those that no longer exist.
+local function note_topics(topics)
+  local flat, gone = {}, {}
+  for _, name in ipairs(consumer_reconcile.decode_subscription(g.subscription)) do
+    local topic = topics[name]
+    if topic then
+      flat[#flat + 1], flat[#flat + 2] = name, topic[1]
+    else
+      gone[#gone + 1] = name
+    end
+  end
+  for from = 1, #flat, 1000 do
+    redis.call("HSET", share_topics, unpack(flat, from, math.min(from + 999, #flat)))
+  end
+  for from = 1, #gone, 1000 do
+    redis.call("HDEL", share_topics, unpack(gone, from, math.min(from + 999, #gone)))
+  end
 end
 
 local now_ms = clock.now_ms()
@@ -71,12 +93,12 @@ if text and epoch > 0 and not has_names then
   if converged and stored_epoch == epoch and tonumber(head[1]) == epoch and head[1] == head[2]
     and head[3] == topics_version then
     redis.call("ZADD", moments, clock.about(now_ms, session_ms), "m:" .. id)
-    local g = { epoch_at_ms = tonumber(head[4]), size = tonumber(head[5]) }
-    local next_ms = consumer_reconcile.heartbeat_ms(g, true, now_ms)
+    local known = { epoch_at_ms = tonumber(head[4]), size = tonumber(head[5]) }
+    local next_ms = consumer_reconcile.heartbeat_ms(known, true, now_ms)
     return { codes.NONE, epoch, 0, "", next_ms, 0, {}, -1, 0 }
   end
 end
-local g = consumer_group.load(
+g = consumer_group.load(
   { group, members, KEYS[3], "", "", moments }, consumer_group.SHARE
 )
 local m = consumer_group.parse_member(text)
@@ -140,13 +162,7 @@ if bumps_epoch then
 end
 consumer_group.put_member(g, id, m, now_ms)
 if g.assignment_epoch < g.generation and consumer_reconcile.may_assign(g, now_ms, interval_ms) then
-  local topics, flat = consumer_reconcile.assign_targets(g, now_ms, share_assign.assign), {}
-  for name, topic in pairs(topics) do
-    flat[#flat + 1], flat[#flat + 2] = name, topic[1]
-  end
-  for from = 1, #flat, 1000 do
-    redis.call("HSET", share_topics, unpack(flat, from, math.min(from + 999, #flat)))
-  end
+  note_topics(consumer_reconcile.assign_targets(g, now_ms, share_assign.assign))
 end
 local changed = m.epoch ~= g.assignment_epoch
 if changed then

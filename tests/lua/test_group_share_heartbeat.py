@@ -158,6 +158,9 @@ def test_topics_that_come_and_grow_are_assigned(group: Group) -> None:
     assert group.topics() == ["t", "u"]
     assert held(group.beat("m1", 2, ["u"])) == {"b:0"}
     assert group.topics() == ["t", "u"], "the group has state in the partitions of t"
+    group.sizes, group.version = {"t": 5}, 3
+    assert held(group.beat("m1", 3)) == set()
+    assert group.topics() == ["t"], "u was deleted"
 
 
 def test_assignments_are_no_more_frequent_than_the_interval(lua: LuaRunner) -> None:
