@@ -138,7 +138,7 @@ def _longest(headers: Sequence[SegmentHeader]) -> list[SegmentHeader]:
 
 
 def _row(header: SegmentHeader, size: int) -> Row:
-    rest = f"{header.bytes}:{header.max_timestamp}:{header.id}"
+    rest = f"{size - header.bytes}:{header.max_timestamp}:{header.id}"
     return (header.first, header.last, header.records, size, rest)
 
 
@@ -159,7 +159,7 @@ def _with_corrupt(
 ) -> list[Row]:
     by_first = {each.first: each for each in corrupt}
     kept = [
-        (first, last, 0, each.size, f"0:-1:{each.id}")
+        (first, last, 0, each.size, f"{each.size}:-1:{each.id}")
         for first, last in holes
         if (each := by_first.get(first)) is not None
     ]

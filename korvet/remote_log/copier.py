@@ -39,6 +39,8 @@ from korvet.wire.segments import (
 MAX_SEGMENT_BYTES = 32 << 20
 """Max bytes of a segment: it is built in memory."""
 READ_BYTES = 1 << 20
+ID_DIGITS = 12
+"""Hex digits of a segment's id: two copies of one offset get different names."""
 LEASE_MS = 4000
 """Duration of the lease: bounds the pause after a crash, while producers may have to wait."""
 RENEW_S = 1.0
@@ -128,7 +130,7 @@ class PartitionCopier:
         """Write the object, then add it to the log; delete it if the script refuses it."""
         topic, number, policy = self._topic, self._partition, self._topic.policy
         header = SegmentHeader(
-            id=uuid.uuid4().hex[:16],
+            id=uuid.uuid4().hex[:ID_DIGITS],
             cluster_id=self._cluster_id,
             topic=topic.name,
             topic_id=topic.id,
@@ -156,7 +158,7 @@ class PartitionCopier:
                 last=writer.last,
                 records=writer.records,
                 size=len(data),
-                row=f"{writer.size}:{writer.max_timestamp}:{header.id}",
+                row=f"{len(data) - writer.size}:{writer.max_timestamp}:{header.id}",
             )
         )
         if not reply.added:

@@ -16,6 +16,7 @@ class ManifestStore(Protocol):
     """Store calls that lookups use."""
 
     async def command(self, *command: Any) -> Any: ...
+    async def run(self, call: Any) -> Any: ...
 
 
 class SegmentRow(msgspec.Struct, frozen=True):
@@ -29,15 +30,19 @@ class SegmentRow(msgspec.Struct, frozen=True):
     size: int
     """Bytes of the object."""
     data_bytes: int
+    """Bytes of its batches: the position of the footer."""
     max_timestamp: int
     id: str
 
     @classmethod
     def parse(cls, row: bytes) -> "SegmentRow":
-        """Return the segment of a row of the manifest."""
-        *numbers, name = row.decode().split(":")
-        values = dict(zip(cls.__struct_fields__, map(int, numbers), strict=False))
-        return msgspec.convert({**values, "id": name}, cls)
+        """Return the segment of a row of the manifest; `lua/lib/segments.lua` describes rows."""
+        *texts, name = row.decode().split(":")[:9]
+        first, span, records_before, records, bytes_before, size, footer, newest = map(int, texts)
+        return cls(
+            *(first, first + span, records_before, records, bytes_before),
+            *(size, size - footer, newest, name),
+        )
 
     def object_name(self, cluster_id: str, topic_id: str, partition: int) -> str:
         """Return the name of the segment's object."""

@@ -23,9 +23,11 @@ from korvet.remote_log.manifest import ManifestStore, SegmentRow, find_segment
 from korvet.remote_log.slices import ChunkSource, read_slices
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.remote_log.stored_entries import entries_of
+from korvet.scripts import log
 from korvet.topics.table import Topic
 
 MAX_ROWS = 10_000
+NEWEST = -3
 logger = logfmt.get("remote_log.reader")
 
 
@@ -106,19 +108,22 @@ class RemoteLogReader:
 
         None as timestamp: with the newest record.
         """
-        key = self._keys.partition(topic.name, partition).segments
-        rows = [SegmentRow.parse(row) for row in await self._store.command("ZRANGE", key, 0, -1)]
-        if timestamp is None:
-            timestamp = max((row.max_timestamp for row in rows), default=-1)
-        for row in rows:
-            if timestamp < 0 or row.max_timestamp < timestamp:
-                continue
-            name = row.object_name(self._cluster_id(), topic.id, partition)
-            segment = await self._footers.get(name, row.data_bytes, row.size)
-            chunk = segment.chunk_since(timestamp)
-            if chunk is not None:
-                return timestamp, segment.rows[chunk].offset
-        return None
+        reply = await self._store.run(
+            log.find_segment(
+                *(self._keys, topic.name, partition),
+                topic_id=topic.id,
+                timestamp=NEWEST if timestamp is None else timestamp,
+            )
+        )
+        if not reply.row:
+            return None
+        row = SegmentRow.parse(reply.row)
+        name = row.object_name(self._cluster_id(), topic.id, partition)
+        segment = await self._footers.get(name, row.data_bytes, row.size)
+        chunk = segment.chunk_since(reply.timestamp)
+        if chunk is None:
+            raise RemoteStorageError(f"{name}: no record at or after {reply.timestamp} ms")
+        return reply.timestamp, segment.rows.offsets[chunk]
 
     async def _row(self, request: ReadRequest, offset: int) -> SegmentRow | None:
         key = (request.topic.id, request.partition)

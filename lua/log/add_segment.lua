@@ -9,16 +9,16 @@
 ---          last      int    the last offset it covers
 ---          records   int    its records
 ---          size      int    bytes of the object
----          row       bytes  the end of its row: data bytes, max timestamp and id
+---          row       bytes  the end of its row: bytes of the footer, max timestamp and id
 --- RETURNS  error     int    a lib.codes value
 ---          added     int    1: added; 0: refused, and the object belongs to no log
 ---          tiered    int    the offset up to which the log is copied, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(log segments), at most 5 calls
+--- COST     O(log segments), at most 36 calls
 --- NOTES    A segment is refused if the lease has another fencing number, or unless the segment
----          begins where the copied part of the log ends. A row is
----          "first:last:records before:records:bytes before:size:" and the rest as given.
+---          begins where the copied part of the log ends.
 local codes = require("lib.codes")
+local manifest = require("lib.segments")
 local num = require("lib.num")
 
 local log, segments = KEYS[1], KEYS[2]
@@ -29,7 +29,7 @@ local records, size, rest = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 -- Check. Refusals live here.
 local state = redis.call(
   "HMGET", log, "topic_id", "start", "local_start", "tiered", "copy_lease", "tiered_records",
-  "tiered_bytes"
+  "tiered_bytes", "segments_removed"
 )
 if not state[1] then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1 }
@@ -42,15 +42,16 @@ local held = state[5] and string.match(state[5], "^%d+") or ""
 if held ~= fence or tiered ~= first or last < first then
   return { codes.NONE, 0, tiered }
 end
-redis.call("ZCARD", segments)
+local rank = redis.call("ZCARD", segments)
+local _, newest = manifest.tail(rest)
+local newest_of = manifest.newest_of(segments, rank, rank + tonumber(state[8] or "0"), newest)
 
 -- Write.
 local records_before, bytes_before = tonumber(state[6] or "0"), tonumber(state[7] or "0")
 redis.call("HDEL", log, "tiered")
 redis.call(
   "ZADD", segments, num.text(first),
-  num.text(first) .. ":" .. num.text(last) .. ":" .. num.text(records_before) .. ":"
-    .. num.text(records) .. ":" .. num.text(bytes_before) .. ":" .. num.text(size) .. ":" .. rest
+  manifest.member(first, last, records_before, records, bytes_before, size, rest, newest_of)
 )
 redis.call(
   "HSET", log, "tiered", num.text(last + 1), "tiered_records", num.text(records_before + records),

@@ -12,7 +12,7 @@
 ---          removed           int    segments removed
 ---          due               list   rows of removed segments whose objects may be deleted now
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(segments removed), at most 9 calls + 2 per most
+--- COST     O(segments removed), at most 10 calls + 2 per most
 --- NOTES    The first call moves the log start. A copy in progress is refused: the lease ends, and
 ---          its next holder gets a higher fencing number. Repeat until `removed` is less than
 ---          `most`. If the log is tiered again, it is copied from its start.
@@ -48,6 +48,9 @@ end
 for _, row in ipairs(rows) do
   redis.call("ZREM", segments, row)
   redis.call("ZADD", deleted_segments, num.text(now_ms + delay_ms), row)
+end
+if #rows > 0 then
+  redis.call("HINCRBY", log, "segments_removed", #rows)
 end
 local due = redis.call("ZRANGEBYSCORE", deleted_segments, "-inf", num.text(now_ms), "LIMIT", 0, most)
 return { codes.NONE, start, #rows, due }

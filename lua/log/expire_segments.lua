@@ -14,11 +14,12 @@
 ---          removed           int    segments removed
 ---          due               list   rows of removed segments whose objects may be deleted now
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(segments removed), at most 8 calls + 2 per most
+--- COST     O(segments removed), at most 9 calls + 2 per most
 --- NOTES    The log start moves to the first segment that stays. A segment without timestamps is
 ---          removed by size only. Repeat until `removed` is less than `most`.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
+local manifest = require("lib.segments")
 local num = require("lib.num")
 
 local log, segments, deleted_segments = KEYS[1], KEYS[2], KEYS[3]
@@ -39,29 +40,30 @@ local start, tiered_bytes = tonumber(state[2]), tonumber(state[4] or "0")
 local local_start = tonumber(state[3] or state[2])
 local now_ms, remove, target = clock.now_ms(), {}, start
 local cutoff = retention_ms >= 0 and now_ms - retention_ms or -1
-for _, row in ipairs(redis.call("ZRANGE", segments, 0, most - 1)) do
-  local first, last, before, size, newest =
-    string.match(row, "^(%d+):(%d+):%d+:%d+:(%d+):(%d+):%d+:(%-?%d+):")
-  newest = tonumber(newest)
-  local is_old = cutoff >= 0 and newest >= 0 and newest < cutoff
-  local after = tiered_bytes - tonumber(before) - tonumber(size)
-  local is_extra = retention_bytes >= 0 and after >= retention_bytes
-  if not (tonumber(last) < start or is_old or is_extra) then
+for _, member in ipairs(redis.call("ZRANGE", segments, 0, most - 1)) do
+  local row = manifest.parse(member)
+  local is_old = cutoff >= 0 and row.newest >= 0 and row.newest < cutoff
+  local is_extra = retention_bytes >= 0
+    and tiered_bytes - row.bytes_before - row.size >= retention_bytes
+  if not (row.last < start or is_old or is_extra) then
     break
   end
   -- The local part has its own retention: this one ends at its start.
-  if tonumber(last) >= start and tonumber(last) >= local_start then
+  if row.last >= start and row.last >= local_start then
     break
   end
-  remove[#remove + 1] = { first = first, row = row }
-  target = math.max(target, tonumber(last) + 1)
+  remove[#remove + 1] = row
+  target = math.max(target, row.last + 1)
 end
 redis.call("ZCARD", deleted_segments)
 
 -- Write. Removals first: at maxmemory they are allowed, and after them the other writes are too.
 for _, each in ipairs(remove) do
-  redis.call("ZREM", segments, each.row)
-  redis.call("ZADD", deleted_segments, num.text(now_ms + delay_ms), each.row)
+  redis.call("ZREM", segments, each.member)
+  redis.call("ZADD", deleted_segments, num.text(now_ms + delay_ms), each.member)
+end
+if #remove > 0 then
+  redis.call("HINCRBY", log, "segments_removed", #remove)
 end
 if target > start then
   if target >= local_start then

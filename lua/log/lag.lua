@@ -19,6 +19,7 @@
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
 local index_rows = require("lib.index")
+local manifest = require("lib.segments")
 local num = require("lib.num")
 
 local MOST = 10000
@@ -55,9 +56,10 @@ local cold = 0
 if offset < tonumber(state[10] or "0") then
   local row = redis.call("ZREVRANGEBYSCORE", segments, num.text(offset), "-inf", "LIMIT", 0, 1)[1]
   if row then
-    local first, after, before, held = string.match(row, "^(%d+):(%d+):(%d+):(%d+):")
-    local share = (offset - first) / (after - first + 1)
-    cold = tonumber(state[12]) - before - math.min(math.floor(share * held), tonumber(held))
+    local found = manifest.parse(row)
+    local share = (offset - found.first) / (found.last - found.first + 1)
+    cold = tonumber(state[12]) - found.before
+      - math.min(math.floor(share * found.records), found.records)
   end
   offset = math.max(offset, tonumber(state[11]))
 end

@@ -15,11 +15,11 @@
 ---          last...     int     the last offset it covers
 ---          records...  int     its records
 ---          size...     int     bytes of the object
----          row...      bytes   the end of its row: data bytes, max timestamp and id
+---          row...      bytes   the end of its row: bytes of the footer, max timestamp and id
 --- RETURNS  error       int     a lib.codes value
 ---          restored    int     the segments of the log
 --- REFUSES  TOPIC_ALREADY_EXISTS
---- COST     O(segments), at most 12 calls + 1 per first
+--- COST     O(segments), at most 12 calls + 3 per first
 --- NOTES    Segments are in order of their offsets. Redis has no record of the log. A log without a
 ---          recent append is not younger than this call for retention: its segments are removed by
 ---          their own timestamps.
@@ -27,6 +27,7 @@ local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry_id = require("lib.entry_id")
 local log_create = require("lib.log_create")
+local manifest = require("lib.segments")
 local num = require("lib.num")
 
 local log, stream, segments = KEYS[1], KEYS[2], KEYS[3]
@@ -49,14 +50,15 @@ log_create.open(stream, log, topic_id, format, mode, bits)
 local records, bytes, data_bytes, newest, tiered, count = 0, 0, 0, -1, -1, 0
 for i = FIRST, #ARGV, ROW do
   local held, size, rest = tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]), ARGV[i + 4]
-  local data, timestamp = string.match(rest, "^(%d+):(%-?%d+):")
+  local last = tonumber(ARGV[i + 1])
+  local footer, timestamp = manifest.tail(rest)
+  local newest_of = manifest.newest_of(segments, count, count, timestamp)
   redis.call(
     "ZADD", segments, ARGV[i],
-    ARGV[i] .. ":" .. ARGV[i + 1] .. ":" .. num.text(records) .. ":" .. ARGV[i + 2] .. ":"
-      .. num.text(bytes) .. ":" .. ARGV[i + 3] .. ":" .. rest
+    manifest.member(tonumber(ARGV[i]), last, records, held, bytes, size, rest, newest_of)
   )
-  records, bytes, data_bytes = records + held, bytes + size, data_bytes + tonumber(data)
-  newest, tiered = math.max(newest, tonumber(timestamp)), tonumber(ARGV[i + 1]) + 1
+  records, bytes, data_bytes = records + held, bytes + size, data_bytes + size - footer
+  newest, tiered = math.max(newest, timestamp), last + 1
   count = count + 1
 end
 redis.call(

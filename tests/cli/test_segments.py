@@ -61,7 +61,7 @@ def test_the_segments_of_a_topic_are_listed(
         assert run(["segments", "list", "t", *at]) == 2
         part = Part(StoreRunner(client), mode="dense")
         assert run(["topics", "create", "t", *at]) == 0
-        row = b"0:4:0:5:0:100:90:7:abc"
+        row = b"0:4:0:5:0:100:10:7:abc"
         client.zadd(part.keys.segments, {row: 0})
         capsys.readouterr()
         assert run(["segments", "list", "t", "--json", *at]) == 0

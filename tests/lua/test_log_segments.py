@@ -31,7 +31,7 @@ def add(
         last=last,
         records=last - first + 1,
         size=100,
-        row=f"90:{newest}:id{first}",
+        row=f"10:{newest}:id{first}",
     )
     return part.runner.run(call)
 
@@ -94,7 +94,7 @@ def test_a_segment_begins_where_the_last_one_ended(runner: Runner) -> None:
     assert add(part, fence, 5, 7, topic_id=OTHER_ID).error == ErrorCode.UNKNOWN_TOPIC_ID
     assert add(part, fence, 5, 7).tiered == 8
     rows = part.runner.command("ZRANGE", part.keys.segments, 0, -1)
-    assert rows == [b"0:4:0:5:0:100:90:5:id0", b"5:7:5:3:100:100:90:5:id5"]
+    assert rows == [b"0:4:0:5:0:100:10:5:id0", b"5:2:5:3:100:100:10:5:id5"]
     assert claim(part).first == 8 and claim(part).bytes == 2 * STEP
     assert claim(part).records == 2
     assert (part.bounds().tiered, part.bounds().start) == (8, 0)
@@ -139,7 +139,7 @@ def test_the_objects_of_removed_segments_are_named_until_forgotten(runner: Runne
     assert part.truncate(5).start == 5
     reply = expire(part)
     assert (reply.start, reply.removed) == (5, 1), "a segment that reaches above the start stays"
-    assert reply.due == expire(part).due == [b"0:3:0:4:0:100:90:5:id0"]
+    assert reply.due == expire(part).due == [b"0:3:0:4:0:100:10:5:id0"]
     assert part.runner.run(log.forget_segments(KEYS, "t", 0, rows=reply.due)).error == 0
     assert expire(part).due == []
     assert part.truncate(-1).start == 10
@@ -177,11 +177,11 @@ def restore(part: Part, start: int, end: int, *rows: tuple[int, int, int, int, s
 
 def test_a_restored_log_has_its_segments_and_continues_above_the_end(runner: Runner) -> None:
     part = Part(runner, mode="dense")
-    rows = [(2, 4, 3, 100, "90:7:a"), (5, 9, 5, 200, "180:6:b")]
+    rows = [(2, 4, 3, 100, "10:7:a"), (5, 9, 5, 200, "20:6:b")]
     reply = restore(part, 3, 20, *rows)
     assert (reply.error, reply.restored) == (0, 2)
     found = runner.command("ZRANGE", part.keys.segments, 0, -1)
-    assert found == [b"2:4:0:3:0:100:90:7:a", b"5:9:3:5:100:200:180:6:b"]
+    assert found == [b"2:2:0:3:0:100:10:7:a", b"5:4:3:5:100:200:20:6:b"]
     bounds = part.bounds()
     assert (bounds.start, bounds.first, bounds.next, bounds.tiered) == (3, 3, 20, 10)
     assert (bounds.epoch, bounds.newest, bounds.bytes) == (3, 7, 0)

@@ -24,6 +24,14 @@ class AddSegmentReply(Reply):
     tiered: int
 
 
+class FindSegmentReply(Reply):
+    """`row` is the segment's in the manifest, empty without one; `timestamp` was searched for."""
+
+    error: int
+    timestamp: int
+    row: bytes
+
+
 class ExpireSegmentsReply(Reply):
     """`removed` segments left the log; the objects of the rows `due` may be deleted."""
 
@@ -61,6 +69,7 @@ class TrimLocalReply(Reply):
 
 CLAIM_COPY = Script("log.claim_copy", ClaimCopyReply)
 ADD_SEGMENT = Script("log.add_segment", AddSegmentReply)
+FIND_SEGMENT = Script("log.find_segment", FindSegmentReply)
 EXPIRE_SEGMENTS = Script("log.expire_segments", ExpireSegmentsReply)
 DROP_SEGMENTS = Script("log.drop_segments", DropSegmentsReply)
 FORGET_SEGMENTS = Script("log.forget_segments", ForgetSegmentsReply)
@@ -94,6 +103,14 @@ def add_segment(
     return Call(
         ADD_SEGMENT, (k.log, k.segments), (topic_id, fence, first, last, records, size, row)
     )
+
+
+def find_segment(
+    keys: Keys, topic: str, partition: int, *, topic_id: str, timestamp: int
+) -> Call[FindSegmentReply]:
+    """Find the oldest segment with a record at or after the timestamp; -3: the newest."""
+    k = keys.partition(topic, partition)
+    return Call(FIND_SEGMENT, (k.log, k.segments), (topic_id, timestamp))
 
 
 def expire_segments(
