@@ -228,6 +228,12 @@ GROUP_ROWS = (
         "The longest time that a released record waits, in milliseconds.",
     ),
     Setting(
+        "share.order",
+        OneOf(("none", "key")),
+        "none",
+        "`key`: records of one key are delivered one after another; other keys pass them.",
+    ),
+    Setting(
         "errors.deadletterqueue.topic.name",
         QueueName(),
         "",

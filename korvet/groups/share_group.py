@@ -27,6 +27,8 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     renew_acknowledge_enable: bool
     retry_backoff_ms: int
     retry_backoff_max_ms: int
+    ordered_by_key: bool
+    """Whether records of one key are delivered one after another."""
     dead_letter_topic: str
     """Empty: the group has no dead letter queue."""
     copies_dead_letters: bool
@@ -71,6 +73,7 @@ def _config(explicit: tuple[tuple[str, str], ...], settings: Settings) -> ShareG
         renew_acknowledge_enable=bool(found["share.renew.acknowledge.enable"]),
         retry_backoff_ms=number("share.retry.backoff.ms"),
         retry_backoff_max_ms=number("share.retry.backoff.max.ms"),
+        ordered_by_key=found["share.order"] == "key",
         dead_letter_topic=str(found["errors.deadletterqueue.topic.name"]),
         copies_dead_letters=bool(found["errors.deadletterqueue.copy.record.enable"]),
     )

@@ -25,7 +25,7 @@ class AcquireReply(Reply):
 
     Read from `next` for the next call. `room` is the number of records that it can acquire above
     the end of the group's state. `wait_ms` is the time to the next lapsed lock, -1 for none.
-    `letters` is the number of dead letters that are not copied yet.
+    `letters` is the number of dead letters that are not copied yet. With `ordered` calls need keys.
     """
 
     error: int
@@ -33,6 +33,7 @@ class AcquireReply(Reply):
     room: int
     wait_ms: int
     letters: int
+    ordered: int
     runs: list[int]
 
 
@@ -117,7 +118,7 @@ def acquire(
     keys: Keys,
     topic: str,
     partition: int,
-    ranges: Sequence[tuple[int, int]],
+    ranges: Sequence[tuple[int, int]] | Sequence[tuple[int, str]],
     *,
     group: str,
     member: str,
@@ -131,18 +132,23 @@ def acquire(
     delivery_limit: int,
     max_locks: int,
     dead_letters: int = 0,
+    ordered: int = 0,
+    has_keys: int = 0,
 ) -> Call[AcquireReply]:
     """Acquire records of `ranges`, which are all of the log's records in `read_from`..`read_to`.
+
+    With `has_keys` they are the offset and the key's digest of each record.
 
     With `read_from` -1, acquire none: free lapsed locks, and return from where to read.
     """
     k = keys.partition(topic, partition)
     limits = (most, exact, lock_ms, delivery_limit, max_locks, dead_letters)
-    flat = [offset for pair in ranges for offset in pair]
+    order = (ordered, has_keys)
+    flat: list[int | str] = [word for pair in ranges for word in pair]
     return Call(
         ACQUIRE,
         (k.log, k.share, k.share_runs),
-        (encode_group(group), member, topic_id, start, read_from, read_to, *limits, *flat),
+        (encode_group(group), member, topic_id, start, read_from, read_to, *limits, *order, *flat),
     )
 
 

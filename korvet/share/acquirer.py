@@ -27,7 +27,7 @@ from korvet.scripts import share
 from korvet.scripts.share import AcquireReply
 from korvet.scripts.signals import Signal
 from korvet.share.dead_letters import DeadLetters
-from korvet.share.ranges import Range, Run, entries_with, ranges_of
+from korvet.share.ranges import Range, Run, entries_with, keyed_records, ranges_of
 from korvet.share.start_offset import find_start
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
@@ -80,12 +80,14 @@ class Place(msgspec.Struct):
     next: int = -1
     """The offset to read from; -1: unknown."""
     room: int = 0
+    ordered: bool = False
+    """Whether calls need the keys of records (share.order=key)."""
     record_bytes: float = 0.0
     """Average size of a record in the last read, 0: unknown."""
 
     def learn(self, reply: AcquireReply) -> None:
         """Use the place that the script answered."""
-        self.next, self.room = reply.next, reply.room
+        self.next, self.room, self.ordered = reply.next, reply.room, bool(reply.ordered)
 
     def read_bytes(self, records: int) -> int:
         """Return how many bytes to read for that many records."""
@@ -192,7 +194,7 @@ class Acquirer:
         if budget.records <= 0:
             acquired.skipped = True
             return True
-        first = place.next
+        first, ordered = place.next, place.ordered
         reply = await self._take(params, topic, partition, place, result, budget)
         if reply.error:
             place.next = -1
@@ -202,7 +204,7 @@ class Acquirer:
         acquired.wait_ms = reply.wait_ms
         if reply.runs:
             _respond(acquired, topic, result, reply, first, budget)
-        return bool(reply.runs) or reply.next == first
+        return bool(reply.runs) or (reply.next == first and place.ordered == ordered)
 
     def _error(self, code: int) -> ErrorCode:
         """Return the error; read the topics again if one does not exist as it was known."""
@@ -237,7 +239,7 @@ class Acquirer:
             self._store, self._keys, self._log_reader, topic, partition, params.config
         )
         if start < 0:
-            return AcquireReply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, [])
+            return AcquireReply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, 0, [])
         return await self._run(params, topic, partition, (), start=start)
 
     async def _take(
@@ -252,7 +254,11 @@ class Acquirer:
         """Let the script decide which of the records read the member gets."""
         most = budget.records
         together = most if place.room <= 0 else min(most, place.room)
-        ranges = ranges_of(topic, result, place.next, together)
+        ranges: Sequence[Range] | Sequence[tuple[int, str]]
+        if place.ordered:
+            ranges = keyed_records(topic, result, place.next)
+        else:
+            ranges = ranges_of(topic, result, place.next, together)
         # Other partitions of the request get none meanwhile.
         budget.records = 0
         taken = 0
@@ -265,6 +271,7 @@ class Acquirer:
                 read=(place.next, result.entries[-1].last),
                 most=most,
                 exact=params.exact or not layout_of(topic).holds_batches,
+                has_keys=place.ordered,
             )
             flat = reply.runs
             taken = sum(last - first + 1 for first, last in zip(flat[::3], flat[1::3], strict=True))
@@ -277,12 +284,13 @@ class Acquirer:
         params: ShareFetchParams,
         topic: Topic,
         partition: int,
-        ranges: Sequence[Range],
+        ranges: Sequence[Range] | Sequence[tuple[int, str]],
         *,
         start: int = -1,
         read: Range = (-1, -1),
         most: int = 0,
         exact: bool = False,
+        has_keys: bool = False,
     ) -> AcquireReply:
         config = params.config
         reply = await self._store.run(
@@ -303,6 +311,8 @@ class Acquirer:
                 delivery_limit=config.delivery_count_limit,
                 max_locks=config.partition_max_record_locks,
                 dead_letters=int(config.has_dead_letters),
+                ordered=int(config.ordered_by_key),
+                has_keys=int(has_keys),
             )
         )
         self._dead_letters.notice(params.group, config, topic, partition, reply.letters)

@@ -8,11 +8,13 @@ Rules
 """
 
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
 from korvet.log.layouts.base import BaseLayout
 from korvet.log.read_result import ReadResult
+from korvet.log.records_in import records_in
 from korvet.topics.table import Topic
 
 Range = tuple[int, int]
@@ -40,6 +42,18 @@ def ranges_of(topic: Topic, result: ReadResult, offset: int, records: int) -> li
         elif first <= last:
             found.append((first, last))
     return found
+
+
+def keyed_records(topic: Topic, result: ReadResult, offset: int) -> list[tuple[int, str]]:
+    """Return offset and digest of the key of each record from `offset` on.
+
+    A record without a key has a unique digest: no other record waits for it.
+    """
+    return [
+        (at, f"n{at}" if key is None else blake2b(key, digest_size=8).hexdigest())
+        for at, _, key, _, _ in records_in(topic, result.entries, result.aborted)
+        if at >= offset
+    ]
 
 
 def _records_only(layout: BaseLayout, result: ReadResult) -> list[Entry]:

@@ -3,10 +3,12 @@ local M = {}
 
 local PAGE = 1000
 
--- Remove the rows of the group below `to`, a page at a time.
-local function remove(runs, group, to)
+-- Remove the rows of the group from `from` up to `to`, a page at a time.
+local function remove(runs, group, from, to)
   repeat
-    local found = redis.call("ZRANGE", runs, "[" .. group .. ":", to, "BYLEX", "LIMIT", 0, PAGE)
+    local found = redis.call(
+      "ZRANGE", runs, "[" .. group .. from, "(" .. group .. to, "BYLEX", "LIMIT", 0, PAGE
+    )
     if #found > 0 then
       redis.call("ZREM", runs, unpack(found))
     end
@@ -15,12 +17,13 @@ end
 
 --- Remove all rows of the group.
 function M.rows(runs, group)
-  remove(runs, group, "(" .. group .. ";")
+  remove(runs, group, ":", ";")
 end
 
 --- Remove the rows of the group's records, but not its dead letters.
 function M.records(runs, group)
-  remove(runs, group, "(" .. group .. ":d")
+  remove(runs, group, ":", ":d")
+  remove(runs, group, ":e", ";")
 end
 
 return M

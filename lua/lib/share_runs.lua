@@ -1,11 +1,12 @@
 --- The state of share groups in a partition (KIP-932): a hash and a sorted set for all groups.
 ---
 --- A field of the hash is a group, its value "end:floor:epoch:available:acquired:acknowledged:
---- archived:full:dead:copied:producer". Records from `end` on have no state yet. `floor` is the log start that the
+--- archived:full:dead:copied:producer:ordered". Records from `end` on have no state yet. `floor` is the log start that the
 --- state knows. Then the number of records that are available and acquired, and of those ever
 --- acknowledged and archived. `full` is 1 if a consumer may wait for a settled record. `dead` is the
 --- number of dead letters ever: records archived while the group had a dead letter queue. `copied` of
---- them are in that queue, written by the idempotent producer with the id `producer`.
+--- them are in that queue, written by the idempotent producer with the id `producer`. `ordered` is 1
+--- if the group's records are ordered by key: lib.share_order describes its rows.
 ---
 --- The sorted set has a row for each run of records with one state. All scores are 0, so that rows
 --- are in the order of their bytes; offsets and times have 16 digits.
@@ -17,6 +18,7 @@
 --- An offset below `end` in no run of a or b is finished, or holds no record. Dead letters have their
 --- number from the script that archives them, so that any broker copies them in one order.
 local num = require("lib.num")
+local share_order = require("lib.share_order")
 
 local M = {}
 
@@ -26,6 +28,17 @@ M.REJECTED, M.DELIVERED_TOO_OFTEN = 1, 2
 -- Lua's stack holds 8,000 values.
 local CHUNK = 1000
 local FIRST_PAGE, LAST_PAGE = 8, 128
+local NUMBERS = {
+  "ends", "floor", "epoch", "available", "acquired", "acknowledged", "archived", "full", "dead",
+  "copied", "producer", "ordered",
+}
+
+local function blank(share, runs, group)
+  return {
+    share = share, runs = runs, group = group, text = "", added = {}, removed = {}, letters = {},
+    freed = {}, finished = {},
+  }
+end
 
 --- Return the group's state as a table, or nil if it has none. `has_queue`: whether archived records
 --- become dead letters.
@@ -34,24 +47,23 @@ function M.open(share, runs, group, has_queue)
   if not text then
     return nil
   end
-  local ends, floor, epoch, available, acquired, acknowledged, archived, full, dead, copied, producer =
-    string.match(text, "^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d):(%d+):(%d+):(%d+)$")
-  return {
-    share = share, runs = runs, group = group, text = text, ends = tonumber(ends),
-    floor = tonumber(floor), epoch = tonumber(epoch), available = tonumber(available),
-    acquired = tonumber(acquired), acknowledged = tonumber(acknowledged),
-    archived = tonumber(archived), full = tonumber(full), dead = tonumber(dead),
-    copied = tonumber(copied), producer = tonumber(producer), has_queue = has_queue, added = {}, removed = {}, letters = {},
-  }
+  local state = blank(share, runs, group)
+  state.text, state.has_queue = text, has_queue
+  local at = 1
+  for digits in string.gmatch(text, "%d+") do
+    state[NUMBERS[at]], at = tonumber(digits), at + 1
+  end
+  return state
 end
 
 --- Return a new state whose first record is `start`; nothing is written yet.
 function M.create(share, runs, group, start, floor, epoch)
-  return {
-    share = share, runs = runs, group = group, text = "", ends = start, floor = floor,
-    epoch = epoch, available = 0, acquired = 0, acknowledged = 0, archived = 0, full = 0, dead = 0,
-    copied = 0, producer = 0, added = {}, removed = {}, letters = {},
-  }
+  local state = blank(share, runs, group)
+  for _, name in ipairs(NUMBERS) do
+    state[name] = 0
+  end
+  state.ends, state.floor, state.epoch = start, floor, epoch
+  return state
 end
 
 local function prefix(state, kind)
@@ -120,6 +132,15 @@ end
 --- Return the first row of the kind, or nil.
 function M.first(state, kind)
   return M.rows(state, kind, 0, state.ends, 1)[1]
+end
+
+--- Return the offset of the first record below the state's end that can be acquired, or nil.
+function M.first_available(state)
+  if state.ordered == 1 then
+    return share_order.first_ready(state)
+  end
+  local row = M.first(state, M.AVAILABLE)
+  return row and row.first
 end
 
 --- Return the share-partition start offset: the first that is not finished.
@@ -208,22 +229,41 @@ function M.flush(state)
     )
   end
   run_chunks("ZADD", state.runs, values)
+  for _, run in ipairs(state.freed) do
+    share_order.free(state, run[1], run[2])
+  end
+  for _, run in ipairs(state.finished) do
+    state.found_head = share_order.finish(state, run[1], run[2]) or state.found_head
+  end
   state.removed, state.added, state.before, state.letters = {}, {}, nil, {}
+  state.freed, state.finished = {}, {}
 end
 
 --- Write the rows and the group's field, if they changed.
 function M.save(state)
   M.flush(state)
-  local numbers = {
-    state.ends, state.floor, state.epoch, state.available, state.acquired, state.acknowledged,
-    state.archived, state.full, state.dead, state.copied, state.producer,
-  }
-  for i = 1, #numbers do
-    numbers[i] = num.text(numbers[i])
+  local numbers = {}
+  for i, name in ipairs(NUMBERS) do
+    numbers[i] = num.text(state[name])
   end
   local text = table.concat(numbers, ":")
   if text ~= state.text then
     redis.call("HSET", state.share, state.group, text)
+  end
+end
+
+--- Note that records are finished: accepted, archived or deleted.
+function M.finish(state, first, last)
+  if state.ordered == 1 then
+    state.finished[#state.finished + 1] = { first, last }
+  end
+end
+
+--- Make acquired records available at once.
+function M.make_available(state, first, last, deliveries)
+  M.add_available(state, first, last, deliveries)
+  if state.ordered == 1 then
+    state.freed[#state.freed + 1] = { first, last }
   end
 end
 
@@ -289,13 +329,14 @@ end
 function M.free(state, first, last, deliveries, limit, time)
   if deliveries >= limit then
     M.archive(state, first, last, deliveries, M.DELIVERED_TOO_OFTEN)
+    M.finish(state, first, last)
     return
   end
   state.available = state.available + last - first + 1
   if time then
     M.add_acquired(state, first, last, deliveries, time, "")
   else
-    M.add_available(state, first, last, deliveries)
+    M.make_available(state, first, last, deliveries)
   end
 end
 
@@ -312,7 +353,7 @@ function M.free_lapsed(state, now_ms, limit, most)
     local row = M.rows(state, M.ACQUIRED, first, first, 1)[1]
     M.remove(state, row)
     if row.member == "" then
-      M.add_available(state, row.first, row.last, row.deliveries)
+      M.make_available(state, row.first, row.last, row.deliveries)
     else
       state.acquired = state.acquired - (row.last - row.first + 1)
       M.free(state, row.first, row.last, row.deliveries, limit)
@@ -334,6 +375,7 @@ function M.drop_below(state, start)
     for row in M.overlapping(state, kind, 0, start - 1) do
       local gone = math.min(row.last, start - 1) - row.first + 1
       M.remove(state, row)
+      M.finish(state, row.first, row.first + gone - 1)
       if kind == M.AVAILABLE then
         M.add_available(state, start, row.last, row.deliveries)
       else

@@ -1,4 +1,5 @@
 --- Acquire records that a broker has read, for a member of a share group.
+local share_order = require("lib.share_order")
 local share_runs = require("lib.share_runs")
 
 local M = {}
@@ -27,7 +28,9 @@ local function cursor(state, from, to)
   -- Pass the offsets up to `last`: the log has no record there.
   function c.drop(last)
     while c.row and c.at <= last do
-      c.pass(math.min(c.row.last, last))
+      local upto = math.min(c.row.last, last)
+      share_runs.finish(state, c.at, upto)
+      c.pass(upto)
     end
   end
   c.advance()
@@ -43,6 +46,20 @@ local function collector(taken)
     else
       taken[#taken + 1] = { first, last, deliveries }
     end
+  end
+end
+
+-- End the work on the records up to `to`, or up to a place before it if that is false; the state ends
+-- at `reached`, or behind `to`, unless that is false.
+local function leave(state, c, to, reached)
+  if to then
+    c.drop(to)
+  end
+  if c.row then
+    share_runs.add_available(state, c.at, c.row.last, c.row.deliveries)
+  end
+  if reached then
+    state.ends = math.max(state.ends, to and to + 1 or reached)
   end
 end
 
@@ -99,16 +116,46 @@ function M.from_ranges(state, args, at, from, to, most, room, exact)
       break
     end
   end
-  if not stopped then
-    c.drop(to)
-    reached = to + 1
+  leave(state, c, not stopped and to, continues and reached)
+  return taken
+end
+
+--- Acquire records in the order of their keys: args[at..] has an offset and the key of each record of
+--- the log from `from` to `to`. Take at most `most` records, and let at most `room` into the state.
+function M.in_order(state, args, at, from, to, most, room)
+  local taken = {}
+  local take = collector(taken)
+  local c = cursor(state, from, to)
+  local continues = from <= state.ends
+  local reached, stopped = from, false
+  local function give(offset, deliveries, is_head)
+    if is_head then
+      take(offset, offset, deliveries + 1)
+      most = most - 1
+    else
+      share_runs.add_available(state, offset, offset, deliveries)
+      state.available = state.available + 1
+    end
   end
-  if c.row then
-    share_runs.add_available(state, c.at, c.row.last, c.row.deliveries)
+  for i = at, #args, 2 do
+    local offset = tonumber(args[i])
+    local is_new = continues and offset >= state.ends
+    if most <= 0 or is_new and room <= 0 then
+      stopped = true
+      break
+    end
+    c.drop(offset - 1)
+    if is_new then
+      room = room - 1
+      give(offset, 0, share_order.enter(state, offset, args[i + 1]))
+    elseif c.row and c.at <= offset then
+      local deliveries = c.row.deliveries
+      c.pass(offset)
+      give(offset, deliveries, share_order.acquire(state, offset))
+    end
+    reached = offset + 1
   end
-  if continues then
-    state.ends = math.max(state.ends, reached)
-  end
+  leave(state, c, not stopped and to, continues and reached)
   return taken
 end
 

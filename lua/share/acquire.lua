@@ -16,14 +16,17 @@
 ---          delivery_limit  int    deliveries of a record at most
 ---          max_locks       int    records that are available or acquired at most
 ---          dead_letters    int    1: archived records become dead letters
+---          ordered         int    1: records of one key are delivered one after another
+---          has_keys        int    1: an offset and its key follow for each record that was read
 ---          first...        int    the first offset of each run of records read, ascending: in
 ---                                 layout `batch` of each batch
----          last...         int    the last offset of the run
+---          last...         bytes  the last offset of the run, or with `has_keys` the key's digest
 --- RETURNS  error           int    a lib.codes value
 ---          next            int    the offset to read from for the next call
 ---          room            int    records above the end of the group's state that a call can acquire
 ---          wait_ms         int    time to the next lapsed lock or ended delay; -1: there is none
 ---          letters         int    dead letters that are not copied yet
+---          ordered         int    1: calls of this group need keys
 ---          runs            list   first offset, last offset and deliveries of each acquired run
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID START_FIRST
 --- COST     O(runs read, acquired and freed), at most 17 calls + 2 per freed_run + 2 per page
@@ -31,7 +34,8 @@
 ---          frees records whose lock has lapsed, 100 runs per call, and drops those below the log
 ---          start. START_FIRST: the group has no state; the caller resolves share.auto.offset.reset
 ---          and calls with `start`. If `next` is the end of the log, there is nothing to acquire
----          before an append.
+---          before an append. `ordered` changes only while no record is available or acquired; a
+---          call whose ranges have keys, if they must not, or have none acquires nothing.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 local share_runs = require("lib.share_runs")
@@ -41,12 +45,14 @@ local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
 local group, member, topic_id, start = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local from, to, most, exact = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == "1"
 local lock_ms, limit, max_locks = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
-local RANGES, FREED = 13, 100
+local RANGES, FREED = 15, 100
+local wants_order, has_keys = tonumber(ARGV[13]), ARGV[14] == "1"
 
 -- Check. Refusals live here.
 local before = from
 for i = RANGES, #ARGV, 2 do
-  local first, last = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+  local first = tonumber(ARGV[i])
+  local last = has_keys and first or tonumber(ARGV[i + 1])
   if not (first and last and before <= first and first <= last and last <= to) then
     error("share.acquire: the runs are not ascending, or not between from and to", 0)
   end
@@ -54,16 +60,16 @@ for i = RANGES, #ARGV, 2 do
 end
 local place = redis.call("HMGET", log, "topic_id", "start")
 if not place[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, {} }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, 0, {} }
 end
 if place[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, 0, -1, 0, {} }
+  return { codes.UNKNOWN_TOPIC_ID, -1, 0, -1, 0, 0, {} }
 end
 local log_start = tonumber(place[2])
 local state = share_runs.open(share, runs, group, ARGV[12] == "1")
 if not state then
   if start < 0 then
-    return { codes.START_FIRST, -1, 0, -1, 0, {} }
+    return { codes.START_FIRST, -1, 0, -1, 0, 0, {} }
   end
   state = share_runs.create(share, runs, group, math.max(start, log_start), log_start, 0)
 end
@@ -72,10 +78,17 @@ end
 local now_ms = clock.now_ms()
 local more = share_runs.free_lapsed(state, now_ms, limit, FREED)
 share_runs.drop_below(state, log_start)
+if state.available + state.acquired == 0 then
+  state.ordered = wants_order
+end
 local taken = {}
-if from >= 0 and to >= from then
+if from >= 0 and to >= from and has_keys == (state.ordered == 1) then
   local room = max_locks - state.available - state.acquired
-  taken = share_take.from_ranges(state, ARGV, RANGES, from, to, most, room, exact)
+  if has_keys then
+    taken = share_take.in_order(state, ARGV, RANGES, from, to, most, room)
+  else
+    taken = share_take.from_ranges(state, ARGV, RANGES, from, to, most, room, exact)
+  end
   for _, run in ipairs(taken) do
     share_runs.add_acquired(state, run[1], run[2], run[3], now_ms + lock_ms, member)
     state.acquired = state.acquired + run[2] - run[1] + 1
@@ -89,9 +102,10 @@ local reply = {}
 for _, run in ipairs(taken) do
   reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = run[1], run[2], run[3]
 end
-local available, time = share_runs.first(state, share_runs.AVAILABLE), share_runs.next_time(state)
+local available = share_runs.first_available(state)
+local time = share_runs.next_time(state)
 local wait_ms = time and math.max(0, time - now_ms) or -1
 return {
-  codes.NONE, available and available.first or state.ends, room, more and 0 or wait_ms,
-  state.dead - state.copied, reply,
+  codes.NONE, available or state.ends, room, more and 0 or wait_ms, state.dead - state.copied,
+  state.ordered, reply,
 }

@@ -33,6 +33,7 @@ local epoch = state and state.epoch + 1 or 0
 local fresh = share_runs.create(share, runs, group, math.max(offset, log_start), log_start, epoch)
 if state then
   fresh.dead, fresh.copied, fresh.producer = state.dead, state.copied, state.producer
+  fresh.ordered = state.ordered
 end
 
 -- Write.

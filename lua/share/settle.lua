@@ -22,7 +22,8 @@
 --- NOTES    INVALID_RECORD_STATE: a record is not acquired by the member, or its lock has lapsed.
 ---          INVALID_REQUEST: a range ends above the records with a state, if there are any. As in
 ---          Kafka, offsets below the start offset are passed. Publishes the group on the channel
----          with the name of `share` if records became available or the group was full.
+---          with the name of `share` if records became available, if the group was full, or if an
+---          earlier record of their key kept records from being acquired.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 local share_runs = require("lib.share_runs")
@@ -68,6 +69,9 @@ local function settle(row, first, last, type)
     return
   end
   state.acquired = state.acquired - count
+  if type ~= RELEASE then
+    share_runs.finish(state, first, last)
+  end
   if type == ACCEPT then
     state.acknowledged = state.acknowledged + count
   elseif type == RELEASE then
@@ -127,7 +131,7 @@ leave()
 local wakes = released or state.full == 1
 state.full = 0
 share_runs.save(state)
-if wakes then
+if wakes or state.found_head then
   redis.call("PUBLISH", share, group)
 end
 return { codes.NONE, state.dead - state.copied }

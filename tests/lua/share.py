@@ -36,7 +36,7 @@ class Group:
     def call(
         self,
         member: str,
-        ranges: list[tuple[int, int]],
+        ranges: list[tuple[int, Any]],
         read_from: int = -1,
         read_to: int = -1,
         **changes: Any,
@@ -73,7 +73,7 @@ class Group:
     def acquire(
         self,
         member: str,
-        *ranges: tuple[int, int],
+        *ranges: tuple[int, Any],
         read: tuple[int, int] = (-1, -1),
         **changes: Any,
     ) -> Runs:

@@ -343,3 +343,24 @@ async def test_a_busy_group_costs_two_round_trips_a_fetch(
     assert await member.poll(max_records=5) == [(10, 14, 1)]
     assert [name for name in calls if name.islower()] == ["share.acquire"]
     assert len(calls) <= 3
+
+
+@shapes
+async def test_records_of_one_key_are_delivered_one_after_another(
+    broker: Broker, form: str, mode: str
+) -> None:
+    member = await ready(broker, storage_format=form, offset_mode=mode)
+    await configure(broker, share_order="key")
+    keys = (b"a", b"a", None, b"b", b"a", None)
+    made = [(n, 0, key, b"%d" % n, []) for n, key in enumerate(keys)]
+    assert (await produce(broker, packed(made, 13))).error_code == 0
+    seen = []
+    for _ in range(3):
+        row = await member.row(0)
+        values = values_of(row)
+        seen.append([*values.values()])
+        assert await Member(broker, "other").row(0) is None
+        ranges = [(first, last, int(ACCEPT)) for first, last, _ in runs_of(row)]
+        assert await member.settle(*ranges) == (0, 0)
+    assert seen == [[b"0", b"2", b"3", b"5"], [b"1"], [b"4"]]
+    assert await member.row() is None
