@@ -119,7 +119,7 @@ def _embedded(config: Config, server: "RedisServer") -> Config:
     """Return the configuration with the embedded server and its defaults."""
     from korvet.embedded_redis.defaults import defaults
 
-    settings = config.settings.with_start(defaults(config.settings, server.data_dir))
+    settings = config.settings.with_defaults(defaults(config.settings, server.data_dir))
     return msgspec.structs.replace(config, redis=server.url, settings=settings)
 
 

@@ -64,7 +64,10 @@ class ConfigValue(msgspec.Struct, frozen=True):
 
 
 class Settings:
-    """All broker settings, immutable. Unknown names and invalid values raise ConfigError."""
+    """All broker settings, immutable. Unknown names and invalid values raise ConfigError.
+
+    `defaults` replace those of the table: with the embedded server some differ.
+    """
 
     __slots__ = ("_layers", "_values")
 
@@ -73,11 +76,13 @@ class Settings:
         static: Mapping[str, str] | None = None,
         dynamic: Mapping[str, str] | None = None,
         own: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
     ) -> None:
         self._layers: tuple[tuple[Source, dict[str, str]], ...] = (
             (Source.DYNAMIC_BROKER, dict(own or {})),
             (Source.DYNAMIC_DEFAULT_BROKER, dict(dynamic or {})),
             (Source.STATIC_BROKER, dict(static or {})),
+            (Source.DEFAULT, dict(defaults or {})),
         )
         self._values: dict[str, Value | None] = {}
         for _, layer in self._layers:
@@ -103,12 +108,18 @@ class Settings:
                 raise ConfigError(
                     f"{name} is read only at start: set it in the start configuration and restart."
                 )
-        return Settings(self._layers[-1][1], dynamic, own)
+        _, _, static, defaults = (layer for _, layer in self._layers)
+        return Settings(static, dynamic, own, defaults)
 
     def with_start(self, values: Mapping[str, str]) -> "Settings":
         """Return settings with these start values too, and the same dynamic configs."""
-        own, dynamic, static = (layer for _, layer in self._layers)
-        return Settings({**static, **values}, dynamic, own)
+        own, dynamic, static, defaults = (layer for _, layer in self._layers)
+        return Settings({**static, **values}, dynamic, own, defaults)
+
+    def with_defaults(self, values: Mapping[str, str]) -> "Settings":
+        """Return settings with these defaults, and the same given values."""
+        own, dynamic, static, defaults = (layer for _, layer in self._layers)
+        return Settings(static, dynamic, own, {**defaults, **values})
 
     @property
     def listeners(self) -> set[str]:
@@ -128,12 +139,12 @@ class Settings:
     def of_listener(self, name: str) -> "Settings":
         """Return the settings of the listener: its own values, then those of the broker."""
         prefix = f"{LISTENER_PREFIX}{name.lower()}."
-        own, cluster, static = (
+        own, cluster, static, defaults = (
             layer
             | {each.removeprefix(prefix): layer[each] for each in layer if each.startswith(prefix)}
             for _, layer in self._layers
         )
-        return Settings(static, cluster, own)
+        return Settings(static, cluster, own, defaults)
 
     def text_of(self, name: str) -> str | None:
         """Return the value as text, or None if the setting is unset."""
@@ -169,7 +180,7 @@ class Settings:
             for source, layer in self._layers
             if name in layer
         ]
-        if BROKER[name].default is not None:
+        if BROKER[name].default is not None and name not in self._layers[-1][1]:
             found.append(Synonym(name, BROKER[name].default, Source.DEFAULT))
         return tuple(found)
 

@@ -1,7 +1,7 @@
 """Settings whose default differs with the embedded server: tiered storage and its budget.
 
 Rules
-- A value that is given, in a file or by --set, is never replaced.
+- They are defaults: a value that is given, in a file or by --set, wins.
 - remote.log.storage.system.enable=false switches tiered storage off. The memory budget stays:
   without it the log could grow until the system ends processes.
 """
@@ -18,15 +18,15 @@ FOLDER = "segments"
 
 
 def defaults(settings: Settings, data_dir: Path) -> dict[str, str]:
-    """Return the values of settings that are not given."""
-    wanted: dict[str, str] = {}
+    """Return the defaults with the embedded server in that directory."""
+    found: dict[str, str] = {}
     memory = available_memory()
     if memory is not None:
-        wanted[BUDGET] = str(memory // 2)
+        found[BUDGET] = str(memory // 2)
     if settings.describe(SYSTEM).is_default or settings.flag(SYSTEM):
-        wanted |= {
+        found |= {
             SYSTEM: "true",
             "remote.storage.url": (data_dir / FOLDER).absolute().as_uri(),
             "log.remote.storage.enable": "true",
         }
-    return {name: value for name, value in wanted.items() if settings.describe(name).is_default}
+    return found

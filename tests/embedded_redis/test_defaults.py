@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from korvet.config.setting import Source
+from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.embedded_redis import defaults as module
 from korvet.embedded_redis.defaults import defaults
@@ -21,27 +23,47 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tiered_storage_is_on_and_the_budget_is_half_of_the_memory(tmp_path: Path) -> None:
-    found = Settings().with_start(defaults(Settings(), tmp_path))
+    found = Settings().with_defaults(defaults(Settings(), tmp_path))
     assert found.flag(SYSTEM) and found.flag(TOPICS)
     assert found.text(URL) == f"file://{tmp_path}/segments"
     assert found.integer(BUDGET) == 500
 
 
 @pytest.mark.parametrize(
-    ("given", "added"),
+    "given",
     [
-        ({SYSTEM: "false"}, {BUDGET}),
-        ({SYSTEM: "false", BUDGET: "-1"}, set()),
-        ({SYSTEM: "true"}, {URL, TOPICS, BUDGET}),
-        ({URL: "s3://bucket"}, {SYSTEM, TOPICS, BUDGET}),
-        ({TOPICS: "false"}, {SYSTEM, URL, BUDGET}),
-        ({BUDGET: "7"}, {SYSTEM, URL, TOPICS}),
+        {SYSTEM: "false"},
+        {SYSTEM: "false", BUDGET: "-1"},
+        {SYSTEM: "true"},
+        {URL: "s3://bucket"},
+        {TOPICS: "false"},
+        {BUDGET: "7"},
     ],
 )
-def test_a_given_value_is_never_replaced(
-    tmp_path: Path, given: dict[str, str], added: set[str]
-) -> None:
-    assert defaults(Settings(given), tmp_path).keys() == added
+def test_a_given_value_wins(tmp_path: Path, given: dict[str, str]) -> None:
+    start = Settings(given)
+    found = start.with_defaults(defaults(start, tmp_path))
+    for name in (SYSTEM, URL, TOPICS, BUDGET):
+        if name in given:
+            assert found.text_of(name) == given[name]
+            assert found.describe(name).source is Source.STATIC_BROKER
+    is_on = given.get(SYSTEM) != "false"
+    assert found.flag(SYSTEM) is is_on
+    assert TopicConfigs(found).policy("t", {}).remote_storage is (
+        is_on and given.get(TOPICS) != "false"
+    )
+
+
+def test_they_are_shown_as_defaults(tmp_path: Path) -> None:
+    found = Settings({"num.partitions": "3"}).with_defaults(defaults(Settings(), tmp_path))
+    for each in (found, found.with_dynamic({"num.partitions": "4"}), found.of_listener("PLAIN")):
+        shown = each.describe(BUDGET)
+        assert (shown.value, shown.is_default) == ("500", True)
+        assert [row.value for row in shown.synonyms] == ["500"]
+        config = TopicConfigs(each).resolve("t", {})["remote.storage.enable"]
+        assert (config.value, config.is_default) == ("true", True)
+    changed = found.with_dynamic({BUDGET: "7"})
+    assert [row.value for row in changed.synonyms(BUDGET)] == ["7", "500"]
 
 
 def test_a_system_that_reports_no_memory_has_no_budget(
