@@ -26,6 +26,7 @@ from korvet.cli import (
     quickstart,
     redis_acl,
     restore,
+    schedule,
     scripts,
     segments,
     serve,
@@ -57,6 +58,7 @@ options.command(topics.app, "add-partitions")(topic_changes.add_partitions)
 options.command(topics.app, "trim")(topic_changes.trim)
 app.add_typer(groups.app, name="groups")
 app.add_typer(queues.app, name="queues")
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(brokers.app, name="brokers")
 app.add_typer(scripts.app, name="scripts")
 app.add_typer(users.app, name="users")

@@ -12,6 +12,9 @@ Behaviour
   its batches was rejected with a retriable error, later ones get OUT_OF_ORDER_SEQUENCE_NUMBER until
   the retry is stored
 - INVALID_RECORD for a missing key and INVALID_TIMESTAMP name the records at fault (record_errors)
+- with delivery.schedule.enable, records with the header korvet-deliver-at or korvet-delay-ms wait
+  until they are due: the base offset of their batch is -1. INVALID_RECORD for an invalid time and
+  in a transaction, POLICY_VIOLATION if too many wait
 - transactional batches: TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id,
   INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, and INVALID_TXN_STATE for a partition that is
   not in the transaction (TRANSACTION_ABORTABLE from version 11 on); INVALID_TXN_STATE for a batch

@@ -1,0 +1,137 @@
+"""`korvet schedule`: list and cancel the records that wait until they are due."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import table_output
+from korvet.cli.help_text import group
+
+if TYPE_CHECKING:
+    from korvet.cli.admin_client import CommandLog
+    from korvet.topics.table import Topic
+
+app = group("List and cancel scheduled records.")
+
+PER_CALL = 100
+"""Max rows of one call."""
+_COLUMNS = ("partition", "number", "due", "id", "records", "bytes")
+_Partition = Annotated[
+    int | None,
+    typer.Option("--partition", "-p", metavar="N", help="This partition only.", min=0),
+]
+
+
+@o.command(app, "list")
+def list_(
+    name: o.TopicName,
+    target: o.Target,
+    partition: _Partition = None,
+    most: Annotated[
+        int, typer.Option("--max", "-n", metavar="N", help="Max rows per partition.", min=1)
+    ] = 1000,
+    json: o.Json = False,
+    header: o.Header = True,
+) -> None:
+    """List a topic's scheduled records, per partition in the order in which they are due."""
+    from korvet.cli.admin_client import on_log
+
+    async def rows(log: "CommandLog") -> list[table_output.Row]:
+        topic = await log.find_topic(name)
+        return [
+            row
+            for number in _partitions(topic, partition)
+            for row in await _rows(log, topic, number, most)
+        ]
+
+    table_output.listing(_COLUMNS, on_log(rows, target), as_json=json, header=header)
+
+
+@o.command(app, "cancel")
+def cancel(
+    name: o.TopicName,
+    target: o.Target,
+    id_: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="The record's korvet-schedule-id."),
+    ] = None,
+    number: Annotated[
+        int | None,
+        typer.Option(
+            "--number", metavar="N", help="The number that `list` prints; needs --partition.", min=0
+        ),
+    ] = None,
+    partition: _Partition = None,
+) -> None:
+    """Remove a scheduled record before it is due."""
+    from korvet.cli.admin_client import on_log
+    from korvet.config.broker_config import StartError
+    from korvet.scripts import schedule
+
+    if (id_ is None) == (number is None) or id_ == "":
+        raise StartError("Give --id ID, or --number N with --partition N.")
+    if number is not None and partition is None:
+        raise StartError("--number needs --partition: each partition counts from 0.")
+
+    async def run(log: "CommandLog") -> int:
+        topic = await log.find_topic(name)
+        cancelled = 0
+        for each in _partitions(topic, partition):
+            call = schedule.cancel(
+                log.keys,
+                name,
+                each,
+                topic_id=topic.id,
+                id=(id_ or "").encode("utf-8", "surrogateescape"),
+                number=-1 if number is None else number,
+            )
+            cancelled += (await log.store.run(call)).cancelled
+        return cancelled
+
+    cancelled = on_log(run, target)
+    if not cancelled:
+        which = f"the id {id_!r}" if number is None else f"the number {number}"
+        raise StartError(
+            f"Topic {name!r} has no scheduled record with {which}: it was appended or cancelled."
+        )
+    table_output.line(f"cancelled {cancelled}")
+
+
+def _partitions(topic: "Topic", wanted: int | None) -> range:
+    from korvet.config.broker_config import StartError
+
+    if wanted is None:
+        return range(topic.partitions)
+    if wanted >= topic.partitions:
+        raise StartError(f"Topic {topic.name!r} has partitions 0 to {topic.partitions - 1}.")
+    return range(wanted, wanted + 1)
+
+
+async def _rows(
+    log: "CommandLog", topic: "Topic", partition: int, most: int
+) -> list[table_output.Row]:
+    """Return the first rows of a partition."""
+    from korvet.scripts import schedule
+
+    found: list[table_output.Row] = []
+    while len(found) < most:
+        count = min(PER_CALL, most - len(found))
+        reply = await log.store.run(
+            schedule.list_scheduled(
+                log.keys, topic.name, partition, topic_id=topic.id, skip=len(found), most=count
+            )
+        )
+        flat = reply.rows
+        found += (_row(partition, *flat[at : at + 5]) for at in range(0, len(flat), 5))
+        if len(flat) < 5 * count:
+            break
+    return found
+
+
+def _row(partition: int, *row: int | bytes) -> table_output.Row:
+    number, due, id_, records, size = row
+    assert isinstance(id_, bytes)
+    time = datetime.fromtimestamp(int(due) / 1000, UTC).isoformat(timespec="milliseconds")
+    return (partition, number, time, id_.decode(errors="replace") or None, records, size)
