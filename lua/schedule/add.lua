@@ -48,6 +48,7 @@ local codes = require("lib.codes")
 local num = require("lib.num")
 local schedules = require("lib.schedule")
 
+local find = string.find
 local FIXED, OF_ROW = 14, 7
 local ordinary, rows = tonumber(ARGV[13]), tonumber(ARGV[14])
 local fields = FIXED + OF_ROW * rows + 1
@@ -59,13 +60,10 @@ for at = FIXED + 1, fields - 1, OF_ROW do
   if kind ~= "at" and kind ~= "in" and kind ~= "cancel" then
     error("schedule.add: a row's kind is at, in or cancel", 0)
   end
-  for _, i in ipairs({ at + 1, at + 3, at + 4 }) do
-    if not string.find(ARGV[i], "^%d+$") then
-      error("schedule.add: time, count and size of a row are integers", 0)
-    end
-  end
-  if not string.find(ARGV[at + 5], "^%-?%d+$") then
-    error("schedule.add: the max timestamp of a row is an integer", 0)
+  if find(ARGV[at + 1], "%D") or find(ARGV[at + 3], "%D") or find(ARGV[at + 4], "%D")
+    or not find(ARGV[at + 5], "^%-?%d+$") or ARGV[at + 1] == "" or ARGV[at + 3] == ""
+    or ARGV[at + 4] == "" then
+    error("schedule.add: time, count, size and max timestamp of a row are integers", 0)
   end
 end
 

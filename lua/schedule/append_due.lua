@@ -45,14 +45,15 @@ local function wait_ms()
   return due and math.max(0, due - now_ms) or -1
 end
 
-local due = redis.call(
-  "ZRANGEBYSCORE", schedule.due, "-inf", now_ms, "WITHSCORES", "LIMIT", 0, math.min(max_rows, 1000)
-)
-if #due == 0 then
+local first_due = schedules.first_due(schedule)
+if not first_due or first_due > now_ms then
   return { codes.NONE, 0, -1, wait_ms() }
 end
+local due = redis.call(
+  "ZRANGEBYSCORE", schedule.due, "-inf", now_ms, "LIMIT", 0, math.min(max_rows, 1000)
+)
 local numbers, batches, ids, named, bytes = {}, {}, {}, {}, 0
-for i = 1, #due, 2 do
+for i = 1, #due do
   local number = due[i]
   local row = redis.call("HGET", schedule.rows, number)
   if row then
@@ -118,4 +119,4 @@ if #ids > 0 then
   schedules.call("HDEL", schedule.ids, gone)
 end
 schedules.close(schedule)
-return { codes.NONE, records, now_ms - tonumber(due[2]), wait_ms() }
+return { codes.NONE, records, now_ms - first_due, wait_ms() }
