@@ -31,7 +31,7 @@ RENEW_S = 1.0
 """Seconds between two renewals, and between two attempts to get the lease."""
 SCAN_S = 1.0
 SCAN_ALL_S = 60.0
-GAP_S = 0.005
+GAP_S = 0.01
 """Min seconds between two calls on a partition that move all that is due."""
 RETRY_S = 0.5
 """Seconds until a partition is tried again after an error."""
