@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from korvet.cli import offset_note, table_output
 from korvet.cli import options as o
+from korvet.cli import table_output
 from korvet.cli.advisories import vulnerable
 from korvet.cli.redis_info import parse_info, size
 from korvet.config.broker_settings import BROKER
@@ -14,13 +14,10 @@ from korvet.config.dynamic import ALL_BROKERS, decode_configs, select_valid
 from korvet.config.stored_settings import FIELDS, with_stored
 from korvet.config.values import Settings
 from korvet.embedded_redis import aof
-from korvet.groups.consumed import EVERY, commit_fields, lowest
-from korvet.keys import Keys, decode_group
+from korvet.keys import Keys
 from korvet.remote_log.memory import SLOW_MARK
-from korvet.scripts import log
 from korvet.store import redis_user
 from korvet.store.errors import CommandFailed, advice_for
-from korvet.topics.table import VERSION_FIELD, Definition, decode_definition
 
 if TYPE_CHECKING:
     from korvet.store.sync_store import SyncStore
@@ -66,6 +63,11 @@ def doctor(
     from korvet.cli.redis_target import store
 
     with store(target) as reached:
+        if fix and reached.is_cluster:
+            raise typer.BadParameter(
+                "--fix changes one server: name each master of the cluster in turn, "
+                "with --redis redis://HOST:PORT"
+            )
         for sentence in fixed(reached) if fix else ():
             table_output.note(sentence)
         findings = list(examine(reached, target.namespace))
@@ -80,6 +82,8 @@ def doctor(
 
 def examine(store: "SyncStore", namespace: str = "korvet") -> Iterator[Finding]:
     """Check the server, its persistence, its memory, its script cache and the user's rights."""
+    from korvet.cli import doctor_topics
+
     info = parse_info(bytes(store.command("INFO")).decode("utf-8", "replace"))
     yield from _server(info)
     yield from _persistence(info)
@@ -89,9 +93,7 @@ def examine(store: "SyncStore", namespace: str = "korvet") -> Iterator[Finding]:
     yield _lua(store)
     yield _scripts(store)
     yield from _user(store, namespace)
-    topics = dict(_topics(store, Keys(namespace)))
-    yield from _offsets(topics)
-    yield from _held(store, Keys(namespace), topics)
+    yield from doctor_topics.findings(store, Keys(namespace))
 
 
 def _server(info: Mapping[str, str]) -> Iterator[Finding]:
@@ -123,7 +125,7 @@ def _persistence(info: Mapping[str, str]) -> Iterator[Finding]:
             "bad",
             "persistence",
             "the append-only file is off: a crash loses the writes after the last snapshot "
-            "(CONFIG SET appendonly yes)",
+            "(CONFIG SET appendonly yes, or `korvet doctor --fix`)",
         )
     elif info.get("aof_last_write_status", "ok") != "ok":
         yield Finding(
@@ -163,7 +165,7 @@ def _memory(info: Mapping[str, str]) -> Iterator[Finding]:
             "bad",
             "eviction",
             f"maxmemory-policy is {policy}: Redis WILL DELETE RECORDS when memory runs short "
-            "(CONFIG SET maxmemory-policy noeviction)",
+            "(CONFIG SET maxmemory-policy noeviction, or `korvet doctor --fix`)",
         )
     else:
         yield Finding("ok", "eviction", "maxmemory-policy is noeviction")
@@ -262,52 +264,6 @@ def _scripts(store: "SyncStore") -> Finding:
     if count < len(bundles):
         return Finding("note", "scripts", f"{found}; brokers load the others at first use")
     return Finding("ok", "scripts", found)
-
-
-def _topics(store: "SyncStore", keys: Keys) -> Iterator[tuple[str, Definition]]:
-    """Yield the topics with their stored definitions."""
-    flat = store.command("HGETALL", keys.topics())
-    for name, raw in zip(map(bytes.decode, flat[::2]), flat[1::2], strict=True):
-        if name != VERSION_FIELD:
-            yield name, decode_definition(raw)
-
-
-def _offsets(topics: Mapping[str, Definition]) -> Iterator[Finding]:
-    """Say whether the lag that other tools show is a number of records."""
-    modes = [each.configs.get("offset.mode") for each in topics.values()]
-    if modes.count("time"):
-        yield Finding("note", "offsets", offset_note.of_topics(modes.count("time"), len(modes)))
-    elif modes:
-        yield Finding("ok", "offsets", "no topic has offsets that are times")
-
-
-def _held(store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]) -> Iterator[Finding]:
-    """Yield the groups that hold records of topics with retention.consumed."""
-    for name, definition in topics.items():
-        names = definition.configs.get("retention.consumed", "")
-        if not names:
-            continue
-        groups = [each.strip() for each in names.split(",")]
-        every = EVERY in groups
-        if every:
-            fields = store.command("HKEYS", keys.groups())
-            groups = [decode_group(each.decode()) for each in fields if each[:1] != b":"]
-        wanted = commit_fields(keys, name, definition.partitions)
-        commits = {
-            each: store.command("HMGET", keys.group_offsets(each), *wanted) for each in groups
-        }
-        found = lowest(commits, definition.id, definition.partitions, every=every)
-        for number, each in enumerate(found):
-            offset = max(each.offset, 0)
-            reply = store.run(log.lag(keys, name, number, topic_id=definition.id, offset=offset))
-            if each.group and not reply.error and reply.records:
-                yield Finding(
-                    "note",
-                    "retention",
-                    f"group {each.group} holds {reply.records} records of {name}-{number}: it has "
-                    f"committed {'nothing' if each.offset < 0 else each.offset} "
-                    "(retention.consumed.max.ms sets a limit)",
-                )
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -81,17 +81,20 @@ class _Sampler:
         return found
 
     async def _summary(self) -> str:
-        from korvet.cli.redis_info import parse_info, size
+        from korvet.cli.redis_info import size
 
-        raw = await self._log.store.command("INFO")
-        info = parse_info(bytes(raw).decode("utf-8", "replace"))
+        servers = [info for _, info in (await self._log.store.info("default")).values()]
+
+        def total(field: str) -> int:
+            return sum(int(info.get(field, 0)) for info in servers)
+
         brokers = await self._log.store.command("HLEN", self._log.keys.brokers())
-        used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-        memory = f"{size(used)} of {size(limit)}" if limit else size(used)
+        limit = total("maxmemory")
+        memory = size(total("used_memory")) + (f" of {size(limit)}" if limit else "")
         return (
-            f"{max(0, int(brokers) - 1)} brokers, Redis: {memory}, "
-            f"{info.get('instantaneous_ops_per_sec', '?')} commands/s, "
-            f"{info.get('connected_clients', '?')} connections"
+            f"{max(0, int(brokers) - 1)} brokers, {len(servers)} Redis: {memory}, "
+            f"{total('instantaneous_ops_per_sec')} commands/s, "
+            f"{total('connected_clients')} connections"
         )
 
     async def _topics(self) -> tuple[list[table_output.Row], int]:

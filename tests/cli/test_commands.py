@@ -535,7 +535,7 @@ def test_top_shows_rates_and_lag(korvet: Korvet, redis_server: TestServer) -> No
     rows = [line.split("\t") for line in out.splitlines()]
     assert [row[:3] for row in rows if row[0] == "orders"] == [["orders", "2", "10"]] * 2
     assert [row[:4] for row in rows if row[0] == "readers"] == [["readers", "Empty", "0", "10"]] * 2
-    assert out.startswith("0 brokers, Redis: ")
+    assert out.startswith("0 brokers, 1 Redis: ")
 
 
 def test_a_group_is_described_again_at_an_interval(

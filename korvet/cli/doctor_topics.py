@@ -1,0 +1,67 @@
+"""Findings of `korvet doctor` about topics: their offsets, and groups that hold records."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from korvet.cli import offset_note
+from korvet.cli.doctor import Finding
+from korvet.groups.consumed import EVERY, commit_fields, lowest
+from korvet.keys import Keys, decode_group
+from korvet.scripts import log
+from korvet.topics.table import VERSION_FIELD, Definition, decode_definition
+
+if TYPE_CHECKING:
+    from korvet.store.sync_store import SyncStore
+
+
+def findings(store: "SyncStore", keys: Keys) -> Iterator[Finding]:
+    """Check the topics of a namespace."""
+    topics = dict(_topics(store, keys))
+    yield from _offsets(topics)
+    yield from _held(store, keys, topics)
+
+
+def _topics(store: "SyncStore", keys: Keys) -> Iterator[tuple[str, Definition]]:
+    """Yield the topics with their stored definitions."""
+    flat = store.command("HGETALL", keys.topics())
+    for name, raw in zip(map(bytes.decode, flat[::2]), flat[1::2], strict=True):
+        if name != VERSION_FIELD:
+            yield name, decode_definition(raw)
+
+
+def _offsets(topics: Mapping[str, Definition]) -> Iterator[Finding]:
+    """Say whether the lag that other tools show is a number of records."""
+    modes = [each.configs.get("offset.mode") for each in topics.values()]
+    if modes.count("time"):
+        yield Finding("note", "offsets", offset_note.of_topics(modes.count("time"), len(modes)))
+    elif modes:
+        yield Finding("ok", "offsets", "no topic has offsets that are times")
+
+
+def _held(store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]) -> Iterator[Finding]:
+    """Yield the groups that hold records of topics with retention.consumed."""
+    for name, definition in topics.items():
+        names = definition.configs.get("retention.consumed", "")
+        if not names:
+            continue
+        groups = [each.strip() for each in names.split(",")]
+        every = EVERY in groups
+        if every:
+            fields = store.command("HKEYS", keys.groups())
+            groups = [decode_group(each.decode()) for each in fields if each[:1] != b":"]
+        wanted = commit_fields(keys, name, definition.partitions)
+        commits = {
+            each: store.command("HMGET", keys.group_offsets(each), *wanted) for each in groups
+        }
+        found = lowest(commits, definition.id, definition.partitions, every=every)
+        for number, each in enumerate(found):
+            offset = max(each.offset, 0)
+            reply = store.run(log.lag(keys, name, number, topic_id=definition.id, offset=offset))
+            if each.group and not reply.error and reply.records:
+                yield Finding(
+                    "note",
+                    "retention",
+                    f"group {each.group} holds {reply.records} records of {name}-{number}: it has "
+                    f"committed {'nothing' if each.offset < 0 else each.offset} "
+                    "(retention.consumed.max.ms sets a limit)",
+                )
