@@ -72,6 +72,13 @@ class Interceptor(Protocol):
         """Return the response to a request of `api`, or None to let its handler run."""
 
 
+class Tracing(Protocol):
+    """Calls handlers in spans."""
+
+    def handle(self, row: Any, request: Any, context: "Context") -> Awaitable[Any]:
+        """Call the handler of the API and return its response to await."""
+
+
 class ApiRow(Protocol):
     """Fields of an API table row that ApiVersions uses."""
 
@@ -130,6 +137,7 @@ class Services:
         self.users = Users(store, keys)
         self.mechanisms = Mechanisms(self.users, config.settings)
         self.interceptor: Interceptor | None = None
+        self.tracing: Tracing | None = None
         self.response_memory = ResponseMemory()
         self.groups = GroupCoordinator(
             store,

@@ -98,7 +98,7 @@ LAYERS: dict[str, Layer] = {
     "broker": Layer(
         ("broker",),
         ours=(*SERVICES, "recovery", "context", "apis"),
-        others=("anyio", "msgspec", "prometheus_client", "uvloop"),
+        others=("anyio", "msgspec", "opentelemetry", "prometheus_client", "uvloop"),
     ),
     # Kafka 0.7 on the broker's own connections.
     "legacy": Layer(

@@ -114,7 +114,9 @@ def begin(
     context = Context(services, row.key, version, header.client_id, session, released)
     answer = services.interceptor.response(row, body) if services.interceptor else None
     if answer is None:
-        answer = authorization.handle(row, body, context)
+        tracing = services.tracing
+        handle = authorization.handle if tracing is None else tracing.handle
+        answer = handle(row, body, context)
     promise = _promise(body, services) if row.key == FETCH else 0
     if limits or slowed:
         answer = TimedAwaitable(answer)

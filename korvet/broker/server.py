@@ -1,13 +1,14 @@
 """Lifecycle of a broker process: start, serve, drain, stop."""
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -23,6 +24,7 @@ from korvet.broker.kafka_metrics import KafkaPage
 from korvet.broker.open_connections import OpenConnections
 from korvet.broker.read_only import ReadOnly
 from korvet.broker.readiness import ready
+from korvet.broker.telemetry import traced
 from korvet.broker.tls_transport import RECEIVE_BYTES, Refused, TlsTransport
 from korvet.cluster.registration import BrokerRegistration, Endpoint, LiveBroker
 from korvet.config.broker_config import Config
@@ -37,6 +39,9 @@ from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, advice_for
 from korvet.store.notifications import Notifier
 from korvet.topics.table import TopicTable
+
+if TYPE_CHECKING:
+    from korvet.broker.tracing import Tracing
 
 DRAIN_S = 5.0
 RELEASE_S = 2.0
@@ -82,7 +87,11 @@ async def serve(
 
     `console` serves the other pages of the ops port; `on_console` gets its address.
     """
-    async with connected(config) as services, AsyncExitStack() as servers:
+    async with (
+        traced(os.environ, config.node_id) as tracing,
+        connected(config, tracing=tracing) as services,
+        AsyncExitStack() as servers,
+    ):
         services.interceptor = ReadOnly() if config.read_only else interceptor
         connections = OpenConnections(lambda: services.settings)
         services.metrics.connections.ask = lambda: {(): len(connections)}
@@ -127,16 +136,20 @@ async def serve(
 
 
 @asynccontextmanager
-async def connected(config: Config, client: str = "korvet") -> AsyncIterator[Services]:
+async def connected(
+    config: Config, client: str = "korvet", tracing: "Tracing | None" = None
+) -> AsyncIterator[Services]:
     """Connect to Redis and yield the services of the broker.
 
     `client` begins the names of the connections in Redis.
     """
+    store_type = AsyncStore if tracing is None else tracing.store_type()
+    notifier_type = Notifier if tracing is None else tracing.notifier_type()
     assert config.redis is not None, "the command line starts a Redis when none is named"
     keys = Keys(config.namespace)
     metrics = Metrics()
     try:
-        store = await AsyncStore.connect(
+        store = await store_type.connect(
             config.redis,
             client_name=f"{client}-{config.node_id}",
             timeout_s=config.settings.integer("redis.timeout.ms") / 1000,
@@ -147,7 +160,7 @@ async def connected(config: Config, client: str = "korvet") -> AsyncIterator[Ser
         store.on_call = _count_calls(metrics)
         metrics.redis_round_trips.ask = lambda: store.round_trips
         metrics.redis_up.ask = lambda: {(): int(store.connected)}
-        notifier = await Notifier.connect(config.redis)
+        notifier = await notifier_type.connect(config.redis)
         async with notifier:
             topics = TopicTable(store, keys, config.topics)
             await notifier.watch(keys.topics_channel(), lambda _: topics.invalidate())
@@ -157,6 +170,7 @@ async def connected(config: Config, client: str = "korvet") -> AsyncIterator[Ser
             services = Services(
                 config, store, keys, topics, notifier, registration, apis.TABLE, metrics
             )
+            services.tracing = tracing
             try:
                 yield services
             finally:
