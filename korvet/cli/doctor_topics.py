@@ -1,10 +1,11 @@
-"""Findings of `korvet doctor` about topics: their offsets, and groups that hold records."""
+"""Findings of `korvet doctor` about topics: offsets, groups that hold records, and queues."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from korvet.cli import offset_note
 from korvet.cli.doctor import Finding
+from korvet.cli.doctor_queues import find_poison
 from korvet.groups.consumed import EVERY, commit_fields, lowest
 from korvet.keys import Keys, decode_group
 from korvet.scripts import log
@@ -19,6 +20,8 @@ def findings(store: "SyncStore", keys: Keys) -> Iterator[Finding]:
     topics = dict(_topics(store, keys))
     yield from _offsets(topics)
     yield from _held(store, keys, topics)
+    for sentence in find_poison(store, keys, topics):
+        yield Finding("note", "queues", sentence)
 
 
 def _topics(store: "SyncStore", keys: Keys) -> Iterator[tuple[str, Definition]]:

@@ -1,4 +1,4 @@
-"""Share groups as `korvet queues` shows them: members, partitions, acquired records."""
+"""Share groups as `korvet queues` shows them: members, partitions, delivered records."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from korvet.config.setting import StartError
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
-    from korvet.groups.share_offsets import Acquired, ShareOffsets, SharePartition
+    from korvet.groups.share_offsets import Delivered, ShareOffsets, SharePartition
 
 SUMMARY = ("group", "state", "members", "topics", "available", "acquired", "lag")
 _MEMBER = ("member", "client", "host", "epoch", "partitions")
@@ -17,21 +17,21 @@ _PARTITION = (
     *("topic", "partition", "start", "available", "acquired"),
     *("accepted", "archived", "dead_letters", "lag"),
 )
-_ACQUIRED = ("topic", "partition", "first", "last", "deliveries", "ends", "member")
+_DELIVERED = ("topic", "partition", "first", "last", "deliveries", "ends", "member")
 _RUNS = 100
-"""Acquired runs that are shown of each partition."""
+"""Delivered runs that are shown of each partition."""
 CELLS = 10
 """Cells per member in the reply of lua/group/consumer_describe.lua."""
 
 
 class QueueView(NamedTuple):
-    """A share group: its state, and rows of its members, partitions and acquired records."""
+    """A share group: its state, and rows of its members, partitions and delivered records."""
 
     name: str
     state: dict[str, object]
     members: list[table_output.Row]
     partitions: list[table_output.Row]
-    acquired: list[table_output.Row]
+    delivered: list[table_output.Row]
 
     def document(self) -> dict[str, object]:
         """Return the group for JSON."""
@@ -40,19 +40,19 @@ class QueueView(NamedTuple):
             **self.state,
             "members": table_output.objects(_MEMBER, self.members),
             "partitions": table_output.objects(_PARTITION, self.partitions),
-            "acquired": table_output.objects(_ACQUIRED, self.acquired),
+            "delivered": table_output.objects(_DELIVERED, self.delivered),
         }
 
     def parts(self) -> Iterable[table_output.Part]:
-        """Yield a line with the state, and tables of members, partitions, acquired records."""
+        """Yield a line with the state, and tables of members, partitions, delivered records."""
         words = ", ".join(f"{key} {held}" for key, held in self.state.items())
         yield table_output.Part(f"{self.name}: {words.removeprefix('state ')}")
         yield table_output.Part(None, _MEMBER, self.members)
         yield table_output.Part("")
         yield table_output.Part(None, _PARTITION, self.partitions)
-        if self.acquired:
+        if self.delivered:
             yield table_output.Part("")
-            yield table_output.Part(None, _ACQUIRED, self.acquired)
+            yield table_output.Part(None, _DELIVERED, self.delivered)
 
 
 async def summaries(log: "CommandLog") -> list[table_output.Row]:
@@ -99,7 +99,7 @@ async def read(log: "CommandLog", name: str) -> QueueView:
         {"state": found.state.decode(), "epoch": found.epoch},
         members,
         [_partition(part) for part in parts],
-        [_acquired(part, run) for part in parts for run in part.runs],
+        [_delivered(part, run) for part in parts for run in part.runs],
     )
 
 
@@ -118,7 +118,7 @@ def _partition(part: "SharePartition") -> table_output.Row:
     return (*place, part.start, *counts, part.lag)
 
 
-def _acquired(part: "SharePartition", run: "Acquired") -> table_output.Row:
-    ends = datetime.fromtimestamp(run.deadline_ms / 1000, UTC).isoformat(timespec="milliseconds")
+def _delivered(part: "SharePartition", run: "Delivered") -> table_output.Row:
     place = (part.topic.name, part.partition, run.first, run.last, run.deliveries)
-    return (*place, ends, run.member or None)
+    ends = datetime.fromtimestamp(run.deadline_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return (*place, ends if run.deadline_ms else None, run.member or None)

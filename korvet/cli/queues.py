@@ -38,9 +38,10 @@ def describe(
     json: o.Json = False,
     header: o.Header = True,
 ) -> None:
-    """Print a share group's members, partitions and acquired records.
+    """Print a share group's members, partitions and delivered records.
 
-    A lock ends at `ends`; records without a member wait for their next delivery until then.
+    A lock ends at `ends`. Records without a member were delivered and are available again, from
+    `ends` on.
     """
     from korvet.cli import queue_view
     from korvet.cli.admin_client import on_log

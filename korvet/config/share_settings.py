@@ -13,6 +13,8 @@ _DURATION = re.compile(
     re.IGNORECASE,
 )
 BY_DURATION = "by_duration:"
+DELIVERY_LIMIT = 5
+"""Deliveries of a record by default."""
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -134,7 +136,7 @@ ROWS = (
     Setting(
         "group.share.delivery.count.limit",
         Whole(2, 10),
-        "5",
+        str(DELIVERY_LIMIT),
         "How often a record is delivered to a share group, at most.",
     ),
     Setting(

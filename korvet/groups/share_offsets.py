@@ -25,12 +25,13 @@ from korvet.topics.table import Topic, TopicTable
 
 EMPTY = b"Empty"
 UNKNOWN = -1
-MAX_RUNS = 100
-"""Acquired runs of a partition that `describe` returns at most."""
 
 
-class Acquired(msgspec.Struct, frozen=True):
-    """Records that a member has acquired until `deadline_ms`; without a member: a delay."""
+class Delivered(msgspec.Struct, frozen=True):
+    """Records that a member has acquired until `deadline_ms`.
+
+    Without a member they are available again, after a delay that ends then, or at once (0).
+    """
 
     first: int
     last: int
@@ -53,7 +54,7 @@ class SharePartition(msgspec.Struct, frozen=True):
     dead_letters: int = 0
     """Dead letters that are not copied yet."""
     log_end: int = UNKNOWN
-    runs: tuple[Acquired, ...] = ()
+    runs: tuple[Delivered, ...] = ()
 
 
 class ShareOffsets:
@@ -78,7 +79,7 @@ class ShareOffsets:
     async def describe(
         self, group_id: str, wanted: Iterable[tuple[Topic, int]], *, runs: int = 0
     ) -> list[SharePartition]:
-        """Return the group's state in partitions, with at most `runs` acquired runs of each."""
+        """Return the group's state in partitions, with at most `runs` delivered runs of each."""
         return await describe_partitions(self._store, self._keys, group_id, list(wanted), runs=runs)
 
     async def describe_all(self, group_id: str, *, runs: int = 0) -> list[SharePartition]:
@@ -175,7 +176,7 @@ async def describe_partitions(
     *,
     runs: int = 0,
 ) -> list[SharePartition]:
-    """Return a share group's state in partitions, with at most `runs` acquired runs of each."""
+    """Return a share group's state in partitions, with at most `runs` delivered runs of each."""
     states = await store.run_many(
         share.describe(keys, topic.name, number, group=group_id, topic_id=topic.id, most=runs)
         for topic, number in places
@@ -207,11 +208,11 @@ def _partition(
         state.archived,
         state.letters,
         UNKNOWN if lag.error else lag.next,
-        tuple(_acquired(*row) for row in cells),
+        tuple(_delivered(*row) for row in cells),
     )
 
 
-def _acquired(
+def _delivered(
     first: bytes, last: bytes, deliveries: bytes, deadline_ms: bytes, member: bytes
-) -> Acquired:
-    return Acquired(int(first), int(last), int(deliveries), int(deadline_ms), member.decode())
+) -> Delivered:
+    return Delivered(int(first), int(last), int(deliveries), int(deadline_ms), member.decode())

@@ -57,8 +57,8 @@ class ReleaseReply(Reply):
 class DescribeReply(Reply):
     """The start and the end of the group's state, and its counters; -1 without a state.
 
-    `runs` has five texts for each acquired run: first offset, last offset, deliveries, end of the
-    lock, member.
+    `runs` has five texts for each delivered run: first offset, last offset, deliveries, end of the
+    lock, member. Without a member it is available again, after a delay or at once (0).
     """
 
     error: int
@@ -201,7 +201,7 @@ def release(
 def describe(
     keys: Keys, topic: str, partition: int, *, group: str, topic_id: str, most: int
 ) -> Call[DescribeReply]:
-    """Return the group's state, with at most `most` of its acquired runs."""
+    """Return the group's state, with at most `most` runs that members have acquired or had."""
     k = keys.partition(topic, partition)
     return Call(DESCRIBE, (k.log, k.share, k.share_runs), (encode_group(group), topic_id, most))
 

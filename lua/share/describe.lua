@@ -6,7 +6,7 @@
 ---          share_runs    zset   the groups' available and acquired records
 --- ARGV     group         bytes  the encoded group id
 ---          topic_id      bytes  the topic id the caller expects, 32 hex digits
----          most          int    acquired runs to return at most
+---          most          int    acquired runs, and other delivered runs, to return at most
 --- RETURNS  error         int    a lib.codes value
 ---          start         int    the share-partition start offset; -1: the group has no state
 ---          end           int    records from here on have no state yet
@@ -17,7 +17,8 @@
 ---          archived      int    records ever rejected, or delivered too often
 ---          letters       int    dead letters that are not copied yet
 ---          runs          list   first offset, last offset, deliveries, time of the lock's end in ms
----                               and member of each acquired run; member empty: a delay
+---                               and member of each run that was delivered; member empty: it is
+---                               available again, from the time on if that is not 0
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(runs returned), at most 6 calls
 --- NOTES    The lag is the number of records from `end` on, as log.lag returns it, plus `available`
@@ -42,10 +43,14 @@ if not state then
   return { codes.NONE, -1, -1, -1, 0, 0, 0, 0, 0, {} }
 end
 local reply = {}
-for _, row in ipairs(most > 0 and share_runs.rows(state, "b", 0, state.ends, most) or {}) do
-  reply[#reply + 1], reply[#reply + 2] = num.text(row.first), num.text(row.last)
-  reply[#reply + 1], reply[#reply + 2] = num.text(row.deliveries), num.text(row.time)
-  reply[#reply + 1] = row.member
+for _, kind in ipairs(most > 0 and { share_runs.ACQUIRED, share_runs.AVAILABLE } or {}) do
+  for _, row in ipairs(share_runs.rows(state, kind, 0, state.ends, most)) do
+    if row.deliveries > 0 then
+      reply[#reply + 1], reply[#reply + 2] = num.text(row.first), num.text(row.last)
+      reply[#reply + 1], reply[#reply + 2] = num.text(row.deliveries), num.text(row.time or 0)
+      reply[#reply + 1] = row.member or ""
+    end
+  end
 end
 local log_start = tonumber(place[2])
 return {

@@ -17,6 +17,40 @@ __all__ = ["korvet", "orders"]
 TABS = "\t".join
 
 
+def deliver(store: SyncStore, topic_id: str, first: int, last: int) -> None:
+    """Let m1 acquire records."""
+    taken = share.acquire(
+        *(KEYS, "orders", 0, [(first, last)]),
+        group="jobs",
+        member="m1",
+        topic_id=topic_id,
+        start=0,
+        read_from=first,
+        read_to=last,
+        most=last - first + 1,
+        exact=1,
+        lock_ms=30_000,
+        delivery_limit=5,
+        max_locks=100,
+    )
+    assert store.run(taken).runs[:2] == [first, last]
+
+
+def accept(store: SyncStore, topic_id: str, offset: int, kind: share.Acknowledge) -> None:
+    """Let m1 acknowledge a record."""
+    settled = share.settle(
+        *(KEYS, "orders", 0, [(offset, offset, kind)]),
+        group="jobs",
+        member="m1",
+        topic_id=topic_id,
+        lock_ms=30_000,
+        delivery_limit=5,
+        backoff_ms=0,
+        max_backoff_ms=0,
+    )
+    assert store.run(settled).error == 0
+
+
 @pytest.fixture
 def queue(orders: redis.Redis, valkey_server: TestServer) -> str:
     """A share group with one member, which has acquired two records and accepted one."""
@@ -41,26 +75,8 @@ def queue(orders: redis.Redis, valkey_server: TestServer) -> str:
     }
     assert store.run(scripts.share_heartbeat(KEYS, "jobs", **words)).error == 0  # type: ignore[arg-type]
     store.run(scripts.register(KEYS, group="jobs"))
-    place = {"group": "jobs", "member": "m1", "topic_id": topic_id}
-    taken = share.acquire(
-        KEYS,
-        "orders",
-        0,
-        [(0, 2)],
-        **place,
-        start=0,
-        read_from=0,
-        read_to=2,
-        most=3,
-        exact=1,
-        lock_ms=30_000,
-        delivery_limit=5,
-        max_locks=100,
-    )
-    assert store.run(taken).runs == [0, 2, 1]
-    limits = {"lock_ms": 30_000, "delivery_limit": 5, "backoff_ms": 0, "max_backoff_ms": 0}
-    accepted = share.settle(KEYS, "orders", 0, [(0, 0, 1)], **place, **limits)
-    assert store.run(accepted).error == 0
+    deliver(store, topic_id, 0, 2)
+    accept(store, topic_id, 0, share.Acknowledge.ACCEPT)
     store.close()
     return "jobs"
 
@@ -90,7 +106,27 @@ def test_a_share_group_is_described_with_holders_and_deadlines(korvet: Korvet, q
     code, lines, _ = korvet("queues", "describe", queue, "--json")
     told = json.loads("\n".join(lines))
     assert (told["state"], told["partitions"][0]["lag"]) == ("Stable", 4)
-    assert told["acquired"][0]["deliveries"] == 1
+    assert told["delivered"][0]["deliveries"] == 1
+
+
+def test_records_that_members_do_not_finish_are_named(
+    korvet: Korvet, queue: str, valkey_server: TestServer
+) -> None:
+    with valkey_server.client() as client:
+        topic_id = json.loads(client.hget(KEYS.topics(), "orders") or b"{}")["id"]
+    store = SyncStore.connect(valkey_server.url)
+    accept(store, topic_id, 1, share.Acknowledge.RELEASE)
+    _, lines, _ = korvet("queues", "describe", queue)
+    assert lines[8].endswith("\tm1") and lines[9] == TABS(("orders", "0", "1", "1", "1", "-", "-"))
+    _, lines, _ = korvet("doctor")
+    assert "\tqueues\t" not in "\n".join(lines)
+    for _ in range(3):
+        deliver(store, topic_id, 1, 1)
+        accept(store, topic_id, 1, share.Acknowledge.RELEASE)
+    store.close()
+    _, lines, _ = korvet("doctor")
+    (told,) = (line for line in lines if "\tqueues\t" in line)
+    assert "share group jobs do not finish orders-0 at offset 1: one more delivery of 5" in told
 
 
 def test_a_group_of_another_type_is_no_queue(korvet: Korvet, queue: str) -> None:
