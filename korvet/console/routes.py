@@ -16,8 +16,11 @@ from korvet.console.pages import (
     overview,
     records,
     reset,
+    scripts,
+    security,
     topic,
     topics,
+    transactions,
 )
 from korvet.console.pages.actions import Action
 from korvet.console.visit import Visit
@@ -160,6 +163,25 @@ PAGES = (
             ),
         ),
     ),
+    Page(
+        "/transactions",
+        "transactions.html",
+        transactions.load,
+        transactions.Transactions,
+        "Transactional ids, those with an open transaction first.",
+        (_SEARCH, _PAGE),
+    ),
+    Page(
+        "/scripts",
+        "scripts.html",
+        scripts.load,
+        scripts.Scripts,
+        "Lua scripts with version, calls, latency and errors.",
+        (_SEARCH,),
+    ),
+    Page("/users", "users.html", security.load_users, security.UsersPage, "Users."),
+    Page("/acls", "acls.html", security.load_rules, security.RulesPage, "ACL rules."),
+    Page("/quotas", "quotas.html", security.load_quotas, security.QuotasPage, "Quotas."),
     Page(RECORD, "record.html", records.load_one, records.OneRecord, "One record.", _FORMAT),
 )
 
@@ -171,5 +193,10 @@ FORMS = (
     Form(f"{TOPIC}/produce", actions.produce, f"{TOPIC}/produce"),
     Form("/group/reset", reset.reset, "/group/reset"),
     Form("/group/delete", reset.delete, "/group"),
+    Form("/users", security.set_user, "/users"),
+    Form("/users/delete", security.delete_user, "/users"),
+    Form("/acls", security.create_rule, "/acls"),
+    Form("/acls/delete", security.delete_rule, "/acls"),
+    Form("/quotas", security.set_quota, "/quotas"),
     Form(f"{RECORD}/delete-below", actions.delete_records, RECORD),
 )

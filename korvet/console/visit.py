@@ -32,7 +32,15 @@ CLIENT_ID = "korvet-console"
 LISTENER = "CONSOLE"
 MAX_FORM = 2 << 20
 """Max bytes of a form: a produced record with its headers."""
-MENU = (("/", "Overview"), ("/topics", "Topics"), ("/groups", "Groups"))
+MENU = (
+    ("/", "Overview"),
+    ("/topics", "Topics"),
+    ("/groups", "Groups"),
+    ("/transactions", "Transactions"),
+    ("/scripts", "Scripts"),
+    ("/users", "Security"),
+)
+_SECTIONS = {"/create-topic": "/topics", "/acls": "/users", "/quotas": "/users"}
 _FETCH = 1
 
 
@@ -102,8 +110,8 @@ class Visit:
     def section(self) -> str:
         """The page of the menu that this one belongs to."""
         here = self.request.url.path
-        if here == "/create-topic":
-            return "/topics"
+        if here in _SECTIONS:
+            return _SECTIONS[here]
         return next((path for path, _ in MENU[1:] if here.startswith(path[:-1])), here)
 
     @property

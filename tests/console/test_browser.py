@@ -34,6 +34,11 @@ PAGES = (
     "/groups",
     "/group?id=billing",
     "/group/reset?id=billing&topic=orders&to=latest",
+    "/transactions",
+    "/scripts",
+    "/users",
+    "/acls",
+    "/quotas",
 )
 
 
@@ -295,6 +300,31 @@ _PALE = """
 })()
 """
 """Texts whose contrast is below 4.5 (WCAG AA)."""
+
+
+def test_a_user_a_quota_and_a_search_of_scripts(screen: Screen) -> None:
+    page = screen.open("/users")
+    page.get_by_label("User", exact=True).fill("dee")
+    page.get_by_label("Password", exact=True).fill("secret")
+    page.get_by_role("button", name="Set password").click()
+    expect(page.get_by_role("status")).to_have_text("The password of dee was set.")
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("row", name="dee").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("status")).to_have_text("User dee was deleted.")
+    page.get_by_role("link", name="Quotas").click()
+    page.get_by_label("Client id").fill("shop")
+    page.get_by_label("Value").fill("1000")
+    page.get_by_role("button", name="Set quota").click()
+    expect(page.get_by_role("status")).to_have_text("producer_byte_rate is 1000 now.")
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("row", name="shop").get_by_role("button", name="Remove").click()
+    expect(page.get_by_role("status")).to_have_text("producer_byte_rate was removed.")
+    page.get_by_role("link", name="Scripts").click()
+    page.get_by_role("searchbox").fill("log.append")
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_role("row")).to_have_count(3)
+    page.get_by_role("link", name="Transactions").click()
+    expect(page.locator("main")).to_contain_text("No producer uses transactions.")
 
 
 def test_the_keyboard_reaches_the_content_and_the_menu(screen: Screen) -> None:

@@ -21,6 +21,12 @@ for (const button of document.querySelectorAll("[data-copy]")) {
   });
 }
 
+for (const form of document.querySelectorAll("form[data-confirm]")) {
+  form.addEventListener("submit", (event) => {
+    if (!confirm(form.dataset.confirm)) event.preventDefault();
+  });
+}
+
 const field = (data, path) => path.split(".").reduce((value, name) => value[name], data);
 const thin = (number) => Math.round(number).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
 
