@@ -10,6 +10,7 @@ from benchmarks.idempotence import Idempotent
 from benchmarks.idle import Idle
 from benchmarks.report import Line
 from benchmarks.scheduled import Scheduled
+from benchmarks.shared import Shared
 from benchmarks.transactions import Ends, Transactional
 from korvet.bench.latency import Latency
 from korvet.bench.load import Target
@@ -29,10 +30,12 @@ TRANSACTIONS: dict[str, Idempotent | Transactional | Ends] = {
     "ptxn": Transactional(),
     "endtxn": Ends(),
 }
-WHOLE: dict[str, Idempotent | Transactional | Ends | Idle | Scheduled] = {
+WHOLE: dict[str, Idempotent | Transactional | Ends | Idle | Scheduled | Shared] = {
     **TRANSACTIONS,
     "idle": Idle(),
     "scheduled": Scheduled(),
+    "share1": Shared(1),
+    "share8": Shared(8),
 }
 """Cases that report all their figures themselves."""
 ALL = (*DEFAULT, *SEGMENTS, *GROUPS, *WHOLE, "flat", "memory", "compact")
