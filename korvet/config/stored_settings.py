@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from korvet.config.values import Settings
 
+URL = "remote_storage_url"
 FIELDS: Mapping[str, str] = {
-    "remote_storage_url": "remote.storage.url",
+    URL: "remote.storage.url",
     "remote_storage_topics": "log.remote.storage.enable",
     "local_memory_bytes": "local.memory.bytes",
 }

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from korvet.config.stored_settings import URL
 from korvet.config.topic_policy import TopicConfigs, validate_all
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group
@@ -182,7 +183,9 @@ async def _find_remote_id(store: Store, keys: Keys, topic: Topic) -> str:
     """Return the topic's id if it may have segments in a remote store, else empty."""
     if topic.policy.remote_storage or topic.definition().remote_id:
         return topic.id
-    # It may have had the broker's default: each copy begins with this lease.
+    if await store.command("HGET", keys.cluster(), URL) is None:
+        return ""
+    # It may have had the brokers' default: each copy begins with this lease.
     for number in range(topic.partitions):
         if await store.command("HEXISTS", keys.partition(topic.name, number).log, "copy_lease"):
             return topic.id
