@@ -3,9 +3,11 @@
 from korvet.wire.messages import alter_share_group_offsets as asgo
 from korvet.wire.messages import delete_share_group_offsets as dsgo
 from korvet.wire.messages import describe_share_group_offsets as desgo
+from korvet.wire.messages import share_acknowledge as sa
+from korvet.wire.messages import share_fetch as sf
 from korvet.wire.messages import share_group_describe as sgd
 from korvet.wire.messages import share_group_heartbeat as sgh
-from tests.security.acl_probes.registry import probe
+from tests.security.acl_probes.registry import Ids, probe
 
 
 def moved(*topics: str) -> asgo.AlterShareGroupOffsetsRequest:
@@ -28,8 +30,37 @@ def described(*topics: str) -> desgo.DescribeShareGroupOffsetsRequest:
     return desgo.DescribeShareGroupOffsetsRequest(groups=[asked])
 
 
+def fetched(ids: Ids) -> sf.ShareFetchRequest:
+    """Return the first ShareFetch of a session of s1, for t1."""
+    row = sf.FetchPartition(partition_index=0, acknowledgement_batches=[])
+    return sf.ShareFetchRequest(
+        group_id="s1",
+        member_id="alices",
+        share_session_epoch=0,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_records=1,
+        batch_size=1,
+        topics=[sf.FetchTopic(topic_id=ids.t1, partitions=[row])],
+    )
+
+
+def accepted(ids: Ids) -> sa.ShareAcknowledgeRequest:
+    """Return a ShareAcknowledge without a session."""
+    batch = sa.AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[1])
+    row = sa.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+    return sa.ShareAcknowledgeRequest(
+        group_id="s1",
+        member_id="unknown",
+        share_session_epoch=1,
+        topics=[sa.AcknowledgeTopic(topic_id=ids.t1, partitions=[row])],
+    )
+
+
 def register() -> None:
     """Register the probes."""
+    probe("ShareFetch 2 s1 t1", 2, fetched, "group=s1:read topic=t1:read")
+    probe("ShareAcknowledge 2 s1 t1", 2, accepted, "group=s1:read", "topic=t1")
     probe(
         "ShareGroupHeartbeat 1 t1",
         1,
