@@ -39,11 +39,14 @@ from korvet.wire.headers import (
     encode_response_header,
 )
 from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from korvet.wire.messages.fetch import FetchRequest
 from korvet.wire.requests_v07 import is_v07_request
 from korvet.wire.schema import MalformedRequest, Message, decode, encode_parts
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
+USUAL_BATCH = 1 << 20
+"""Bytes of a batch that few exceed: the default of max.message.bytes."""
 MANY_ROWS = 500
 """Rows of a response above which it is encoded in a thread."""
 _encoder = ThreadPoolExecutor(1, "encoder")
@@ -268,8 +271,16 @@ def _respond(
 
 
 def _promise(fetch: Message, services: Services) -> int:
-    asked: int = getattr(fetch, "max_bytes", 0)
-    return max(0, min(asked, services.settings.integer("fetch.max.bytes")))
+    """Return the max bytes of the response: a partition gives one batch however little it asks."""
+    assert isinstance(fetch, FetchRequest)
+    most = min(fetch.max_bytes, services.settings.integer("fetch.max.bytes"))
+    total = 0
+    for topic in fetch.topics:
+        for partition in topic.partitions:
+            total += max(partition.partition_max_bytes, USUAL_BATCH)
+        if total >= most:
+            return max(0, most)
+    return total
 
 
 def _unsupported(correlation_id: int, services: Services) -> list[Buffer]:

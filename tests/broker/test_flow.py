@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,12 +17,14 @@ import crc32c
 import pytest
 from anyio.lowlevel import checkpoint
 
+from korvet.broker import dispatch
 from korvet.broker.connection import AT_WORK, Buffer, Connection
 from korvet.broker.open_connections import OpenConnections
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.errors import ErrorCode
 from korvet.wire import compression
+from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.metadata import MetadataRequest
 from tests.broker.conftest import started
 from tests.interop.brokers import Broker
@@ -368,3 +371,29 @@ def test_a_broker_that_stops_is_listed_no_more_while_it_still_answers(
             assert waiting.response(ROWS["Fetch"], 12)[1].responses[0].partitions[0].records
         assert mine.ended() == 0
         assert listed() == set()
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "partitions", "promised"),
+    [
+        (50 * MB, [MB], 1 << 20),
+        (50 * MB, [10, 3 << 20], 4 << 20),
+        (2 * MB, [MB, MB, MB], 2 * MB),
+        (2**31 - 1, [2**31 - 1], 57671680),
+        (0, [MB], 0),
+        (-1, [-1], 0),
+        (MB, [], 0),
+    ],
+)
+async def test_a_fetch_promises_no_more_than_its_partitions_can_give(
+    max_bytes: int, partitions: list[int], promised: int
+) -> None:
+    """Further fetches of the connection wait while 16 MiB are promised."""
+    rows = [
+        FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=size)
+        for number, size in enumerate(partitions)
+    ]
+    topics = [FetchTopic(topic="t", partitions=rows)]
+    asked = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=max_bytes, topics=topics)
+    services: Any = SimpleNamespace(settings=load({}, environ={}).settings)
+    assert dispatch._promise(asked, services) == promised
