@@ -33,8 +33,8 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.share_group import ShareGroupConfig
 from korvet.security.acl import Operation, ResourceType
-from korvet.share.acquirer import Acquired, Budget, ShareFetchParams
 from korvet.share.delayed import DelayedShareFetch, SharedPartition
+from korvet.share.partition_acquire import Acquired, Budget, ShareFetchParams
 from korvet.share.sessions import CLOSE, OPEN, SessionError, SharePartitionId, ShareSession
 from korvet.share.targets import Targets
 from korvet.topics.table import Topic
@@ -80,13 +80,20 @@ async def share_fetch(request: ShareFetchRequest, context: Context) -> ShareFetc
     targets = Targets(
         context.topics, lambda name: context.allows(Operation.READ, ResourceType.TOPIC, name)
     )
-    rows = await _acknowledge(request, session, config, targets, context)
-    if epoch == CLOSE:
-        await services.share_sessions.close(session)
-    elif not request.is_renew_ack:
+    acknowledging = _acknowledge(request, session, config, targets, context)
+    if epoch == CLOSE or request.is_renew_ack:
+        rows = await acknowledging
+        if epoch == CLOSE:
+            await services.share_sessions.close(session)
+    else:
+        # Redis does the acknowledgements first, in the order of the calls.
+        rows, fetched = await asyncio.gather(
+            acknowledging, _fetch(request, session, config, targets, context)
+        )
         if epoch == OPEN:
             rows = dict.fromkeys(named)
-        await _fetch(request, session, config, targets, rows, context)
+        for where, acquired in fetched.items():
+            _put(rows, where, acquired)
     return ShareFetchResponse(
         acquisition_lock_timeout_ms=config.record_lock_duration_ms, responses=_by_topic(rows)
     )
@@ -151,10 +158,10 @@ async def _fetch(
     session: ShareSession,
     config: ShareGroupConfig,
     targets: Targets,
-    rows: Rows,
     context: Context,
-) -> None:
-    """Acquire records of the session's partitions, and add them to the rows."""
+) -> dict[SharePartitionId, Acquired]:
+    """Acquire records of the session's partitions; return those with records or an error."""
+    await asyncio.sleep(0)
     services = context.services
     refused: dict[SharePartitionId, ErrorCode] = {}
     partitions: dict[SharePartitionId, SharedPartition] = {}
@@ -181,12 +188,12 @@ async def _fetch(
         await fetch.run()
         if fetch.only_storage_errors():
             await asyncio.sleep(min(STORAGE_ERROR_PAUSE_S, fetch.remaining_s))
-    for where, error in refused.items():
-        _put(rows, where, Acquired(error))
+    _count(partitions.values(), context)
+    found = {where: Acquired(error) for where, error in refused.items()}
     for where, one in partitions.items():
         if one.acquired.error or one.acquired.runs:
-            _put(rows, where, one.acquired)
-    _count(partitions.values(), context)
+            found[where] = one.acquired
+    return found
 
 
 def _put(rows: Rows, where: SharePartitionId, acquired: Acquired) -> None:

@@ -101,6 +101,8 @@ class Acknowledger:
             return ErrorCode.NONE
         if _overlap(ranges):
             return ErrorCode.INVALID_RECORD_STATE
+        if any(type == Acknowledge.RELEASE for _, _, type in ranges):
+            self._acquirer.forget_place(group, topic, partition)
         call = share.settle(
             self._keys,
             topic.name,
@@ -123,8 +125,6 @@ class Acknowledger:
         error = ErrorCode(reply.error)
         if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             self._topics.invalidate()
-        if any(type == Acknowledge.RELEASE for _, _, type in ranges):
-            self._acquirer.forget_place(group, topic, partition)
         return error
 
     async def release(self, session: ShareSession, config: ShareGroupConfig) -> None:

@@ -17,7 +17,8 @@ import msgspec
 
 from korvet.errors import ErrorCode
 from korvet.log.layouts import layout_of
-from korvet.share.acquirer import Acquired, Acquirer, Budget, ShareFetchParams
+from korvet.share.acquirer import Acquirer
+from korvet.share.partition_acquire import Acquired, Budget, ShareFetchParams
 from korvet.store.notifications import Notifier
 from korvet.topics.table import Topic
 

@@ -1,0 +1,286 @@
+"""One acquire of a partition: read the log, then let share.acquire decide.
+
+Rules
+- Read the log from where the group's next records are; share.acquire decides which of the records
+  read the member gets. The script knows the group's state; it does not read the log.
+- The place to read from is remembered. A wrong place costs a call and does no harm: the script
+  takes only what is available, and answers with the right place.
+- The records read may be more than the member may take: they are cached for the next acquire.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from korvet.errors import ErrorCode
+from korvet.fetch.record_format import encode_records
+from korvet.groups.share_group import ShareGroupConfig
+from korvet.keys import Keys
+from korvet.log.layouts import layout_of
+from korvet.log.read_request import ReadRequest
+from korvet.log.read_result import ReadResult
+from korvet.log.reader import LogReader
+from korvet.scripts import share
+from korvet.scripts.share import AcquireReply
+from korvet.scripts.signals import Signal
+from korvet.share.dead_letters import DeadLetters
+from korvet.share.ranges import Range, Run, entries_with, keyed_records, ranges_of
+from korvet.share.start_offset import find_start
+from korvet.store.async_store import AsyncStore
+from korvet.topics.table import Topic
+from korvet.wire.records import BadBatch, Buffer
+
+AS_FETCH = 17
+"""The version of Fetch whose record format ShareFetch has."""
+TRIES = 8
+"""Reads of one acquire: other members may have taken what the first ones read."""
+MIN_READ_BYTES, FIRST_READ_BYTES = 1 << 14, 1 << 18
+MORE, AHEAD = 1.25, 4
+"""Bytes read, as a multiple of the expected size of the records that the member may take."""
+
+
+class ShareFetchParams(msgspec.Struct, frozen=True):
+    """A ShareFetch, for all its partitions."""
+
+    group: str
+    member: str
+    config: ShareGroupConfig
+    exact: bool
+    """Never more records than asked for (acquire mode 1)."""
+
+
+class Budget(msgspec.Struct):
+    """The number of records and bytes that a response may still take."""
+
+    records: int
+    bytes: int
+
+
+class Acquired(msgspec.Struct):
+    """The result of one acquire."""
+
+    error: ErrorCode = ErrorCode.NONE
+    runs: Sequence[Run] = ()
+    records: Sequence[Buffer] = ()
+    wait_ms: int = -1
+    """Time to the next lapsed lock or ended delay, -1: there is none."""
+    skipped: bool = False
+    """Whether another partition of the request may use up the budget."""
+
+
+class Place(msgspec.Struct):
+    """A share partition as this process knows it."""
+
+    lock: asyncio.Lock
+    next: int = -1
+    """The offset to read from; -1: unknown."""
+    room: int = 0
+    ordered: bool = False
+    """Whether calls need the keys of records (share.order=key)."""
+    record_bytes: float = 0.0
+    """Average size of a record in the last read, 0: unknown."""
+
+
+class Services(msgspec.Struct, frozen=True):
+    """What an acquire uses."""
+
+    store: AsyncStore
+    keys: Keys
+    log_reader: LogReader
+    dead_letters: DeadLetters
+
+
+class PartitionAcquire:
+    """An acquire in progress."""
+
+    def __init__(
+        self,
+        services: Services,
+        params: ShareFetchParams,
+        topic: Topic,
+        partition: int,
+        place: Place,
+        budget: Budget,
+    ) -> None:
+        self._services = services
+        self._params = params
+        self._topic = topic
+        self._partition = partition
+        self._place = place
+        self._budget = budget
+        self._layout = layout_of(topic)
+        self._acquired = Acquired()
+
+    async def run(self) -> Acquired:
+        """Acquire records within the budget. Raises StoreError."""
+        acquired, place, empty_at = self._acquired, self._place, -1
+        for _ in range(TRIES):
+            asked = place.next < 0
+            if asked and not self._learn(await self._ask()):
+                return acquired
+            # The log may have ended there already when the place was remembered.
+            if place.next == empty_at:
+                return acquired
+            result = await self._read()
+            if result.error and result.error != ErrorCode.OFFSET_OUT_OF_RANGE:
+                acquired.error = result.error
+                return acquired
+            if result.entries:
+                if await self._use(result):
+                    return acquired
+            elif asked and not result.error:
+                return acquired
+            else:
+                # Records may be available below a remembered place.
+                empty_at, place.next = -1 if result.error else place.next, -1
+        return acquired
+
+    def _learn(self, reply: AcquireReply) -> bool:
+        """Use the place that the script answered; return False after an error."""
+        if reply.error:
+            self._place.next = -1
+            self._acquired.error = ErrorCode(reply.error)
+            return False
+        place = self._place
+        place.next, place.room, place.ordered = reply.next, reply.room, bool(reply.ordered)
+        self._acquired.wait_ms = reply.wait_ms
+        return True
+
+    async def _read(self) -> ReadResult:
+        place = self._place
+        request = ReadRequest(
+            self._topic,
+            self._partition,
+            place.next,
+            min(max(self._budget.bytes, 0), self._read_bytes()),
+            committed=self._params.config.read_committed,
+            decompress=True,
+        )
+        result = await self._services.log_reader.read(request)
+        if result.entries:
+            place.record_bytes = result.size / self._layout.count_records(result.entries)
+        return result
+
+    def _read_bytes(self) -> int:
+        """Return how many bytes to read: those in the cache if they suffice, else some ahead."""
+        place = self._place
+        if not place.record_bytes:
+            return FIRST_READ_BYTES
+        wanted = int(place.record_bytes * self._budget.records)
+        # With an order each record read costs a digest and two arguments.
+        if not self._layout.holds_batches or place.ordered:
+            return max(MIN_READ_BYTES, int(wanted * MORE))
+        cached = self._services.log_reader.cache.batches_from(
+            self._topic, self._partition, place.next, int(wanted * MORE)
+        )
+        size = sum(entry.size for entry in cached)
+        return size if size >= wanted else max(MIN_READ_BYTES, AHEAD * wanted)
+
+    async def _ask(self) -> AcquireReply:
+        """Ask where to read from; give the group a state if it has none."""
+        reply = await self._call(())
+        if reply.error != Signal.START_FIRST:
+            return reply
+        services = self._services
+        start = await find_start(
+            *(services.store, services.keys, services.log_reader),
+            *(self._topic, self._partition, self._params.config),
+        )
+        if start < 0:
+            return AcquireReply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, 0, [])
+        return await self._call((), start=start)
+
+    async def _use(self, result: ReadResult) -> bool:
+        """Acquire records of a read; return whether the acquire is complete."""
+        if self._budget.records <= 0:
+            self._acquired.skipped = True
+            return True
+        place = self._place
+        first, ordered = place.next, place.ordered
+        reply = await self._take(result)
+        if not self._learn(reply):
+            return True
+        if reply.runs:
+            self._respond(result, reply, first)
+        return bool(reply.runs) or (reply.next == first and place.ordered == ordered)
+
+    async def _take(self, result: ReadResult) -> AcquireReply:
+        """Let the script decide which of the records read the member gets."""
+        place, most = self._place, self._budget.records
+        together = most if place.room <= 0 else min(most, place.room)
+        ranges: Sequence[Range] | Sequence[tuple[int, str]]
+        if place.ordered:
+            ranges = keyed_records(self._topic, result, place.next)
+        else:
+            ranges = ranges_of(self._topic, result, place.next, together)
+        read_to = result.entries[-1].last
+        # Other partitions of the request get none meanwhile.
+        self._budget.records = 0
+        taken = 0
+        try:
+            exact = self._params.exact or not self._layout.holds_batches
+            reply = await self._call(
+                ranges,
+                read=(place.next, read_to),
+                most=most,
+                exact=exact,
+                has_keys=place.ordered,
+            )
+            flat = reply.runs
+            taken = sum(last - first + 1 for first, last in zip(flat[::3], flat[1::3], strict=True))
+            return reply
+        finally:
+            self._budget.records = most - taken
+
+    async def _call(
+        self,
+        ranges: Sequence[Range] | Sequence[tuple[int, str]],
+        *,
+        start: int = -1,
+        read: Range = (-1, -1),
+        most: int = 0,
+        exact: bool = False,
+        has_keys: bool = False,
+    ) -> AcquireReply:
+        params, config, services = self._params, self._params.config, self._services
+        call = share.acquire(
+            services.keys,
+            self._topic.name,
+            self._partition,
+            ranges,
+            group=params.group,
+            member=params.member,
+            topic_id=self._topic.id,
+            start=start,
+            read_from=read[0],
+            read_to=read[1],
+            most=most,
+            exact=int(exact),
+            lock_ms=config.record_lock_duration_ms,
+            delivery_limit=config.delivery_count_limit,
+            max_locks=config.partition_max_record_locks,
+            dead_letters=int(config.has_dead_letters),
+            ordered=int(config.ordered_by_key),
+            has_keys=int(has_keys),
+        )
+        reply = await services.store.run(call)
+        services.dead_letters.notice(
+            params.group, config, self._topic, self._partition, reply.letters
+        )
+        return reply
+
+    def _respond(self, result: ReadResult, reply: AcquireReply, offset: int) -> None:
+        """Add the acquired runs with the entries that hold them."""
+        acquired, budget = self._acquired, self._budget
+        flat = iter(reply.runs)
+        runs = list(zip(flat, flat, flat, strict=True))
+        result.entries = entries_with(result.entries, runs)
+        try:
+            parts = encode_records(self._topic, result, offset, budget.bytes, AS_FETCH)
+        except BadBatch as bad:
+            is_invalid = bad.error == ErrorCode.INVALID_RECORD
+            acquired.error = ErrorCode.CORRUPT_MESSAGE if is_invalid else bad.error
+            return
+        acquired.runs, acquired.records = runs, parts
+        budget.bytes -= sum(map(len, parts))
