@@ -1,4 +1,4 @@
-"""One acquire of a partition: read the log, then let share.acquire decide.
+"""Acquire records of one partition: read the log, then let share.acquire decide.
 
 Rules
 - Read the log from where the group's next records are; share.acquire decides which of the records
@@ -83,7 +83,7 @@ class Place(msgspec.Struct):
 
 
 class Services(msgspec.Struct, frozen=True):
-    """What an acquire uses."""
+    """The parts of the broker that an acquire uses."""
 
     store: AsyncStore
     keys: Keys
