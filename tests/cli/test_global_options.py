@@ -1,6 +1,8 @@
 """Options that stand before or after a command, JSON listings, completion."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -261,3 +263,25 @@ def test_completion_offers_topics_and_groups(
         words = [sys.executable, "-m", "korvet"]
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
         assert (done.stdout.strip(), done.stderr) == (offered, ""), typed
+
+
+@pytest.mark.parametrize(("variable", "coloured"), [("NO_COLOR", False), ("LANG", True)])
+def test_no_color_is_respected(url: str, variable: str, coloured: bool, tmp_path: Path) -> None:
+    import pty
+
+    command = [sys.executable, "-m", "korvet", "--redis", url]
+    subprocess.run([*command, "topics", "create", "a"], check=True, capture_output=True)
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"x\n" * 5)
+    terminal, other = pty.openpty()
+    environ = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    environ |= {variable: "1", "TERM": "xterm-256color"}
+    with lines.open("rb") as file:
+        subprocess.run(
+            [*command, "produce", "a"], stdin=file, stderr=other, env=environ, check=True
+        )
+    shown = os.read(terminal, 100_000)
+    os.close(terminal)
+    os.close(other)
+    assert b"to a" in shown
+    assert bool(re.search(rb"\x1b\[[0-9;]*3[0-9]", shown)) is coloured

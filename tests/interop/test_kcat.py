@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from korvet.cli import run
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
 
@@ -53,6 +54,25 @@ def test_a_timestamp_is_looked_up(default_broker: Broker) -> None:
     topic = create_topic(default_broker.address)
     kcat(default_broker, "-P", "-t", topic, "-p", "0", stdin="one\n")
     assert f"{topic} [0] offset " in kcat(default_broker, "-Q", "-t", f"{topic}:0:1")
+
+
+@pytest.mark.korvet_only
+@pytest.mark.parametrize(
+    "text", [r"%t|%p|%o|%k|%K|%s|%S|%T|%h\n", r"%k\x41\t%%\n"], ids=["codes", "escapes"]
+)
+def test_formats_of_korvet_consume_are_those_of_kcat(
+    default_broker: Broker, text: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = create_topic(default_broker.address)
+    at = ("-P", "-t", topic, "-p", "0")
+    lines = "k1:hello\n:empty key\nnokey\n"
+    kcat(default_broker, *at, "-K", ":", "-H", "a=1", "-H", "b=2", stdin=lines)
+    kcat(default_broker, *at, "-Z", "-k", "z", stdin=" ")
+    theirs = kcat(default_broker, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-f", text)
+    data = str(default_broker.folder / "data")
+    assert run(["consume", topic, "-f", text, "--data-dir", data]) == 0
+    assert capfd.readouterr().out == theirs
+    assert theirs.count("\n") == 4
 
 
 def consume(broker: Broker, topic: str, *words: str) -> list[dict[str, object]]:
