@@ -43,7 +43,8 @@ def find(wanted: str | None = None) -> Path:
         if found is not None:
             return Path(found)
     raise StartError(
-        "No Redis to start: install valkey-server or redis-server, "
+        f"No Redis to start: Korvet brings none for this system ({sys.platform}, "
+        f"{platform.machine()}). Install valkey-server or redis-server, "
         "name one with --redis-server, or use a running one with --redis."
     )
 

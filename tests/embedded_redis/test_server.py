@@ -256,3 +256,11 @@ def test_ctrl_c_does_not_reach_the_server(tmp_path: Path) -> None:
         assert os.getpgid(server.pid) != os.getpgid(os.getpid())
         os.kill(server.pid, signal.SIGCONT)
         assert read(server, "nothing") is None
+
+
+def test_a_system_without_any_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("korvet.embedded_redis.binary._shipped", lambda: None)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    with pytest.raises(StartError, match=r"brings none for this system \(.*, riscv64\)\. Install"):
+        find()
