@@ -12,6 +12,7 @@ Rules
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from heapq import heappop, heappush
 
 import anyio
@@ -66,14 +67,17 @@ class ScheduledDelivery:
             self._watches = True
             notifier, channel = self._services.notifier, self._services.keys.schedule_channel()
             await notifier.watch(channel, self.on_message)
-        while True:
-            try:
-                wait_s = await self.run_once()
-            except StoreError as error:
-                logger.warning_again("scheduled delivery failed, retrying", reason=str(error))
-                self._drop()
-                wait_s = RETRY_S
-            await self._sleep(wait_s)
+        try:
+            while True:
+                try:
+                    wait_s = await self.run_once()
+                except StoreError as error:
+                    logger.warning_again("scheduled delivery failed, retrying", reason=str(error))
+                    self._drop()
+                    wait_s = RETRY_S
+                await self._sleep(wait_s)
+        finally:
+            await self._release()
 
     async def run_once(self) -> float:
         """Move what is due by now; return the seconds until there is more to do."""
@@ -120,6 +124,18 @@ class ScheduledDelivery:
         elif held and not self._holds:
             self._drop()
             self._renew_at = now + RENEW_S
+
+    async def _release(self) -> None:
+        """End the lease when the broker stops: another process takes over within RENEW_S."""
+        if not self._holds:
+            return
+        self._drop()
+        with (
+            anyio.CancelScope(shield=True),
+            anyio.move_on_after(RETRY_S),
+            suppress(StoreError),
+        ):
+            await self._leases.hold(LEASE, 0.001)
 
     def _expect(self, place: Place, wait_s: float) -> None:
         """Call the partition's script after that time, or after GAP_S if that is later."""

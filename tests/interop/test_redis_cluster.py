@@ -80,3 +80,16 @@ def test_a_transaction_is_committed_across_slots(on_cluster: Broker) -> None:
     for partition in range(4):
         found = read(address, name, 1, partition=partition, isolation_level="read_committed")
         assert [message.value() for message in found] == [b"kept"]
+
+
+def test_scheduled_records_are_appended_in_every_slot(on_cluster: Broker) -> None:
+    name = create_topic(on_cluster.address, 6, delivery_schedule_enable="true")
+    sink = producer(on_cluster.address, enable_idempotence=True)
+    for partition in range(6):
+        for delay in (b"300", b"100"):
+            headers = [("korvet-delay-ms", delay)]
+            sink.produce(name, delay, partition=partition, headers=headers)
+    assert sink.flush(60) == 0
+    for partition in range(6):
+        found = read(on_cluster.address, name, 2, partition=partition)
+        assert [message.value() for message in found] == [b"100", b"300"]

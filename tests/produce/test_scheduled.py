@@ -90,6 +90,15 @@ async def test_scheduled_records_come_after_ordinary_ones_with_all_they_have(
     assert (await waiting(broker)).records == 1
 
 
+async def test_values_compressed_at_rest_come_back_whole(
+    broker: Broker, delivery: ScheduledDelivery
+) -> None:
+    await create(broker, storage_compression="zstd")
+    values = [b"x" * 9000, b"", b"y" * 9000]
+    await send(broker, *(record(value, *PAST, key=None) for value in values))
+    assert [row[2:4] for row in await log_of(broker, delivery)] == [(None, v) for v in values]
+
+
 @shapes
 async def test_a_topic_without_the_config_appends_at_once(broker: Broker, form: str) -> None:
     await broker.create(storage_format=form, offset_mode="dense")
