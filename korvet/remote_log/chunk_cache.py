@@ -10,6 +10,10 @@ from korvet.wire.segments import Segment
 
 BLOCK_BYTES = 1 << 20
 """Bytes of a range read: the chunks that begin within them."""
+MAX_AHEAD = 8
+"""Blocks that are read ahead of a sequential reader: a request to an object store takes long."""
+MAX_READERS = 1000
+"""Sequential readers that are known."""
 
 
 class ChunkCache:
@@ -20,6 +24,8 @@ class ChunkCache:
         self._store = store
         self._capacity = capacity
         self._size = 0
+        self._readers: OrderedDict[tuple[str, int], int] = OrderedDict()
+        """How far was read ahead, by the block that a sequential reader reads next."""
         self._blocks: OrderedDict[tuple[str, int], memoryview] = OrderedDict()
         self._pending: dict[tuple[str, int], asyncio.Task[memoryview]] = {}
 
@@ -28,15 +34,36 @@ class ChunkCache:
         return chunks_of(segment, block_of(segment, chunk))[1]
 
     async def read(self, name: str, segment: Segment, first: int, after: int) -> memoryview:
-        """Return the verified bytes of chunks of one block; read the next block ahead."""
+        """Return the verified bytes of chunks of one block; read the next blocks ahead."""
         block = block_of(segment, first)
         # Shielded by its task: other readers wait for it, and the cache keeps it.
         loading = asyncio.shield(self._load(name, segment, block))
         begin, following = chunks_of(segment, block)
         if following < len(segment.rows):
-            let_go(self._load(name, segment, block_of(segment, following)))
+            self._read_ahead(name, segment, block, following)
         data, start = await loading, segment.rows.positions[begin]
         return data[segment.rows.positions[first] - start : segment.end_of(after - 1) - start]
+
+    def _read_ahead(self, name: str, segment: Segment, block: int, following: int) -> None:
+        """Load the blocks from chunk `following` on: twice as many for each block of a reader.
+
+        One only while the loads in progress fill a quarter of the cache.
+        """
+        after = (name, block_of(segment, following))
+        known = self._readers.pop((name, block), 0)
+        # Without it, but with the next one: a further read of this block.
+        ahead = min(2 * known, MAX_AHEAD) or self._readers.get(after, 1)
+        self._readers[after] = ahead
+        if len(self._readers) > MAX_READERS:
+            self._readers.popitem(last=False)
+        for count in range(ahead):
+            is_full = count and len(self._pending) * BLOCK_BYTES >= self._capacity // 4
+            if following >= len(segment.rows) or is_full:
+                return
+            each = block_of(segment, following)
+            if (name, each) not in self._blocks:
+                let_go(self._load(name, segment, each))
+            following = chunks_of(segment, each)[1]
 
     def _load(self, name: str, segment: Segment, block: int) -> "asyncio.Future[memoryview]":
         """Return the verified bytes of a block's chunks; concurrent calls share one read."""

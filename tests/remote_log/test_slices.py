@@ -23,10 +23,10 @@ TOPIC_ID = "0" * 32
 BATCHES = 60
 
 
-def written() -> bytes:
-    """Return a segment of 4 MB: batches of 2 to 140 KB, with gaps between their offsets."""
+def written(batches: int = BATCHES) -> bytes:
+    """Return a segment of batches of 2 to 140 KB, with gaps between their offsets."""
     writer = SegmentWriter(0)
-    for at in range(BATCHES):
+    for at in range(batches):
         value = b"v" * (1000 + at * 37 % 70 * 1000)
         rows: list[Record] = [(at * 100 + n, 5, None, value, []) for n in range(2)]
         writer.add(batch_builder.build(rows, base=at * 100))

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from time import time
@@ -14,7 +15,7 @@ from korvet.config.broker_config import load
 from korvet.errors import ErrorCode
 from korvet.log.read_request import ReadRequest
 from korvet.log.records_in import records_in
-from korvet.remote_log import copier
+from korvet.remote_log import copier, local_files
 from korvet.remote_log.chunk_cache import ChunkCache
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.reader import RemoteLogReader
@@ -247,6 +248,28 @@ async def test_a_slow_store_delays_no_fetch_and_the_next_one_has_the_records(
     asked = count
     assert told((await fetch(tier.broker, 0)).records)
     assert count == asked, "the read of the first fetch is used"
+
+
+async def test_a_slow_disk_delays_no_fetch_either(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tier.fill()
+    await tier.move()
+    assert told((await fetch(tier.broker, 0)).records)  # the footer is known
+    services, arrived, read = tier.broker.services, threading.Event(), local_files._read
+
+    def slow(path: str, data: memoryview, start: int) -> int:
+        arrived.wait()
+        return read(path, data, start)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local_files, "_read_cached", lambda *_: False)
+        patch.setattr(local_files, "_read", slow)
+        patch.setattr(services.log_reader.remote, "_max_wait_s", lambda: 0.05)
+        answer = await fetch(tier.broker, 0)
+        assert answer.error_code == 0 and not told(answer.records)
+        arrived.set()
+    assert await tier.read() == tier.sent
 
 
 def flip(at: int) -> Callable[[list[Path]], None]:
