@@ -63,11 +63,8 @@ class ScheduledDelivery:
 
     async def run(self) -> None:
         """Move due records until cancelled, also while Redis is unavailable at times."""
-        if not self._watches:
-            self._watches = True
-            notifier, channel = self._services.notifier, self._services.keys.schedule_channel()
-            await notifier.watch(channel, self.on_message)
         try:
+            await self._watch()
             while True:
                 try:
                     wait_s = await self.run_once()
@@ -78,6 +75,13 @@ class ScheduledDelivery:
                 await self._sleep(wait_s)
         finally:
             await self._release()
+
+    async def _watch(self) -> None:
+        """Subscribe to partitions with a new first record, once in this process."""
+        if not self._watches:
+            self._watches = True
+            notifier, channel = self._services.notifier, self._services.keys.schedule_channel()
+            await notifier.watch(channel, self.on_message)
 
     async def run_once(self) -> float:
         """Move what is due by now; return the seconds until there is more to do."""
