@@ -7,11 +7,15 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from korvet.wire.messages.delete_groups import DeleteGroupsRequest
+from tests.conformance.cases.shares import looking, moving
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
 from tests.interop.librdkafka import consumer, eventually, producer, read, send, take
 from tests.interop.records import Record
+from tests.interop.share_members import ShareMember, Tally, configure_group
 from tests.store.cluster_topology import cluster
+from tests.support.raw_client import Peer as Wire
 
 pytestmark = pytest.mark.korvet_only
 
@@ -93,3 +97,29 @@ def test_scheduled_records_are_appended_in_every_slot(on_cluster: Broker) -> Non
     for partition in range(6):
         found = read(on_cluster.address, name, 2, partition=partition)
         assert [message.value() for message in found] == [b"100", b"300"]
+
+
+def test_a_share_group_reads_partitions_in_all_slots_and_is_deleted(on_cluster: Broker) -> None:
+    address, group = on_cluster.address, topic_name("share")
+    name = create_topic(address, 6)
+    configure_group(address, group)
+    sink, tally = producer(address), Tally()
+    for partition in range(6):
+        send(sink, name, [Record(b"k", b"%d-%d" % (partition, n)) for n in range(20)], partition)
+    members = [ShareMember(address, group, name, tally) for _ in range(2)]
+    eventually(lambda: len(tally.accepted) == 120)
+    for member in members:
+        member.stop()
+    assert set(tally.delivered.values()) == {1}
+    with Wire(address) as wire:
+        answer = wire.ask("DescribeShareGroupOffsets", 1, looking(group))
+        (topic,) = answer.groups[0].topics
+        assert [row.lag for row in topic.partitions] == [0] * 6
+        back = moving(group, *((number, 0) for number in range(6)), topic=name)
+        moved = wire.ask("AlterShareGroupOffsets", 0, back)
+        assert [row.error_code for row in moved.responses[0].partitions] == [0] * 6
+        answer = wire.ask("DescribeShareGroupOffsets", 1, looking(group))
+        assert [row.lag for row in answer.groups[0].topics[0].partitions] == [20] * 6
+        deletion = DeleteGroupsRequest(groups_names=[group])
+        assert wire.ask("DeleteGroups", 2, deletion).results[0].error_code == 0
+        assert wire.ask("DescribeShareGroupOffsets", 1, looking(group)).groups[0].topics == []
