@@ -6,7 +6,8 @@ Rules
 - korvet-schedule-id names a record that waits. A record without a value that has this header alone
   cancels it, and is not stored.
 - One call of schedule.add stores all of the batch, or nothing.
-- In layout `batch` the records of one batch with the same time, and without an id, stay one batch.
+- Records of one batch with the same time, and without an id, wait together: in layout `batch` as
+  one batch.
 - Transactional batches are rejected: their records would have to wait for the commit as well.
 """
 
@@ -139,7 +140,7 @@ class _Splitter:
         for record, plan in planned:
             if plan is None:
                 continue
-            if self._holds_batches and not plan.id:
+            if not plan.id:
                 if plan in shared:
                     shared[plan].append(record)
                     continue
@@ -155,9 +156,9 @@ class _Splitter:
             batch = self._batch(found, self._codec if len(found) > 1 else compression.NONE)
             return Row(*plan, len(found), len(batch), newest, batch)
         fields, size = self.ordinary(found)
-        words = cast(Sequence[bytes], fields[1:])
-        packed = b"".join(b"%d:%b" % (len(word), word) for word in words)
-        return Row(*plan, 1, size, newest, packed)
+        words = (b"%d" % word if isinstance(word, int) else cast(bytes, word) for word in fields)
+        packed = b"".join([b"%d:%b" % (len(word), word) for word in words])
+        return Row(*plan, len(found), size, newest, packed)
 
     def ordinary(self, found: Sequence[Record]) -> tuple[Sequence[Arg], int]:
         """Return the fields of log.append for these records, and the bytes that they add."""

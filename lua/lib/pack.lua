@@ -12,14 +12,17 @@ function M.pack(list)
   return table.concat(parts)
 end
 
---- Unpack a list.
-function M.unpack(text)
-  local list, at = {}, 1
-  while at <= #text do
-    local colon = string.find(text, ":", at, true)
-    local size = tonumber(string.sub(text, at, colon - 1))
-    list[#list + 1] = string.sub(text, colon + 1, colon + size)
-    at = colon + size + 1
+--- Unpack a list, to the end of `list` if one is given.
+function M.unpack(text, list)
+  list = list or {}
+  local find, sub = string.find, string.sub
+  local n, at, size = #list, 1, #text
+  while at <= size do
+    local colon = find(text, ":", at, true)
+    local last = colon + sub(text, at, colon - 1)
+    n = n + 1
+    list[n] = sub(text, colon + 1, last)
+    at = last + 1
   end
   return list
 end

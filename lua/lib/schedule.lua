@@ -6,8 +6,9 @@
 --- scheduled_ids      hash  schedule id -> number
 ---
 --- A row is "count:size:max_timestamp:length:" and the schedule id, of `length` bytes, then the
---- payload: what lib.append needs for these records. In layout `record` the payload is the record's
---- fields and values as lib.pack writes them, in layout `batch` it is a record batch.
+--- payload: what lib.append needs for these records. In layout `record` the payload has for each
+--- record the number of its fields and values, then those, as lib.pack writes them. In layout
+--- `batch` it is a record batch.
 ---
 --- The log's state has `scheduled_number`, the next number, and `scheduled_count` and
 --- `scheduled_bytes`, the records that wait and the bytes of their rows.

@@ -25,6 +25,7 @@
 local append = require("lib.append")
 local clock = require("lib.clock")
 local codes = require("lib.codes")
+local num = require("lib.num")
 local pack = require("lib.pack")
 local schedules = require("lib.schedule")
 
@@ -77,19 +78,16 @@ end
 -- Return the arguments of lib.append for all rows of layout `record`, as one batch.
 local function one_batch()
   local batch, size, newest = { "", "", "", "-1", "-1", "-1", "-1" }, 0, nil
+  local count = 0
   for _, each in ipairs(batches) do
-    local fields = pack.unpack(each[4])
-    batch[#batch + 1] = #fields
-    for i = 1, #fields do
-      batch[#batch + 1] = fields[i]
-    end
-    size = size + each[2]
+    pack.unpack(each[4], batch)
+    count, size = count + each[1], size + each[2]
     if not newest or tonumber(each[3]) > tonumber(newest) then
       newest = each[3]
     end
   end
-  batch[1], batch[2], batch[3] = "" .. #batches, size, newest
-  return batch
+  batch[1], batch[2], batch[3] = num.small(count), size, newest
+  return batch, count
 end
 
 -- Write. ZREM first, of no record: at maxmemory it is allowed, and after it the other writes are
@@ -97,11 +95,12 @@ end
 redis.call("ZREM", schedule.due, "")
 local records = 0
 if #batches > 0 and log.is_record then
-  append.put(log, one_batch(), 1)
-  records = #batches
+  local batch
+  batch, records = one_batch()
+  append.put(log, batch, 1)
 elseif #batches > 0 then
   for _, each in ipairs(batches) do
-    append.put(log, { "" .. each[1], each[2], each[3], "-1", "-1", "-1", "-1", each[4] }, 1)
+    append.put(log, { num.small(each[1]), each[2], each[3], "-1", "-1", "-1", "-1", each[4] }, 1)
     records = records + each[1]
   end
 end

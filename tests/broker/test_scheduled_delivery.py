@@ -116,7 +116,7 @@ async def test_keys_of_a_wrong_type_do_not_stop_other_partitions(
 
 async def test_more_records_than_one_call_moves_follow_at_once(broker: Broker) -> None:
     await create(broker)
-    rows = [(n, 0, b"k", b"%d" % n, PAST) for n in range(1200)]
+    rows = [(n, 0, b"k", b"", [("korvet-deliver-at", b"%d" % n)]) for n in range(1200)]
     assert (await produce(broker, packed(rows, 13))).error_code == 0
     delivery = ScheduledDelivery(broker.services, Leases(broker.services))
     waits = [await delivery.run_once() for _ in range(3)]

@@ -22,7 +22,7 @@ def payload(part: Part, value: bytes) -> bytes:
     """What lib.schedule keeps of a record with this value."""
     if part.form == "batch":
         return value
-    return b"".join(b"%d:%s" % (len(word), word) for word in (b"value", value))
+    return b"".join(b"%d:%s" % (len(word), word) for word in (b"2", b"value", value))
 
 
 def row(part: Part, value: bytes, kind: Any = "in", ms: int = 0, id: bytes = b"") -> Row:
@@ -250,6 +250,17 @@ def test_many_rows_are_one_command_and_a_thousand_move_in_a_call(runner: Runner)
     assert moved == [1000] * 5 + [0]
     assert values(part) == [b"%d" % n for n in range(5000)]
     assert runner.command("EXISTS", *schedule_keys(part)) == 0
+
+
+def test_records_of_layout_record_wait_together(runner: Runner) -> None:
+    part = Part(runner, "record", "dense").create()
+    together = payload(part, b"a") + payload(part, b"b")
+    add(part, Row("at", PAST, b"", 2, 20, 7, together), row(part, b"c", "at", PAST), count=3)
+    assert waiting(part)[0] == 3
+    assert move(part, max_rows=1).records == 2
+    assert move(part, max_rows=1).records == 1
+    assert values(part) == [b"a", b"b", b"c"]
+    assert part.bounds().records == 3
 
 
 def test_a_batch_of_several_records_waits_and_moves_as_one_entry(runner: Runner) -> None:

@@ -128,10 +128,11 @@ async def test_a_retried_batch_is_stored_once(
     assert values == [b"b", b"d", b"a", b"c"]
 
 
-async def test_records_with_one_time_stay_one_batch(
-    broker: Broker, delivery: ScheduledDelivery
+@shapes
+async def test_records_with_one_time_wait_together(
+    broker: Broker, delivery: ScheduledDelivery, form: str
 ) -> None:
-    await create(broker, "batch", offset_mode="dense")
+    await create(broker, form, offset_mode="dense")
     made = [record(b"%d" % n, *(PAST if n % 2 else LATER)) for n in range(10)]
     await send(broker, *made, codec=compression.LZ4)
     found = await waiting(broker)
