@@ -14,7 +14,7 @@ Rules
 import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 from korvet.config.topic_policy import TopicPolicy
 from korvet.config.values import Settings
@@ -156,9 +156,7 @@ class _Splitter:
             batch = self._batch(found, self._codec if len(found) > 1 else compression.NONE)
             return Row(*plan, len(found), len(batch), newest, batch)
         fields, size = self.ordinary(found)
-        words = (b"%d" % word if isinstance(word, int) else cast(bytes, word) for word in fields)
-        packed = b"".join([b"%d:%b" % (len(word), word) for word in words])
-        return Row(*plan, len(found), size, newest, packed)
+        return Row(*plan, len(found), size, newest, _packed(list(fields)))
 
     def ordinary(self, found: Sequence[Record]) -> tuple[Sequence[Arg], int]:
         """Return the fields of log.append for these records, and the bytes that they add."""
@@ -174,6 +172,16 @@ class _Splitter:
     def _batch(found: Sequence[Record], codec: int) -> bytes:
         rows = ((at, *record[1:]) for at, record in enumerate(found))
         return bytes(batch_builder.build(rows, codec=codec, base=0))
+
+
+def _packed(fields: list[Any]) -> bytes:
+    """Return the fields of record_entries.fields_of as lib.pack has them."""
+    at = 0
+    while at < len(fields):
+        count = fields[at]
+        fields[at] = b"%d" % count
+        at += count + 1
+    return b"".join([b"%d:%b" % (len(word), word) for word in fields])
 
 
 def _size(record: Record) -> int:
