@@ -5,7 +5,7 @@ Rules
   ended, also if no record matched: no page reads a whole log.
 - Records of several partitions are merged by timestamp; each partition keeps the order of its
   offsets.
-- A read takes at least one entry. It has at most max.message.bytes, and a page shows a prefix.
+- A read takes at least one entry. Records that are too large are named and not read.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +13,7 @@ from time import monotonic
 
 import msgspec
 
+from korvet.console.large import LargeRecords, large_at
 from korvet.errors import ErrorCode
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.values import KorvetError, PartitionOffsets, StoredRecord
@@ -85,7 +86,7 @@ async def browse(
                 rows = await _read(log, topic, part, share)
                 scanned += len(rows)
                 size += sum(len(row.key or b"") + len(row.value or b"") for row in rows)
-                part.matched = [row for row in reversed(rows) if matches is None or matches(row)]
+                part.matched = [row for row in reversed(rows) if _is_shown(row, matches)]
         ready = [part for part in parts if part.matched]
         if not ready:
             break
@@ -101,10 +102,19 @@ async def browse(
     )
 
 
+def _is_shown(row: StoredRecord, matches: Match | None) -> bool:
+    """Return whether the record matches; one that is not read may match."""
+    return matches is None or isinstance(row, LargeRecords) or matches(row)
+
+
 async def _read(
     log: AsyncKorvet, topic: str, part: _Partition, max_bytes: int
 ) -> list[StoredRecord]:
     """Read the next records of a partition, and move its offset."""
+    large = await large_at(log, topic, part.number, part.next)
+    if large is not None:
+        part.next = min(large.next_offset, part.end)
+        return [large]
     try:
         got = await log.fetch(topic, part.number, part.next, max_bytes=max_bytes)
     except KorvetError as error:

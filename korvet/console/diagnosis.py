@@ -14,6 +14,7 @@ import msgspec
 
 from korvet.console.browse import newest
 from korvet.console.described_group import DescribedGroup, Member
+from korvet.console.large import large_at
 from korvet.console.render import ago, count, size
 from korvet.console.visit import Visit
 from korvet.library.values import KorvetError
@@ -200,6 +201,9 @@ async def _stopped(
 
 async def _next_record(visit: Visit, row: "OffsetRow") -> tuple[int, str] | None:
     start = max(row.committed, row.first)
+    large = await large_at(visit.log, row.topic, row.partition, start)
+    if large is not None:
+        return start, f"with those before offset {large.next_offset}, {size(large.size)}"
     try:
         got = await visit.log.fetch(row.topic, row.partition, start, max_bytes=1)
     except KorvetError:
@@ -234,6 +238,8 @@ async def _hottest_key(visit: Visit, name: str, partition: int) -> str:
     ends = {partition: (await visit.log.offsets(name))[partition]}
     start = (await newest(visit.log, topic, ends, SAMPLED))[partition]
     keys: Counter[bytes | None] = Counter()
+    if await large_at(visit.log, name, partition, start) is not None:
+        return ""
     got = await visit.log.fetch(name, partition, start)
     keys.update(record.key for record in got.records[:SAMPLED])
     if not keys:

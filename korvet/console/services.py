@@ -32,6 +32,8 @@ class ConsoleServices:
         self.log = AsyncKorvet(
             namespace=config.namespace, settings=config.settings, store=services.store
         )
+        # This table follows the channel of the topics; the library's may be 1 s old.
+        self.log.table = services.topics
         self.is_secured = is_secured(config)
         self.sessions = Sessions()
         self.passwords = PasswordCheck(services.users)
@@ -52,7 +54,6 @@ class ConsoleServices:
     def invalidate(self) -> None:
         """Read the topics again: one was changed."""
         self.services.topics.invalidate()
-        self.log.table.invalidate()
 
     async def cluster_id(self) -> str:
         found = await self.services.store.command("HGET", self.services.keys.cluster(), CLUSTER_ID)

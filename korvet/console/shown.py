@@ -16,7 +16,7 @@ class Shown(msgspec.Struct, frozen=True):
 
     text: str | None
     format: str
-    """`null`, `text`, `json` or `hex`."""
+    """`null`, `text`, `json` or `hex`; `large` if it was not read."""
     bytes: int
     is_cut: bool = False
     """Whether `text` is only the beginning."""

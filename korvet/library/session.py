@@ -50,7 +50,7 @@ class Session:
         self.keys = Keys(namespace)
         self.settings = settings if isinstance(settings, Settings) else Settings(settings)
         self.topic_configs = TopicConfigs(self.settings)
-        self.table = _Table(self.store, self.keys, self.topic_configs)
+        self.table: TopicTable = _Table(self.store, self.keys, self.topic_configs)
         self.reader = LogReader(self.store, self.keys)
         self.coordinator = GroupCoordinator(self.store, self.keys, lambda: self.settings)
         self.batchers: dict[str, Batcher] = {}

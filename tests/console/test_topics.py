@@ -127,6 +127,25 @@ def test_a_long_value_is_cut_to_a_prefix(console: RunningConsole, browser: httpx
     console.log.delete_topic("large")
 
 
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_a_record_that_is_too_large_is_named_and_not_read(
+    console: RunningConsole, browser: httpx.Client, layout: str
+) -> None:
+    configs = {"storage.format": layout, "max.message.bytes": "60000000", "offset.mode": "dense",
+               "storage.compression": "none"}  # fmt: skip
+    console.log.create_topic("huge", 1, configs)
+    console.log.append("huge", 0, [Record(b"before")])
+    console.log.append("huge", 0, [Record(b"x" * 40_000_000, key=b"k")])
+    console.log.append("huge", 0, [Record(b"after")])
+    found = console.api("/topics/huge/records", **{"from": "earliest"})["records"]
+    assert [(row["offset"], row["value"]["format"]) for row in found] == [(0, "large"), (2, "text")]
+    assert 40_000_000 < found[0]["value"]["bytes"] < 41_000_000
+    page = browser.get("/topics/huge/records/0/1")
+    assert page.status_code == 413 and "have 38.1 MiB" in page.text
+    assert "not read: about 38.1 MiB" in browser.get("/topics/huge/records?from=earliest").text
+    console.log.delete_topic("huge")
+
+
 @pytest.mark.parametrize("topic", ["orders", "batches"])
 def test_a_record_has_the_command_that_shows_the_same_entry(
     console: RunningConsole, topic: str

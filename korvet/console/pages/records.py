@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from korvet.console.browse import Browsed, Cursors, Match, browse, newest
+from korvet.console.large import LargeRecords, large_at
 from korvet.console.pages.topic import find_topic
+from korvet.console.render import size
 from korvet.console.shown import DETAIL_BYTES, FORMATS, PREFIX_BYTES, Shown, field_of, show
 from korvet.console.visit import PageError, Visit
 from korvet.groups.lag import find_offset
@@ -96,6 +98,9 @@ def row_of(
     record: StoredRecord, how: str = "auto", limit: int = PREFIX_BYTES, *, indents: bool = False
 ) -> RecordRow:
     """Return the record as a page shows it."""
+    if isinstance(record, LargeRecords):
+        large = Shown(None, "large", record.size, True)
+        return RecordRow(record.partition, record.offset, -1, large, large, [])
     return RecordRow(
         record.partition,
         record.offset,
@@ -214,6 +219,13 @@ async def find_record(visit: Visit) -> tuple[Topic, StoredRecord, PartitionOffse
     if not ends.earliest <= offset < ends.latest:
         raise PageError(
             404, f"Partition {number} has offsets from {ends.earliest} to {ends.latest - 1}."
+        )
+    large = await large_at(visit.log, topic.name, number, offset)
+    if large is not None:
+        raise PageError(
+            413,
+            f"The records from offset {offset} to {large.next_offset - 1} have {size(large.size)}, "
+            "more than a page reads: use `korvet consume`.",
         )
     got = await visit.log.fetch(topic.name, number, offset, max_bytes=1)
     if not got.records or got.records[0].offset != offset:
