@@ -23,6 +23,8 @@ from korvet.topics.table import Topic
 MAX_SCANNED = 20_000
 MAX_BYTES = 16 << 20
 MAX_SECONDS = 2.0
+MAX_STEPS = 50
+"""Max steps of the search for the newest records of a partition with segments."""
 READ_BYTES = 1 << 18
 """Bytes of a read of one partition."""
 
@@ -69,8 +71,10 @@ async def browse(
     start: Cursors,
     limit: int,
     matches: Match | None = None,
+    *,
+    is_newest: bool = False,
 ) -> Browsed:
-    """Return up to `limit` records from the cursors on."""
+    """Return up to `limit` records from the cursors on, the first ones or the newest."""
     parts = [
         _Partition(number, max(offset, ends[number].earliest), ends[number].latest)
         for number, offset in start.items()
@@ -78,7 +82,7 @@ async def browse(
     found: list[StoredRecord] = []
     scanned, size, until = 0, 0, monotonic() + MAX_SECONDS
     share = max(1 << 14, READ_BYTES // max(1, len(parts)))
-    while len(found) < limit:
+    while is_newest or len(found) < limit:
         for part in parts:
             while not part.matched and not part.is_done:
                 if scanned >= MAX_SCANNED or size >= MAX_BYTES or monotonic() > until:
@@ -94,7 +98,7 @@ async def browse(
         found.append(first.matched.pop())
     is_end = all(part.is_done and not part.matched for part in parts)
     return Browsed(
-        found,
+        found[-limit:],
         {part.number: part.cursor for part in parts},
         scanned,
         is_end,
@@ -131,18 +135,42 @@ async def newest(
     log: AsyncKorvet, topic: Topic, ends: Mapping[int, PartitionOffsets], count: int
 ) -> Cursors:
     """Return the offsets from which each partition has about its newest `count` records."""
-    calls = [
+    states = await log.store.run_many(
+        log_scripts.list_offsets(log.keys, topic.name, number, topic_id=topic.id) for number in ends
+    )
+    skipped = await log.store.run_many(
         log_scripts.skip_records(
             *(log.keys, topic.name, number),
             topic_id=topic.id,
-            offset=end.earliest,
-            records=max(1, end.records - count),
-            end=end.latest,
+            offset=state.local_first,
+            records=max(1, state.records - count),
+            end=state.next,
         )
-        for number, end in ends.items()
-    ]
-    replies = await log.store.run_many(calls)
-    return {
-        number: end.earliest if end.records <= count else max(reply.offset, end.earliest)
-        for (number, end), reply in zip(ends.items(), replies, strict=True)
-    }
+        for number, state in zip(ends, states, strict=True)
+    )
+    found = {}
+    for (number, end), state, reply in zip(ends.items(), states, skipped, strict=True):
+        if state.records > count:
+            found[number] = max(reply.offset, end.earliest)
+        elif end.earliest >= state.local_first:
+            found[number] = end.earliest
+        else:
+            found[number] = await _search(log, topic, end, count)
+    return found
+
+
+async def _search(log: AsyncKorvet, topic: Topic, end: PartitionOffsets, count: int) -> int:
+    """Return an offset with at least `count` records from it on, some of them in segments."""
+    low, high = end.earliest, end.latest
+    for _ in range(MAX_STEPS):
+        middle = (low + high) // 2
+        (reply,) = await log.store.run_many(
+            [log_scripts.lag(log.keys, topic.name, end.partition, topic_id=topic.id, offset=middle)]
+        )
+        if reply.records < count:
+            high = middle
+        else:
+            low = middle
+        if low >= high - 1 or count <= reply.records <= 2 * count:
+            break
+    return low

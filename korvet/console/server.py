@@ -49,7 +49,7 @@ async def serve(
             writer = AuditWriter(services, services.audit.queue, services.audit.topic)
             tasks.start_soon(writer.run)
         console = ConsoleServices(services, pages, checks)
-        await console.refresh()
+        await console.start()
         accepted = Connections(
             uvicorn.Config(
                 build(console),

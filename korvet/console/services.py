@@ -22,6 +22,23 @@ CHECK_S = 15.0
 Finding = tuple[str, str, str]
 
 
+class ConsoleLog(AsyncKorvet):
+    """The library's log, over the settings, topics and remote store of the console's services."""
+
+    def __init__(self, services: Services) -> None:
+        config = services.config
+        super().__init__(namespace=config.namespace, settings=config.settings, store=services.store)
+        self._services = services
+        # This table follows the channel of the topics; the library's may be 1 s old.
+        self.table = services.topics
+        self.reader.remote = services.log_reader.remote
+
+    async def refresh(self) -> None:
+        """Use the settings that the console has read."""
+        self.settings = self._services.settings
+        self.topic_configs = self._services.topic_configs
+
+
 class ConsoleServices:
     """The console's own instance of the broker's services."""
 
@@ -29,11 +46,7 @@ class ConsoleServices:
         config = services.config
         self.services = services
         self.pages = pages
-        self.log = AsyncKorvet(
-            namespace=config.namespace, settings=config.settings, store=services.store
-        )
-        # This table follows the channel of the topics; the library's may be 1 s old.
-        self.log.table = services.topics
+        self.log = ConsoleLog(services)
         self.is_secured = is_secured(config)
         self.sessions = Sessions()
         self.passwords = PasswordCheck(services.users)
@@ -42,6 +55,12 @@ class ConsoleServices:
         self._findings: list[Finding] = []
         self._checked_until = 0.0
         self._checking = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Read what the broker has stored: the cluster's id, settings, rules. Raises StoreError."""
+        # The names of segments begin with it.
+        self.services.registration.cluster_id = await self.cluster_id()
+        await self.refresh()
 
     async def refresh(self) -> None:
         """Read settings and ACL rules that changed, unless they are fresh. Raises StoreError."""

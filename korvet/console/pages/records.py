@@ -71,7 +71,9 @@ async def load(visit: Visit) -> Records:
     cursor = visit.query("cursor")
     matches = _matches(visit)
     start = _parse_cursor(cursor, ends) if cursor else await _start(visit, topic, ends, limit)
-    found = await browse(visit.log, topic.name, ends, start, limit, matches)
+    found = await browse(
+        visit.log, topic.name, ends, start, limit, matches, is_newest=_is_newest(visit)
+    )
     return _page(visit, topic, found, len(numbers))
 
 

@@ -1,5 +1,6 @@
 """Read one topic: its partitions, configs, consumers and producers."""
 
+from collections.abc import Iterable
 from time import time
 
 import msgspec
@@ -32,7 +33,9 @@ class PartitionRow(msgspec.Struct, frozen=True):
     """Reads of committed records end here: the first offset of the oldest open transaction."""
     latest: int
     records: int
+    """Records of Redis and of segments."""
     bytes: int
+    """Bytes in Redis."""
     newest_ms: int
     segments: int
     segment_records: int
@@ -108,7 +111,7 @@ async def load(visit: Visit) -> TopicPage:
         consumers=lags.by_topic.get(topic.name, []),
         has_all_consumers=lags.is_complete,
         configs=await _configs(visit, topic.name),
-        is_tiered="remote.storage.enable" in topic.configs,
+        is_tiered=is_tiered(topic),
     )
 
 
@@ -121,14 +124,17 @@ async def _partitions(visit: Visit, topic: Topic, numbers: range) -> list[Partit
         store.submit_command("ZCARD", keys.partition(topic.name, number).open_txns)
         for number in numbers
     ]
+    counts = [max(0, reply.records) for reply in replies]
+    if is_tiered(topic):
+        counts = await count_records(visit, topic, numbers)
     held = {}
     if topic.policy.consumed_by:
         held = {row[0]: row[1] for row in await held_by(store, keys, topic)}
     rows = []
-    for number, reply, count in zip(numbers, replies, opened, strict=True):
+    for number, reply, records, open_count in zip(numbers, replies, counts, opened, strict=True):
         check(reply.error)
         tiered = ManifestTotals(reply.local_first, 0, 0, 0)
-        if topic.definition().remote_id:
+        if is_tiered(topic):
             tiered = await totals(store, keys, topic.name, number)
         is_hot = reply.first <= reply.local_first <= reply.next
         rows.append(
@@ -138,18 +144,32 @@ async def _partitions(visit: Visit, topic: Topic, numbers: range) -> list[Partit
                 hot=reply.local_first if is_hot else reply.first,
                 last_stable=reply.next if reply.stable < 0 else reply.stable,
                 latest=reply.next,
-                records=reply.records,
+                records=records,
                 bytes=reply.bytes,
                 newest_ms=reply.newest,
                 segments=tiered.segments,
                 segment_records=tiered.segment_records,
                 segment_bytes=tiered.segment_bytes,
-                open_transactions=await count,
+                open_transactions=await open_count,
                 stream=keys.partition(topic.name, number).stream,
                 held_by=held.get(number, ""),
             )
         )
     return rows
+
+
+async def count_records(visit: Visit, topic: Topic, numbers: Iterable[int]) -> list[int]:
+    """Return the records of partitions, those of segments included."""
+    replies = await visit.services.store.run_many(
+        log_scripts.lag(visit.services.keys, topic.name, number, topic_id=topic.id, offset=0)
+        for number in numbers
+    )
+    return [max(0, reply.records) for reply in replies]
+
+
+def is_tiered(topic: Topic) -> bool:
+    """Return whether the topic may have segments."""
+    return topic.policy.remote_storage or "remote.storage.enable" in topic.configs
 
 
 async def _configs(visit: Visit, name: str) -> list[ConfigRow]:

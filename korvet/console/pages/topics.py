@@ -3,9 +3,11 @@
 import msgspec
 
 from korvet.console.lags import GroupLag, lags_of
+from korvet.console.pages.topic import count_records, is_tiered
 from korvet.console.visit import Visit
 from korvet.scripts import log as log_scripts
 from korvet.scripts.call import Call
+from korvet.topics.table import Topic
 
 PAGE = 50
 """Topics on a page."""
@@ -14,7 +16,7 @@ MAX_PARTITIONS = 1_000
 
 
 class TopicRow(msgspec.Struct, frozen=True):
-    """A topic. Sizes are of all its partitions."""
+    """A topic. Sizes are of all its partitions; `bytes` are those in Redis."""
 
     name: str
     partitions: int
@@ -77,7 +79,7 @@ async def load(visit: Visit) -> Topics:
                 partitions=topic.partitions,
                 storage_format=topic.policy.storage_format,
                 offset_mode=topic.policy.offset_mode,
-                records=sum(max(0, part.records) for part in parts),
+                records=await _records(visit, topic, parts),
                 bytes=sum(max(0, part.bytes) for part in parts),
                 newest_ms=max((part.newest for part in parts), default=-1),
                 is_sized=topic.name in sized,
@@ -86,6 +88,12 @@ async def load(visit: Visit) -> Topics:
             )
         )
     return Topics(rows, len(found), page, pages, search, lags.is_complete)
+
+
+async def _records(visit: Visit, topic: Topic, parts: list[log_scripts.ListOffsetsReply]) -> int:
+    if parts and is_tiered(topic):
+        return sum(await count_records(visit, topic, range(topic.partitions)))
+    return sum(max(0, part.records) for part in parts)
 
 
 class NewTopic(msgspec.Struct, frozen=True):
