@@ -10,6 +10,7 @@ Rules
 
 import asyncio
 import socket
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
@@ -24,6 +25,8 @@ from korvet.store.errors import StoreError
 if TYPE_CHECKING:
     from korvet.store.sync_store import SyncStore
 
+SWITCH_S = 0.001
+"""Max seconds that the broker's thread waits for the interpreter while the console computes."""
 STOP_S = 2.0
 """Seconds that the broker waits for the thread to end."""
 Checks = Callable[["SyncStore", str], Iterable[tuple[str, str, str]]]
@@ -112,6 +115,7 @@ class ConsoleThread:
             self._thread.join(STOP_S)
 
     def _run(self, pages: BrokerPages, inbox: Inbox) -> None:
+        sys.setswitchinterval(SWITCH_S)
         try:
             asyncio.run(self._serve(pages, inbox))
         except (StartError, StoreError) as error:
