@@ -95,8 +95,8 @@ ACCEPTED_BROKER = (
     _accept(
         "group.coordinator.rebalance.protocols",
         SomeOf(("classic", "consumer", "share", "streams")),
-        "classic,consumer",
-        "Group protocols served; `share` and `streams` are not served yet.",
+        "classic,consumer,share",
+        "Group protocols served; `streams` is not served.",
         dynamic=False,
     ),
     _accept(
