@@ -19,6 +19,8 @@ MAX_READERS = 1000
 class ChunkCache:
     """Up to `capacity` bytes of blocks of an object store, least recently used first out."""
 
+    lets_others_run = False
+
     def __init__(self, store: SegmentStore, capacity: int) -> None:
         self.hits = self.misses = 0
         self._store = store

@@ -20,6 +20,8 @@ class InlineSegmentStore(SegmentStore):
 class InlineChunks:
     """Reads chunks of an InlineSegmentStore, a block at a time; the last block is kept."""
 
+    lets_others_run = False
+
     def __init__(self, store: SegmentStore) -> None:
         self._store = store
         self._block: tuple[tuple[str, int], memoryview] | None = None

@@ -27,6 +27,9 @@ from korvet.scripts import log
 from korvet.topics.table import Topic
 
 MAX_ROWS = 10_000
+"""Partitions whose segments are known."""
+ROWS_EACH = 8
+"""Segments that are known of a partition: consumers may be at several depths."""
 NEWEST = -3
 logger = logfmt.get("remote_log.reader")
 
@@ -51,7 +54,7 @@ class RemoteLogReader:
         self._metrics = metrics
         self._cluster_id = cluster_id
         self._max_wait_s = max_wait_s
-        self._rows: OrderedDict[tuple[str, int], SegmentRow] = OrderedDict()
+        self._rows: OrderedDict[tuple[str, int], tuple[SegmentRow, ...]] = OrderedDict()
 
     async def read(self, request: ReadRequest, result: ReadResult) -> bool:
         """Add the records from the request's offset on to the result, as far as segments have them.
@@ -126,18 +129,21 @@ class RemoteLogReader:
         return reply.timestamp, segment.rows.offsets[chunk]
 
     async def _row(self, request: ReadRequest, offset: int) -> SegmentRow | None:
+        """Return the segment with the offset, or the next one; None if there is none."""
         key = (request.topic.id, request.partition)
-        known = self._rows.get(key)
-        if known is None or not known.first <= offset <= known.last:
-            known = await find_segment(
-                self._store, self._keys, request.topic.name, request.partition, offset
-            )
-            if known is not None:
-                self._rows[key] = known
-                self._rows.move_to_end(key)
-                if len(self._rows) > MAX_ROWS:
-                    self._rows.popitem(last=False)
-        return known
+        rows = self._rows.get(key, ())
+        for row in rows:
+            if row.first <= offset <= row.last:
+                return row
+        found = await find_segment(
+            self._store, self._keys, request.topic.name, request.partition, offset
+        )
+        if found is not None:
+            self._rows[key] = (found, *rows[: ROWS_EACH - 1])
+            self._rows.move_to_end(key)
+            if len(self._rows) > MAX_ROWS:
+                self._rows.popitem(last=False)
+        return found
 
 
 def _entries(request: ReadRequest, parts: list[memoryview]) -> list[Entry]:

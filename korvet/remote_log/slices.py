@@ -4,6 +4,7 @@ Whole chunks are sent as they are: their batches are looked at only where an off
 bytes, is inside a chunk.
 """
 
+import asyncio
 from typing import NamedTuple, Protocol
 
 from korvet.wire.segments import Segment, count_records, find_batches, skip_batches
@@ -20,6 +21,10 @@ class Slices(NamedTuple):
 
 class ChunkSource(Protocol):
     """Reads verified chunks of segments."""
+
+    @property
+    def lets_others_run(self) -> bool:
+        """Return whether other tasks run between the reads of a fetch, which may not wait."""
 
     def limit(self, segment: Segment, chunk: int) -> int:
         """Return the chunk after the last one that a read from `chunk` on can return."""
@@ -47,6 +52,8 @@ async def read_slices(
         if parts and 4 * room < max_bytes and segment.end_of(chunk) - rows.positions[chunk] > room:
             break
         stop = min(stop, source.limit(segment, chunk))
+        if parts and source.lets_others_run:
+            await asyncio.sleep(0)
         data = await source.read(name, segment, chunk, stop)
         begin = skip_batches(data, offset) if offset > rows.offsets[chunk] else 0
         size, reached = len(data) - begin, segment.offset_after(stop - 1)

@@ -123,6 +123,31 @@ async def test_a_read_costs_the_same_with_ten_and_ten_thousand_segments(
     assert few == [[(1, 2), (0, 1), (0, 1), (1, 0)]] * 3
 
 
+async def test_consumers_at_several_depths_ask_the_manifest_once_each(
+    lua: LuaRunner, tmp_path: Path
+) -> None:
+    store = CountedStore(f"file://{tmp_path}")
+    rows = []
+    for number in range(5):
+        data = segment(number * SPAN, "ab")
+        await store.put(object_name("c", ID, 0, number * SPAN, "ab"), data)
+        footer = len(data) - read_segment(data)[0].header.bytes
+        first = number * SPAN
+        rows.append((first, first + SPAN - 1, SPAN, len(data), f"{footer}:{first}:ab"))
+    shape: Any = {"format": "batch", "mode": "dense", "bits": 0}
+    lua.run(log.restore(KEYS, "t", 0, rows, topic_id=ID, **shape, epoch=0, start=0, next=5 * SPAN))
+    manifest = Counted(lua)
+    reader = RemoteLogReader(
+        *(manifest, KEYS, store, chunk_source(store, 0), Metrics(), lambda: "c", lambda: 5)
+    )
+    for step in range(0, SPAN, 10):
+        for number in range(5):
+            result = ReadResult(ErrorCode.NONE, start=0)
+            request = ReadRequest(TOPIC, 0, number * SPAN + step, 20_000, batches=True)
+            assert await reader.read(request, result) and result.remote
+    assert manifest.calls == 5
+
+
 async def started(config: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Return the writes to Redis, and the requests to the remote store, until the first pass."""
     requests = 0
