@@ -89,7 +89,7 @@ BROKER_ROWS = (
         long(-1),
         "-1",
         "Bytes of each Redis server: old records of tiered topics leave it early; -1: off. With "
-        "the embedded server the default is half of the memory.",
+        "the embedded server the default is half of the memory, a quarter if that is below 2 GiB.",
     ),
 )
 

@@ -13,6 +13,9 @@ from korvet.embedded_redis.memory import available_memory
 
 SYSTEM = "remote.log.storage.system.enable"
 BUDGET = "local.memory.bytes"
+LITTLE_MEMORY = 2 << 30
+"""Bytes of memory below which the budget is a quarter of it: the broker needs about 200 MB, and a
+rewrite of the append-only file under load copies up to all pages."""
 FOLDER = "segments"
 """Folder of the data directory for segments and snapshots of the metadata."""
 
@@ -22,7 +25,7 @@ def defaults(settings: Settings, data_dir: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     memory = available_memory()
     if memory is not None:
-        found[BUDGET] = str(memory // 2)
+        found[BUDGET] = str(memory // (2 if memory >= LITTLE_MEMORY else 4))
     if settings.describe(SYSTEM).is_default or settings.flag(SYSTEM):
         found |= {
             SYSTEM: "true",

@@ -19,14 +19,14 @@ BUDGET = "local.memory.bytes"
 
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "available_memory", lambda: 1001)
+    monkeypatch.setattr(module, "available_memory", lambda: 4 << 30)
 
 
 def test_tiered_storage_is_on_and_the_budget_is_half_of_the_memory(tmp_path: Path) -> None:
     found = Settings().with_defaults(defaults(Settings(), tmp_path))
     assert found.flag(SYSTEM) and found.flag(TOPICS)
     assert found.text(URL) == f"file://{tmp_path}/segments"
-    assert found.integer(BUDGET) == 500
+    assert found.integer(BUDGET) == 2 << 30
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,23 @@ def test_they_are_shown_as_defaults(tmp_path: Path) -> None:
     found = Settings({"num.partitions": "3"}).with_defaults(defaults(Settings(), tmp_path))
     for each in (found, found.with_dynamic({"num.partitions": "4"}), found.of_listener("PLAIN")):
         shown = each.describe(BUDGET)
-        assert (shown.value, shown.is_default) == ("500", True)
-        assert [row.value for row in shown.synonyms] == ["500"]
+        assert (shown.value, shown.is_default) == (str(2 << 30), True)
+        assert [row.value for row in shown.synonyms] == [str(2 << 30)]
         config = TopicConfigs(each).resolve("t", {})["remote.storage.enable"]
         assert (config.value, config.is_default) == ("true", True)
     changed = found.with_dynamic({BUDGET: "7"})
-    assert [row.value for row in changed.synonyms(BUDGET)] == ["7", "500"]
+    assert [row.value for row in changed.synonyms(BUDGET)] == ["7", str(2 << 30)]
+
+
+@pytest.mark.parametrize(
+    ("memory", "budget"),
+    [(2 << 30, 1 << 30), ((2 << 30) - 4, (1 << 29) - 1), (512 << 20, 128 << 20)],
+)
+def test_a_small_machine_gives_a_quarter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, budget: int
+) -> None:
+    monkeypatch.setattr(module, "available_memory", lambda: memory)
+    assert defaults(Settings(), tmp_path)[BUDGET] == str(budget)
 
 
 def test_a_system_that_reports_no_memory_has_no_budget(
