@@ -28,4 +28,7 @@ class Targets:
         topic = await self._topics.get_id(topic_id)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        return topic if self._may_read(topic.name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if not self._may_read(topic.name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        # A range of byte positions is no range of records: clients would count each byte as one.
+        return ErrorCode.INVALID_TOPIC_EXCEPTION if topic.is_bytes else topic

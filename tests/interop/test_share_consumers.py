@@ -202,3 +202,51 @@ def test_nothing_accepted_returns_after_a_kill(tmp_path: Path, redis_too: bool) 
         returned = [tally.at[b"%d" % n] for n in range(5)]
         assert min(returned) >= began + LOCK_S
         assert "Traceback" not in broker.log
+
+
+@pytest.mark.korvet_only
+@pytest.mark.parametrize("way", ["stop", "kill"])
+def test_members_continue_at_another_broker(own_redis: str, tmp_path: Path, way: str) -> None:
+    """Of a killed broker the locks lapse."""
+    space = ("--redis", own_redis, "--namespace", topic_name("two"))
+    settings = {"group.share.record.lock.duration.ms": f"{LOCK_S}000"}
+    first, second = (
+        Broker(tmp_path / node, settings, (*space, "--node-id", node)) for node in ("1", "2")
+    )
+    with first, second:
+        both = f"{first.address},{second.address}"
+        topic, group, tally = create_topic(both, 4), group_of(second), Tally()
+        members = [ShareMember(both, group, topic, tally, max_poll_records="5") for _ in range(3)]
+        sink = producer(both)
+        for n in range(80):
+            send(sink, topic, numbers(10, 10 * n), n % 4)
+            if n == 40:
+                eventually(lambda: len(tally.accepted) > 100)
+                getattr(first, way)()
+        eventually(lambda: len(tally.accepted | tally.unsure) == 800)
+        for member in members:
+            member.stop()
+        assert tally.again == []
+        assert len(tally.accepted) > 700
+        assert "Traceback" not in first.log + second.log
+        first.start()
+
+
+@pytest.mark.korvet_only
+def test_a_broker_that_stops_releases_what_its_members_hold(tmp_path: Path) -> None:
+    with Broker(tmp_path) as broker:
+        topic, group = create_topic(broker.address), group_of(broker)
+        send(producer(broker.address), topic, numbers(5))
+        holder = share_consumer(broker.address, group, topic, share_acknowledgement_mode="explicit")
+        held: list[Message] = []
+        while len(held) < 5:
+            held += holder.poll(0.5)
+        assert broker.stop() == 0
+        broker.start()
+        stopped, found = time.monotonic(), list[Message]()
+        with share_consumer(broker.address, group, topic) as other:
+            while len(found) < 5:
+                found += other.poll(0.5)
+        # A lock is 30 s.
+        assert time.monotonic() - stopped < 20
+        assert [message.delivery_count() for message in found] == [2] * 5

@@ -148,6 +148,12 @@ async def test_a_partition_that_is_not_there_has_its_error(broker: Broker) -> No
     assert (await other.row(0, topic_id=unknown)).error_code == E.UNKNOWN_TOPIC_ID
 
 
+async def test_a_topic_of_byte_offsets_is_not_shared(broker: Broker) -> None:
+    member = await ready(broker, offset_mode="bytes")
+    assert (await member.row(0)).error_code == E.INVALID_TOPIC_EXCEPTION
+    assert (await member.settle((0, 0, ACCEPT)))[1] == E.INVALID_TOPIC_EXCEPTION
+
+
 async def test_a_forgotten_partition_is_fetched_no_more(broker: Broker) -> None:
     member = await ready(broker)
     await fill(broker, 1, number=1)
