@@ -9,6 +9,8 @@ Behaviour
   and lapse by its clock; membership of the group is not checked, as in Kafka
 - mode 0, batch-optimized, takes whole batches until max_records are reached; mode 1, record-limit,
   never more; layout `record` never takes more in either mode
+- as in Kafka, records that were delivered half as often as the limit come alone, half as many at
+  once with each delivery, and one by one the last time
 - without records the response waits, at most max_wait_ms: an append, released records, a lapsed
   lock or the end of a delay end the wait; a foreign XADD is noticed within 200 ms
 - read_committed (share.isolation.level) ends at the last stable offset and passes the records of
@@ -21,7 +23,7 @@ Versions
 - v2 acquire modes (KIP-1206), renewal of locks (KIP-1222)
 Left out
 - min_bytes above 1: any record completes the response; batch_size: acquired ranges are as long as
-  they can be; fewer records in the last deliveries of a record
+  they can be
 """
 
 import asyncio

@@ -49,6 +49,18 @@ local function collector(taken)
   end
 end
 
+--- Return how many records that were delivered `deliveries` times are acquired at once, or nil without
+--- a limit. From half of the delivery limit on it is half as many each time, and one for the last
+--- time: a record that stops its consumer does not take others with it to the limit.
+local function together(deliveries, limit, most)
+  local from = math.max(2, math.ceil(limit / 2))
+  if deliveries < from then
+    return nil
+  end
+  local half = math.floor(most / 2 ^ (deliveries - from + 1))
+  return deliveries >= limit - 1 and 1 or math.max(1, half)
+end
+
 -- End the work on the records up to `to`, or up to a place before it if that is false; the state ends
 -- at `reached`, or behind `to`, unless that is false.
 local function leave(state, c, to, reached)
@@ -66,9 +78,10 @@ end
 --- Acquire available records, and records above the state's end, of the ranges in args[at..]: pairs
 --- of first and last offset, ascending, all records of the log from `from` to `to`. An offset
 --- between them holds no record. Take at most `most`, but without `exact` whole ranges; and at most
---- `room` above the end, by the same rule. Return the runs: first, last, deliveries.
-function M.from_ranges(state, args, at, from, to, most, room, exact)
-  local taken = {}
+--- `room` above the end, by the same rule. Records delivered often are taken alone, and fewer at
+--- once. Return the runs: first, last, deliveries.
+function M.from_ranges(state, args, at, from, to, most, room, exact, limit)
+  local taken, alone, asked = {}, nil, most
   local take = collector(taken)
   local c = cursor(state, from, to)
   -- Records between the end and `from` would be lost.
@@ -83,6 +96,14 @@ function M.from_ranges(state, args, at, from, to, most, room, exact)
     c.drop(first - 1)
     reached = first
     while c.row and c.at <= last and not (exact and most <= 0) do
+      local fewer = together(c.row.deliveries, limit, asked)
+      if alone and alone ~= c.row.deliveries or fewer and not alone and #taken > 0 then
+        stopped = true
+        break
+      end
+      if fewer and not alone then
+        alone, most, exact = c.row.deliveries, math.min(most, fewer), true
+      end
       local upto = math.min(c.row.last, last)
       if exact then
         upto = math.min(upto, c.at + most - 1)
@@ -94,7 +115,7 @@ function M.from_ranges(state, args, at, from, to, most, room, exact)
     end
     local begin, upto = math.max(first, state.ends), last
     local remains = c.row and c.at <= last or continues and begin <= last
-    if exact and most <= 0 and remains then
+    if stopped or exact and most <= 0 and remains or alone and continues and begin <= last then
       stopped = true
       break
     end
@@ -122,8 +143,9 @@ end
 
 --- Acquire records in the order of their keys: args[at..] has an offset and the key of each record of
 --- the log from `from` to `to`. Take at most `most` records, and let at most `room` into the state.
-function M.in_order(state, args, at, from, to, most, room)
-  local taken = {}
+--- Records delivered often are taken alone, and fewer at once.
+function M.in_order(state, args, at, from, to, most, room, limit)
+  local taken, alone, asked = {}, nil, most
   local take = collector(taken)
   local c = cursor(state, from, to)
   local continues = from <= state.ends
@@ -145,11 +167,19 @@ function M.in_order(state, args, at, from, to, most, room)
       break
     end
     c.drop(offset - 1)
+    local deliveries = c.row and c.at <= offset and c.row.deliveries or 0
+    local fewer = together(deliveries, limit, asked)
+    if alone and alone ~= deliveries or fewer and not alone and #taken > 0 then
+      stopped = true
+      break
+    end
+    if fewer and not alone then
+      alone, most = deliveries, fewer
+    end
     if is_new then
       room = room - 1
       give(offset, 0, share_order.enter(state, offset, args[i + 1]))
     elseif c.row and c.at <= offset then
-      local deliveries = c.row.deliveries
       c.pass(offset)
       give(offset, deliveries, share_order.acquire(state, offset))
     end

@@ -30,11 +30,13 @@
 ---          runs            list   first offset, last offset and deliveries of each acquired run
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID START_FIRST
 --- COST     O(runs read, acquired and freed), at most 17 calls + 2 per freed_run + 2 per page
---- NOTES    Offsets of read_from..read_to in no run hold no record for the group: it never gets them. First
----          frees records whose lock has lapsed, 100 runs per call, and drops those below the log
----          start. START_FIRST: the group has no state; the caller resolves share.auto.offset.reset
----          and calls with `start`. If `next` is the end of the log, there is nothing to acquire
----          before an append. `ordered` changes only while no record is available or acquired; a
+--- NOTES    Offsets of read_from..read_to in no run hold no record for the group: it never gets them.
+---          First frees records whose lock has lapsed, 100 runs per call, and drops those below the
+---          log start. START_FIRST: the group has no state; the caller resolves
+---          share.auto.offset.reset and calls with `start`. If `next` is the end of the log, there is
+---          nothing to acquire before an append. As in Kafka, records that were delivered half as
+---          often as the limit are acquired alone and half as many at once with each delivery, for
+---          the last one by one. `ordered` changes only while no record is available or acquired; a
 ---          call whose ranges have keys, if they must not, or have none acquires nothing.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
@@ -85,9 +87,9 @@ local taken = {}
 if from >= 0 and to >= from and has_keys == (state.ordered == 1) then
   local room = max_locks - state.available - state.acquired
   if has_keys then
-    taken = share_take.in_order(state, ARGV, RANGES, from, to, most, room)
+    taken = share_take.in_order(state, ARGV, RANGES, from, to, most, room, limit)
   else
-    taken = share_take.from_ranges(state, ARGV, RANGES, from, to, most, room, exact)
+    taken = share_take.from_ranges(state, ARGV, RANGES, from, to, most, room, exact, limit)
   end
   for _, run in ipairs(taken) do
     share_runs.add_acquired(state, run[1], run[2], run[3], now_ms + lock_ms, member)

@@ -77,11 +77,19 @@ class ShareModel:
         end: int,
         most: int | None,
         room: int,
+        asked: int,
     ) -> int:
         """The offset at which it stops; `most` None: a range that has begun is taken whole."""
         for offset in range(first, last + 1):
             cell, is_new = self.cells.get(offset), offset >= end
             is_taken = is_new or (cell is not None and cell.state == AVAILABLE)
+            before = cell.deliveries if cell else 0
+            fewer = self._together(taken[0][1] - 1 if taken else before, asked)
+            if is_taken and fewer is not None:
+                if taken and (before != taken[0][1] - 1 or len(taken) >= fewer):
+                    return offset
+            elif is_taken and taken and self._together(before, asked) is not None:
+                return offset
             if most is not None and is_taken and len(taken) >= most:
                 return offset
             if is_new and room <= 0 and (most is not None or offset == max(first, end)):
@@ -90,6 +98,15 @@ class ShareModel:
                 taken.append((offset, cell.deliveries + 1 if cell else 1))
                 room -= is_new
         return last + 1
+
+    def _together(self, deliveries: int, most: int) -> int | None:
+        """How many records delivered so often are acquired at once; None: any number."""
+        start = max(2, -(-self.limit // 2))
+        if deliveries < start:
+            return None
+        if deliveries >= self.limit - 1:
+            return 1
+        return max(1, most >> (deliveries - start + 1))
 
     def acquire(
         self,
@@ -106,11 +123,12 @@ class ShareModel:
         end = self.end if read[0] <= self.end else read[1] + 1
         reached, behind = read[1] + 1, read[0]
         for first, last in ranges:
-            if len(taken) >= most:
+            fewer = self._together(taken[0][1] - 1, most) if taken else None
+            if len(taken) >= (most if fewer is None else fewer):
                 reached = behind
                 break
             behind = last + 1
-            stop = self._take(taken, first, last, end, most if exact else None, room)
+            stop = self._take(taken, first, last, end, most if exact else None, room, most)
             if stop <= last:
                 reached = stop
                 break

@@ -168,12 +168,35 @@ def test_a_renewed_lock_is_kept_longer(lua: LuaRunner) -> None:
 
 def test_a_record_delivered_too_often_is_archived(lua: LuaRunner) -> None:
     group = group_in(lua, 2, limit=3)
-    for deliveries in (1, 2, 3):
+    for deliveries in (1, 2):
         assert group.acquire("m", (0, 1)) == [(0, 1, deliveries)]
         assert group.settle("m", (0, 0, RELEASE)) == ErrorCode.NONE
         lua.advance(LOCK_MS)
+    assert group.acquire("m", (0, 1)) == [(0, 0, 3)]
+    assert group.settle("m", (0, 0, RELEASE)) == ErrorCode.NONE
+    assert group.acquire("m", (0, 1)) == [(1, 1, 3)]
+    lua.advance(LOCK_MS)
     assert group.acquire("m", (0, 1)) == []
     assert group.counts() == (2, 2, 0, 0, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("limit", "sizes"),
+    [(2, [16, 16]), (3, [16, 16, 1]), (5, [16, 16, 16, 8, 1]), (8, [16] * 4 + [8, 4, 2, 1])],
+)
+def test_records_delivered_often_are_delivered_alone_and_fewer_at_once(
+    runner: Runner, limit: int, sizes: list[int]
+) -> None:
+    """As in Kafka 4.3: the last time one by one, so that one record does not end the others."""
+    group, got = group_in(runner, 40, limit=limit), []
+    for _ in sizes:
+        ((first, last, deliveries),) = group.acquire("m", (0, 39), most=16, exact=1)[:1]
+        assert (first, deliveries) == (0, len(got) + 1)
+        got.append(last + 1)
+        assert group.settle("m", (0, last, RELEASE)) == ErrorCode.NONE
+    assert got == sizes
+    first, last, deliveries = group.acquire("m", (0, 39), most=16, exact=1)[0]
+    assert (first, deliveries) == (1, limit) or limit == 2
 
 
 def test_the_end_of_a_session_releases_records_and_the_delivery_counts(lua: LuaRunner) -> None:

@@ -11,7 +11,7 @@ from tests.lua.partition import Part
 from tests.lua.share import Group
 from tests.lua.share_model import ShareModel
 
-LIMIT, MAX_LOCKS, LOCK_MS = 3, 12, 1_000
+MAX_LOCKS, LOCK_MS = 12, 1_000
 MEMBERS = ("a", "b", "c")
 
 
@@ -22,10 +22,11 @@ class Run:
         self.random = random.Random(seed)
         self.lua = LuaRunner()
         self.part = Part(self.lua, mode="dense").create()
-        self.group = Group(self.part, limit=LIMIT, max_locks=MAX_LOCKS, dead_letters=seed % 2)
+        limit = 2 + seed % 5
+        self.group = Group(self.part, limit=limit, max_locks=MAX_LOCKS, dead_letters=seed % 2)
         self.letters: dict[int, tuple[int, int, int]] = {}
         self.copied = 0
-        self.model = ShareModel(LIMIT, MAX_LOCKS, LOCK_MS)
+        self.model = ShareModel(limit, MAX_LOCKS, LOCK_MS)
         self.held: dict[str, list[int]] = {member: [] for member in MEMBERS}
         self.batches: list[tuple[int, int]] = []
         self.log_start = 0
@@ -160,7 +161,7 @@ class Run:
 
     def drain(self) -> None:
         """Every record that is left is acquired, or archived, in the end."""
-        for _ in range(200):
+        for _ in range(24):
             self.lua.advance(LOCK_MS)
             self.model.free_lapsed(self.lua.now_ms())
             self.model.drop_below(self.log_start)
