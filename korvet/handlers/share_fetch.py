@@ -17,8 +17,9 @@ Behaviour
   aborted transactions
 - per partition: UNKNOWN_TOPIC_ID (Kafka 4.3: UNKNOWN_SERVER_ERROR of the request),
   UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, INVALID_TOPIC_EXCEPTION for a topic with
-  offset.mode=bytes, KAFKA_STORAGE_ERROR while Redis is unreachable; a partition without any of these, records or acknowledgements is left out, unless the
-  request opens the session
+  offset.mode=bytes, KAFKA_STORAGE_ERROR while Redis is unreachable
+- a partition without an error, records or acknowledgements is left out, unless the request opens
+  the session
 Versions
 - v2 acquire modes (KIP-1206), renewal of locks (KIP-1222)
 Left out
