@@ -192,6 +192,21 @@ def test_the_topics_and_a_topic(screen: Screen) -> None:
     screen.shot("topic")
 
 
+def test_the_rate_of_a_topic_and_the_lag_over_time_are_live(
+    screen: Screen, shop: RunningConsole
+) -> None:
+    page = screen.open("/topics")
+    cell = page.locator("[data-topic='payments']")
+    expect(cell).to_have_text("0", timeout=20_000)
+    shop.log.produce("payments", [Record(b"x") for _ in range(500)])
+    expect(cell).not_to_have_text("0", timeout=20_000)
+    page = screen.open("/group?id=ledger")
+    expect(page.locator("[data-level='lag'] polyline")).to_be_attached(timeout=20_000)
+    before = page.locator("[data-value='lag']").inner_text()
+    shop.log.produce("payments", [Record(b"x") for _ in range(10)])
+    expect(page.locator("[data-value='lag']")).not_to_have_text(before, timeout=20_000)
+
+
 def test_a_config_is_set_and_reset(screen: Screen) -> None:
     page = screen.open("/topics/customers/configs")
     row = page.get_by_role("row", name=re.compile("^retention.ms"))

@@ -1,6 +1,8 @@
 """The console's protection: headers, hosts, forms, sign-in, rights."""
 
+import os
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -11,7 +13,7 @@ from korvet import Record
 from korvet.console.routes import FORMS, PAGES
 from korvet.console.sessions import ConsoleSession, Sessions
 from korvet.console.visit import is_loopback
-from tests.support.redis_servers import TestServer
+from tests.support.redis_servers import TestServer, server
 from tests.support.running_console import RunningConsole, running_console, send, token_in
 
 
@@ -102,6 +104,31 @@ def test_a_cookie_of_another_key_or_a_changed_one_is_no_session() -> None:
 )
 def test_loopback_addresses(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+def test_clients_of_other_machines_may_only_read(
+    valkey_server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("korvet.console.visit.is_loopback", lambda host: False)
+    for sets, status in (((), 403), (("console.remote.write=true",), 200)):
+        with running_console(valkey_server, *sets) as made, made.browser() as browser:
+            page = browser.get("/topics")
+            assert page.status_code == 200
+            assert ("Read-only" in page.text) is (status == 403)
+            assert ("/create-topic" in page.text) is (status == 200)
+            created = send(browser, "/create-topic", "/topics", name="x", partitions="1")
+            assert created.status_code == status
+            assert len(made.log.topics()) == (status == 200)
+
+
+def test_while_redis_is_away_each_page_says_so() -> None:
+    with server("valkey") as away, running_console(away) as made, made.browser() as browser:
+        assert browser.get("/").status_code == 200
+        os.kill(away.pid, signal.SIGKILL)
+        found = browser.get("/topics")
+        assert found.status_code == 503 and "Redis" in found.text
+        assert browser.get("/api/topics").json()["error"].startswith("Redis: ")
+        assert browser.get("/livez").status_code == 200
 
 
 # With security.

@@ -1,5 +1,7 @@
 """The list of topics."""
 
+from time import time
+
 import msgspec
 
 from korvet.console.lags import GroupLag, lags_of
@@ -42,6 +44,8 @@ class Topics(msgspec.Struct, frozen=True):
     page: int
     pages: int
     search: str
+    at_ms: int
+    """Time of the reading: two of them give the rate of each topic."""
     has_all_groups: bool
     """False if there are more groups than a page reads: another one may be slower."""
 
@@ -87,7 +91,7 @@ async def load(visit: Visit) -> Topics:
                 groups=len(groups),
             )
         )
-    return Topics(rows, len(found), page, pages, search, lags.is_complete)
+    return Topics(rows, len(found), page, pages, search, int(time() * 1000), lags.is_complete)
 
 
 async def _records(visit: Visit, topic: Topic, parts: list[log_scripts.ListOffsetsReply]) -> int:

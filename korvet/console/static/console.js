@@ -47,8 +47,26 @@ async function read(path) {
 const live = document.querySelector("[data-live]");
 const history = new Map();
 
+const time = (data) => (data.traffic || data).at_ms;
+
+// The records of topics: two readings of the list give each row's rate.
+function showTopicRates(before, after) {
+  const old = new Map(before.topics.map((row) => [row.name, row.records]));
+  const seconds = (after.at_ms - before.at_ms) / 1000;
+  for (const row of after.topics) {
+    const cell = live.querySelector(`[data-topic="${CSS.escape(row.name)}"]`);
+    if (cell && row.is_sized && old.has(row.name)) {
+      cell.textContent = thin(Math.max(0, row.records - old.get(row.name)) / seconds);
+    }
+  }
+}
+
 function showRates(before, after) {
-  const seconds = (after.traffic.at_ms - before.traffic.at_ms) / 1000;
+  const seconds = (time(after) - time(before)) / 1000;
+  if (live.dataset.live.startsWith("/api/topics")) {
+    showTopicRates(before, after);
+    return;
+  }
   for (const each of live.querySelectorAll("[data-rate]")) {
     const rate = Math.max(0, field(after, each.dataset.rate) - field(before, each.dataset.rate)) / seconds;
     each.textContent = each.dataset.format === "size" ? size(rate) : thin(rate);
@@ -56,6 +74,12 @@ function showRates(before, after) {
     if (unit) unit.textContent = each.dataset.format === "size" ? " per second" : `${each.dataset.rate.endsWith("requests") ? "requests" : "records"} per second`;
   }
   for (const each of live.querySelectorAll("[data-value]")) each.textContent = thin(field(after, each.dataset.value));
+  for (const each of live.querySelectorAll("[data-level]")) {
+    const points = history.get(each.dataset.level) || [field(before, each.dataset.level)];
+    points.push(field(after, each.dataset.level));
+    history.set(each.dataset.level, points.slice(-300));
+    drawLine(each, history.get(each.dataset.level));
+  }
   for (const each of live.querySelectorAll("[data-spark]")) {
     const path = each.dataset.spark;
     const points = history.get(path) || [];
@@ -83,7 +107,7 @@ if (live) {
         before = after;
       } catch (error) { before = null; }
     }
-    setTimeout(tick, 2000);
+    setTimeout(tick, Number(live.dataset.every || 2) * 1000);
   };
   tick();
 }
