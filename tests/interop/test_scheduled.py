@@ -11,6 +11,7 @@ from confluent_kafka import Message
 from tests.interop import kafka_python, librdkafka
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
+from tests.interop.jvm import Tools
 from tests.interop.librdkafka import eventually, producer, read
 from tests.interop.records import Record
 from tests.support.redis_servers import server
@@ -62,6 +63,18 @@ def test_kafka_python_schedules_and_reads(broker: Broker) -> None:
     found = kafka_python.read(broker.address, topic, 2)
     assert [(record.key, record.value) for _, record in found] == [(b"k", b"b"), (b"k", b"a")]
     assert found[1][1].headers == delay
+
+
+def test_javas_producer_schedules(default_broker: Broker, java_tools: Tools) -> None:
+    topic = create_topic(default_broker.address, delivery_schedule_enable="true")
+    place = ("--bootstrap-server", default_broker.address, "--topic", topic)
+    java_tools.run(
+        "org.apache.kafka.tools.ConsoleProducer",
+        *(*place, "--reader-property", "parse.headers=true"),
+        stdin="korvet-delay-ms:300\tlater\nh:x\tnow\n",
+    )
+    found = read(default_broker.address, topic, 2)
+    assert [message.value() for message in found] == [b"now", b"later"]
 
 
 @pytest.mark.parametrize("client", [librdkafka.producer, kafka_python.send])
