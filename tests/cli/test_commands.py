@@ -19,9 +19,10 @@ import redis
 from korvet.cli import run
 from korvet.cli.advisories import vulnerable
 from korvet.cluster.registration import Endpoint, LiveBroker
+from korvet.config.dynamic import encode_configs
 from korvet.embedded_redis.server import RedisServer
 from korvet.keys import Keys
-from korvet.scripts import broker, bundle
+from korvet.scripts import broker, bundle, config
 from korvet.store.sync_store import SyncStore
 from tests.support.raw_client import until
 from tests.support.redis_servers import TestServer, server
@@ -182,6 +183,37 @@ def test_doctor_accepts_the_embedded_server(korvet: Korvet, tmp_path: Path) -> N
     assert "ok\teviction\tmaxmemory-policy is noeviction\n" in out
     assert "ok\tdisk\tits broker syncs the file once a second\n" in out
     assert f"note\tscripts\t0 of {len(bundle.names())} loaded" in out
+
+
+@pytest.mark.parametrize(
+    ("started_with", "changed_to", "grade", "words"),
+    [
+        (-1, None, None, ""),
+        (1 << 40, None, "ok", "used of local.memory.bytes 1024.0 GiB"),
+        (1, None, "bad", "topics that are not tiered refuse records"),
+        (1 << 40, "1", "bad", "topics that are not tiered refuse records"),
+        (1, "-1", None, ""),
+    ],
+)
+def test_doctor_compares_the_used_memory_with_the_brokers_budget(
+    valkey_server: TestServer,
+    korvet: Korvet,
+    started_with: int,
+    changed_to: str | None,
+    grade: str | None,
+    words: str,
+) -> None:
+    keys = Keys(f"budget{started_with}{changed_to}")
+    with SyncStore.connect(valkey_server.url) as store:
+        store.run(broker.set_storage(keys, url="", topics="false", memory=started_with))
+        if changed_to is not None:
+            wanted = encode_configs({"local.memory.bytes": changed_to})
+            store.run(config.alter(keys, resource="broker:", expected=b"", wanted=wanted))
+    options = ("--redis", valkey_server.url, "--namespace", keys.namespace, "--json")
+    _, out, _ = korvet("doctor", *options)
+    found = [row for row in json.loads(out) if row["subject"] == "budget"]
+    assert [row["grade"] for row in found] == ([] if grade is None else [grade])
+    assert all(words in row["finding"] for row in found)
 
 
 def test_doctor_warns_of_a_server_that_loses_records(
