@@ -22,7 +22,7 @@ import msgspec
 from anyio.abc import TaskStatus
 
 from korvet import logfmt
-from korvet.broker import listeners
+from korvet.broker import listeners, prometheus
 from korvet.broker.kafka_metrics import NoPage
 from korvet.config.broker_config import Address
 from korvet.config.setting import StartError
@@ -85,7 +85,9 @@ class OpsPage:
         if path == "/readyz":
             return readiness(await self._ready())
         if path == "/metrics":
-            return 200, _METRICS_TEXT, exposition([(None, self._snapshot())])
+            # In a thread: the event loop would serve no client while many rows are written.
+            snapshots = [(None, self._snapshot())]
+            return 200, _METRICS_TEXT, await anyio.to_thread.run_sync(exposition, snapshots)
         if path == "/metrics/kafka" and self._kafka is not None:
             return await _kafka_metrics(self._kafka)
         if path == "/snapshot":
@@ -325,7 +327,4 @@ async def _answer(page: Page, request: bytes) -> Answer:
 
 def exposition(snapshots: Snapshots) -> bytes:
     """Return the metrics of these processes as Prometheus text."""
-    # Imported here: a broker without --ops does not need prometheus_client.
-    from korvet.broker.prometheus import text
-
-    return text(snapshots)
+    return prometheus.text(snapshots)

@@ -18,6 +18,7 @@ from time import monotonic
 
 import msgspec
 
+from korvet.broker.prometheus import escaped
 from korvet.cluster.registration import leader_of
 from korvet.context import Services
 from korvet.groups.lag_survey import (
@@ -38,7 +39,6 @@ WAIT_S = 4.0
 """Max seconds that a scrape waits for the next page."""
 ROWS_PER_TURN = 500
 """Rows written before other tasks run."""
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class NoPage(Exception):
@@ -230,7 +230,7 @@ def _in_unit(row: LagRow, span: Span | None) -> tuple[int, int]:
 
 def _labels(**values: str) -> str:
     """Return the labels of a row as Prometheus writes them."""
-    pairs = (f'{name}="{value.translate(_ESCAPES)}"' for name, value in values.items())
+    pairs = (f'{name}="{escaped(value)}"' for name, value in values.items())
     return "{" + ",".join(pairs) + "}"
 
 

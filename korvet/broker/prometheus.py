@@ -1,71 +1,68 @@
-"""Metrics of one or more processes as Prometheus text."""
+"""Metrics of one or more processes in Prometheus's text format 0.0.4.
+
+Written here, since prometheus_client takes 38 microseconds a row: 10,000 rows of group lag would
+take the interpreter lock from the event loop for 0.4 s at each scrape.
+"""
 
 import platform
-from collections.abc import Iterable, Sequence
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-)
-from prometheus_client.registry import Collector
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from korvet import __version__
-from korvet.metrics import Family, Sample
+from korvet.metrics import Family, Labels, Sample
 
 Snapshots = Sequence[tuple[str | None, list[Family]]]
+_IN_LABEL = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_IN_HELP = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
 
 def text(snapshots: Snapshots) -> bytes:
     """Return the text; rows have the label `worker` if the process has a name."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Counts(snapshots))
-    return generate_latest(registry)
+    build = Sample((__version__, platform.python_version()), 1)
+    labels = ("version", "python")
+    info = Family("korvet_build_info", "gauge", "The running versions.", labels, [build])
+    merged: dict[str, list[tuple[str | None, Family]]] = {info.name: [(None, info)]}
+    for worker, families in snapshots:
+        for family in families:
+            merged.setdefault(family.name, []).append((worker, family))
+    lines = (line for found in merged.values() for line in _lines(found))
+    return "".join(lines).encode("utf-8", "replace")
 
 
-class _Counts(Collector):
-    """Metric families of several processes, merged by name."""
-
-    def __init__(self, snapshots: Snapshots) -> None:
-        self._snapshots = snapshots
-
-    def collect(self) -> Iterable[Metric]:
-        found: dict[str, Metric] = {}
-        for worker, families in self._snapshots:
-            process = () if worker is None else (worker,)
-            for family in families:
-                labels = [*(("worker",) if process else ()), *family.labels]
-                metric = found.setdefault(family.name, _empty(family, labels))
-                for sample in family.samples:
-                    _add(metric, family, [*process, *sample.labels], sample)
-        build = {"version": __version__, "python": platform.python_version()}
-        yield InfoMetricFamily("korvet_build", "The running versions.", build)
-        yield from found.values()
+def escaped(value: str) -> str:
+    """Return a label's value as it is written between quotes."""
+    return value.translate(_IN_LABEL)
 
 
-def _empty(family: Family, labels: list[str]) -> Metric:
-    if family.kind == "histogram":
-        return HistogramMetricFamily(family.name, family.sentence, labels=labels)
-    if family.kind == "counter":
-        return CounterMetricFamily(family.name, family.sentence, labels=labels)
-    return GaugeMetricFamily(family.name, family.sentence, labels=labels)
+def _lines(found: Sequence[tuple[str | None, Family]]) -> Iterator[str]:
+    """Yield the lines of a family, of all processes that have it."""
+    _, first = found[0]
+    name = f"{first.name}_total" if first.kind == "counter" else first.name
+    yield f"# HELP {name} {first.sentence.translate(_IN_HELP)}\n# TYPE {name} {first.kind}\n"
+    for worker, family in found:
+        process = () if worker is None else (f'worker="{escaped(worker)}"',)
+        for sample in family.samples:
+            labels = (*process, *_pairs(family.labels, sample.labels))
+            if family.kind == "histogram":
+                yield from _histogram(name, labels, family, sample)
+            else:
+                yield f"{name}{_braced(labels)} {sample.value}\n"
 
 
-def _add(metric: Metric, family: Family, labels: list[str], sample: Sample) -> None:
-    if isinstance(metric, HistogramMetricFamily):
-        metric.add_metric(labels, _cumulative(family.bounds, sample.buckets), sample.value)
-    elif isinstance(metric, CounterMetricFamily | GaugeMetricFamily):
-        metric.add_metric(labels, sample.value)
-
-
-def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Return running totals per bucket, each with its upper bound."""
-    rows: list[tuple[str, float]] = []
+def _histogram(name: str, labels: Labels, family: Family, sample: Sample) -> Iterator[str]:
+    """Yield the buckets, each with the count up to its bound, the count and the sum."""
+    bounds = (*map(str, family.bounds), "+Inf")
     total = 0
-    for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
-        total += count
-        rows.append((bound, total))
-    return rows
+    for bound, total in zip(bounds, accumulate(sample.buckets), strict=True):
+        bucket = (*labels, f'le="{bound}"')
+        yield f"{name}_bucket{_braced(bucket)} {total}\n"
+    braced = _braced(labels)
+    yield f"{name}_count{braced} {total}\n{name}_sum{braced} {sample.value}\n"
+
+
+def _pairs(names: Labels, values: Labels) -> Iterator[str]:
+    return (f'{name}="{escaped(value)}"' for name, value in zip(names, values, strict=True))
+
+
+def _braced(labels: Sequence[str]) -> str:
+    return "{" + ",".join(labels) + "}" if labels else ""

@@ -64,6 +64,17 @@ def test_counts_become_prometheus_text() -> None:
     assert found["korvet_produced_records_total", ()] == 0, "a counter is there before it counts"
 
 
+def test_labels_may_have_any_characters() -> None:
+    metrics = Metrics()
+    odd = 'quo"te\\back\nline'
+    metrics.group_lag.ask = lambda: {(odd, "orders", "0"): 7, ("no UTF-8 \udcff", "t", "0"): 8}
+    found = rows(exposition([("0", metrics.snapshot())]))
+    labels = (("group", odd), ("partition", "0"), ("topic", "orders"), ("worker", "0"))
+    assert found["korvet_group_lag_records", labels] == 7
+    labels = (("group", "no UTF-8 ?"), ("partition", "0"), ("topic", "t"), ("worker", "0"))
+    assert found["korvet_group_lag_records", labels] == 8
+
+
 def test_a_value_on_a_bucket_bound_belongs_to_that_bucket() -> None:
     histogram = Histogram("h", "H.", "api", (1.0, 2.0))
     for value in (1.0, 1.5, 2.0, 2.1):
@@ -152,7 +163,11 @@ async def test_a_page_that_fails_ends_no_more_than_its_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics = Metrics()
-    metrics.group_lag.ask = lambda: {("what nobody thought of \udcff", "orders", "0"): 7}
+
+    def fail() -> dict[tuple[str, ...], float]:
+        raise ValueError("unexpected")
+
+    metrics.group_lag.ask = fail
     async with anyio.create_task_group() as tasks:
         await tasks.start(serve, OpsPage(metrics, always(None)), tmp_path / "ops")
         assert await ask(tmp_path / "ops", b"GET /metrics HTTP/1.1\r\n\r\n") == b""
