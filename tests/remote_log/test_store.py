@@ -1,6 +1,8 @@
 """The remote store: the same behaviour in a directory, in memory, and over S3's API."""
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
@@ -129,3 +131,17 @@ async def test_a_directory_that_is_away_is_an_error(tmp_path: Path) -> None:
         await store.get(NAME, 0, 4)
     (tmp_path / "away").rename(folder)
     assert bytes(await store.get(NAME, 0, 4)) == b"data"
+
+
+def test_a_directory_is_opened_without_the_library_that_a_start_would_wait_for(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import sys, asyncio, korvet.broker.server\n"
+        "from korvet.remote_log.store import SegmentStore\n"
+        f"store = SegmentStore({tmp_path.as_uri()!r})\n"
+        "assert 'obstore' not in sys.modules\n"
+        "asyncio.run(store.load())\n"
+        "assert 'obstore' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
