@@ -15,6 +15,7 @@ import msgspec
 from korvet.console.browse import newest
 from korvet.console.described_group import DescribedGroup, Member
 from korvet.console.large import large_at
+from korvet.console.queues import LockRow, QueueRow
 from korvet.console.render import ago, count, size
 from korvet.console.visit import Visit
 from korvet.library.values import KorvetError
@@ -74,6 +75,45 @@ async def evidence(
                 "lag grows, it is slower than its producers: add members, up to one per partition.",
             )
         )
+    return sorted(found, key=lambda each: _ORDER.index(each.grade))
+
+
+def of_queue(
+    group: DescribedGroup, rows: Sequence[QueueRow], locks: Sequence[LockRow]
+) -> list[Evidence]:
+    """Return the evidence for why a share group is stuck."""
+    lag = sum(max(0, row.lag) for row in rows)
+    found = [*_members(group, lag), *_heartbeats(group)]
+    for each in [lock for lock in locks if lock.deliveries > 1][:MAX_SENTENCES]:
+        place = f"{each.topic}-{each.partition}"
+        holder = f"locked by {each.member}" if each.member else "released"
+        found.append(
+            Evidence(
+                "bad" if each.deliveries > 2 else "note",
+                "delivered again",
+                f"{place}: the records from offset {each.first} to {each.last} were delivered "
+                f"{each.deliveries} times and are {holder}: consumers fail on them, or their lock "
+                "is too short.",
+                f"/topics/{each.topic}/records/{each.partition}/{each.first}",
+            )
+        )
+    for row in [row for row in rows if row.dead_letters][:MAX_SENTENCES]:
+        found.append(
+            Evidence(
+                "note",
+                "dead letters",
+                f"{row.topic}-{row.partition}: {count(row.dead_letters)} records wait for their "
+                "copy to the dead letter topic.",
+            )
+        )
+    acquired = sum(row.acquired for row in rows)
+    if lag and acquired and not sum(row.available for row in rows):
+        found.append(
+            Evidence("note", "locks", f"All {count(acquired)} records to read are with members.")
+        )
+    if not found:
+        text = "It has finished every record." if not lag else "No cause found: members work on it."
+        found.append(Evidence("ok", "progress", text))
     return sorted(found, key=lambda each: _ORDER.index(each.grade))
 
 

@@ -11,6 +11,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from korvet import Record
+from korvet.groups.consumer_group import encode_subscription, pack
+from korvet.keys import Keys
+from korvet.scripts import group as group_scripts
+from korvet.scripts import share
+from korvet.store.sync_store import SyncStore
 from tests.support.running_console import RunningConsole, send
 
 _names = count()
@@ -112,6 +117,46 @@ def test_a_group_is_deleted(console: RunningConsole, browser: httpx.Client, topi
     page = send(browser, "/group?id=gone", "/group/delete", id="gone")
     assert "Group gone was deleted." in page.text
     assert browser.get("/group?id=gone").status_code == 404
+
+
+def test_a_share_group_has_its_queue_and_its_locks(
+    console: RunningConsole, browser: httpx.Client, topic: str
+) -> None:
+    keys, info = Keys(console.namespace), console.log.topic(topic)
+    member: dict[str, Any] = {
+        "member": "m1",
+        "epoch": 0,
+        "rack": "",
+        "client_id": "app",
+        "client_host": "/10.0.0.1",
+        "session_ms": 45_000,
+        "interval_ms": 0,
+        "max_size": 10,
+        "is_registered": 1,
+        "has_names": 1,
+        "names": pack([topic]),
+        "topics_version": b"1",
+        "resolved": encode_subscription([topic.encode()]),
+        "rows": [("t", topic, f"{info.id}:2")],
+    }
+    acquire: dict[str, Any] = {"group": "jobs", "member": "m1", "topic_id": info.id, "start": 0,
+                               "read_from": 0, "read_to": 2, "most": 3, "exact": 1,
+                               "delivery_limit": 5, "max_locks": 100}  # fmt: skip
+    with SyncStore.connect(console.server.url) as store:
+        assert store.run(group_scripts.share_heartbeat(keys, "jobs", **member)).error == 0
+        store.run(group_scripts.register(keys, group="jobs"))
+        taken = share.acquire(keys, topic, 0, [(0, 2)], **acquire, lock_ms=600_000)
+        assert store.run(taken).runs[:2] == [0, 2]
+    found = console.api("/group", id="jobs")
+    assert (found["type"], found["members"][0]["client_id"]) == ("share", "app")
+    queue = {row["partition"]: (row["acquired"], row["lag"]) for row in found["queue"]}
+    assert queue[0] == (3, 10)
+    (lock,) = found["locks"]
+    assert (lock["first"], lock["last"], lock["member"], lock["deliveries"]) == (0, 2, "m1", 1)
+    (row,) = console.api("/groups", q="jobs")["groups"]
+    assert (row["type"], row["lag"], row["topics"]) == ("share", found["lag"], [topic])
+    page = browser.get("/group?id=jobs").text
+    assert "Delivered records" in page and "Reset offsets" not in page
 
 
 # Why is it stuck?

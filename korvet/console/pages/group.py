@@ -5,6 +5,7 @@ import msgspec
 from korvet.console import diagnosis
 from korvet.console.described_group import DescribedGroup, Place, describe
 from korvet.console.diagnosis import Evidence
+from korvet.console.queues import LockRow, QueueRow, read_queue
 from korvet.console.visit import PageError, Visit
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
 from korvet.scripts import log as log_scripts
@@ -64,6 +65,10 @@ class GroupPage(msgspec.Struct, frozen=True):
     """Partitions that the page does not show."""
     lag: int
     """Records of the partitions on the page."""
+    queue: list[QueueRow]
+    """The partitions of a share group, empty for other types."""
+    locks: list[LockRow]
+    """Records that a share group was delivered, those with the most deliveries first."""
     evidence: list[Evidence]
     """Why the group is stuck, or that it is not."""
     at_ms: int
@@ -77,6 +82,8 @@ async def load(visit: Visit) -> GroupPage:
     visit.require(Operation.DESCRIBE, ResourceType.GROUP, name)
     found = await described(visit, name)
     rows, left_out = await offsets_of(visit, found)
+    is_share = found.type == "share"
+    queue, locks = await read_queue(visit, name) if is_share else ([], [])
     return GroupPage(
         group=name,
         type=found.type,
@@ -97,7 +104,13 @@ async def load(visit: Visit) -> GroupPage:
         offsets=rows,
         left_out=left_out,
         lag=sum(row.lag for row in rows),
-        evidence=await diagnosis.evidence(visit, found, rows),
+        queue=queue,
+        locks=locks,
+        evidence=(
+            diagnosis.of_queue(found, queue, locks)
+            if is_share
+            else await diagnosis.evidence(visit, found, rows)
+        ),
         at_ms=found.at_ms,
         topics=sorted({row.topic for row in rows}),
     )
@@ -124,11 +137,11 @@ async def described(visit: Visit, name: str) -> DescribedGroup:
 
 async def offsets_of(visit: Visit, group: DescribedGroup) -> tuple[list[OffsetRow], int]:
     """Return the partitions of the group, and how many are left out."""
-    commits = (
-        await _share_offsets(visit, group.group)
-        if group.type == "share"
-        else await committed(visit, group.group)
-    )
+    counted: dict[Place, int] = {}
+    if group.type == "share":
+        commits, counted = await _share_offsets(visit, group.group)
+    else:
+        commits = await committed(visit, group.group)
     owners = {place: each.id for each in group.members for place in each.partitions}
     places = sorted(commits.keys() | owners.keys())
     topics: dict[str, Topic] = {}
@@ -137,7 +150,7 @@ async def offsets_of(visit: Visit, group: DescribedGroup) -> tuple[list[OffsetRo
         if topic is not None and visit.context().may_describe(name, audit=False):
             topics[name] = topic
     shown = [place for place in places if place[0] in topics]
-    rows = await _rows(visit, topics, shown[:MAX_ROWS], commits, owners)
+    rows = await _rows(visit, topics, shown[:MAX_ROWS], commits, owners, counted)
     return rows, len(shown) - len(shown[:MAX_ROWS])
 
 
@@ -147,6 +160,7 @@ async def _rows(
     places: list[Place],
     commits: dict[Place, CommittedOffset],
     owners: dict[Place, str],
+    counted: dict[Place, int],
 ) -> list[OffsetRow]:
     store, keys = visit.services.store, visit.services.keys
     ends = await store.run_many(
@@ -176,7 +190,7 @@ async def _rows(
                 first=end.first,
                 stable=end.next if end.stable < 0 else end.stable,
                 end=end.next,
-                lag=max(0, lag.records),
+                lag=max(0, counted.get(place, lag.records)),
                 commit_ms=commit.time_ms,
                 metadata=commit.metadata.encode("utf-8", "replace").decode(),
                 member=owners.get(place, ""),
@@ -198,14 +212,20 @@ async def committed(visit: Visit, name: str) -> dict[Place, CommittedOffset]:
     return found
 
 
-async def _share_offsets(visit: Visit, name: str) -> dict[Place, CommittedOffset]:
-    """Return where a share group starts in its partitions."""
+async def _share_offsets(
+    visit: Visit, name: str
+) -> tuple[dict[Place, CommittedOffset], dict[Place, int]]:
+    """Return where a share group starts in its partitions, and its lag there."""
     asked = DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
     answer = await visit.call(DescribeShareGroupOffsetsRequest(groups=[asked]))
-    return {
-        (topic.topic_name, part.partition_index): CommittedOffset(part.start_offset)
+    rows = {
+        (topic.topic_name, part.partition_index): part
         for group in answer.groups
         for topic in group.topics
         for part in topic.partitions
         if not part.error_code
     }
+    return (
+        {place: CommittedOffset(part.start_offset) for place, part in rows.items()},
+        {place: part.lag for place, part in rows.items()},  # -1 for one that it has not read
+    )

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from korvet.console.queues import lag_of
 from korvet.console.visit import Visit
 from korvet.groups.offset_commit import parse_commit, parse_field
 from korvet.scripts import log as log_scripts
@@ -67,8 +68,12 @@ async def load(visit: Visit) -> Groups:
             continue
         is_counted = counted + len(commits) // 2 <= MAX_LAGS
         topics, calls = await _calls(visit, commits)
+        partitions = len(calls)
         replies = await store.run_many(calls) if is_counted else []
-        counted += len(replies)
+        lag = sum(max(0, reply.records) for reply in replies if not reply.error)
+        if kind == b"share" and is_counted:
+            lag, topics, partitions = await lag_of(visit, name)
+        counted += partitions
         rows.append(
             GroupRow(
                 name,
@@ -76,8 +81,8 @@ async def load(visit: Visit) -> Groups:
                 state.decode(),
                 (protocol or b"").decode(),
                 int(size or 0),
-                sum(max(0, reply.records) for reply in replies if not reply.error),
-                len(calls),
+                lag,
+                partitions,
                 topics[:5],
                 is_counted,
             )
