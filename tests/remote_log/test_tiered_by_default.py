@@ -13,8 +13,11 @@ from korvet.config.broker_config import load
 from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
+from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
+from korvet.spark.metadata import MetadataClient, partitions_of
+from korvet.spark.options import Connection
 from korvet.topics import lifecycle
 from korvet.topics.lifecycle import delete_topic
 from korvet.wire.messages.describe_configs import (
@@ -184,3 +187,15 @@ async def test_a_hot_read_is_one_round_trip(tier: Tier, form: str, mode: str) ->
         before = store.round_trips
         await reader.read(ReadRequest(topic, 0, offset, 1 << 20))
         assert store.round_trips - before == 1
+
+
+@pytest.mark.parametrize(("cleanup", "is_remote"), [("delete", True), ("compact", False)])
+async def test_spark_and_the_library_know_the_brokers_default(
+    tier: Tier, valkey_server: TestServer, cleanup: str, is_remote: bool
+) -> None:
+    await tier.fill(cleanup_policy=cleanup, remote_storage_enable=None)
+    namespace = tier.broker.services.keys.namespace
+    with MetadataClient(Connection(valkey_server.url, namespace)) as metadata:
+        assert [each.is_remote for each in partitions_of(metadata.topic("t"))] == [is_remote]
+    async with await AsyncKorvet.connect(valkey_server.url, namespace=namespace) as log:
+        assert (await log.find_topic("t")).policy.remote_storage is is_remote
