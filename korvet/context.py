@@ -204,7 +204,7 @@ class Services:
         )
         self.share_acquirer = Acquirer(
             *(self.store, self.keys, self.topics, self.log_reader, lambda: self.settings),
-            self.dead_letters,
+            *(self.dead_letters, self.response_memory),
         )
         self.share_acknowledger = Acknowledger(
             *(self.store, self.keys, self.topics, self.share_acquirer, self.dead_letters)

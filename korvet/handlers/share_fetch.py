@@ -177,7 +177,6 @@ async def _fetch(
     session.rotate()
     if request.max_records > 0:
         acquirer = services.share_acquirer
-        most = min(acquirer.max_bytes(request.max_bytes), services.response_memory.available)
         fetch = DelayedShareFetch(
             acquirer,
             context.notifier,
@@ -186,7 +185,7 @@ async def _fetch(
             ),
             list(partitions.values()),
             0 if refused else request.max_wait_ms,
-            Budget(request.max_records, most),
+            Budget(request.max_records, acquirer.max_bytes(request.max_bytes)),
         )
         await fetch.run()
         if fetch.only_storage_errors():

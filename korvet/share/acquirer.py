@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
+from korvet.fetch.response_memory import ResponseMemory
 from korvet.keys import Keys
 from korvet.log.reader import LogReader
 from korvet.share.dead_letters import DeadLetters
@@ -38,15 +39,17 @@ class Acquirer:
         log_reader: LogReader,
         settings: Callable[[], Settings],
         dead_letters: DeadLetters,
+        memory: ResponseMemory,
     ) -> None:
-        self._services = Services(store, keys, log_reader, dead_letters)
+        self._services = Services(store, keys, log_reader, dead_letters, memory)
         self._topics = topics
         self._settings = settings
         self._places: dict[tuple[str, str, int], Place] = {}
 
     def max_bytes(self, asked: int) -> int:
         """Return how many bytes of records a response may have, after its first batch."""
-        return max(0, min(asked, self._settings().integer("fetch.max.bytes")))
+        most = min(asked, self._settings().integer("fetch.max.bytes"))
+        return max(0, min(most, self._services.memory.available))
 
     def channels(self, topic: Topic, partition: int) -> tuple[str, str]:
         """Return the channels of appends to the partition and of records released in it."""

@@ -79,7 +79,8 @@ class DelayedShareFetch:
         while left:
             group, left = left[:AT_ONCE], left[AT_ONCE:]
             await asyncio.gather(*(self._acquire(self._partitions[at]) for at in group))
-            if self._budget.records <= 0 or self._budget.bytes <= 0:
+            budget = self._budget
+            if budget.records <= 0 or (budget.is_used and budget.bytes <= 0):
                 return
             # Another partition had reserved the budget, and did not use all of it.
             left += [at for at in group if self._partitions[at].acquired.skipped]

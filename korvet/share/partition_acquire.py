@@ -15,6 +15,7 @@ import msgspec
 
 from korvet.errors import ErrorCode
 from korvet.fetch.record_format import encode_records
+from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.share_group import ShareGroupConfig
 from korvet.keys import Keys
 from korvet.log.layouts import layout_of
@@ -35,7 +36,7 @@ AS_FETCH = 17
 """The version of Fetch whose record format ShareFetch has."""
 TRIES = 8
 """Reads of one acquire: other members may have taken what the first ones read."""
-MIN_READ_BYTES, FIRST_READ_BYTES = 1 << 14, 1 << 18
+MIN_READ_BYTES, FIRST_READ_BYTES, MAX_READ_BYTES = 1 << 14, 1 << 18, 8 << 20
 MORE, AHEAD = 1.25, 4
 """Bytes read, as a multiple of the expected size of the records that the member may take."""
 
@@ -55,6 +56,8 @@ class Budget(msgspec.Struct):
 
     records: int
     bytes: int
+    is_used: bool = False
+    """Whether the response has records: only its first batch may be larger than `bytes`."""
 
 
 class Acquired(msgspec.Struct):
@@ -89,6 +92,7 @@ class Services(msgspec.Struct, frozen=True):
     keys: Keys
     log_reader: LogReader
     dead_letters: DeadLetters
+    memory: ResponseMemory
 
 
 class PartitionAcquire:
@@ -148,16 +152,21 @@ class PartitionAcquire:
         return True
 
     async def _read(self) -> ReadResult:
-        place = self._place
+        place, memory = self._place, self._services.memory
+        most = min(max(self._budget.bytes, 0), self._read_bytes(), MAX_READ_BYTES)
         request = ReadRequest(
             self._topic,
             self._partition,
             place.next,
-            min(max(self._budget.bytes, 0), self._read_bytes()),
+            most,
             committed=self._params.config.read_committed,
             decompress=True,
         )
-        result = await self._services.log_reader.read(request)
+        memory.bytes += most
+        try:
+            result = await self._services.log_reader.read(request)
+        finally:
+            memory.bytes -= most
         if result.entries:
             place.record_bytes = result.size / self._layout.count_records(result.entries)
         return result
@@ -193,9 +202,13 @@ class PartitionAcquire:
 
     async def _use(self, result: ReadResult) -> bool:
         """Acquire records of a read; return whether the acquire is complete."""
-        if self._budget.records <= 0:
+        budget = self._budget
+        if budget.is_used and result.entries[0].size > budget.bytes:
+            budget.bytes = 0
+        if budget.records <= 0 or (budget.is_used and budget.bytes <= 0):
             self._acquired.skipped = True
             return True
+        _cut(result, budget.bytes)
         place = self._place
         first, ordered = place.next, place.ordered
         reply = await self._take(result)
@@ -284,3 +297,14 @@ class PartitionAcquire:
             return
         acquired.runs, acquired.records = runs, parts
         budget.bytes -= sum(map(len, parts))
+        budget.is_used = True
+
+
+def _cut(result: ReadResult, most: int) -> None:
+    """Drop the entries above `most` bytes, which another partition has used; keep one."""
+    size = 0
+    for at, entry in enumerate(result.entries):
+        size += entry.size
+        if size > most and at:
+            del result.entries[at:]
+            return

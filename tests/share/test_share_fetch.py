@@ -236,6 +236,26 @@ async def test_many_small_batches_fit_one_response(broker: Broker) -> None:
     assert await member.poll(max_records=25) == [(25, 39, 1)]
 
 
+async def test_a_response_has_no_more_bytes_than_asked_for(broker: Broker) -> None:
+    member = await ready(broker)
+    big = packed(rows(*[bytes(100_000)] * 4), 13)
+    for number in (0, 1):
+        for _ in range(4):
+            await produce(broker, big, number=number)
+    seen = 0
+    for n in range(12):
+        answer = await member.fetch(*([] if n else (0, 1)), max_bytes=900_000)
+        found = [row for topic in answer.responses for row in topic.partitions if row.records]
+        assert sum(len(row.records) for row in found) <= 900_000
+        seen += sum(last - first + 1 for row in found for first, last, _ in runs_of(row))
+    assert seen == 32
+    memory = broker.services.response_memory
+    assert memory.bytes == 0
+    # A batch is sent whole, however few bytes are asked for.
+    await produce(broker, big)
+    assert await member.poll(max_bytes=1) == [(16, 19, 1)]
+
+
 async def test_the_partitions_of_a_session_take_turns(broker: Broker) -> None:
     member = await ready(broker, 2, 2, 2)
     await fill(broker, 2, 2, 2, number=1)
