@@ -2,7 +2,7 @@
 
 Rules
 - /healthz and /livez succeed if the process can answer; /readyz checks `ready` (Redis, scripts).
-- Each worker process serves its metrics on a private unix socket (/snapshot). The process with the
+- Each worker process serves its metrics on a private unix socket. The process with the
   ops port asks all workers, and every row has the label `worker`.
 - One request per connection, with at most 8 KB and 5 seconds. A connection that asks for another
   page goes to the console, if there is one: it serves it in a thread.
@@ -33,6 +33,8 @@ AGAIN_S = 1.0
 _BACKLOG = 128
 _LONGEST_REQUEST = 8192
 _PATIENCE_S = 5
+_SCRAPE, _LOOK = "/scrape", "/snapshot"
+"""Pages of a worker with its metrics: for Prometheus, and for the console."""
 _TEXT = "text/plain; charset=utf-8"
 _METRICS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
@@ -90,8 +92,9 @@ class OpsPage:
             return 200, _METRICS_TEXT, await anyio.to_thread.run_sync(exposition, snapshots)
         if path == "/metrics/kafka" and self._kafka is not None:
             return await _kafka_metrics(self._kafka)
-        if path == "/snapshot":
-            return 200, "application/json", msgspec.json.encode(self._snapshot())
+        if path in (_SCRAPE, _LOOK):
+            found = self._snapshot() if path == _SCRAPE else self._metrics.snapshot()
+            return 200, "application/json", msgspec.json.encode(found)
         return 404, _TEXT, b"/healthz, /readyz and /metrics are here\n"
 
     def _snapshot(self) -> list[Family]:
@@ -117,13 +120,16 @@ class WorkerPoolPage:
         if path == "/readyz":
             return readiness(await self._ready())
         if path == "/metrics":
-            return 200, _METRICS_TEXT, exposition(await self.snapshots())
+            return 200, _METRICS_TEXT, exposition(await self._snapshots(_SCRAPE))
         if path == "/metrics/kafka":
             return await self._kafka_metrics()
         return 404, _TEXT, b"/healthz, /readyz and /metrics are here\n"
 
     async def snapshots(self) -> Snapshots:
-        found = [(str(n), await self._snapshot(s)) for n, s in enumerate(self._sockets)]
+        return await self._snapshots(_LOOK)
+
+    async def _snapshots(self, page: str) -> Snapshots:
+        found = [(str(n), await self._snapshot(s, page)) for n, s in enumerate(self._sockets)]
         return [(n, families) for n, families in found if families is not None]
 
     async def _ready(self) -> str | None:
@@ -145,8 +151,8 @@ class WorkerPoolPage:
             return 200, _METRICS_TEXT, body
         return 503, _TEXT, body or b"no worker answers\n"
 
-    async def _snapshot(self, socket: Path) -> list[Family] | None:
-        status, body = await get(socket, "/snapshot")
+    async def _snapshot(self, socket: Path, page: str) -> list[Family] | None:
+        status, body = await get(socket, page)
         return msgspec.json.decode(body, type=list[Family]) if status == 200 else None
 
 

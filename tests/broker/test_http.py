@@ -141,6 +141,19 @@ async def test_workers_are_scraped_together_and_told_apart(tmp_path: Path) -> No
         assert found["korvet_request_seconds_sum", labels] == int(number) + 1
 
 
+async def test_only_prometheus_counts_as_a_scrape(tmp_path: Path) -> None:
+    metrics = Metrics()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(serve, OpsPage(metrics, always(None)), tmp_path / "0")
+        pool = WorkerPoolPage([tmp_path / "0"])
+        assert await pool.snapshots()
+        assert not metrics.is_scraped, "the console looked"
+        assert (await pool.answer("/metrics"))[0] == 200
+        assert metrics.is_scraped
+        tasks.cancel_scope.cancel()
+    assert await OpsPage(other := Metrics(), always(None)).snapshots() and not other.is_scraped
+
+
 async def test_one_worker_that_is_not_ready_makes_all_not_ready(tmp_path: Path) -> None:
     async with anyio.create_task_group() as tasks:
         await tasks.start(serve, OpsPage(Metrics(), always(None)), tmp_path / "0")
