@@ -10,10 +10,8 @@ Rules
 """
 
 import asyncio
-import errno
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -22,15 +20,13 @@ import msgspec
 from anyio.abc import TaskStatus
 
 from korvet import logfmt
-from korvet.broker import listeners, prometheus
+from korvet.broker import ops_sockets, prometheus
 from korvet.broker.kafka_metrics import NoPage
 from korvet.config.broker_config import Address
-from korvet.config.setting import StartError
 from korvet.metrics import Family, Metrics
 
 AGAIN_S = 1.0
 """Seconds until a failed listener is restarted."""
-_BACKLOG = 128
 _LONGEST_REQUEST = 8192
 _PATIENCE_S = 5
 _SCRAPE, _LOOK = "/scrape", "/snapshot"
@@ -168,68 +164,6 @@ def readiness(sentence: str | None) -> Answer:
     return (200, _TEXT, b"ready\n") if sentence is None else (503, _TEXT, f"{sentence}\n".encode())
 
 
-def bind(where: Address | Path, *, or_free: bool = False) -> list[socket.socket]:
-    """Listen on an address or a unix socket. Raises StartError if it is in use.
-
-    `or_free`: take a free port of the host if the port is in use.
-    """
-    try:
-        if isinstance(where, Path):
-            return [_listen_unix(where)]
-        try:
-            return _listen(where)
-        except OSError as error:
-            if not or_free or error.errno != errno.EADDRINUSE:
-                raise
-            return _listen(Address(where.host, 0))
-    except OSError as error:
-        if isinstance(where, Address):
-            raise listeners.unserved("--ops", where, error) from None
-        raise StartError(f"{where} cannot be served: {error.strerror or error}.") from None
-
-
-def address_of(sockets: Sequence[socket.socket]) -> Address:
-    """Return the address of listening sockets."""
-    return Address(*sockets[0].getsockname()[:2])
-
-
-def _listen(where: Address) -> list[socket.socket]:
-    """Listen on every address of the host."""
-    rows = socket.getaddrinfo(
-        where.host, where.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    port, found = where.port, []
-    with ExitStack() as opened:
-        for family, kind, protocol, _, address in dict.fromkeys(rows):
-            each = opened.enter_context(socket.socket(family, kind, protocol))
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            each.bind((address[0], port, *address[2:]))
-            port = each.getsockname()[1]
-            found.append(_listening(each))
-        opened.pop_all()
-    return found
-
-
-def _listen_unix(where: Path) -> socket.socket:
-    where.unlink(missing_ok=True)
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        found.bind(str(where))
-        where.chmod(0o600)
-    except BaseException:
-        found.close()
-        raise
-    return _listening(found)
-
-
-def _listening(found: socket.socket) -> socket.socket:
-    found.setblocking(False)
-    found.listen(_BACKLOG)
-    return found
-
-
 async def serve(
     page: Page,
     where: Address | Path | Sequence[socket.socket],
@@ -238,7 +172,7 @@ async def serve(
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the pages until cancelled. Raises StartError if the address is in use."""
-    sockets = bind(where) if isinstance(where, Address | Path) else where
+    sockets = ops_sockets.bind(where) if isinstance(where, Address | Path) else where
 
     async def one(connection: socket.socket) -> None:
         is_taken = False

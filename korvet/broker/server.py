@@ -16,7 +16,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from korvet import apis, logfmt
-from korvet.broker import http, listeners
+from korvet.broker import http, listeners, ops_sockets
 from korvet.broker.background import BackgroundTasks
 from korvet.broker.connection import Connection
 from korvet.broker.handover import move_clients
@@ -208,11 +208,11 @@ async def _serve_ops(
     if config.ops_socket is not None:
         await tasks.start(http.serve, page, Path(config.ops_socket))
     elif config.ops is not None:
-        sockets = http.bind(config.ops, or_free=not config.ops_is_chosen)
+        sockets = ops_sockets.bind(config.ops, or_free=not config.ops_is_chosen)
         await tasks.start(http.serve, page, sockets, console)
         if console is not None:
             servers.callback(console.close)
-            return partial(on_console, http.address_of(sockets))
+            return partial(on_console, ops_sockets.address_of(sockets))
     return _announce_nothing
 
 

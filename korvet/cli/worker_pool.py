@@ -25,7 +25,7 @@ import msgspec
 import typer
 
 from korvet import logfmt
-from korvet.broker import http
+from korvet.broker import ops_sockets
 from korvet.broker.listeners import unserved
 from korvet.cli import systemd
 from korvet.cli.broker_process import maintain, restart_if_dead, run_broker, serve_ops
@@ -65,7 +65,7 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
             )
             ops = None
             if config.ops is not None:
-                ops = http.bind(config.ops, or_free=not config.ops_is_chosen)
+                ops = ops_sockets.bind(config.ops, or_free=not config.ops_is_chosen)
             workers = _Workers(shared, sockets, server, ops)
             try:
                 workers.start()
@@ -74,7 +74,7 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
                 if shared.legacy_listen is not None:
                     announce_legacy(shared.legacy_listen.host, shared.legacy_listen.port)
                 if ops is not None:
-                    announce_console(http.address_of(ops))
+                    announce_console(ops_sockets.address_of(ops))
                 systemd.notify(systemd.READY)
                 workers.supervise()
             finally:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from korvet import logfmt
 from korvet.console import access, openapi, render
-from korvet.console.pages import records
+from korvet.console.pages import record
 from korvet.console.routes import FORMS, PAGES, RECORD, Form, Page
 from korvet.console.services import ConsoleServices
 from korvet.console.visit import PageError, Visit
@@ -155,7 +155,7 @@ class _Endpoints:
     async def download(self, request: Request) -> Response:
         """Send a key, a value or a record as a file."""
         visit = await self._visit(request)
-        body, media_type, name = await _run(records.download(visit))
+        body, media_type, name = await _run(record.download(visit))
         disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(body, media_type=media_type, headers=disposition)
 

@@ -14,6 +14,8 @@ from korvet.console.pages import (
     group,
     groups,
     overview,
+    quotas,
+    record,
     records,
     reset,
     scripts,
@@ -181,8 +183,8 @@ PAGES = (
     ),
     Page("/users", "users.html", security.load_users, security.UsersPage, "Users."),
     Page("/acls", "acls.html", security.load_rules, security.RulesPage, "ACL rules."),
-    Page("/quotas", "quotas.html", security.load_quotas, security.QuotasPage, "Quotas."),
-    Page(RECORD, "record.html", records.load_one, records.OneRecord, "One record.", _FORMAT),
+    Page("/quotas", "quotas.html", quotas.load, quotas.QuotasPage, "Quotas."),
+    Page(RECORD, "record.html", record.load, record.OneRecord, "One record.", _FORMAT),
 )
 
 FORMS = (
@@ -197,6 +199,6 @@ FORMS = (
     Form("/users/delete", security.delete_user, "/users"),
     Form("/acls", security.create_rule, "/acls"),
     Form("/acls/delete", security.delete_rule, "/acls"),
-    Form("/quotas", security.set_quota, "/quotas"),
+    Form("/quotas", quotas.set_quota, "/quotas"),
     Form(f"{RECORD}/delete-below", actions.delete_records, RECORD),
 )

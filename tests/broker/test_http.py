@@ -10,7 +10,7 @@ import anyio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from korvet.broker import http
+from korvet.broker import http, ops_sockets
 from korvet.broker.http import OpsPage, WorkerPoolPage, exposition, get, serve
 from korvet.config.broker_config import Address
 from korvet.config.setting import StartError
@@ -208,3 +208,19 @@ async def test_a_process_without_descriptors_serves_its_pages_once_it_has_some(
         assert await get(tmp_path / "ops", "/healthz") == (200, b"ok\n")
         tasks.cancel_scope.cancel()
     assert len(tries) == 3 and "ops listener failed, retrying" in caplog.text
+
+
+def test_localhost_is_served_at_one_port_of_each_of_its_addresses() -> None:
+    sockets = ops_sockets.bind(Address("localhost", 0))
+    try:
+        assert len({each.getsockname()[1] for each in sockets}) == 1
+        with socket.create_connection(("127.0.0.1", ops_sockets.address_of(sockets).port)):
+            pass
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def test_an_address_that_this_machine_lacks_is_one_sentence() -> None:
+    with pytest.raises(StartError, match=r"--ops 192\.0\.2\.1:9080 cannot be served"):
+        ops_sockets.bind(Address("192.0.2.1", 9080), or_free=True)

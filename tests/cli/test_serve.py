@@ -249,15 +249,22 @@ def test_without_the_ops_port_there_is_no_console(tmp_path: Path) -> None:
         assert running.process.communicate(timeout=60)[0] == ""
 
 
-def test_a_console_that_was_not_opened_is_not_imported(tmp_path: Path) -> None:
-    with broker(cwd=tmp_path) as running:
+def test_a_console_that_was_not_opened_is_not_started(
+    tmp_path: Path, valkey_server: TestServer
+) -> None:
+    with (
+        broker("--redis", valkey_server.url, "--namespace", "unopened", cwd=tmp_path) as running,
+        valkey_server.client() as client,
+    ):
         url = console_of(running)
-        threads = psutil.Process(running.process.pid).num_threads
-        before = threads()
+
+        def is_started() -> bool:
+            return any(each["name"].startswith("korvet-console") for each in client.client_list())
+
         with urlopen(f"{url}/livez", timeout=30), urlopen(f"{url}/metrics", timeout=30):
-            assert threads() == before
+            assert not is_started()
         with urlopen(f"{url}/", timeout=30):
-            assert threads() > before
+            assert is_started()
         assert running.stop() == 0
 
 

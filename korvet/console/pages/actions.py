@@ -5,7 +5,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from korvet.console.pages.records import find_record
+from korvet.console.pages.record import find_record
 from korvet.console.pages.topic import find_topic
 from korvet.console.visit import PageError, Visit, check
 from korvet.library.values import Record

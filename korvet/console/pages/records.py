@@ -1,20 +1,17 @@
 """Browse records: by offset, time, key or content; one record; a download."""
 
-import base64
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from korvet.console.browse import Browsed, Cursors, Match, browse, newest
-from korvet.console.large import LargeRecords, large_at
+from korvet.console.large import LargeRecords
 from korvet.console.pages.topic import find_topic
-from korvet.console.render import size
-from korvet.console.shown import DETAIL_BYTES, FORMATS, PREFIX_BYTES, Shown, field_of, show
+from korvet.console.shown import FORMATS, PREFIX_BYTES, Shown, field_of, show
 from korvet.console.visit import PageError, Visit
 from korvet.groups.lag import find_offset
 from korvet.library.values import PartitionOffsets, StoredRecord
-from korvet.log.entry_id import entry_id
 from korvet.log.position import BadPosition, Position, parse_position
 from korvet.security.acl import Operation
 from korvet.topics.table import Topic
@@ -79,7 +76,7 @@ async def load(visit: Visit) -> Records:
 
 def _page(visit: Visit, topic: Topic, found: Browsed, read: int) -> Records:
     is_one = bool(visit.query("partition"))
-    how = _format(visit)
+    how = format_of(visit)
     rows = [row_of(record, how) for record in found.records]
     is_newest = _is_newest(visit)
     return Records(
@@ -121,7 +118,7 @@ def _is_newest(visit: Visit) -> bool:
     return visit.query("from") == "newest" or not (visit.query("from") or is_filtered)
 
 
-def _format(visit: Visit) -> str:
+def format_of(visit: Visit) -> str:
     how = visit.query("format", "auto") or "auto"
     if how not in FORMATS:
         raise PageError(400, f"format must be one of {', '.join(FORMATS)}, not {how!r}.")
@@ -194,111 +191,3 @@ def _matches(visit: Visit) -> Match | None:
         return True
 
     return matches
-
-
-class OneRecord(msgspec.Struct, frozen=True):
-    """A record, with the commands that show the same entry."""
-
-    topic: str
-    record: RecordRow
-    redis_cli: str
-    command: str
-    """The command of korvet that prints it."""
-    previous_offset: int
-    """-1 for none, and in modes in which it is not known without a search."""
-    next_offset: int
-    """-1 at the end."""
-    may_delete: bool
-
-
-async def find_record(visit: Visit) -> tuple[Topic, StoredRecord, PartitionOffsets, int]:
-    """Return the record of the path, the ends of its partition and the offset after it."""
-    topic = await find_topic(visit, Operation.READ)
-    number, offset = int(visit.path["partition"]), int(visit.path["offset"])
-    if number >= topic.partitions:
-        raise PageError(404, f"{topic.name} has partitions 0 to {topic.partitions - 1}.")
-    ends = (await visit.log.offsets(topic.name))[number]
-    if not ends.earliest <= offset < ends.latest:
-        raise PageError(
-            404, f"Partition {number} has offsets from {ends.earliest} to {ends.latest - 1}."
-        )
-    large = await large_at(visit.log, topic.name, number, offset)
-    if large is not None:
-        raise PageError(
-            413,
-            f"The records from offset {offset} to {large.next_offset - 1} have {size(large.size)}, "
-            "more than a page reads: use `korvet consume`.",
-        )
-    got = await visit.log.fetch(topic.name, number, offset, max_bytes=1)
-    if not got.records or got.records[0].offset != offset:
-        raise PageError(404, f"There is no record at offset {offset} of partition {number}.")
-    after = got.records[1].offset if len(got.records) > 1 else got.next_offset
-    return topic, got.records[0], ends, after if after < ends.latest else -1
-
-
-async def load_one(visit: Visit) -> OneRecord:
-    """Return one record."""
-    topic, record, ends, after = await find_record(visit)
-    number = record.partition
-    is_dense = topic.policy.offset_mode == "dense"
-    return OneRecord(
-        topic=topic.name,
-        record=row_of(record, _format(visit), DETAIL_BYTES, indents=True),
-        redis_cli=redis_cli(visit, topic, number, record.offset),
-        command=(
-            f"korvet consume {topic.name} --partition {number} --from {record.offset} --max 1"
-        ),
-        previous_offset=record.offset - 1 if is_dense and record.offset > ends.earliest else -1,
-        next_offset=after,
-        may_delete=topic.policy.delete,
-    )
-
-
-def redis_cli(visit: Visit, topic: Topic, partition: int, offset: int) -> str:
-    """Return the redis-cli command that shows the entry with the record."""
-    stream = visit.services.keys.partition(topic.name, partition).stream
-    first = entry_id(topic.policy.offset_mode, topic.policy.offset_bits, offset)
-    # An entry of several records has the id of its last one.
-    last = "+" if topic.is_batch else first
-    words = f"XRANGE '{stream}' {first} {last}{' COUNT 1' if topic.is_batch else ''}"
-    url = visit.services.config.redis or ""
-    if url.startswith("unix://"):
-        return f"redis-cli -s {url.removeprefix('unix://').partition('?')[0]} {words}"
-    return f"redis-cli {words}"
-
-
-async def download(visit: Visit) -> tuple[bytes, str, str]:
-    """Return the value, the key or the whole record as JSON, with media type and file name."""
-    topic, record, _, _ = await find_record(visit)
-    part = visit.query("part", "value")
-    name = f"{topic.name}-{record.partition}-{record.offset}"
-    if part == "json":
-        return _encode(record), "application/json", f"{name}.json"
-    if part not in ("key", "value"):
-        raise PageError(400, "part must be value, key or json.")
-    return (record.value if part == "value" else record.key) or b"", _BYTES, f"{name}.{part}"
-
-
-_BYTES = "application/octet-stream"
-
-
-def _encode(record: StoredRecord) -> bytes:
-    """Return the record as `korvet consume --format json` prints it."""
-
-    def held(part: bytes | None) -> object:
-        try:
-            return None if part is None else part.decode()
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(part or b"").decode()}
-
-    return msgspec.json.encode(
-        {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp_ms,
-            "key": held(record.key),
-            "value": held(record.value),
-            "headers": [(name, held(value)) for name, value in record.headers],
-        }
-    )
