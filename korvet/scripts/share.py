@@ -147,7 +147,7 @@ def acquire(
     flat: list[int | str] = [word for pair in ranges for word in pair]
     return Call(
         ACQUIRE,
-        (k.log, k.share, k.share_runs),
+        (k.log, k.share, k.share_runs, k.stream),
         (encode_group(group), member, topic_id, start, read_from, read_to, *limits, *order, *flat),
     )
 

@@ -5,7 +5,8 @@ Rules
   read the member gets. The script knows the group's state; it does not read the log.
 - The place to read from is remembered. A wrong place costs a call and does no harm: the script
   takes only what is available, and answers with the right place.
-- The records read may be more than the member may take: they are cached for the next acquire.
+- The records read may be more than the member may take: they are cached for the next acquire, which
+  then reads nothing.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ AS_FETCH = 17
 TRIES = 8
 """Reads of one acquire: other members may have taken what the first ones read."""
 MIN_READ_BYTES, FIRST_READ_BYTES, MAX_READ_BYTES = 1 << 14, 1 << 18, 8 << 20
-MORE, AHEAD = 1.25, 4
+MORE, AHEAD = 1.25, 8
 """Bytes read, as a multiple of the expected size of the records that the member may take."""
 
 
@@ -153,38 +154,55 @@ class PartitionAcquire:
 
     async def _read(self) -> ReadResult:
         place, memory = self._place, self._services.memory
-        most = min(max(self._budget.bytes, 0), self._read_bytes(), MAX_READ_BYTES)
+        most = min(max(self._budget.bytes, 0), MAX_READ_BYTES)
+        wanted = int(place.record_bytes * self._budget.records)
+        cached = self._read_cached(min(most, wanted))
+        if cached is not None:
+            return cached
         request = ReadRequest(
             self._topic,
             self._partition,
             place.next,
-            most,
+            min(most, self._read_bytes(wanted)),
             committed=self._params.config.read_committed,
             decompress=True,
         )
-        memory.bytes += most
+        memory.bytes += request.max_bytes
         try:
             result = await self._services.log_reader.read(request)
         finally:
-            memory.bytes -= most
+            memory.bytes -= request.max_bytes
         if result.entries:
             place.record_bytes = result.size / self._layout.count_records(result.entries)
         return result
 
-    def _read_bytes(self) -> int:
-        """Return how many bytes to read: those in the cache if they suffice, else some ahead."""
-        place = self._place
-        if not place.record_bytes:
-            return FIRST_READ_BYTES
-        wanted = int(place.record_bytes * self._budget.records)
-        # With an order each record read costs a digest and two arguments.
-        if not self._layout.holds_batches or place.ordered:
-            return max(MIN_READ_BYTES, int(wanted * MORE))
-        cached = self._services.log_reader.cache.batches_from(
-            self._topic, self._partition, place.next, int(wanted * MORE)
+    def _read_cached(self, wanted: int) -> ReadResult | None:
+        """Return batches of the cache, if they are as many bytes as wanted.
+
+        The log's state is not read: the script checks topic, log start and end. A cleaning changes
+        batches, and a committed read needs the last stable offset.
+        """
+        topic, config = self._topic, self._params.config
+        is_plain = self._layout.holds_batches and not topic.policy.compact
+        if wanted <= 0 or not is_plain or config.read_committed:
+            return None
+        entries = self._services.log_reader.cache.batches_from(
+            topic, self._partition, self._place.next, int(wanted * MORE)
         )
-        size = sum(entry.size for entry in cached)
-        return size if size >= wanted else max(MIN_READ_BYTES, AHEAD * wanted)
+        size = sum(entry.size for entry in entries)
+        if size < wanted:
+            return None
+        # Markers may be among them.
+        return ReadResult(ErrorCode.NONE, entries=entries, size=size, stable=-1)
+
+    def _read_bytes(self, wanted: int) -> int:
+        """Return how many bytes to read: some ahead, if they are cached for the next acquire."""
+        if not wanted:
+            return FIRST_READ_BYTES
+        # With an order each record read costs a digest and two arguments.
+        if not self._layout.holds_batches or self._place.ordered:
+            return max(MIN_READ_BYTES, int(wanted * MORE))
+        return max(MIN_READ_BYTES, AHEAD * wanted)
 
     async def _ask(self) -> AcquireReply:
         """Ask where to read from; give the group a state if it has none."""

@@ -4,6 +4,7 @@
 --- KEYS     log             hash   the partition's state
 ---          share           hash   share group -> end of its state, epoch, counters
 ---          share_runs      zset   the groups' available and acquired records
+---          stream          stream  the partition's records
 --- ARGV     group           bytes  the encoded group id
 ---          member          bytes  the member that acquires
 ---          topic_id        bytes  the topic id the caller expects, 32 hex digits
@@ -29,21 +30,23 @@
 ---          ordered         int    1: calls of this group need keys
 ---          runs            list   first offset, last offset and deliveries of each acquired run
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID START_FIRST
---- COST     O(runs read, acquired and freed), at most 17 calls + 2 per freed_run + 2 per page
+--- COST     O(runs read, acquired and freed), at most 18 calls + 2 per freed_run + 2 per page
 --- NOTES    Offsets of read_from..read_to in no run hold no record for the group: it never gets them.
----          First frees records whose lock has lapsed, 100 runs per call, and drops those below the
----          log start. START_FIRST: the group has no state; the caller resolves
----          share.auto.offset.reset and calls with `start`. If `next` is the end of the log, there is
----          nothing to acquire before an append. As in Kafka, records that were delivered half as
----          often as the limit are acquired alone and half as many at once with each delivery, for
----          the last one by one. `ordered` changes only while no record is available or acquired; a
----          call whose ranges have keys, if they must not, or have none acquires nothing.
+---          With `read_to` above the log's end nothing is acquired. First frees records whose lock
+---          has lapsed, 100 runs per call, and drops those below the log start. START_FIRST: the
+---          group has no state; the caller resolves share.auto.offset.reset and calls with `start`.
+---          If `next` is the end of the log, there is nothing to acquire before an append. As in
+---          Kafka, records that were delivered half as often as the limit are acquired alone and
+---          half as many at once with each delivery, for the last one by one. `ordered` changes only
+---          while no record is available or acquired; a call whose ranges have keys, if they must
+---          not, or have none acquires nothing.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
+local entry_id = require("lib.entry_id")
 local share_runs = require("lib.share_runs")
 local share_take = require("lib.share_take")
 
-local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
+local log, share, runs, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, member, topic_id, start = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local from, to, most, exact = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == "1"
 local lock_ms, limit, max_locks = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
@@ -60,7 +63,7 @@ for i = RANGES, #ARGV, 2 do
   end
   before = last + 1
 end
-local place = redis.call("HMGET", log, "topic_id", "start")
+local place = redis.call("HMGET", log, "topic_id", "start", "next", "mode", "bits")
 if not place[1] then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, 0, {} }
 end
@@ -76,6 +79,16 @@ if not state then
   state = share_runs.create(share, runs, group, math.max(start, log_start), log_start, 0)
 end
 
+-- A server that was promoted may lack records that the broker has read from another one.
+local function has_read_more()
+  if to < tonumber(place[3]) then
+    return false
+  end
+  local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
+  return not tail or to >= entry_id.behind(place[4], tonumber(place[5]), tail[1])
+end
+local reads = from >= 0 and to >= from and not has_read_more()
+
 -- Write.
 local now_ms = clock.now_ms()
 local more = share_runs.free_lapsed(state, now_ms, limit, FREED)
@@ -84,7 +97,7 @@ if state.available + state.acquired == 0 then
   state.ordered = wants_order
 end
 local taken = {}
-if from >= 0 and to >= from and has_keys == (state.ordered == 1) then
+if reads and has_keys == (state.ordered == 1) then
   local room = max_locks - state.available - state.acquired
   if has_keys then
     taken = share_take.in_order(state, ARGV, RANGES, from, to, most, room, limit)

@@ -247,6 +247,22 @@ def test_a_range_read_above_the_end_leaves_nothing_out(runner: Runner) -> None:
     assert group.probe().next == 0
 
 
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_records_above_the_end_of_the_log_are_not_acquired(runner: Runner, mode: str) -> None:
+    """A broker has read them from a server that is no longer the master."""
+    part = Part(runner, mode=mode).create()
+    base = part.append(10).base
+    group = Group(part, start=base)
+    assert group.acquire("m", (base, base + 10)) == []
+    assert group.counts()[2:4] == (0, 0)
+    part.native()
+    last = part.offsets()[-1]
+    taken = group.acquire("m", (base, base + 9), (last, last))
+    assert sum(to - at + 1 for at, to, _ in taken) == 11
+    part.truncate(-1)
+    assert group.acquire("m", (last + 1, last + 1)) == []
+
+
 def test_records_deleted_from_the_log_leave_the_state(runner: Runner) -> None:
     group = group_in(runner, 20)
     group.acquire("m", (0, 9))
