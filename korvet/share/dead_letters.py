@@ -16,8 +16,7 @@ Rules
 
 import asyncio
 from collections.abc import Callable, Sequence
-from time import monotonic, time
-from typing import NamedTuple
+from time import monotonic
 
 from korvet import logfmt
 from korvet.admin.auto_create import TopicAutoCreator
@@ -31,6 +30,7 @@ from korvet.log.records_in import records_in
 from korvet.produce.service import ProduceService
 from korvet.scripts import producer, share
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
+from korvet.share.dead_letter_records import Letter, batches
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable
@@ -41,29 +41,13 @@ from korvet.wire.records import Record
 RUNS = 100
 """Runs of letters of one pass."""
 READ_BYTES = 1 << 20
-BATCH_BYTES = 1 << 19
-"""Bytes of keys, values and headers after which a batch ends."""
-OVERHEAD = 600
-"""Bytes of a dead letter without the record: its headers, with names of the longest length."""
 RETRY_S = 1.0
 """Pause of a share partition whose letters could not be copied."""
 MAX_PAUSES = 10_000
 _BY_NAME = 9
 """The version of Produce: the newest ones name topics by id."""
-REJECTED = b"A consumer rejected the record."
-DELIVERED_TOO_OFTEN = b"The record was delivered as often as the group allows."
-_REASONS = {1: REJECTED, 2: DELIVERED_TOO_OFTEN}
 
 log = logfmt.get("share.dead_letters")
-
-
-class Letter(NamedTuple):
-    """A dead letter."""
-
-    number: int
-    offset: int
-    deliveries: int
-    reason: int
 
 
 class CopyFailed(Exception):
@@ -149,7 +133,7 @@ class DeadLetters:
         done = await self._stored(queue, target, producer_id, letters[0].number)
         waiting = letters[done:]
         records = await self._records(config, topic, partition, waiting)
-        for rows in _batches(group, topic, partition, waiting, records, queue):
+        for rows in batches(group, topic, partition, waiting, records, queue):
             await self._append(queue, target, producer_id, rows)
         reply = await self._store.run(
             share.dead_letters_copied(
@@ -284,58 +268,3 @@ def _spans(offsets: Sequence[int]) -> list[tuple[int, int]]:
         else:
             found.append((at, at))
     return found
-
-
-def _batches(
-    group: str,
-    topic: Topic,
-    partition: int,
-    letters: Sequence[Letter],
-    records: dict[int, Record],
-    queue: Topic,
-) -> list[list[tuple[int, Record]]]:
-    """Return the dead letters with their numbers, in batches that the queue takes."""
-    most = min(BATCH_BYTES, queue.policy.max_message_bytes)
-    now_ms = int(time() * 1000)
-    batches: list[list[tuple[int, Record]]] = []
-    size = 0
-    for letter in letters:
-        record = _dead_letter(group, topic, partition, letter, records.get(letter.offset), now_ms)
-        bytes_of = _size(record)
-        if bytes_of > queue.policy.max_message_bytes:
-            record = _dead_letter(group, topic, partition, letter, None, now_ms)
-            bytes_of = _size(record)
-        if not batches or size + bytes_of > most or letter.number % WRAP == 0:
-            batches.append([])
-            size = 0
-        # Offsets count from 0 within the batch.
-        batches[-1].append((letter.number, (len(batches[-1]), *record[1:])))
-        size += bytes_of
-    return batches
-
-
-def _size(record: Record) -> int:
-    _, _, key, value, headers = record
-    return (
-        OVERHEAD
-        + len(key or b"")
-        + len(value or b"")
-        + sum(len(name) * 3 + len(data or b"") + 10 for name, data in headers)
-    )
-
-
-def _dead_letter(
-    group: str, topic: Topic, partition: int, letter: Letter, record: Record | None, now_ms: int
-) -> Record:
-    """Return the record of a dead letter: Kafka's headers, after those of the record."""
-    headers: list[tuple[str, bytes | None]] = [
-        ("__dlq.errors.topic", topic.name.encode()),
-        ("__dlq.errors.partition", b"%d" % partition),
-        ("__dlq.errors.offset", b"%d" % letter.offset),
-        ("__dlq.errors.group", group.encode()),
-        ("__dlq.errors.delivery.count", b"%d" % letter.deliveries),
-        ("__dlq.errors.message", _REASONS[letter.reason]),
-    ]
-    if record is None:
-        return (0, now_ms, None, None, headers)
-    return (0, now_ms, record[2], record[3], [*record[4], *headers])
