@@ -33,9 +33,17 @@ log = logfmt.get("console")
 def check_host(request: Request, console: ConsoleServices) -> None:
     """Raise PageError if a loopback port is asked under the name of another host."""
     server = request.scope.get("server")
-    host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    host = host_in(f"//{request.headers.get('host', '')}")
     if server and is_loopback(server[0]) and host != "localhost" and not is_loopback(host):
         raise PageError(421, f"This port is for this machine: open it as localhost, not {host}.")
+
+
+def host_in(url: str) -> str:
+    """Return the host of a URL, empty if it has none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 async def session_of(request: Request, console: ConsoleServices) -> ConsoleSession:
@@ -130,7 +138,7 @@ async def read_form(visit: Visit) -> None:
     """Read the form of a POST. Raises PageError unless it is a form of this session."""
     request = visit.request
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
         raise PageError(403, "The form is from another site.")
     await visit.read_form()
     if not visit.console.sessions.is_token(visit.session, visit.form.get("csrf", "")):

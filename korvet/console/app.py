@@ -141,7 +141,7 @@ class _Endpoints:
             finally:
                 self._console.invalidate()
             log.info("console change", path=form.path, user=visit.user or None, done=done.sentence)
-            return RedirectResponse(done.location, 303)
+            return RedirectResponse(done.location(visit), 303)
 
         return change
 

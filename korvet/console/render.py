@@ -1,5 +1,6 @@
 """Templates: one environment that escapes everything, and the filters of numbers and times."""
 
+import hmac
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -47,10 +48,20 @@ def page(template: str, visit: Visit, data: Any, error: str = "") -> str:
             form=visit.form,
             csrf=visit.console.sessions.token(visit.session),
             error=error,
-            done=visit.request.query_params.get("done", ""),
+            done=_done(visit),
             here=visit.request.url.path,
             section=visit.section,
         )
+    )
+
+
+def _done(visit: Visit) -> str:
+    """Return the sentence of the change that led to this page, if it is signed here."""
+    parameters = visit.request.query_params
+    sentence = parameters.get("done", "")
+    mark = visit.console.sessions.digest("done", sentence.encode("utf-8", "replace"))
+    return (
+        sentence if hmac.compare_digest(mark.encode(), parameters.get("mark", "").encode()) else ""
     )
 
 

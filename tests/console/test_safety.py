@@ -5,6 +5,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -43,7 +44,8 @@ def test_names_and_values_are_escaped(console: RunningConsole, browser: httpx.Cl
     console.log.produce("hostile", [Record(bad, key=bad, headers=[("<b>", bad)])])
     page = browser.get("/topics/hostile/records").text
     assert "&lt;script&gt;" in page and "<script>alert" not in page and "<b>" not in page
-    assert "<script>alert" not in browser.get("/?done=<script>alert(1)</script>").text
+    forged = browser.get("/topics?done=<script>alert(1)</script>Call+now&mark=1").text
+    assert "<script>alert" not in forged and "Call now" not in forged
     console.log.delete_topic("hostile")
 
 
@@ -262,3 +264,51 @@ def test_signing_out_forgets_the_session(secured: RunningConsole) -> None:
     with closing(signed_in(secured, "ann", "secret-b")) as ann:
         ann.post("/sign-out", data={"csrf": token_in(ann.get("/topics").text)})
         assert ann.get("/topics").status_code == 303
+
+
+_ODD = ("%00", "%ff", "a%2Fb", "..%2F..", "%F0%9F%98%80", "x" * 3000, "%3Cscript%3E", "-1", "{}")
+
+
+@pytest.mark.parametrize("odd", _ODD)
+def test_odd_names_in_paths_and_queries_are_answered(browser: httpx.Client, odd: str) -> None:
+    for path in (
+        f"/topics/{odd}",
+        f"/topics/{odd}/records",
+        f"/topics/orders/records?partition={odd}",
+        f"/topics/orders/records?from={odd}&key={odd}&value={odd}&field={odd}&equals={odd}",
+        f"/topics/orders/records?cursor={odd}:{odd}",
+        f"/topics?q={odd}&page={odd}",
+        f"/group?id={odd}",
+        f"/group/reset?id={odd}&topic={odd}&to={odd}",
+        f"/group/reset?id=billing&topic=orders&to={odd}",
+        f"/static/{odd}",
+        f"/{odd}",
+        f"/api/{odd}",
+    ):
+        assert browser.get(path).status_code in (200, 400, 404, 421), path
+
+
+@pytest.mark.parametrize("host", ["[", "[::1", "a:b:c", "localhost:x", "\xff", "[::1]"])
+def test_odd_hosts_are_answered(console: RunningConsole, host: str) -> None:
+    found = httpx.get(f"{console.url}/topics", headers={"Host": host.encode("latin-1")})
+    assert found.status_code in (200, 400, 421), found.text
+
+
+@pytest.mark.parametrize("odd", ["\x00", "\udcff", "a\r\nb", "9" * 30, "ü" * 300, "<default>", ""])
+def test_odd_values_in_forms_are_answered(browser: httpx.Client, odd: str) -> None:
+    csrf = token_in(browser.get("/create-topic").text)
+    for form in FORMS:
+        path = form.path.replace("{topic}", "orders").replace("{partition:int}", "0")
+        path = path.replace("{offset:int}", "0")
+        names = ("name", "partitions", "count", "value", "key", "headers", "partition", "configs",
+                 "id", "topic", "offsets", "password", "principal", "operation", "user",
+                 "resource_type", "client-id", "ip", "encoding")  # fmt: skip
+        body = "&".join(
+            [f"csrf={csrf}", *(f"{name}={quote(odd, errors='surrogateescape')}" for name in names)]
+        )
+        found = browser.post(
+            path,
+            content=body,
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+        )
+        assert found.status_code in (303, 400, 403, 404), (path, found.status_code, found.text)

@@ -39,10 +39,10 @@ class Done(msgspec.Struct, frozen=True):
     sentence: str
     query: dict[str, str] = {}
 
-    @property
-    def location(self) -> str:
-        """The page's URL."""
-        return f"{self.path}?{urlencode({**self.query, 'done': self.sentence})}"
+    def location(self, visit: Visit) -> str:
+        """Return the page's URL. The sentence is signed: another site cannot make one."""
+        mark = visit.console.sessions.digest("done", self.sentence.encode())
+        return f"{self.path}?{urlencode({**self.query, 'done': self.sentence, 'mark': mark})}"
 
 
 Action = Callable[[Visit], Awaitable[Done]]
