@@ -56,6 +56,19 @@ def test_the_newest_records_are_shown_first(console: RunningConsole, topic: str)
     assert found["is_newest_first"]
 
 
+def test_the_newest_records_may_all_be_of_one_partition(console: RunningConsole) -> None:
+    console.log.create_topic("uneven", 4, {"offset.mode": "dense"})
+    for number in range(4):
+        old = [Record(b"old", timestamp_ms=1_000 + at) for at in range(20)]
+        console.log.append("uneven", number, old)
+    console.log.append("uneven", 2, [Record(b"new", timestamp_ms=9_000 + at) for at in range(20)])
+    found = console.api("/topics/uneven/records", limit=10)["records"]
+    assert [(row["partition"], row["timestamp_ms"]) for row in found] == [
+        (2, 9_019 - at) for at in range(10)
+    ]
+    console.log.delete_topic("uneven")
+
+
 @pytest.mark.parametrize("topic", ["orders", "batches"])
 def test_pages_follow_each_other_without_a_gap_or_a_repeat(
     console: RunningConsole, topic: str

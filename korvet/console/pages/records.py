@@ -152,7 +152,7 @@ async def _start(
 ) -> Cursors:
     """Return the offsets of the position."""
     if _is_newest(visit):
-        return await newest(visit.log, topic, ends, -(-limit // len(ends)))
+        return await newest(visit.log, topic, ends, limit)
     position = parse(visit.query("from") or "earliest")
     services = visit.services
     return {

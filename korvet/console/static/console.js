@@ -95,6 +95,8 @@ function drawLine(svg, points) {
   const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
   line.setAttribute("points", points.map((value, at) => `${at * step},${23 - (22 * value) / most}`).join(" "));
   svg.replaceChildren(line);
+  const hidden = svg.closest("[hidden]");
+  if (hidden) hidden.hidden = false;
 }
 
 if (live) {
