@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from korvet import Record
+from korvet.console.pages.record import _address
 from korvet.console.routes import FORMS, PAGES
 from korvet.console.sessions import ConsoleSession, Sessions
 from korvet.console.visit import is_loopback
@@ -131,6 +132,35 @@ def test_while_redis_is_away_each_page_says_so() -> None:
         assert found.status_code == 503 and "Redis" in found.text
         assert browser.get("/api/topics").json()["error"].startswith("Redis: ")
         assert browser.get("/livez").status_code == 200
+
+
+def test_the_console_works_under_the_least_redis_user_and_shows_no_password(
+    redis_server: TestServer,
+) -> None:
+    with running_console(redis_server, user="least") as made, made.browser() as browser:
+        made.log.create_topic("open", 1, {"offset.mode": "dense"})
+        made.log.produce("open", [Record(b"v", key=b"k")])
+        made.log.reset("g", "open", "earliest")
+        for path in [*paths(), "/api/openapi.json"]:
+            found = browser.get(path, params={"id": "g"})
+            assert found.status_code == 200, (path, found.text)
+            assert "redis-password" not in found.text, path
+        assert "redis-cli -s /" in browser.get("/topics/open/records/0/0").text
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("redis://u:secret@r.example:6380/0", "-h r.example -p 6380 "),
+        ("redis://r.example", "-h r.example -p 6379 "),
+        ("rediss://:secret@r.example:6380", "--tls -h r.example -p 6380 "),
+        ("redis+cluster://a:1,b:2", "-c -h a -p 1 "),
+        ("redis+sentinel://u:secret@a:1/main", ""),
+        ("unix://u:secret@/run/redis.sock?db=1", "-s /run/redis.sock "),
+    ],
+)
+def test_the_command_of_redis_cli_has_the_address_and_no_password(url: str, options: str) -> None:
+    assert _address(url) == options
 
 
 # With security.

@@ -21,6 +21,7 @@ from korvet.console.thread import ConsoleThread
 from korvet.keys import Keys
 from korvet.scripts.user import alter
 from korvet.security.credentials import MIN_ITERATIONS, Mechanism, encode, from_password
+from korvet.store.redis_user import rules
 from korvet.store.sync_store import SyncStore
 from tests.support.redis_servers import TestServer
 
@@ -60,11 +61,17 @@ class RunningConsole:
 
 @contextmanager
 def running_console(
-    server: TestServer, *sets: str, listen: str = "127.0.0.1:0"
+    server: TestServer, *sets: str, listen: str = "127.0.0.1:0", user: str = ""
 ) -> Iterator[RunningConsole]:
-    """Serve a namespace of its own until the end."""
-    namespace = f"console{next(_namespaces)}"
-    options = {"listen": listen, "ops": "127.0.0.1:0", "redis": server.url, "namespace": namespace}
+    """Serve a namespace of its own until the end; with a Redis user of the least privileges."""
+    namespace, url = f"console{next(_namespaces)}", server.url
+    if user:
+        password = "redis-password"
+        with server.client() as client:
+            words = rules(namespace, password, waitaof=False)
+            client.execute_command("ACL", "SETUSER", user, *words)
+        url = url.replace("://", f"://{user}:{password}@", 1)
+    options = {"listen": listen, "ops": "127.0.0.1:0", "redis": url, "namespace": namespace}
     config = load(options, sets=sets, environ={})
     console = ConsoleThread(config, examine)
     ready: Future[tuple[Any, anyio.Event, str, Address]] = Future()

@@ -1,6 +1,7 @@
 """Read one record: its page, the commands that show it, its download."""
 
 import base64
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -83,10 +84,21 @@ def redis_cli(visit: Visit, topic: Topic, partition: int, offset: int) -> str:
     # An entry of several records has the id of its last one.
     last = "+" if topic.is_batch else first
     words = f"XRANGE '{stream}' {first} {last}{' COUNT 1' if topic.is_batch else ''}"
-    url = visit.services.config.redis or ""
-    if url.startswith("unix://"):
-        return f"redis-cli -s {url.removeprefix('unix://').partition('?')[0]} {words}"
-    return f"redis-cli {words}"
+    return f"redis-cli {_address(visit.services.config.redis or '')}{words}"
+
+
+def _address(url: str) -> str:
+    """Return the options of redis-cli for the server of a URL, without user and password."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return f"-s {parts.path} "
+    if not parts.scheme.startswith("redis") or "+sentinel" in parts.scheme:
+        return ""  # the master of the Sentinels may change
+    options = "--tls " if parts.scheme.startswith("rediss") else ""
+    options += "-c " if "+cluster" in parts.scheme else ""
+    host, _, port = parts.netloc.rpartition("@")[2].partition(",")[0].rpartition(":")
+    name = host.strip("[]") or parts.hostname
+    return f"{options}-h {name} -p {port if host else 6379} "
 
 
 async def download(visit: Visit) -> tuple[bytes, str, str]:
