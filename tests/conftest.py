@@ -1,8 +1,10 @@
 """Set up every run: which tests, seeded hypothesis, servers, runners, the event loop."""
 
+import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -45,6 +47,15 @@ def _accept_interrupts() -> None:
     """Reset SIGINT, which a shell ignores in a background job and all its children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def log_handlers() -> Iterator[None]:
+    """The end of a test undoes its log setup: the stderr that it captured is closed then."""
+    root = logging.getLogger("korvet")
+    before = (root.handlers, root.level, root.propagate)
+    yield
+    root.handlers, root.level, root.propagate = before
 
 
 @pytest.fixture(scope="session")

@@ -2,19 +2,10 @@
 
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from korvet import logfmt
-
-
-@pytest.fixture(autouse=True)
-def restore() -> Iterator[None]:
-    root = logging.getLogger("korvet")
-    before = (root.handlers, root.level, root.propagate)
-    yield
-    root.handlers, root.level, root.propagate = before
 
 
 def test_a_line_is_key_value_text(capsys: pytest.CaptureFixture[str]) -> None:
