@@ -71,15 +71,10 @@ if deadlines.passed(moments, now_ms) then
 end
 local text = redis.call("HGET", members, id)
 if text and epoch > 0 and instance == "" and assignor == "" and mask == 0 then
-  local stored_epoch, converged = consumer_group.parse_epoch(text)
-  local head = redis.call(
-    "HMGET", group, "generation", "assignment_epoch", "topics_version", "epoch_at_ms", "size"
+  local next_ms = consumer_reconcile.renew_unchanged(
+    group, moments, id, text, epoch, topics_version, session_ms, now_ms
   )
-  if converged and stored_epoch == epoch and tonumber(head[1]) == epoch and head[1] == head[2]
-    and head[3] == topics_version then
-    redis.call("ZADD", moments, clock.about(now_ms, session_ms), "m:" .. id)
-    local g = { epoch_at_ms = tonumber(head[4]), size = tonumber(head[5]) }
-    local next_ms = consumer_reconcile.heartbeat_ms(g, true, now_ms)
+  if next_ms then
     return { codes.NONE, epoch, 0, "", next_ms, 0, {}, {}, -1, 0 }
   end
 end

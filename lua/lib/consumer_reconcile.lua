@@ -1,4 +1,5 @@
 --- The two steps of a consumer group (KIP-848): the target assignment, and reconciliation with it.
+local clock = require("lib.clock")
 local consumer_group = require("lib.consumer_group")
 local pack = require("lib.pack")
 
@@ -190,6 +191,22 @@ function M.heartbeat_ms(g, converged, now_ms)
     return 0
   end
   return math.max(SOON_MS, SOON_MS_PER_MEMBER * g.size)
+end
+
+--- Renew the session of a member, stored as `text`, that has its whole target at this epoch, if neither
+--- the group nor its topics have changed since. Return the time to its next heartbeat in ms, else nil.
+function M.renew_unchanged(group, moments, id, text, epoch, topics_version, session_ms, now_ms)
+  local stored_epoch, converged = consumer_group.parse_epoch(text)
+  local head = redis.call(
+    "HMGET", group, "generation", "assignment_epoch", "topics_version", "epoch_at_ms", "size"
+  )
+  if not converged or stored_epoch ~= epoch or tonumber(head[1]) ~= epoch or head[1] ~= head[2]
+    or head[3] ~= topics_version then
+    return nil
+  end
+  redis.call("ZADD", moments, clock.about(now_ms, session_ms), "m:" .. id)
+  local g = { epoch_at_ms = tonumber(head[4]), size = tonumber(head[5]) }
+  return M.heartbeat_ms(g, true, now_ms)
 end
 
 return M
