@@ -15,7 +15,7 @@ import pytest
 REASONS = {
     "spark": "start Spark sessions, which need Java",
     "java": "run Java clients, which need a JDK and Maven",
-    "interop": "need programs: redis-server, kcat, Prometheus, systemd, Helm, Node with npm",
+    "interop": "need programs: redis-server, kcat, Prometheus, systemd, Helm, Go, Node with npm",
     "browser": "drive the console in Chromium (Debian package chromium)",
     "slow": "wait for long faults: repeated kills, failovers, long random models",
 }
@@ -30,6 +30,7 @@ FIXTURES = {
     "newer": "java",
     "shared_zookeeper": "java",
     "npm": "interop",
+    "franz_go": "interop",
     "system_server": "interop",
 }
 """The marker that a test has by using a fixture."""

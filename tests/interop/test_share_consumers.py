@@ -1,7 +1,9 @@
-"""Share groups with real share consumers: librdkafka's, Java's, and Kafka's tools."""
+"""Share groups with real share consumers: librdkafka's, Java's, franz-go's, and Kafka's tools."""
 
+import shutil
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ from tests.interop.jvm import Jvm, Tools
 from tests.interop.librdkafka import eventually, producer, send
 from tests.interop.records import Record
 from tests.interop.share_members import ShareMember, Tally, configure_group, share_consumer
+from tests.legacy.clients import check, program
 
+GO = Path(__file__).parent / "go"
 TOOLS = "org.apache.kafka.tools"
 LOCK_S = 2
 pytestmark = pytest.mark.needs_api(78)
@@ -114,14 +118,26 @@ def test_committed_records_only_reach_a_group_of_read_committed(broker: Broker) 
     assert tally.delivered == Counter(b"%d" % n for n in kept)
 
 
-@pytest.mark.parametrize("mode", ["batch_optimized", "record_limit"])
-def test_javas_share_consumer_acknowledges_every_way(broker: Broker, java: Jvm, mode: str) -> None:
-    topic, group = create_topic(broker.address), group_of(broker)
-    sink = producer(broker.address)
+@pytest.fixture(scope="session")
+def franz_go(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of a share consumer of franz-go."""
+    folder = tmp_path_factory.mktemp("go")
+    for source in GO.iterdir():
+        shutil.copy(source, folder / source.name)
+    check([program("go"), "build", "-o", "share", "."], folder)
+    return folder / "share"
+
+
+def fill_with_numbers(broker: Broker) -> str:
+    """A topic with the numbers 0 to 59 in three batches."""
+    topic, sink = create_topic(broker.address), producer(broker.address)
     for n in range(3):
         send(sink, topic, numbers(20, 20 * n))
-    lines = java.run("Share", broker.address, topic, group, "60", mode).splitlines()
-    said = [line.split("\t") for line in lines]
+    return topic
+
+
+def check_answers(said: Sequence[Sequence[str]], mode: str) -> None:
+    """All numbers came as often as they were to be acknowledged."""
     assert said[-1][:3] == ["end", "60", "[]"]
     # Whole batches may be more records than asked for.
     assert said[-1][3] == "within" or mode == "batch_optimized"
@@ -129,6 +145,22 @@ def test_javas_share_consumer_acknowledges_every_way(broker: Broker, java: Jvm, 
     got = Counter((int(number), int(times)) for word, number, times in said[:-1] if word == "got")
     expected = {(n, 1) for n in range(60)} | {(n, 2) for n in range(60) if n % 3 == 1}
     assert set(got) == expected and set(got.values()) == {1}
+
+
+@pytest.mark.parametrize("mode", ["batch_optimized", "record_limit"])
+def test_javas_share_consumer_acknowledges_every_way(broker: Broker, java: Jvm, mode: str) -> None:
+    topic, group = fill_with_numbers(broker), group_of(broker)
+    lines = java.run("Share", broker.address, topic, group, "60", mode).splitlines()
+    check_answers([line.split("\t") for line in lines], mode)
+
+
+@pytest.mark.parametrize("mode", ["batch_optimized", "record_limit"])
+def test_franz_gos_share_consumer_acknowledges_every_way(
+    broker: Broker, franz_go: Path, mode: str
+) -> None:
+    topic, group = fill_with_numbers(broker), group_of(broker)
+    lines = check([str(franz_go), broker.address, topic, group, "60", mode], seconds=90)
+    check_answers([line.split("\t") for line in lines.splitlines()], mode)
 
 
 def test_kafkas_tools_show_and_move_a_share_group(
