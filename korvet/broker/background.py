@@ -111,10 +111,10 @@ class BackgroundTasks:
         for name, seconds, action in repeated:
             tasks[name] = partial(self._repeat, name, seconds, action)
         tasks["memory budget"] = services.memory.run
-        manager = services.remote_log_manager(self.leases.holder)
-        if manager is not None:
+        manager = services.tiered.manager(self.leases.holder)
+        if manager is not None and not services.config.read_only:
             tasks["remote log"] = manager.run
-            tasks["memory eviction"] = services.memory_evictor(manager, self.leases.holder).run
+            tasks["memory eviction"] = services.tiered.evictor(manager, self.leases.holder).run
             tasks["metadata snapshot"] = self.snapshot_task().run
         audit = services.audit
         if audit.queue is not None:
@@ -124,12 +124,12 @@ class BackgroundTasks:
     def snapshot_task(self) -> SnapshotTask:
         """Return the task that writes the metadata to the remote store, which there is."""
         services = self._services
-        assert services.segments is not None
+        assert services.tiered.segments is not None
         name = "remote.metadata.snapshot.interval.ms"
         return SnapshotTask(
             services.store,
             services.keys,
-            services.segments,
+            services.tiered.segments,
             lambda: services.registration.cluster_id,
             lambda: services.settings.integer(name) / 1000,
             self.leases.hold,

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -18,14 +18,14 @@ from anyio.abc import TaskGroup
 from korvet import apis, logfmt
 from korvet.broker import http, listeners, ops_sockets
 from korvet.broker.background import BackgroundTasks
-from korvet.broker.connection import Connection
+from korvet.broker.client_listeners import bind, refresh_tls
 from korvet.broker.handover import move_clients
 from korvet.broker.kafka_metrics import KafkaPage
 from korvet.broker.open_connections import OpenConnections
 from korvet.broker.read_only import ReadOnly
 from korvet.broker.readiness import ready
+from korvet.broker.service_metrics import ask_services, call_counter
 from korvet.broker.telemetry import traced
-from korvet.broker.tls_transport import RECEIVE_BYTES, Refused, TlsTransport
 from korvet.cluster.registration import BrokerRegistration, Endpoint, LiveBroker
 from korvet.config.broker_config import Config
 from korvet.config.listeners import EVERYWHERE, PLAINTEXT, Address, Listener
@@ -33,8 +33,6 @@ from korvet.config.setting import StartError
 from korvet.context import Interceptor, Services
 from korvet.keys import Keys
 from korvet.metrics import Metrics
-from korvet.security.session import Session
-from korvet.security.tls import CHECK_S, ListenerTls
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, advice_for
 from korvet.store.notifications import Notifier
@@ -96,7 +94,7 @@ async def serve(
         connections = OpenConnections(lambda: services.settings)
         services.metrics.connections.ask = lambda: {(): len(connections)}
         await services.mechanisms.start(config.listeners, warn=config.worker == 0)
-        bound = [await _bind(each, services, connections, servers) for each in config.listeners]
+        bound = [await bind(each, services, connections, servers) for each in config.listeners]
         if extra is not None:
             await extra.bind(config, services, connections)
         await _join(services, [endpoint(each.listener) for each in bound])
@@ -106,7 +104,7 @@ async def serve(
             background = BackgroundTasks(services)
             tasks.start_soon(background.run)
             tasks.start_soon(_close_idle, services, connections)
-            tasks.start_soon(_refresh_tls, [each.tls for each in bound if each.tls is not None])
+            tasks.start_soon(refresh_tls, [each.tls for each in bound if each.tls is not None])
             page = http.OpsPage(
                 services.metrics, partial(_ready, services, stop), KafkaPage(services)
             )
@@ -157,9 +155,7 @@ async def connected(
     except StoreError as error:
         raise StartError(f"--redis: {advice_for(error)}") from None
     async with store:
-        store.on_call = _count_calls(metrics)
-        metrics.redis_round_trips.ask = lambda: store.round_trips
-        metrics.redis_up.ask = lambda: {(): int(store.connected)}
+        store.on_call = call_counter(metrics)
         notifier = await notifier_type.connect(config.redis)
         async with notifier:
             topics = TopicTable(store, keys, config.topics)
@@ -171,29 +167,17 @@ async def connected(
                 config, store, keys, topics, notifier, registration, apis.TABLE, metrics
             )
             services.tracing = tracing
+            ask_services(metrics, services)
             try:
                 yield services
             finally:
                 with anyio.move_on_after(RELEASE_S):
-                    await services.share_sessions.finish()
-                    await services.dead_letters.finish()
+                    await services.share.finish()
                 await services.replica_wait.close()
 
 
 def _rack(config: Config) -> str | None:
     return config.settings.text_of("broker.rack") or None
-
-
-def _count_calls(metrics: Metrics) -> Callable[[str, float, str], None]:
-    calls, seconds = metrics.redis_calls, metrics.script_seconds
-
-    def count(name: str, took: float, outcome: str) -> None:
-        calls.add()
-        seconds.of(name).observe(took)
-        if outcome != "ok":
-            metrics.script_errors.add(1, name, outcome)
-
-    return count
 
 
 async def _serve_ops(
@@ -218,62 +202,6 @@ async def _serve_ops(
 
 def _announce_nothing() -> None:
     """Announce nothing, without a console."""
-
-
-class BoundListener(NamedTuple):
-    """A listener with the port that it was bound to, its server, and its TLS if it has any."""
-
-    listener: Listener
-    server: asyncio.base_events.Server
-    tls: ListenerTls | None
-
-
-async def _bind(
-    listener: Listener,
-    services: Services,
-    connections: OpenConnections,
-    servers: AsyncExitStack,
-) -> BoundListener:
-    """Bind a listener, which `servers` closes."""
-    config = services.config
-    max_frame = config.settings.integer("socket.request.max.bytes")
-
-    def accept() -> Connection:
-        return Connection(services, connections, max_frame, listener)
-
-    tls = ListenerTls(listener, config.settings) if listener.tls else None
-
-    def audit_refusal(host: str, reason: str) -> None:
-        session = Session(host, listener=listener.name, protocol=listener.protocol)
-        services.audit.authentication(session, None, "SSL", reason, "")
-
-    factory = accept if tls is None else tls_factory(tls, accept, connections, audit_refusal)
-    server = await listeners.bind("--listen", listener.address, config, factory)
-    servers.callback(server.close)
-    address = Address(listener.address.host, server.sockets[0].getsockname()[1])
-    return BoundListener(msgspec.structs.replace(listener, address=address), server, tls)
-
-
-def tls_factory(
-    tls: ListenerTls,
-    accept: Callable[[], Connection],
-    connections: OpenConnections,
-    on_refused: Callable[[str, str], None],
-) -> Callable[[], asyncio.BaseProtocol]:
-    """Return the factory of a listener's sockets, on which clients use TLS."""
-    buffer = memoryview(bytearray(RECEIVE_BYTES))
-
-    def accept_client(certificate: bytes | None) -> Connection:
-        principal = tls.principal(certificate)
-        if principal is None:
-            raise Refused("no rule of ssl.principal.mapping.rules matches the client's certificate")
-        connection = accept()
-        connection.session.principal = principal
-        return connection
-
-    return lambda: TlsTransport(
-        tls.context, tls.handshake_timeout_s, accept_client, buffer, connections, on_refused
-    )
 
 
 def endpoint(listener: Listener) -> Endpoint:
@@ -305,7 +233,7 @@ async def _join(services: Services, endpoints: Sequence[Endpoint]) -> None:
                 id=registration.cluster_id,
                 given=given.value,
             )
-        await services.publish_storage()
+        await services.tiered.publish()
         await services.dynamic_config.refresh()
         await services.authorizer.refresh()
         await services.topics.refresh()
@@ -334,14 +262,6 @@ async def _drain(connections: OpenConnections) -> None:
         await asyncio.wait([connection.closed for connection in connections], timeout=DRAIN_S)
     for connection in list(connections):
         connection.abort()
-
-
-async def _refresh_tls(listeners: Sequence[ListenerTls]) -> None:
-    """Use the TLS files of the listeners when they change."""
-    while listeners:
-        await anyio.sleep(CHECK_S)
-        for tls in listeners:
-            await anyio.to_thread.run_sync(tls.refresh, abandon_on_cancel=True)
 
 
 async def _close_idle(services: Services, connections: OpenConnections) -> None:

@@ -44,10 +44,10 @@ async def share_acknowledge(
     if epoch == OPEN:
         return _failed(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
     try:
-        session = services.share_sessions.take(group, member, epoch)
+        session = services.share.sessions.take(group, member, epoch)
     except SessionError as error:
         return _failed(error.error)
-    config = services.share_config(group)
+    config = services.share.config(group)
     targets = Targets(
         context.topics, lambda name: context.allows(Operation.READ, ResourceType.TOPIC, name)
     )
@@ -55,7 +55,7 @@ async def share_acknowledge(
     named = [(row.topic_id, one) for row in request.topics for one in row.partitions]
     found = await gather_bounded(acknowledge, named)
     if epoch == CLOSE:
-        await services.share_sessions.close(session)
+        await services.share.sessions.close(session)
     topics: dict[UUID, list[PartitionData]] = {}
     for (topic_id, _), row in zip(named, found, strict=True):
         topics.setdefault(topic_id, []).append(row)
@@ -83,7 +83,7 @@ async def _acknowledge(
     topic_id, row = item
     topic = await targets.find(topic_id, row.partition_index)
     if isinstance(topic, Topic):
-        error = await context.services.share_acknowledger.acknowledge(
+        error = await context.services.share.acknowledger.acknowledge(
             *(session.group, session.member, config, topic, row.partition_index),
             row.acknowledgement_batches,
             renews=renews,

@@ -69,9 +69,9 @@ async def share_fetch(request: ShareFetchRequest, context: Context) -> ShareFetc
     ]
     try:
         if epoch == OPEN:
-            session = services.share_sessions.open(group, member, context.session)
+            session = services.share.sessions.open(group, member, context.session)
         else:
-            session = services.share_sessions.take(group, member, epoch)
+            session = services.share.sessions.take(group, member, epoch)
     except SessionError as error:
         return _failed(error.error)
     if epoch != CLOSE:
@@ -79,7 +79,7 @@ async def share_fetch(request: ShareFetchRequest, context: Context) -> ShareFetc
         session.forget(
             (row.topic_id, one) for row in request.forgotten_topics_data for one in row.partitions
         )
-    config = services.share_config(group)
+    config = services.share.config(group)
     targets = Targets(
         context.topics, lambda name: context.allows(Operation.READ, ResourceType.TOPIC, name)
     )
@@ -87,7 +87,7 @@ async def share_fetch(request: ShareFetchRequest, context: Context) -> ShareFetc
     if epoch == CLOSE or request.is_renew_ack:
         rows = await acknowledging
         if epoch == CLOSE:
-            await services.share_sessions.close(session)
+            await services.share.sessions.close(session)
     else:
         # Redis does the acknowledgements first, in the order of the calls.
         rows, fetched = await asyncio.gather(
@@ -139,7 +139,7 @@ async def _acknowledge(
         topic = await targets.find(topic_id, partition)
         if not isinstance(topic, Topic):
             return topic
-        return await context.services.share_acknowledger.acknowledge(
+        return await context.services.share.acknowledger.acknowledge(
             *(session.group, session.member, config, topic, partition, batches),
             renews=request.is_renew_ack,
         )
@@ -176,7 +176,7 @@ async def _fetch(
             refused[where] = topic
     session.rotate()
     if request.max_records > 0:
-        acquirer = services.share_acquirer
+        acquirer = services.share.acquirer
         fetch = DelayedShareFetch(
             acquirer,
             context.notifier,

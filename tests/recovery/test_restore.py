@@ -65,9 +65,11 @@ def task(tier: Tier) -> SnapshotTask:
 
 async def restored(tier: Tier, gap: int | None = 1000) -> Report:
     services = tier.broker.services
-    assert services.segments is not None
-    snapshot = await load_snapshot(services.segments, None)
-    report = await Restore(services.store, services.keys, services.segments, snapshot, gap).run()
+    assert services.tiered.segments is not None
+    snapshot = await load_snapshot(services.tiered.segments, None)
+    report = await Restore(
+        services.store, services.keys, services.tiered.segments, snapshot, gap
+    ).run()
     await services.registration.join()
     await services.topics.refresh()
     return report
@@ -237,7 +239,7 @@ async def test_a_corrupt_snapshot_leaves_the_one_before_it(lost: Tier) -> None:
     await commit(lost, "g", 7)
     writer = task(lost)
     assert await writer.write()
-    segments = lost.broker.services.segments
+    segments = lost.broker.services.tiered.segments
     assert segments is not None
     snapshots = SnapshotStore(segments, CLUSTER)
     assert await snapshots.numbers() == [1, 2]

@@ -53,11 +53,11 @@ async def test_objects_that_cannot_be_deleted_do_not_stop_the_copy(
     await tier.fill()
     services = tier.broker.services
     await services.store.command("ZADD", services.keys.deleted_topics(), 1, "f" * 32)
-    assert services.segments is not None
+    assert services.tiered.segments is not None
 
     async def fail(prefix: str) -> list[str]:
         raise RemoteStorageError(f"{prefix}: listing failed")
 
-    monkeypatch.setattr(services.segments, "names", fail)
+    monkeypatch.setattr(services.tiered.segments, "names", fail)
     await tier.manager().run_once()
     assert tier.objects()

@@ -49,7 +49,7 @@ async def test_the_library_takes_the_url_that_brokers_stored(
     tier: Tier, valkey_server: TestServer
 ) -> None:
     await tier.broker.services.registration.join()
-    await tier.broker.services.publish_storage()
+    await tier.broker.services.tiered.publish()
     await tier.fill()
     await tier.move()
     namespace = tier.broker.services.keys.namespace

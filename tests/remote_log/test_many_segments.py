@@ -163,7 +163,7 @@ async def started(config: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[int, in
         async with connected(config) as services:
             await services.registration.heartbeat()
             await services.topics.refresh()
-            manager = services.remote_log_manager("one")
+            manager = services.tiered.manager("one")
             assert manager is not None
             manager._collects_at = inf
             await manager.run_once()

@@ -69,9 +69,9 @@ def evicting(broker: Broker, used: Used, monkeypatch: pytest.MonkeyPatch) -> Mem
     monkeypatch.setattr(evictor, "MIN_COPY_BYTES", 1)
     # One index step at a time.
     monkeypatch.setattr(evictor, "INDEX_STEP_BYTES", 1 << 40)
-    manager = services.remote_log_manager("one")
+    manager = services.tiered.manager("one")
     assert manager is not None
-    return services.memory_evictor(manager, "one")
+    return services.tiered.evictor(manager, "one")
 
 
 @pytest.mark.parametrize(("form", "mode"), [shape for shape in SHAPES if shape[1] != "bytes"])
@@ -134,7 +134,7 @@ async def test_copies_wait_as_their_rate_limit_asks(
 ) -> None:
     await fill(broker, remote_storage_enable="true")
     services, waits = broker.services, []
-    manager = services.remote_log_manager("one")
+    manager = services.tiered.manager("one")
     topic = await services.topics.get("t")
     assert manager is not None and topic is not None
 
@@ -169,7 +169,7 @@ async def test_records_that_groups_have_not_read_leave_redis_last(
         for at in range(BATCHES):
             rows: list[Any] = [(n, first + at, b"k", bytes(20_000), []) for n in range(5)]
             assert (await produce(broker, packed(rows, 13), name=name)).error_code == 0
-    manager = services.remote_log_manager("one")
+    manager = services.tiered.manager("one")
     assert manager is not None
     await manager.run_once()
 
@@ -186,7 +186,7 @@ async def test_records_that_groups_have_not_read_leave_redis_last(
 
     monkeypatch.setattr(services.store, "used_memory", read)
     monkeypatch.setattr(evictor, "INDEX_STEP_BYTES", 1 << 40)
-    task = services.memory_evictor(manager, "one")
+    task = services.tiered.evictor(manager, "one")
     assert await task.make_room()
     assert await left("held") == before["held"] and await left("plain") < before["plain"]
     levels = iter([90.0] * 1000)

@@ -32,11 +32,11 @@ class Copied:
 
     @property
     def store(self) -> SegmentStore:
-        assert self.services.segments is not None
-        return self.services.segments
+        assert self.services.tiered.segments is not None
+        return self.services.tiered.segments
 
     def manager(self, holder: str = "one") -> RemoteLogManager:
-        found = self.services.remote_log_manager(holder)
+        found = self.services.tiered.manager(holder)
         assert found is not None
         return found
 

@@ -69,14 +69,14 @@ async def test_a_fetch_over_the_limit_has_no_records_and_a_later_one_has_them(
     limited = services.settings.with_dynamic(
         {"remote.log.manager.fetch.max.bytes.per.second": "1", "remote.fetch.max.wait.ms": "20"}
     )
-    assert services.segments is not None
+    assert services.tiered.segments is not None
     assert told((await fetch(tier.broker, 0)).records)
     monkeypatch.setattr(services.dynamic_config, "settings", limited)
-    services.segments._limit.charge(100)
+    services.tiered.segments._limit.charge(100)
     answer = await fetch(tier.broker, 0)
     assert answer.error_code == 0 and not told(answer.records)
     assert told((await fetch(tier.broker, (await tier.offset(-4)).offset)).records), "in Redis"
-    services.segments._limit._may_read_at = 0.0
+    services.tiered.segments._limit._may_read_at = 0.0
     assert told((await fetch(tier.broker, 0)).records)
 
 

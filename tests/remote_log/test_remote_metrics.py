@@ -35,7 +35,7 @@ async def test_copies_reads_errors_and_lag_are_counted(tier: Tier) -> None:
     assert sum(parts) > 0, "the page cache may have all of them, or not"
     assert value(tier, "korvet_remote_fetched_bytes") > 0
     assert 0 < value(tier, "korvet_remote_read_bytes") <= written
-    segments = tier.broker.services.segments
+    segments = tier.broker.services.tiered.segments
     assert segments is not None
     with pytest.raises(RemoteStorageError, match="read failed"):
         await segments.get("missing", 0, 10)

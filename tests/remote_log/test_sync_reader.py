@@ -26,7 +26,7 @@ def store(valkey_server: TestServer) -> Iterator[SyncStore]:
 @pytest.fixture
 async def reader(tier: Tier, store: SyncStore) -> AsyncIterator[SyncSegmentReader]:
     await tier.broker.services.registration.join()
-    await tier.broker.services.publish_storage()
+    await tier.broker.services.tiered.publish()
     with SyncSegmentReader.open(store, tier.broker.services.keys) as made:
         yield made
 

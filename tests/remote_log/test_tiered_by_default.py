@@ -45,7 +45,7 @@ async def tier(valkey_server: TestServer, tmp_path: Path) -> AsyncIterator[Tier]
     sets = [f"{name}={value}" for name, value in settings.items()]
     async with connected(load(options, sets=sets, environ={})) as services:
         await services.registration.join()
-        await services.publish_storage()
+        await services.tiered.publish()
         await services.topics.refresh()
         yield Tier(Broker(services), tmp_path)
 

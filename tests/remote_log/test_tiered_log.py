@@ -58,17 +58,17 @@ class Tier:
         self.sent: list[tuple[int, bytes | None]] = []
 
     def manager(self, holder: str = "one") -> RemoteLogManager:
-        found = self.broker.services.remote_log_manager(holder)
+        found = self.broker.services.tiered.manager(holder)
         assert found is not None
         return found
 
     def use_cache(self) -> SegmentStore:
         """Read blocks through the cache, as of an object store; return the store."""
         services = self.broker.services
-        assert services.segments is not None
+        assert services.tiered.segments is not None
         assert isinstance(services.log_reader.remote, RemoteLogReader)
-        services.log_reader.remote.source = ChunkCache(services.segments, 64 << 20)
-        return services.segments
+        services.log_reader.remote.source = ChunkCache(services.tiered.segments, 64 << 20)
+        return services.tiered.segments
 
     async def fill(self, form: str = "batch", mode: str = "dense", **configs: str | None) -> None:
         """Create the topic and produce; nothing is copied yet. A config of None is not given."""
@@ -406,7 +406,7 @@ async def test_another_broker_continues_after_a_crash_at_any_step(
     monkeypatch.setattr(copier, "LEASE_MS", 0)
     await tier.fill(retention_bytes="500000")
     store = tier.broker.services.store
-    segments = tier.broker.services.segments
+    segments = tier.broker.services.tiered.segments
     assert segments is not None
     run, crashed = store.run, False
 
@@ -446,7 +446,7 @@ async def test_a_holder_that_lost_the_lease_adds_no_segment(
     tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await tier.fill()
-    segments = tier.broker.services.segments
+    segments = tier.broker.services.tiered.segments
     assert segments is not None
     monkeypatch.setattr(copier, "LEASE_MS", 0)
     put, overtaken = segments.put, False
@@ -505,7 +505,7 @@ async def test_the_objects_of_a_deleted_topic_are_deleted(tier: Tier) -> None:
 
 
 async def test_objects_are_created_once(tier: Tier) -> None:
-    segments = tier.broker.services.segments
+    segments = tier.broker.services.tiered.segments
     assert segments is not None
     await segments.put("a/b", b"one")
     with pytest.raises(RemoteStorageError, match="a/b"):

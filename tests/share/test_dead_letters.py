@@ -240,13 +240,13 @@ async def test_a_member_that_rejects_a_record_sends_it_to_the_groups_queue(
     )
     assert settled == (0, 0)
     assert await member.poll() == [(2, 2, 2)]
-    await broker.services.dead_letters.finish()
+    await broker.services.share.dead_letters.finish()
     assert await broker.services.topics.get("dlq.new") is None
     await broker.create(
         "dlq.new", 1, offset_mode="dense", errors_deadletterqueue_group_enable="true"
     )
     assert await member.settle((2, 2, Acknowledge.RELEASE)) == (0, 0)
-    await broker.services.dead_letters.finish()
+    await broker.services.share.dead_letters.finish()
     found = told((await fetch(broker, 0, name="dlq.new")).records)
     assert [(row[3], dict(row[4])["__dlq.errors.delivery.count"]) for row in found] == [
         (b"1", b"1"),

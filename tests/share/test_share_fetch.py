@@ -174,9 +174,9 @@ async def test_the_end_of_a_session_releases_its_records(broker: Broker, way: st
         assert await one.settle((0, 0, REJECT), share_session_epoch=-1) == (0, 0)
     else:
         one.hang_up()
-        await broker.services.share_sessions.finish()
+        await broker.services.share.sessions.finish()
     assert await two.poll(0) == [(way == "acknowledge", 3, 2)]
-    assert len(broker.services.share_sessions) == 1
+    assert len(broker.services.share.sessions) == 1
 
 
 async def test_a_session_that_is_opened_again_keeps_its_records(broker: Broker) -> None:
@@ -187,16 +187,16 @@ async def test_a_session_that_is_opened_again_keeps_its_records(broker: Broker) 
     again = Member(broker, epoch=0)
     assert await again.poll(0) == []
     member.hang_up()
-    await broker.services.share_sessions.finish()
+    await broker.services.share.sessions.finish()
     assert await again.settle((0, 0, ACCEPT)) == (0, 0)
     again.hang_up()
-    await broker.services.share_sessions.finish()
+    await broker.services.share.sessions.finish()
     assert await Member(broker, "other").poll(0) == [(1, 3, 2)]
 
 
 async def test_sessions_are_limited(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     member = await ready(broker, 1)
-    monkeypatch.setattr(broker.services.share_sessions, "_limit", lambda: 1)
+    monkeypatch.setattr(broker.services.share.sessions, "_limit", lambda: 1)
     assert await member.poll(0) == [(0, 0, 1)]
     answer = await Member(broker, "two").fetch(0)
     assert answer.error_code == E.SHARE_SESSION_LIMIT_REACHED
@@ -210,7 +210,7 @@ async def test_any_broker_serves_any_member(
     """Another broker has no session and knows no place, but the same state."""
     member = await ready(broker, 4)
     assert await member.poll(0) == [(0, 3, 1)]
-    sessions, acquirer = broker.services.share_sessions, broker.services.share_acquirer
+    sessions, acquirer = broker.services.share.sessions, broker.services.share.acquirer
     monkeypatch.setattr(sessions, "_sessions", {})
     monkeypatch.setattr(acquirer, "_places", {})
     answer = await member.fetch()
@@ -287,9 +287,9 @@ async def test_a_fetch_waits_until_there_are_records(
     one, two = await ready(broker, *([] if cause == "append" else [2])), Member(broker, "two")
     if cause == "lapse":
         short = msgspec.structs.replace(
-            broker.services.share_config("g"), record_lock_duration_ms=200
+            broker.services.share.config("g"), record_lock_duration_ms=200
         )
-        monkeypatch.setattr(broker.services, "share_config", lambda _: short)
+        monkeypatch.setattr(broker.services.share, "config", lambda _: short)
     assert await one.poll(0) == ([] if cause == "append" else [(0, 1, 1)])
     waiting = asyncio.create_task(two.poll(0, max_wait_ms=600_000))
     await asyncio.sleep(0.02)

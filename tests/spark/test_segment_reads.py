@@ -22,7 +22,7 @@ def _options(tier: Tier, **more: object) -> dict[str, object]:
 
 async def _publish(tier: Tier) -> None:
     await tier.broker.services.registration.join()
-    await tier.broker.services.publish_storage()
+    await tier.broker.services.tiered.publish()
 
 
 def _told(rows: list[dict[str, Any]]) -> list[tuple[int, bytes]]:

@@ -1,0 +1,41 @@
+"""Metrics that read the services when they are scraped, and a count of calls to Redis."""
+
+from collections.abc import Callable
+
+from korvet.context import Services
+from korvet.metrics import Metrics
+
+
+def ask_services(metrics: Metrics, services: Services) -> None:
+    """Let the metrics read at scrape time what the services hold."""
+    store, cache, topics = services.store, services.log_reader.cache, services.topics
+    metrics.redis_round_trips.ask = lambda: store.round_trips
+    metrics.redis_up.ask = lambda: {(): int(store.connected)}
+    metrics.pending_bytes.ask = lambda: {(): store.pending_bytes}
+    metrics.strays.ask = lambda: cache.skipped_entries
+    metrics.cache_hits.ask = lambda: cache.hits
+    metrics.cache_misses.ask = lambda: cache.misses
+    metrics.cache_bytes.ask = lambda: {(): cache.held_bytes}
+    metrics.response_bytes.ask = lambda: {(): services.response_memory.bytes}
+    metrics.memory_level.ask = lambda: {(): services.memory.level}
+    metrics.traffic.max_topics = lambda: services.settings.integer("monitoring.max.topics")
+
+    def keep_topics() -> None:
+        """Drop the counts of deleted topics, once the topic table is read."""
+        if topics.cached_version:
+            metrics.traffic.keep({topic.name for topic in topics})
+
+    metrics.before_snapshot.append(keep_topics)
+
+
+def call_counter(metrics: Metrics) -> Callable[[str, float, str], None]:
+    """Return a function that counts a call to Redis by name, seconds and outcome."""
+    calls, seconds = metrics.redis_calls, metrics.script_seconds
+
+    def count(name: str, took: float, outcome: str) -> None:
+        calls.add()
+        seconds.of(name).observe(took)
+        if outcome != "ok":
+            metrics.script_errors.add(1, name, outcome)
+
+    return count

@@ -1,0 +1,35 @@
+"""Protocols of the parts that layers above the services put into them."""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from korvet.context.request import Context
+
+
+class Interceptor(Protocol):
+    """Answers requests in place of their handlers: fault injection for tests."""
+
+    def __bool__(self) -> bool:
+        """Return whether any request is to be intercepted."""
+
+    def response(self, api: Any, request: Any) -> Awaitable[Any] | None:
+        """Return the response to a request of `api`, or None to let its handler run."""
+
+
+class Tracing(Protocol):
+    """Calls handlers in spans."""
+
+    def handle(self, row: Any, request: Any, context: "Context") -> Awaitable[Any]:
+        """Call the handler of the API and return its response to await."""
+
+
+class ApiRow(Protocol):
+    """Fields of an API table row that ApiVersions uses."""
+
+    @property
+    def key(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def versions(self) -> tuple[int, int]: ...

@@ -1,0 +1,212 @@
+"""The services of one broker process: what handlers and background tasks work with."""
+
+from collections.abc import Sequence
+
+from korvet.admin.alter_configs import ConfigAdmin
+from korvet.admin.auto_create import TopicAutoCreator
+from korvet.cluster.coordinators import Coordinators
+from korvet.cluster.registration import BrokerRegistration
+from korvet.config.broker_config import Config
+from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
+from korvet.context.hooks import ApiRow, Interceptor, Tracing
+from korvet.context.tiered_storage import TieredStorage
+from korvet.fetch.partition_reader import PartitionReader
+from korvet.fetch.replica_log import ReplicaLog
+from korvet.fetch.response_memory import ResponseMemory
+from korvet.groups.coordinator import GroupCoordinator
+from korvet.groups.offset_commit import Row
+from korvet.groups.offsets_view import OffsetsView
+from korvet.groups.share_offsets import ShareOffsets
+from korvet.groups.stream_reads import StreamReads
+from korvet.keys import Keys
+from korvet.log.append_batcher import AppendBatcher
+from korvet.log.reader import LogReader
+from korvet.metrics import Metrics
+from korvet.produce.append import PartitionAppender
+from korvet.produce.service import ProduceService
+from korvet.produce.unknown_producers import UnknownProducers
+from korvet.security.audit import Audit
+from korvet.security.authorizer import Authorizer
+from korvet.security.mechanisms import Mechanisms
+from korvet.security.quotas import Quotas
+from korvet.security.users import Users
+from korvet.share.service import ShareService
+from korvet.store.async_store import AsyncStore
+from korvet.store.notifications import Notifier
+from korvet.store.replica_wait import ReplicaWait
+from korvet.topics.table import TopicTable
+from korvet.transactions.add_partitions import EnlistedPartitions
+from korvet.transactions.coordinator import TransactionCoordinator
+from korvet.transactions.hanging import HangingTransactions
+
+
+class Services:
+    """The long-lived parts of one broker process; every handler works on the same one.
+
+    Each part gets what it uses as typed parameters; this class is the place that joins them.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        notifier: Notifier,
+        registration: BrokerRegistration,
+        apis: Sequence[ApiRow],
+        metrics: Metrics,
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.keys = keys
+        self.topics = topics
+        self.notifier = notifier
+        self.registration = registration
+        self.coordinators = Coordinators(registration)
+        self.apis = apis
+        self.metrics = metrics
+        self.interceptor: Interceptor | None = None
+        self.tracing: Tracing | None = None
+        self.replica_wait = ReplicaWait(store)
+        self.response_memory = ResponseMemory()
+        self._add_configs()
+        self._add_security()
+        self._add_groups_and_transactions()
+        self._add_log()
+        self._add_produce()
+        self._add_fetch()
+
+    def _add_configs(self) -> None:
+        store, keys, topics, config = self.store, self.keys, self.topics, self.config
+        self.configs = ConfigTable(store, keys)
+        self.dynamic_config = DynamicBrokerConfig(
+            self.configs,
+            config.settings,
+            config.topics,
+            config.patterns,
+            config.node_id,
+            topics.use_configs,
+        )
+        self.auto_creator = TopicAutoCreator(store, keys, topics, self.dynamic_config)
+        self.config_admin = ConfigAdmin(store, keys, topics, self.dynamic_config, config.node_id)
+
+    def _add_security(self) -> None:
+        store, keys, start = self.store, self.keys, self.config.settings
+        self.audit = Audit(start, {row.key: row.name for row in self.apis})
+        self.authorizer = Authorizer(store, keys, start, self.audit)
+        self.users = Users(store, keys)
+        self.mechanisms = Mechanisms(self.users, start)
+        self.quotas = Quotas(store, keys, self.configs)
+
+    def _add_groups_and_transactions(self) -> None:
+        store, keys, topics = self.store, self.keys, self.topics
+        self.groups = GroupCoordinator(
+            store,
+            keys,
+            self._settings,
+            self.notifier,
+            self.metrics.rebalances.add,
+            self.registration.first_broker_age_ms,
+        )
+        self.share_offsets = ShareOffsets(store, keys, topics, self.groups)
+        self.transactions = TransactionCoordinator(store, keys, topics)
+        self.transactions.on_commit = self._move_redis_groups
+        self.hanging_transactions = HangingTransactions(
+            store, keys, self.transactions, self._settings
+        )
+        self.enlisted = EnlistedPartitions(self.transactions, lambda: store.connection_epoch)
+
+    def _add_log(self) -> None:
+        store, keys = self.store, self.keys
+        self.tiered = TieredStorage(
+            store,
+            keys,
+            self.topics,
+            self._settings,
+            self.metrics,
+            self.replica_wait,
+            lambda: self.registration.cluster_id,
+        )
+        self.memory = self.tiered.memory
+        self.append_batcher = AppendBatcher(store, keys)
+        self.log_reader = LogReader(
+            store,
+            keys,
+            self.settings.integer("fetch.cache.bytes"),
+            connection_epoch=lambda: store.connection_epoch,
+            is_promoted=lambda key: store.is_promoted(key),
+        )
+        self.log_reader.remote = self.tiered.reader
+
+    def _add_produce(self) -> None:
+        unknown_producers = UnknownProducers()
+        appender = PartitionAppender(
+            self.store,
+            self.keys,
+            self._settings,
+            self.append_batcher,
+            unknown_producers,
+            self.log_reader.cache,
+            self.metrics,
+            self.memory,
+        )
+        self.produce = ProduceService(
+            self.store,
+            self.keys,
+            self._settings,
+            self.topics,
+            self.auto_creator.create,
+            self.enlisted,
+            appender,
+            unknown_producers,
+            self.replica_wait,
+        )
+
+    def _add_fetch(self) -> None:
+        store, keys, topics = self.store, self.keys, self.topics
+        self.stream_reads = StreamReads(store, keys, self.configs, self._settings)
+        self.offsets_view = OffsetsView(store, keys, self.groups.registry, self.topic_configs)
+        topics.add_view(self.offsets_view.topic)
+        self.partition_reader = PartitionReader(
+            store,
+            keys,
+            topics,
+            self.log_reader,
+            self.stream_reads,
+            self.response_memory,
+            self._settings,
+            self.offsets_view,
+        )
+        self.replica_log = ReplicaLog()
+        self.share = ShareService(
+            store,
+            keys,
+            topics,
+            self._settings,
+            self.configs,
+            self.log_reader,
+            self.produce,
+            self.auto_creator,
+            self.response_memory,
+        )
+
+    async def _move_redis_groups(self, group_id: str, rows: list[Row]) -> None:
+        """Move the Redis group to the offsets that a transaction committed."""
+        move = self.settings.text("group.read.mode") == "offset"
+        await self.groups.redis_groups.seek(group_id, rows, move=move)
+
+    def _settings(self) -> Settings:
+        return self.dynamic_config.settings
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in effect."""
+        return self.dynamic_config.settings
+
+    @property
+    def topic_configs(self) -> TopicConfigs:
+        """The topic defaults in effect."""
+        return self.dynamic_config.topic_configs

@@ -1,0 +1,110 @@
+"""The parts of tiered storage in one broker, and what readers without a broker need of it."""
+
+from collections.abc import Callable
+
+from korvet.config.setting import StartError
+from korvet.config.values import Settings
+from korvet.keys import Keys
+from korvet.metrics import Metrics
+from korvet.remote_log.chunk_cache import chunk_source
+from korvet.remote_log.evictor import MemoryEvictor
+from korvet.remote_log.manager import RemoteLogManager
+from korvet.remote_log.memory import MemoryBudget
+from korvet.remote_log.read_limit import ReadLimit
+from korvet.remote_log.reader import RemoteLogReader
+from korvet.remote_log.store import SegmentStore
+from korvet.scripts import broker as broker_scripts
+from korvet.store.async_store import AsyncStore
+from korvet.store.replica_wait import ReplicaWait
+from korvet.topics.table import TopicTable
+
+
+class TieredStorage:
+    """The memory budget, and the store of segments if remote.log.storage.system.enable is set."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        settings: Callable[[], Settings],
+        metrics: Metrics,
+        replica_wait: ReplicaWait,
+        cluster_id: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._settings = settings
+        self._metrics = metrics
+        self._replica_wait = replica_wait
+        self._cluster_id = cluster_id
+        self.memory = MemoryBudget(store, settings)
+        self.segments: SegmentStore | None = None
+        self.reader: RemoteLogReader | None = None
+        if settings().flag("remote.log.storage.system.enable"):
+            self.segments = self._open_segments()
+            self.reader = self._open_reader(self.segments)
+
+    def _open_segments(self) -> SegmentStore:
+        start = self._settings()
+        url = start.text_of("remote.storage.url")
+        if not url:
+            raise StartError(
+                "remote.log.storage.system.enable needs remote.storage.url: set it to file:///DIR, "
+                "or the URL of a bucket."
+            )
+        rate = "remote.log.manager.fetch.max.bytes.per.second"
+        limit = ReadLimit(
+            lambda: self._settings().integer(rate), start.integer("remote.log.reader.threads")
+        )
+        return SegmentStore(url, self._metrics, limit=limit)
+
+    def _open_reader(self, segments: SegmentStore) -> RemoteLogReader:
+        source = chunk_source(segments, self._settings().integer("remote.fetch.cache.bytes"))
+        self._metrics.remote_cache_hits.ask = lambda: source.hits
+        self._metrics.remote_cache_misses.ask = lambda: source.misses
+        return RemoteLogReader(
+            self._store,
+            self._keys,
+            segments,
+            source,
+            self._metrics,
+            self._cluster_id,
+            lambda: self._settings().integer("remote.fetch.max.wait.ms") / 1000,
+        )
+
+    async def publish(self) -> None:
+        """Store remote store and memory budget in Redis: readers of the log need no broker."""
+        settings, segments = self._settings(), self.segments
+        has_default = segments is not None and settings.flag("log.remote.storage.enable")
+        await self._store.run(
+            broker_scripts.set_storage(
+                self._keys,
+                url=segments.public_url if segments is not None else "",
+                topics="true" if has_default else "false",
+                memory=settings.integer("local.memory.bytes"),
+            )
+        )
+
+    def manager(self, holder: str) -> RemoteLogManager | None:
+        """Return the task that copies to the remote store; None if there is no store."""
+        if self.segments is None:
+            return None
+        return RemoteLogManager(
+            self._store,
+            self._keys,
+            self._topics,
+            self.segments,
+            self._replica_wait,
+            self._settings,
+            self._cluster_id,
+            holder,
+            self._metrics,
+        )
+
+    def evictor(self, manager: RemoteLogManager, holder: str) -> MemoryEvictor:
+        """Return the task that keeps Redis below local.memory.bytes."""
+        return MemoryEvictor(
+            self._store, self._keys, self._topics, manager, self.memory, holder=holder
+        )
