@@ -40,8 +40,11 @@ CALLED = ("store.errors", *(name for name in SERVICES if name != "store"))
 LAYERS: dict[str, Layer] = {
     # Names and small tools that every layer uses.
     "base": Layer(
-        ("bounded", "deferred", "errors", "keys", "logfmt", "metrics", "re2", "read_buffers"),
-        others=("msgspec", "prometheus_client"),
+        (
+            *("bounded", "deferred", "errors", "keys", "logfmt", "metrics", "name_pattern"),
+            "read_buffers",
+        ),
+        others=("msgspec", "prometheus_client", "re2"),
     ),
     # Bytes to values and back: no waiting, no Redis.
     "wire": Layer(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from korvet.config.dynamic import ConfigTable, group_resource
 from korvet.config.values import Settings
-from korvet.re2.matcher import compile_pattern
+from korvet.name_pattern import compile_pattern
 from korvet.topics.table import TopicTable
 
 CELLS = 10

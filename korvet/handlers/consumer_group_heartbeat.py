@@ -34,7 +34,7 @@ from korvet.groups.consumer_group import (
     group_timeout_ms,
     pack,
 )
-from korvet.re2.matcher import BadPattern, compile_pattern
+from korvet.name_pattern import BadPattern, compile_pattern
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import ConsumerHeartbeatReply

@@ -13,7 +13,7 @@ import asyncio
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.re2.matcher import BadPattern, Pattern
+from korvet.name_pattern import BadPattern, NamePattern
 from korvet.scripts.transaction import DescribeReply
 from korvet.security.acl import Operation, ResourceType
 from korvet.wire.messages.list_transactions import (
@@ -72,7 +72,7 @@ async def _wanted(text: str, context: Context) -> list[str]:
     ]
     if not text:
         return ids
-    pattern = Pattern(text, frozenset().union(*ids))
+    pattern = NamePattern(text)
     wanted = []
     for name in ids:
         if pattern.matches(name):

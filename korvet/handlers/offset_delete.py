@@ -10,7 +10,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.consumer_group import CELLS, unpack
 from korvet.groups.consumer_protocol import subscribed_topics
-from korvet.re2.matcher import compile_pattern
+from korvet.name_pattern import compile_pattern
 from korvet.scripts import group as scripts
 from korvet.scripts.group import DescribeReply
 from korvet.scripts.signals import Signal

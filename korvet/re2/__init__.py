@@ -1,1 +1,0 @@
-"""Patterns of names in the syntax of RE2."""
