@@ -63,7 +63,7 @@ LAYERS: dict[str, Layer] = {
     # One partition's log.
     "log": Layer(("log",), ours=(*BASE, "store", "config", "topics"), others=("msgspec",)),
     # Tiered storage: segments in a remote store.
-    "remote_log": Layer(("remote_log",), ours=LOG, others=("msgspec", "obstore")),
+    "remote_log": Layer(("remote_log",), ours=LOG, others=("msgspec", "obstore", "crc32c")),
     # The services of a broker: each takes what it uses as typed parameters.
     "cluster": Layer(("cluster",), ours=LOG, others=("msgspec",)),
     "admin": Layer(("admin",), ours=(*LOG, "cluster"), others=("anyio", "msgspec")),

@@ -62,6 +62,8 @@ def serve_from(
         asyncio.run(
             restore.run(server.url, loaded.namespace, from_, cluster_id, None, only_segments=True)
         )
-        private = msgspec.structs.replace(loaded, redis=server.url, workers=1, read_only=True)
+        private = msgspec.structs.replace(
+            loaded, redis=server.url, data_dir=folder, workers=1, read_only=True
+        )
         said = Announcement(private, f"{from_}, read-only; groups are forgotten at the end")
         run_broker(private, said.listening, server, announce_console=announce_console)

@@ -54,6 +54,21 @@ BROKER_ROWS = (
         dynamic=False,
     ),
     Setting(
+        "fetch.chunk.cache.size",
+        long(0),
+        str(1 << 30),
+        "Bytes on the local disk for parts of segments that were read from an object store; its "
+        "processes share them. 0 is no such cache; file:///DIR has none.",
+        dynamic=False,
+    ),
+    Setting(
+        "fetch.chunk.cache.path",
+        Text(1000),
+        None,
+        "Directory of that cache. The default is the folder `chunk-cache` of the data directory.",
+        dynamic=False,
+    ),
+    Setting(
         "remote.log.manager.copy.max.bytes.per.second",
         long(1),
         str(LONG_MAX),

@@ -122,6 +122,7 @@ class Services:
     def _add_log(self) -> None:
         store, keys = self.store, self.keys
         self.tiered = TieredStorage(
+            self.config,
             store,
             keys,
             self.topics,

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
+from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
 from korvet.config.values import Settings
 from korvet.keys import Keys
 from korvet.metrics import Metrics
+from korvet.remote_log.cached_store import open_store
 from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.evictor import MemoryEvictor
 from korvet.remote_log.manager import RemoteLogManager
@@ -24,6 +26,7 @@ class TieredStorage:
 
     def __init__(
         self,
+        config: Config,
         store: AsyncStore,
         keys: Keys,
         topics: TopicTable,
@@ -43,10 +46,10 @@ class TieredStorage:
         self.segments: SegmentStore | None = None
         self.reader: RemoteLogReader | None = None
         if settings().flag("remote.log.storage.system.enable"):
-            self.segments = self._open_segments()
+            self.segments = self._open_segments(config)
             self.reader = self._open_reader(self.segments)
 
-    def _open_segments(self) -> SegmentStore:
+    def _open_segments(self, config: Config) -> SegmentStore:
         start = self._settings()
         url = start.text_of("remote.storage.url")
         if not url:
@@ -58,7 +61,9 @@ class TieredStorage:
         limit = ReadLimit(
             lambda: self._settings().integer(rate), start.integer("remote.log.reader.threads")
         )
-        return SegmentStore(url, self._metrics, limit=limit)
+        return open_store(
+            url, start, config.data_dir, config.workers, metrics=self._metrics, limit=limit
+        )
 
     def _open_reader(self, segments: SegmentStore) -> RemoteLogReader:
         source = chunk_source(segments, self._settings().integer("remote.fetch.cache.bytes"))

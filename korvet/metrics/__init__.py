@@ -204,6 +204,10 @@ class Metrics:
         self.remote_cache_misses = Counter(
             "korvet_remote_cache_misses", "Parts of segments read from the remote store."
         )
+        self.chunk_reads = Counter(
+            "korvet_chunk_cache_reads", "Reads of chunks on disk.", "outcome"
+        )
+        self.chunk_bytes = Gauge("korvet_chunk_cache_bytes", "Bytes in fetch.chunk.cache.path.")
         self.remote_copy_lag_records = Gauge(
             "korvet_remote_copy_lag_records",
             "Records not yet copied to the remote store, of the partitions this process copies.",

@@ -183,8 +183,9 @@ def _sasl(users: Mapping[str, str] | None) -> dict[str, str]:
     return {} if users is None else {"sasl.enabled.mechanisms": mechanisms}
 
 
-_QUICK = {"group.initial.rebalance.delay.ms": "0"}
-"""Settings of every test broker: a group's first rebalance does not wait for more members."""
+_QUICK = {"group.initial.rebalance.delay.ms": "0", "fetch.chunk.cache.size": "0"}
+"""Settings of every test broker: a group's first rebalance does not wait for more members, and
+the disk has the data of Redis only."""
 
 
 class _Owner:
