@@ -34,24 +34,16 @@ _BOTH = (
     _accept("compression.gzip.level", Levels(1, 9), "-1"),
     _accept("compression.lz4.level", Whole(1, 17), "9"),
     _accept("compression.zstd.level", Whole(-131072, 22), "3"),
-    _accept(
-        "min.insync.replicas",
-        Whole(1),
-        "1",
-        "In-sync replicas in Kafka; here acks.all.wait.replicas sets what acks=-1 waits for.",
-    ),
+    _accept("min.insync.replicas", Whole(1), "1",
+        "In-sync replicas in Kafka; here acks.all.wait.replicas sets what acks=-1 waits for."),
     _accept("unclean.leader.election.enable", Flag(), "false"),
-)
+)  # fmt: skip
 
 ACCEPTED_BROKER = (
     *_BOTH,
-    _accept(
-        "default.replication.factor",
-        Whole(1, 32_767),
-        "1",
+    _accept("default.replication.factor", Whole(1, 32_767), "1",
         "Any factor is accepted; 1 is reported, which tools that compare will see. Redis does the "
-        "replication.",
-    ),
+        "replication."),
     _accept("log.cleaner.max.compaction.lag.ms", long(1), _LONGEST),
     _accept("log.segment.bytes", Whole(1048576), "1073741824"),
     _accept("log.roll.ms", long(1), None),
@@ -84,13 +76,8 @@ ACCEPTED_BROKER = (
     _accept("sasl.kerberos.min.time.before.relogin", long(0), "60000"),
     _accept("sasl.kerberos.ticket.renew.jitter", Decimal(0, 1), "0.05"),
     _accept("sasl.kerberos.ticket.renew.window.factor", Decimal(0, 1), "0.8"),
-    _accept(
-        "max.incremental.fetch.session.cache.slots",
-        Whole(0),
-        "1000",
-        "Fetch sessions; there are none here, every Fetch lists its partitions.",
-        dynamic=False,
-    ),
+    _accept("max.incremental.fetch.session.cache.slots", Whole(0), "1000",
+        "Fetch sessions; there are none here, every Fetch lists its partitions.", dynamic=False),
     _accept("offsets.retention.check.interval.ms", long(1), "600000", dynamic=False),
     _accept(
         "group.coordinator.rebalance.protocols",
@@ -99,26 +86,17 @@ ACCEPTED_BROKER = (
         "Group protocols served; `streams` is not served.",
         dynamic=False,
     ),
-    _accept(
-        "group.consumer.assignors",
-        SomeOf(("uniform", "range")),
-        "uniform,range",
-        "Server-side assignors; the first is the default.",
-        dynamic=False,
-    ),
+    _accept("group.consumer.assignors", SomeOf(("uniform", "range")), "uniform,range",
+        "Server-side assignors; the first is the default.", dynamic=False),
     _accept(
         "group.consumer.migration.policy",
         OneOf(("disabled", "downgrade", "upgrade", "bidirectional")),
         "bidirectional",
         "Directions in which an empty group may change between the classic and KIP-848 protocol.",
     ),
-    _accept(
-        "transaction.partition.verification.enable",
-        Flag(),
-        "true",
-        "Whether a transactional append is refused for a partition outside its transaction.",
-    ),
-)
+    _accept("transaction.partition.verification.enable", Flag(), "true",
+        "Whether a transactional append is refused for a partition outside its transaction."),
+)  # fmt: skip
 
 ACCEPTED_TOPIC = (
     *_BOTH,
@@ -135,4 +113,4 @@ ACCEPTED_TOPIC = (
     _accept("message.timestamp.difference.max.ms", long(0), _LONGEST),
     _accept("message.downconversion.enable", Flag(), "true"),
     _accept("message.format.version", Text(40), "3.0-IV1"),
-)
+)  # fmt: skip

@@ -35,212 +35,85 @@ LONGEST = str(LONG_MAX)
 
 
 _OURS = (
-    Setting(
-        "storage.format",
-        OneOf(("record", "batch")),
-        "record",
+    Setting("storage.format", OneOf(("record", "batch")), "record",
         "How records are stored in Redis: `record` is one stream entry per record, readable with "
-        "redis-cli; `batch` is one entry per producer batch, unchanged and much faster.",
-    ),
-    Setting(
-        "offset.mode",
-        OneOf(("time", "dense", "bytes")),
-        "time",
+        "redis-cli; `batch` is one entry per producer batch, unchanged and much faster."),
+    Setting("offset.mode", OneOf(("time", "dense", "bytes")), "time",
         "What an offset is: `time` is the millisecond and a sequence, `dense` counts 0, 1, 2, "
-        "`bytes` is Kafka 0.7's byte position.",
-    ),
-    Setting(
-        "offset.bits",
-        Whole(8, 12),
-        "10",
-        "In `time` mode, how many low bits of an offset are the sequence within a millisecond; "
-        "11 last until the year 2109, 12 until 2039.",
-    ),
-    Setting(
-        "storage.compression",
-        OneOf(AT_REST),
-        "lz4",
-        "Codec of large values of `record` topics at rest; `none` keeps values readable.",
-    ),
-    Setting(
-        "storage.compression.min.bytes",
-        Whole(64),
-        "1024",
-        "Values shorter than this stay uncompressed at rest.",
-    ),
-    Setting(
-        "group.read.mode",
-        OneOf(("offset", "stream")),
-        "offset",
+        "`bytes` is Kafka 0.7's byte position."),
+    Setting("offset.bits", Whole(8, 12), "10",
+        "In `time` mode, how many low bits of an offset are the sequence within a millisecond; 11 "
+        "last until the year 2109, 12 until 2039."),
+    Setting("storage.compression", OneOf(AT_REST), "lz4",
+        "Codec of large values of `record` topics at rest; `none` keeps values readable."),
+    Setting("storage.compression.min.bytes", Whole(64), "1024",
+        "Values shorter than this stay uncompressed at rest."),
+    Setting("group.read.mode", OneOf(("offset", "stream")), "offset",
         "How a group reads: `offset` uses the offset of each Fetch and moves the Redis group with "
-        "commits; `stream` reads with XREADGROUP.",
-    ),
-    Setting(
-        "fetch.cache.bytes",
-        long(0),
-        "134217728",
-        "Memory of a broker process for recent batches, served without a Redis read; 0 is off.",
-        dynamic=False,
-    ),
-    Setting(
-        "legacy.num.partitions",
-        Whole(1, 10_000),
-        "1",
-        "Partitions of a topic that a Kafka 0.7 client creates by producing to it.",
-    ),
-    Setting(
-        "acks.all.wait.replicas",
-        Whole(0, 100),
-        "0",
-        "Redis replicas that must have a write before acks=-1 is acknowledged (WAIT).",
-    ),
-    Setting(
-        "acks.all.fsync",
-        Flag(),
-        "false",
-        "Whether acks=-1 waits for fsync of the append-only file (WAITAOF, Redis 7.2).",
-    ),
-    Setting(
-        "redis.timeout.ms",
-        Whole(100),
-        "15000",
+        "commits; `stream` reads with XREADGROUP."),
+    Setting("fetch.cache.bytes", long(0), "134217728",
+        "Memory of a broker process for recent batches, served without a Redis read; "
+        "0 is off.", dynamic=False),
+    Setting("legacy.num.partitions", Whole(1, 10_000), "1",
+        "Partitions of a topic that a Kafka 0.7 client creates by producing to it."),
+    Setting("acks.all.wait.replicas", Whole(0, 100), "0",
+        "Redis replicas that must have a write before acks=-1 is acknowledged (WAIT)."),
+    Setting("acks.all.fsync", Flag(), "false",
+        "Whether acks=-1 waits for fsync of the append-only file (WAITAOF, Redis 7.2)."),
+    Setting("redis.timeout.ms", Whole(100), "15000",
         "Time without any reply after which a Redis connection counts as lost: its pending "
-        "commands fail, and the broker reconnects.",
-        dynamic=False,
-    ),
-    Setting(
-        "cluster.id",
-        Text(200),
-        "korvet-cluster-1",
-        "The cluster id that clients see; stored in Redis by the first broker.",
-        dynamic=False,
-    ),
-)
+        "commands fail, and the broker reconnects.", dynamic=False),
+    Setting("cluster.id", Text(200), "korvet-cluster-1",
+        "The cluster id that clients see; stored in Redis by the first broker.", dynamic=False),
+)  # fmt: skip
 
 _TOPICS = (
-    Setting(
-        "num.partitions",
-        Whole(1, 10_000),
-        "1",
-        "Default number of partitions of a new topic.",
-    ),
-    Setting(
-        "auto.create.topics.enable",
-        Flag(),
-        "true",
-        "Whether a Metadata or Produce request for an unknown topic creates it.",
-    ),
-    Setting(
-        "reserved.topic.names.enable",
-        Flag(),
-        "false",
+    Setting("num.partitions", Whole(1, 10_000), "1",
+        "Default number of partitions of a new topic."),
+    Setting("auto.create.topics.enable", Flag(), "true",
+        "Whether a Metadata or Produce request for an unknown topic creates it."),
+    Setting("reserved.topic.names.enable", Flag(), "false",
         "Whether topics may be created under names that begin with `__`, as Kafka lets clients do: "
-        "Debezium's heartbeats, Cruise Control's metrics and Samza's checkpoints have such names.",
-    ),
+        "Debezium's heartbeats, Cruise Control's metrics and Samza's checkpoints have such names."),
     Setting("delete.topic.enable", Flag(), "true", "Whether clients may delete topics."),
-    Setting(
-        "message.max.bytes",
-        Whole(0),
-        "1048588",
-        "The largest record batch a topic takes, compressed as sent.",
-    ),
-    Setting(
-        "max.decompressed.message.bytes",
-        Whole(1, LONGEST_ARRAY),
-        str(LONGEST_ARRAY),
-        "The largest record that a topic takes in a compressed batch: key, value and headers.",
-    ),
-    Setting(
-        "records.validation",
-        OneOf(("full", "header")),
-        "full",
-        "What is checked of a produced batch: `full` is every record in it, as in Kafka; `header`"
-        " leaves the records of layout `batch` unread, so that one bad batch can stop all"
-        " consumers of a partition.",
-    ),
-    Setting(
-        "log.retention.ms",
-        long(-1),
-        None,
-        "How long records are kept, in milliseconds; -1 is no limit. Wins over minutes and hours.",
-    ),
-    Setting(
-        "log.retention.minutes",
-        Whole(-1),
-        None,
-        "How long records are kept, in minutes; wins over hours.",
-    ),
+    Setting("message.max.bytes", Whole(0), "1048588",
+        "The largest record batch a topic takes, compressed as sent."),
+    Setting("max.decompressed.message.bytes", Whole(1, LONGEST_ARRAY), str(LONGEST_ARRAY),
+        "The largest record that a topic takes in a compressed batch: key, value and headers."),
+    Setting("records.validation", OneOf(("full", "header")), "full",
+        "What is checked of a produced batch: `full` is every record in it, as in Kafka; `header` "
+        "leaves the records of layout `batch` unread, so that one bad batch can stop all consumers "
+        "of a partition."),
+    Setting("log.retention.ms", long(-1), None,
+        "How long records are kept, in milliseconds; -1 is no limit. Wins over minutes and hours."),
+    Setting("log.retention.minutes", Whole(-1), None,
+        "How long records are kept, in minutes; wins over hours."),
     Setting("log.retention.hours", Whole(-1), "168", "How long records are kept, in hours."),
-    Setting(
-        "log.retention.bytes",
-        long(-1),
-        "-1",
-        "How many bytes of records a partition keeps; -1 is no limit.",
-    ),
-    Setting(
-        "log.retention.check.interval.ms",
-        long(1),
-        "300000",
-        "Interval between two retention checks, in milliseconds.",
-        dynamic=False,
-    ),
-    Setting(
-        "log.message.timestamp.type",
-        OneOf(("CreateTime", "LogAppendTime")),
-        "CreateTime",
-        "Whether a record has its producer's timestamp or the time of the append.",
-    ),
-    Setting(
-        "log.message.timestamp.before.max.ms",
-        long(0),
-        LONGEST,
-        "How far in the past a producer's timestamp may be, in milliseconds.",
-    ),
-    Setting(
-        "log.message.timestamp.after.max.ms",
-        long(0),
-        "3600000",
-        "How far in the future a producer's timestamp may be, in milliseconds.",
-    ),
-    Setting(
-        "log.cleanup.policy",
-        SomeOf(("delete", "compact"), may_be_empty=True),
-        "delete",
+    Setting("log.retention.bytes", long(-1), "-1",
+        "How many bytes of records a partition keeps; -1 is no limit."),
+    Setting("log.retention.check.interval.ms", long(1), "300000",
+        "Interval between two retention checks, in milliseconds.", dynamic=False),
+    Setting("log.message.timestamp.type", OneOf(("CreateTime", "LogAppendTime")), "CreateTime",
+        "Whether a record has its producer's timestamp or the time of the append."),
+    Setting("log.message.timestamp.before.max.ms", long(0), LONGEST,
+        "How far in the past a producer's timestamp may be, in milliseconds."),
+    Setting("log.message.timestamp.after.max.ms", long(0), "3600000",
+        "How far in the future a producer's timestamp may be, in milliseconds."),
+    Setting("log.cleanup.policy", SomeOf(("delete", "compact"), may_be_empty=True), "delete",
         "`delete` removes old records, `compact` keeps the latest record of each key; empty keeps "
-        "all records.",
-    ),
-    Setting(
-        "compression.type",
-        OneOf(CODECS),
-        "none",
+        "all records."),
+    Setting("compression.type", OneOf(CODECS), "none",
         "Codec of the fetched batches of `record` topics, and of stored batches that must change; "
-        "`none` and `producer` leave a producer's batches as they are.",
-    ),
-    Setting(
-        "log.cleaner.delete.retention.ms",
-        long(0),
-        "86400000",
-        "How long a compacted topic keeps the tombstone of a deleted key, in milliseconds.",
-    ),
-    Setting(
-        "log.cleaner.min.compaction.lag.ms",
-        long(0),
-        "0",
-        "How long a record of a compacted topic is not compacted, in milliseconds.",
-    ),
-    Setting(
-        "log.cleaner.min.cleanable.ratio",
-        Decimal(0, 1),
-        "0.5",
-        "Lowest ratio of uncompacted records to the log at which the cleaner compacts it.",
-    ),
-    Setting(
-        "log.cleaner.backoff.ms",
-        long(1),
-        "15000",
-        "Interval between two passes of the log cleaner, in milliseconds.",
-    ),
-)
+        "`none` and `producer` leave a producer's batches as they are."),
+    Setting("log.cleaner.delete.retention.ms", long(0), "86400000",
+        "How long a compacted topic keeps the tombstone of a deleted key, in milliseconds."),
+    Setting("log.cleaner.min.compaction.lag.ms", long(0), "0",
+        "How long a record of a compacted topic is not compacted, in milliseconds."),
+    Setting("log.cleaner.min.cleanable.ratio", Decimal(0, 1), "0.5",
+        "Lowest ratio of uncompacted records to the log at which the cleaner compacts it."),
+    Setting("log.cleaner.backoff.ms", long(1), "15000",
+        "Interval between two passes of the log cleaner, in milliseconds."),
+)  # fmt: skip
 
 
 BROKER = table(

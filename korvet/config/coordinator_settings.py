@@ -3,110 +3,45 @@
 from korvet.config.setting import INT_MAX, Setting, Whole
 
 _GROUPS = (
-    Setting(
-        "group.min.session.timeout.ms",
-        Whole(1),
-        "6000",
-        "The shortest session timeout a group member may ask for.",
-    ),
-    Setting(
-        "group.max.session.timeout.ms",
-        Whole(1),
-        "1800000",
-        "The longest session timeout a group member may ask for.",
-    ),
-    Setting(
-        "group.initial.rebalance.delay.ms",
-        Whole(0),
-        "3000",
-        "How long the first rebalance of an empty group waits for more members.",
-    ),
+    Setting("group.min.session.timeout.ms", Whole(1), "6000",
+        "The shortest session timeout a group member may ask for."),
+    Setting("group.max.session.timeout.ms", Whole(1), "1800000",
+        "The longest session timeout a group member may ask for."),
+    Setting("group.initial.rebalance.delay.ms", Whole(0), "3000",
+        "How long the first rebalance of an empty group waits for more members."),
     Setting("group.max.size", Whole(1), str(INT_MAX), "Members a group may have."),
-    Setting(
-        "offsets.retention.minutes",
-        Whole(1),
-        "10080",
-        "How long the committed offsets of a group without members are kept.",
-    ),
-    Setting(
-        "offset.metadata.max.bytes",
-        Whole(0),
-        "4096",
-        "The longest metadata a committed offset may carry.",
-    ),
-)
+    Setting("offsets.retention.minutes", Whole(1), "10080",
+        "How long the committed offsets of a group without members are kept."),
+    Setting("offset.metadata.max.bytes", Whole(0), "4096",
+        "The longest metadata a committed offset may carry."),
+)  # fmt: skip
 
 _CONSUMER_GROUPS = (
-    Setting(
-        "group.consumer.session.timeout.ms",
-        Whole(1),
-        "45000",
-        "Session timeout of the members of KIP-848 groups.",
-    ),
-    Setting(
-        "group.consumer.min.session.timeout.ms",
-        Whole(1),
-        "45000",
-        "The shortest session timeout that a group's own config may set.",
-    ),
-    Setting(
-        "group.consumer.max.session.timeout.ms",
-        Whole(1),
-        "60000",
-        "The longest session timeout that a group's own config may set.",
-    ),
-    Setting(
-        "group.consumer.heartbeat.interval.ms",
-        Whole(1),
-        "5000",
-        "Heartbeat interval given to the members of KIP-848 groups.",
-    ),
-    Setting(
-        "group.consumer.min.heartbeat.interval.ms",
-        Whole(1),
-        "5000",
-        "The shortest heartbeat interval that a group's own config may set.",
-    ),
-    Setting(
-        "group.consumer.max.heartbeat.interval.ms",
-        Whole(1),
-        "15000",
-        "The longest heartbeat interval that a group's own config may set.",
-    ),
-    Setting(
-        "group.consumer.max.size",
-        Whole(1),
-        str(INT_MAX),
-        "Members a KIP-848 group may have.",
-    ),
-)
+    Setting("group.consumer.session.timeout.ms", Whole(1), "45000",
+        "Session timeout of the members of KIP-848 groups."),
+    Setting("group.consumer.min.session.timeout.ms", Whole(1), "45000",
+        "The shortest session timeout that a group's own config may set."),
+    Setting("group.consumer.max.session.timeout.ms", Whole(1), "60000",
+        "The longest session timeout that a group's own config may set."),
+    Setting("group.consumer.heartbeat.interval.ms", Whole(1), "5000",
+        "Heartbeat interval given to the members of KIP-848 groups."),
+    Setting("group.consumer.min.heartbeat.interval.ms", Whole(1), "5000",
+        "The shortest heartbeat interval that a group's own config may set."),
+    Setting("group.consumer.max.heartbeat.interval.ms", Whole(1), "15000",
+        "The longest heartbeat interval that a group's own config may set."),
+    Setting("group.consumer.max.size", Whole(1), str(INT_MAX),
+        "Members a KIP-848 group may have."),
+)  # fmt: skip
 
 _PRODUCERS = (
-    Setting(
-        "producer.id.expiration.ms",
-        Whole(1),
-        "86400000",
-        "How long an idle producer's sequence numbers are kept, in milliseconds.",
-    ),
-    Setting(
-        "transaction.max.timeout.ms",
-        Whole(1),
-        "900000",
-        "The longest transaction timeout a producer may ask for.",
-    ),
-    Setting(
-        "transactional.id.expiration.ms",
-        Whole(1),
-        "604800000",
-        "How long an idle transactional id is kept, in milliseconds.",
-    ),
-    Setting(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        Whole(1),
-        "10000",
-        "Interval between two checks for timed-out transactions, in milliseconds.",
-        dynamic=False,
-    ),
-)
+    Setting("producer.id.expiration.ms", Whole(1), "86400000",
+        "How long an idle producer's sequence numbers are kept, in milliseconds."),
+    Setting("transaction.max.timeout.ms", Whole(1), "900000",
+        "The longest transaction timeout a producer may ask for."),
+    Setting("transactional.id.expiration.ms", Whole(1), "604800000",
+        "How long an idle transactional id is kept, in milliseconds."),
+    Setting("transaction.abort.timed.out.transaction.cleanup.interval.ms", Whole(1), "10000",
+        "Interval between two checks for timed-out transactions, in milliseconds.", dynamic=False),
+)  # fmt: skip
 
 ROWS = _GROUPS + _CONSUMER_GROUPS + _PRODUCERS

@@ -11,84 +11,34 @@ from korvet.config.setting import (
 )
 
 ROWS = (
-    Setting(
-        "listener.security.protocol.map",
-        Words(),
-        "",
+    Setting("listener.security.protocol.map", Words(), "",
         "Security protocols of listeners by name, as NAME:PROTOCOL; a listener named after a "
-        "protocol needs none.",
-        dynamic=False,
-    ),
-    Setting(
-        "socket.request.max.bytes",
-        Whole(1),
-        "104857600",
-        "A longer request closes its connection.",
-        dynamic=False,
-    ),
-    Setting(
-        "queued.max.request.bytes",
-        long(-1),
-        "-1",
+        "protocol needs none.", dynamic=False),
+    Setting("socket.request.max.bytes", Whole(1), "104857600",
+        "A longer request closes its connection.", dynamic=False),
+    Setting("queued.max.request.bytes", long(-1), "-1",
         "Bytes of requests that all connections of a broker process may hold before it reads no "
-        "further ones; -1 is no limit.",
-        dynamic=False,
-    ),
+        "further ones; -1 is no limit.", dynamic=False),
     Setting("max.connections", Whole(0), str(INT_MAX), "Max connections of a broker process."),
-    Setting(
-        "max.connections.per.ip.overrides",
-        Overrides(),
-        "",
-        "Max connections from certain client addresses, as ADDRESS:NUMBER.",
-    ),
-    Setting(
-        "max.connection.creation.rate",
-        Whole(1),
-        str(INT_MAX),
-        "New connections of a broker process a second; further ones wait.",
-    ),
-    Setting(
-        "max.connections.per.ip",
-        Whole(0),
-        str(INT_MAX),
-        "Max connections of a broker process from one client address.",
-    ),
-    Setting(
-        "max.connections.per.user",
-        Whole(0),
-        str(INT_MAX),
-        "Max connections of a broker process that one user has authenticated.",
-    ),
-    Setting(
-        "max.connections.per.user.overrides",
-        Overrides("USER"),
-        "",
-        "Max connections of certain users, as USER:NUMBER.",
-    ),
-    Setting(
-        "connections.max.idle.ms",
-        long(-1),
-        "600000",
-        "A connection idle for longer is closed; -1 is never.",
-        dynamic=False,
-    ),
-    Setting(
-        "queued.max.requests",
-        Whole(1),
-        "500",
-        "Requests of one connection that may queue before the broker stops reading from it.",
-        dynamic=False,
-    ),
-    Setting(
-        "fetch.max.bytes", Whole(1024), "57671680", "Max bytes of a Fetch response.", dynamic=False
-    ),
-    Setting(
-        "zookeeper.connect",
-        Text(1000),
-        None,
+    Setting("max.connections.per.ip.overrides", Overrides(), "",
+        "Max connections from certain client addresses, as ADDRESS:NUMBER."),
+    Setting("max.connection.creation.rate", Whole(1), str(INT_MAX),
+        "New connections of a broker process a second; further ones wait."),
+    Setting("max.connections.per.ip", Whole(0), str(INT_MAX),
+        "Max connections of a broker process from one client address."),
+    Setting("max.connections.per.user", Whole(0), str(INT_MAX),
+        "Max connections of a broker process that one user has authenticated."),
+    Setting("max.connections.per.user.overrides", Overrides("USER"), "",
+        "Max connections of certain users, as USER:NUMBER."),
+    Setting("connections.max.idle.ms", long(-1), "600000",
+        "A connection idle for longer is closed; -1 is never.", dynamic=False),
+    Setting("queued.max.requests", Whole(1), "500",
+        "Requests of one connection that may queue before the broker stops reading from "
+        "it.", dynamic=False),
+    Setting("fetch.max.bytes", Whole(1024), "57671680",
+        "Max bytes of a Fetch response.", dynamic=False),
+    Setting("zookeeper.connect", Text(1000), None,
         "HOST:PORT[/chroot] of a ZooKeeper to register the main port in, as Kafka 0.8 did for its "
-        "high-level consumers.",
-        dynamic=False,
-    ),
+        "high-level consumers.", dynamic=False),
     Setting("broker.rack", Text(200), None, "This broker's rack, shown to clients.", dynamic=False),
-)
+)  # fmt: skip

@@ -7,16 +7,10 @@ import msgspec
 from korvet.config.broker_settings import BROKER, LISTENER_PREFIX, find_broker_setting
 from korvet.config.setting import ConfigError, Kind, Setting, Source, Value, find_setting
 
-BOUNDS = (
-    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
-    ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
-    ("group.share.min.session.timeout.ms", "group.share.max.session.timeout.ms"),
-    ("group.share.min.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
-    ("group.share.min.assignment.interval.ms", "group.share.max.assignment.interval.ms"),
-    ("group.share.min.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"),
-    ("group.share.min.delivery.count.limit", "group.share.max.delivery.count.limit"),
-    ("group.share.min.partition.max.record.locks", "group.share.max.partition.max.record.locks"),
+BOUNDS = tuple(
+    (name, name.replace(".min.", ".max."))
+    for name in BROKER
+    if name.startswith("group.") and ".min." in name
 )
 """Pairs of settings: the first must not exceed the second."""
 
