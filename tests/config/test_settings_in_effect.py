@@ -7,7 +7,7 @@ import pytest
 import korvet
 from korvet.config.broker_settings import BROKER
 from korvet.config.group_settings import FROM_BROKER as OF_GROUPS
-from korvet.config.group_settings import GROUP
+from korvet.config.group_settings import GROUP, bound
 from korvet.config.setting import Setting
 from korvet.config.topic_settings import FROM_BROKER as OF_TOPICS
 from korvet.config.topic_settings import TOPIC
@@ -22,9 +22,10 @@ CODE = "".join(
 
 
 def stand_ins(name: str) -> list[Setting]:
-    """The topic and group configs that take their default from this broker setting."""
+    """The topic and group configs that take their default or a bound from this broker setting."""
     topics = [TOPIC[own] for own, rows in OF_TOPICS.items() if name in {row.name for row in rows}]
-    return topics + [GROUP[own] for own, broker in OF_GROUPS.items() if broker == name]
+    bounded = [GROUP[own] for own in GROUP if name in (bound(own, "min"), bound(own, "max"))]
+    return topics + bounded + [GROUP[own] for own, broker in OF_GROUPS.items() if broker == name]
 
 
 def is_read(name: str) -> bool:
