@@ -77,7 +77,7 @@ async def korvet(column: Column) -> AsyncIterator[Running]:
             *command(column, folder / "data", where, store),
             stdout=asyncio.subprocess.PIPE,
         )
-        stack.push_async_callback(_stop, process)
+        stack.push_async_callback(stop, process)
         assert process.stdout is not None
         line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
         if not line.startswith(LISTENING):
@@ -118,7 +118,7 @@ async def _plain_redis(folder: Path) -> AsyncIterator[tuple[str, int]]:
             await asyncio.sleep(0.01)
         yield f"unix://{path}", process.pid
     finally:
-        await _stop(process)
+        await stop(process)
 
 
 def _server() -> str:
@@ -135,7 +135,8 @@ def _embedded(folder: Path) -> str | None:
     return f"unix://{sockets[0]}" if sockets else None
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
+async def stop(process: asyncio.subprocess.Process) -> None:
+    """End a process, and wait for it."""
     if process.returncode is None:
         process.send_signal(signal.SIGTERM)
         try:
