@@ -13,6 +13,11 @@ Behaviour
   once with each delivery, and one by one the last time
 - without records the response waits, at most max_wait_ms: an append, released records, a lapsed
   lock or the end of a delay end the wait; a foreign XADD is noticed within 200 ms
+- with min_bytes above 1 it waits, and acquires nothing, until the log has as many bytes from the
+  group's next record on in all partitions; after max_wait_ms it has what there is; with min_bytes 0
+  it does not wait
+- batch_size, of mode 0: an acquired range ends at the first batch that begins as many offsets
+  after the range's first; it changes neither which records are acquired nor the number of locks
 - read_committed (share.isolation.level) ends at the last stable offset and passes the records of
   aborted transactions
 - per partition: UNKNOWN_TOPIC_ID (Kafka 4.3: UNKNOWN_SERVER_ERROR of the request),
@@ -22,9 +27,6 @@ Behaviour
   the session
 Versions
 - v2 acquire modes (KIP-1206), renewal of locks (KIP-1222)
-Left out
-- min_bytes above 1: any record completes the response; batch_size: acquired ranges are as long as
-  they can be
 """
 
 import asyncio
@@ -36,8 +38,8 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.share_group import ShareGroupConfig
 from korvet.security.acl import Operation, ResourceType
+from korvet.share.acquire_values import Acquired, Budget, ShareFetchParams
 from korvet.share.delayed import DelayedShareFetch, SharedPartition
-from korvet.share.partition_acquire import Acquired, Budget, ShareFetchParams
 from korvet.share.sessions import CLOSE, OPEN, SessionError, SharePartitionId, ShareSession
 from korvet.share.targets import Targets
 from korvet.topics.table import Topic
@@ -177,15 +179,22 @@ async def _fetch(
     session.rotate()
     if request.max_records > 0:
         acquirer = services.share.acquirer
+        most = acquirer.max_bytes(request.max_bytes)
+        params = ShareFetchParams(
+            session.group,
+            session.member,
+            config,
+            exact=request.share_acquire_mode == RECORD_LIMIT,
+            batch_size=request.batch_size,
+            min_bytes=min(request.min_bytes, most),
+        )
         fetch = DelayedShareFetch(
             acquirer,
             context.notifier,
-            ShareFetchParams(
-                session.group, session.member, config, request.share_acquire_mode == RECORD_LIMIT
-            ),
+            params,
             list(partitions.values()),
-            0 if refused else request.max_wait_ms,
-            Budget(request.max_records, acquirer.max_bytes(request.max_bytes)),
+            0 if refused or request.min_bytes <= 0 else request.max_wait_ms,
+            Budget(request.max_records, most),
         )
         await fetch.run()
         if fetch.only_storage_errors():

@@ -12,15 +12,16 @@ from korvet.errors import ErrorCode
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.keys import Keys
 from korvet.log.reader import LogReader
-from korvet.share.dead_letters import DeadLetters
-from korvet.share.partition_acquire import (
+from korvet.share.acquire_values import (
     Acquired,
+    Available,
     Budget,
-    PartitionAcquire,
     Place,
     Services,
     ShareFetchParams,
 )
+from korvet.share.dead_letters import DeadLetters
+from korvet.share.partition_acquire import PartitionAcquire
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable
@@ -78,6 +79,24 @@ class Acquirer:
         if acquired.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             self._topics.invalidate()
         return acquired
+
+    async def measure(
+        self,
+        params: ShareFetchParams,
+        topic: Topic,
+        partition: int,
+        available: Available,
+        most: int,
+    ) -> Acquired:
+        """Count the log's bytes from the group's next records on; return wait and error."""
+        place = self._place(params.group, topic, partition)
+        acquire = PartitionAcquire(self._services, params, topic, partition, place, Budget(0, 0))
+        async with place.lock:
+            try:
+                await acquire.measure(available, most)
+            except StoreError:
+                available.bytes = most
+        return acquire.acquired
 
     def _place(self, group: str, topic: Topic, partition: int) -> Place:
         key = (group, topic.id, partition)

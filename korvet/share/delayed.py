@@ -5,7 +5,8 @@ Rules
 - A partition is tried again on a message on one of its channels (an append, or records released in
   a full or used share partition), and when a lock lapses or a delay ends. An entry that another
   Redis client has added publishes none: layout `record` is tried every RECHECK_S.
-- Any record completes the response, whatever min_bytes is.
+- With a min_bytes above 1 the log's bytes from the group's next records on are counted first: with
+  fewer than min_bytes in all partitions nothing is acquired before the wait ends.
 """
 
 import asyncio
@@ -15,10 +16,11 @@ from time import monotonic
 
 import msgspec
 
+from korvet.bounded import gather_bounded
 from korvet.errors import ErrorCode
 from korvet.log.layouts import layout_of
+from korvet.share.acquire_values import Acquired, Available, Budget, ShareFetchParams
 from korvet.share.acquirer import Acquirer
-from korvet.share.partition_acquire import Acquired, Budget, ShareFetchParams
 from korvet.store.notifications import Notifier
 from korvet.topics.table import Topic
 
@@ -35,6 +37,7 @@ class SharedPartition(msgspec.Struct):
     acquired: Acquired
     lapse_at: float = inf
     """When to try it again, by the clock of `monotonic`."""
+    available: Available = msgspec.field(default_factory=Available)
 
 
 class DelayedShareFetch:
@@ -56,6 +59,7 @@ class DelayedShareFetch:
         self._deadline = monotonic() + max(max_wait_ms, 0) / 1000
         self._waits = max_wait_ms > 0
         self._budget = budget
+        self._counts_bytes = params.min_bytes > 1 and self._waits and budget.records > 0
 
     @property
     def remaining_s(self) -> float:
@@ -69,7 +73,9 @@ class DelayedShareFetch:
     async def run(self) -> None:
         """Acquire records, and wait until there are some."""
         seen = self._notifier.message_count
-        await self._try(range(len(self._partitions)))
+        everything = range(len(self._partitions))
+        if not self._counts_bytes or await self._suffices(everything):
+            await self._try(everything)
         if not self._is_complete and self._waits and self._partitions:
             await self._wait(seen)
 
@@ -85,12 +91,24 @@ class DelayedShareFetch:
             # Another partition had reserved the budget, and did not use all of it.
             left += [at for at in group if self._partitions[at].acquired.skipped]
 
+    async def _suffices(self, changed: Collection[int]) -> bool:
+        """Return whether the partitions have min_bytes; count those that changed."""
+        most = self._params.min_bytes
+        await gather_bounded(self._measure, [self._partitions[at] for at in changed])
+        return sum(one.available.bytes for one in self._partitions) >= most
+
+    async def _measure(self, one: SharedPartition) -> None:
+        params = self._params
+        measured = await self._acquirer.measure(
+            params, one.topic, one.partition, one.available, params.min_bytes
+        )
+        _note_lapse(one, measured.wait_ms)
+
     async def _acquire(self, one: SharedPartition) -> None:
         one.acquired = await self._acquirer.acquire(
             self._params, one.topic, one.partition, self._budget
         )
-        wait_ms = one.acquired.wait_ms
-        one.lapse_at = inf if wait_ms < 0 else monotonic() + (wait_ms + 1) / 1000
+        _note_lapse(one, one.acquired.wait_ms)
 
     async def _wait(self, seen: int) -> None:
         """Wait for messages on the partitions' channels; `seen`:
@@ -121,8 +139,12 @@ class DelayedShareFetch:
                 if now >= recheck_at:
                     due.update(foreign)
                     recheck_at = now + RECHECK_S
-                await self._try(sorted(due))
-                if now >= self._deadline:
+                is_expired = now >= self._deadline
+                if not self._counts_bytes:
+                    await self._try(sorted(due))
+                elif is_expired or (due and await self._suffices(sorted(due))):
+                    await self._try(range(len(self._partitions)))
+                if is_expired:
                     return
 
     def only_storage_errors(self) -> bool:
@@ -131,3 +153,8 @@ class DelayedShareFetch:
         return not any(one.runs for one in found) and any(
             one.error == ErrorCode.KAFKA_STORAGE_ERROR for one in found
         )
+
+
+def _note_lapse(one: SharedPartition, wait_ms: int) -> None:
+    """Note when a lock of the partition lapses or a delay ends, in `wait_ms`."""
+    one.lapse_at = inf if wait_ms < 0 else monotonic() + (wait_ms + 1) / 1000

@@ -9,29 +9,35 @@ Rules
   then reads nothing.
 """
 
-import asyncio
 from collections.abc import Sequence
-
-import msgspec
 
 from korvet.errors import ErrorCode
 from korvet.fetch.record_format import encode_records
-from korvet.fetch.response_memory import ResponseMemory
-from korvet.groups.share_group import ShareGroupConfig
-from korvet.keys import Keys
 from korvet.log.layouts import layout_of
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
-from korvet.log.reader import LogReader
 from korvet.scripts import share
 from korvet.scripts.share import AcquireReply
 from korvet.scripts.signals import Signal
-from korvet.share.dead_letters import DeadLetters
-from korvet.share.ranges import Range, Run, entries_with, keyed_records, ranges_of
+from korvet.share.acquire_values import (
+    Acquired,
+    Available,
+    Budget,
+    Place,
+    Services,
+    ShareFetchParams,
+)
+from korvet.share.ranges import (
+    Range,
+    cut_runs,
+    drop_above,
+    entries_with,
+    keyed_records,
+    ranges_of,
+)
 from korvet.share.start_offset import find_start
-from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
-from korvet.wire.records import BadBatch, Buffer
+from korvet.wire.records import BadBatch
 
 AS_FETCH = 17
 """The version of Fetch whose record format ShareFetch has."""
@@ -40,60 +46,6 @@ TRIES = 8
 MIN_READ_BYTES, FIRST_READ_BYTES, MAX_READ_BYTES = 1 << 14, 1 << 18, 8 << 20
 MORE, AHEAD = 1.25, 8
 """Bytes read, as a multiple of the expected size of the records that the member may take."""
-
-
-class ShareFetchParams(msgspec.Struct, frozen=True):
-    """A ShareFetch, for all its partitions."""
-
-    group: str
-    member: str
-    config: ShareGroupConfig
-    exact: bool
-    """Never more records than asked for (acquire mode 1)."""
-
-
-class Budget(msgspec.Struct):
-    """The number of records and bytes that a response may still take."""
-
-    records: int
-    bytes: int
-    is_used: bool = False
-    """Whether the response has records: only its first batch may be larger than `bytes`."""
-
-
-class Acquired(msgspec.Struct):
-    """The result of one acquire."""
-
-    error: ErrorCode = ErrorCode.NONE
-    runs: Sequence[Run] = ()
-    records: Sequence[Buffer] = ()
-    wait_ms: int = -1
-    """Time to the next lapsed lock or ended delay, -1: there is none."""
-    skipped: bool = False
-    """Whether another partition of the request may use up the budget."""
-
-
-class Place(msgspec.Struct):
-    """A share partition as this process knows it."""
-
-    lock: asyncio.Lock
-    next: int = -1
-    """The offset to read from; -1: unknown."""
-    room: int = 0
-    ordered: bool = False
-    """Whether calls need the keys of records (share.order=key)."""
-    record_bytes: float = 0.0
-    """Average size of a record in the last read, 0: unknown."""
-
-
-class Services(msgspec.Struct, frozen=True):
-    """The parts of the broker that an acquire uses."""
-
-    store: AsyncStore
-    keys: Keys
-    log_reader: LogReader
-    dead_letters: DeadLetters
-    memory: ResponseMemory
 
 
 class PartitionAcquire:
@@ -115,11 +67,12 @@ class PartitionAcquire:
         self._place = place
         self._budget = budget
         self._layout = layout_of(topic)
-        self._acquired = Acquired()
+        self.acquired = Acquired()
+        """The result."""
 
     async def run(self) -> Acquired:
         """Acquire records within the budget. Raises StoreError."""
-        acquired, place, empty_at = self._acquired, self._place, -1
+        acquired, place, empty_at = self.acquired, self._place, -1
         for _ in range(TRIES):
             asked = place.next < 0
             if asked and not self._learn(await self._ask()):
@@ -141,40 +94,68 @@ class PartitionAcquire:
                 empty_at, place.next = -1 if result.error else place.next, -1
         return acquired
 
+    async def measure(self, available: Available, most: int) -> None:
+        """Count the log's bytes from the group's next records on, at most `most`.
+
+        As in Kafka, records that members have acquired count too if they are behind the first
+        available one. Only what is new since the last call is read. Raises StoreError.
+        """
+        place = self._place
+        # Another broker's members may have moved it; the reply says when to count again.
+        if not self._learn(await self._ask()):
+            available.bytes = most
+            return
+        if available.first != place.next:
+            available.first = available.next = place.next
+            available.bytes = 0
+        while available.bytes < most:
+            left = min(most - available.bytes, MAX_READ_BYTES)
+            result = await self._read_from(available.next, left)
+            if result.error:
+                available.bytes = most
+            if not result.entries:
+                return
+            available.bytes += result.size
+            available.next = result.entries[-1].last + 1
+
     def _learn(self, reply: AcquireReply) -> bool:
         """Use the place that the script answered; return False after an error."""
         if reply.error:
             self._place.next = -1
-            self._acquired.error = ErrorCode(reply.error)
+            self.acquired.error = ErrorCode(reply.error)
             return False
         place = self._place
         place.next, place.room, place.ordered = reply.next, reply.room, bool(reply.ordered)
-        self._acquired.wait_ms = reply.wait_ms
+        self.acquired.wait_ms = reply.wait_ms
         return True
 
     async def _read(self) -> ReadResult:
-        place, memory = self._place, self._services.memory
+        place = self._place
         most = min(max(self._budget.bytes, 0), MAX_READ_BYTES)
         wanted = int(place.record_bytes * self._budget.records)
         cached = self._read_cached(min(most, wanted))
         if cached is not None:
             return cached
+        result = await self._read_from(place.next, min(most, self._read_bytes(wanted)))
+        if result.entries:
+            place.record_bytes = result.size / self._layout.count_records(result.entries)
+        return result
+
+    async def _read_from(self, offset: int, max_bytes: int) -> ReadResult:
+        memory = self._services.memory
         request = ReadRequest(
             self._topic,
             self._partition,
-            place.next,
-            min(most, self._read_bytes(wanted)),
+            offset,
+            max_bytes,
             committed=self._params.config.read_committed,
             decompress=True,
         )
         memory.bytes += request.max_bytes
         try:
-            result = await self._services.log_reader.read(request)
+            return await self._services.log_reader.read(request)
         finally:
             memory.bytes -= request.max_bytes
-        if result.entries:
-            place.record_bytes = result.size / self._layout.count_records(result.entries)
-        return result
 
     def _read_cached(self, wanted: int) -> ReadResult | None:
         """Return batches of the cache, if they are as many bytes as wanted.
@@ -224,9 +205,9 @@ class PartitionAcquire:
         if budget.is_used and result.entries[0].size > budget.bytes:
             budget.bytes = 0
         if budget.records <= 0 or (budget.is_used and budget.bytes <= 0):
-            self._acquired.skipped = True
+            self.acquired.skipped = True
             return True
-        _cut(result, budget.bytes)
+        drop_above(result, budget.bytes)
         place = self._place
         first, ordered = place.next, place.ordered
         reply = await self._take(result)
@@ -303,7 +284,7 @@ class PartitionAcquire:
 
     def _respond(self, result: ReadResult, reply: AcquireReply, offset: int) -> None:
         """Add the acquired runs with the entries that hold them."""
-        acquired, budget = self._acquired, self._budget
+        acquired, budget = self.acquired, self._budget
         flat = iter(reply.runs)
         runs = list(zip(flat, flat, flat, strict=True))
         result.entries = entries_with(result.entries, runs)
@@ -313,16 +294,8 @@ class PartitionAcquire:
             is_invalid = bad.error == ErrorCode.INVALID_RECORD
             acquired.error = ErrorCode.CORRUPT_MESSAGE if is_invalid else bad.error
             return
+        if not self._params.exact:
+            runs = cut_runs(runs, result.entries, self._params.batch_size)
         acquired.runs, acquired.records = runs, parts
         budget.bytes -= sum(map(len, parts))
         budget.is_used = True
-
-
-def _cut(result: ReadResult, most: int) -> None:
-    """Drop the entries above `most` bytes, which another partition has used; keep one."""
-    size = 0
-    for at, entry in enumerate(result.entries):
-        size += entry.size
-        if size > most and at:
-            del result.entries[at:]
-            return

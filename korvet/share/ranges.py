@@ -82,3 +82,33 @@ def entries_with(entries: Sequence[Entry], runs: Sequence[Run]) -> list[Entry]:
         if at < len(runs) and runs[at][0] <= entry.last:
             found.append(entry)
     return found
+
+
+def cut_runs(runs: Sequence[Run], entries: Sequence[Entry], size: int) -> list[Run]:
+    """Return the runs, each cut where a batch begins `size` or more offsets after the run's first.
+
+    Both ascend. A record of layout `record` is a batch.
+    """
+    found: list[Run] = []
+    at = 0
+    for first, last, deliveries in runs:
+        if last - first >= max(size, 1):
+            while at < len(entries) and entries[at].first <= first:
+                at += 1
+            while at < len(entries) and (begin := entries[at].first) <= last:
+                if begin - first >= size:
+                    found.append((first, begin - 1, deliveries))
+                    first = begin
+                at += 1
+        found.append((first, last, deliveries))
+    return found
+
+
+def drop_above(result: ReadResult, most: int) -> None:
+    """Drop the entries above `most` bytes, which another partition has used; keep one."""
+    size = 0
+    for at, entry in enumerate(result.entries):
+        size += entry.size
+        if size > most and at:
+            del result.entries[at:]
+            return

@@ -230,6 +230,74 @@ async def test_record_limit_is_exact_and_batch_optimized_takes_whole_batches(
     assert await member.poll(max_records=0) == []
 
 
+@pytest.mark.parametrize(
+    ("size", "runs"),
+    [
+        (0, [(0, 2), (3, 6), (7, 8), (9, 13), (14, 14), (15, 15)]),
+        (3, [(0, 2), (3, 6), (7, 13), (14, 15)]),
+        (4, [(0, 6), (7, 13), (14, 15)]),
+        (8, [(0, 8), (9, 15)]),
+        (500, [(0, 15)]),
+    ],
+)
+async def test_a_range_ends_at_the_batch_that_fills_the_batch_size(
+    broker: Broker, size: int, runs: list[tuple[int, int]]
+) -> None:
+    """As Kafka 4.3 answers with batches of these sizes; record limit has no batch size."""
+    member = await ready(broker, 3, 4, 2, 5, 1, 1)
+    assert await member.poll(0, batch_size=size) == [(*run, 1) for run in runs]
+    assert await member.settle((0, 15, RELEASE)) == (0, 0)
+    assert await member.poll(batch_size=size, share_acquire_mode=1) == [(0, 15, 2)]
+
+
+async def test_records_of_layout_record_are_cut_at_the_batch_size(broker: Broker) -> None:
+    member = await ready(broker, 5, 5, storage_format="record")
+    assert await member.poll(0, batch_size=4) == [(0, 3, 1), (4, 7, 1), (8, 9, 1)]
+
+
+@shapes
+async def test_a_fetch_waits_for_min_bytes(broker: Broker, form: str, mode: str) -> None:
+    one = await ready(broker, 2, storage_format=form, offset_mode=mode)
+    waiting = asyncio.create_task(one.fetch(0, 1, min_bytes=1000, max_wait_ms=600_000))
+    big = packed(rows(*[bytes(200)] * 2), 13)
+    await produce(broker, big)
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    # The bytes of all partitions count.
+    await produce(broker, big, number=1)
+    await produce(broker, big, number=1)
+    async with asyncio.timeout(30):
+        answer = await waiting
+    assert {len(values_of(row)) for row in answer.responses[0].partitions} == {4}
+
+
+async def test_after_its_wait_a_fetch_has_fewer_than_min_bytes(broker: Broker) -> None:
+    one, two = await ready(broker, 2), Member(broker, "two")
+    asking = asyncio.create_task(one.poll(0, min_bytes=100_000, max_wait_ms=300))
+    await asyncio.sleep(0.05)
+    # Meanwhile the records are free.
+    assert await two.poll(0, max_records=1, share_acquire_mode=1) == [(0, 0, 1)]
+    assert await two.settle((0, 0, RELEASE)) == (0, 0)
+    assert await asking == [(0, 0, 2), (1, 1, 1)]
+    # No more bytes than the response may have, and none without a wait.
+    await fill(broker, 2)
+    assert await one.poll(min_bytes=100_000, max_bytes=50, max_wait_ms=600_000) == [(2, 3, 1)]
+    await fill(broker, 2)
+    assert await one.poll(min_bytes=100_000) == [(4, 5, 1)]
+    assert await one.poll(min_bytes=0, max_wait_ms=600_000) == []
+
+
+async def test_a_lapsed_lock_counts_for_min_bytes(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await ready(broker, 2), Member(broker, "two")
+    short = msgspec.structs.replace(broker.services.share.config("g"), record_lock_duration_ms=200)
+    monkeypatch.setattr(broker.services.share, "config", lambda _: short)
+    assert await one.poll(0) == [(0, 1, 1)]
+    async with asyncio.timeout(30):
+        assert await two.poll(0, min_bytes=60, max_wait_ms=600_000) == [(0, 1, 2)]
+
+
 async def test_many_small_batches_fit_one_response(broker: Broker) -> None:
     member = await ready(broker, *[1] * 40)
     assert await member.poll(0, max_records=25) == [(0, 24, 1)]
