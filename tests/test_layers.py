@@ -122,6 +122,8 @@ LAYERS: dict[str, Layer] = {
         ),
         others=("anyio", "fakeredis", "lupa", "pytest", "redis"),
     ),
+    # Avro for people: schemas from files or a registry.
+    "avro": Layer(("avro",), ours=("base", "config"), others=("fastavro", "msgspec")),
     # Load on any broker, by frames that are built before.
     "bench": Layer(("bench",), others=("aiokafka", "cramjam", "crc32c")),
     # Values on Spark's driver, bytes on its executors.
@@ -139,7 +141,7 @@ LAYERS: dict[str, Layer] = {
     # The web console, in a thread of the broker.
     "console": Layer(
         ("console",),
-        ours=(*SERVICES, "context", "apis", "broker", "library"),
+        ours=(*SERVICES, "avro", "context", "apis", "broker", "library"),
         others=("anyio", "jinja2", "markupsafe", "msgspec", "starlette", "uvicorn"),
     ),
     "cli": Layer(
@@ -147,6 +149,7 @@ LAYERS: dict[str, Layer] = {
         ours=(
             *SERVICES,
             *(
+                "avro",
                 "bench",
                 "recovery",
                 "apis",

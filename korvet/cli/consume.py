@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from korvet.cli import completion
+from korvet.cli import avro_records, completion
 from korvet.cli import options as o
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
+    from korvet.cli.avro_records import AvroReader
     from korvet.cli.record_reader import Reader
     from korvet.library.record_calls import Position
     from korvet.library.values import StoredRecord
@@ -69,16 +70,20 @@ def consume(
             help="read_uncommitted, or read_committed: without aborted transactions.",
         ),
     ] = _LEVELS[0],
+    schema: avro_records.SchemaFile = None,
+    key_schema: avro_records.KeySchemaFile = None,
+    registry: avro_records.RegistryUrl = None,
 ) -> None:
     """Print a topic's records.
 
     Partition by partition, each in the order of its offsets. With --group it commits without
-    being a member: a group that has members refuses it.
+    being a member: a group that has members refuses it. Avro is printed as JSON.
     """
     from korvet.cli.admin_client import on_log
     from korvet.cli.record_reader import Reader
 
-    write = _writer(format_)
+    avro = avro_records.reader(target, registry, key_schema, schema)
+    write = _writer(format_, avro)
     start, stop = _position("--from", from_), _position("--to", to)
     if isolation not in _LEVELS:
         raise typer.BadParameter(
@@ -86,14 +91,13 @@ def consume(
         )
     if follow and to is not None:
         raise typer.BadParameter("--follow waits for records without end: leave out --to")
-    wanted = None if key is None else key.encode()
 
     async def run(log: "CommandLog") -> None:
         numbers = o.chosen_partitions(name, (await log.topic(name)).partitions, partition)
         reader = Reader(
             *(log, name, write),
             most=most,
-            matches=lambda record: wanted is None or record.key == wanted,
+            matches=_by_key(None if key is None else key.encode(), avro),
             committed=isolation == "read_committed",
             group=group,
         )
@@ -102,6 +106,17 @@ def consume(
         await _read(log, reader, name, channels if follow else None)
 
     on_log(run, target)
+    if avro is not None and avro.has_failed:
+        raise typer.Exit(1)
+
+
+def _by_key(wanted: bytes | None, avro: "AvroReader | None") -> "Callable[[StoredRecord], bool]":
+    """Return the filter of --key."""
+    if wanted is None:
+        return lambda record: True
+    if avro is None:
+        return lambda record: record.key == wanted
+    return lambda record: avro.matches(record, wanted)
 
 
 async def _read(log: "CommandLog", reader: "Reader", name: str, channels: list[str] | None) -> None:
@@ -151,20 +166,21 @@ async def _explained(
         ) from None
 
 
-def _writer(text: str) -> "Callable[[StoredRecord], None]":
+def _writer(text: str, avro: "AvroReader | None") -> "Callable[[StoredRecord], None]":
     """Return a function that prints a record in the format of --format."""
     from korvet.cli import record_format, record_template
 
     if text not in ("json", "text"):
         o.check_format(text)
-    encode: Callable[[StoredRecord], bytes] = (
-        record_format.to_json
-        if text == "json"
-        else record_template.writer("%s\\n" if text == "text" else text)
-    )
+    encode: Callable[[StoredRecord], bytes]
+    if text == "json":
+        encode = record_format.to_json if avro is None else avro.to_json
+    else:
+        encode = record_template.writer("%s\\n" if text == "text" else text)
 
     def write(record: "StoredRecord") -> None:
-        sys.stdout.buffer.write(encode(record))
+        is_text = avro is not None and text != "json"
+        sys.stdout.buffer.write(encode(avro.texts(record) if avro and is_text else record))
 
     return write
 

@@ -4,17 +4,16 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
+from korvet.cli import avro_records, table_output
 from korvet.cli import options as o
-from korvet.cli import table_output
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
@@ -51,14 +50,19 @@ def produce(
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", metavar="N", help="Append to this partition.")
     ] = None,
+    schema: avro_records.SchemaFile = None,
+    key_schema: avro_records.KeySchemaFile = None,
+    registry: avro_records.RegistryUrl = None,
 ) -> None:
     """Append each line of stdin as a record.
 
-    Equal keys go to one partition, as with Kafka's own producers.
+    Equal keys go to one partition, as with Kafka's own producers. With a schema or a registry the
+    values are read as JSON and appended as Avro.
     """
     from korvet.cli.admin_client import on_log
 
-    parse = _parser(format_, separator)
+    avro = avro_records.encoders(name, target, registry, key_schema, schema)
+    parse = _parser(format_, separator, avro)
     added = _Additions(
         partition, None if key is None else key.encode(), _headers(header or ()), tombstones
     )
@@ -67,15 +71,19 @@ def produce(
         from korvet.cli.progress import progress
 
         topic = await log.find_topic(name)
-        sent, numbers = 0, count(1)
+        sent, at = 0, 0
+        encode = avro_records.encoding(avro, lambda: at)
         total = _size_of_stdin()
         if sys.stdin.isatty():
             table_output.note("each line is a record; Ctrl-D ends")
         with progress(f"to {name}", total, shown=total is not None) as advance:
             reader = _Lines(topic.policy.max_message_bytes)
             while (lines := await _in_thread(reader.read)) is not None:
-                rows = [parse(line, next(numbers)) for line in lines if line]
-                records = [added.to(*row) for row in rows]
+                records = []
+                for line in filter(None, lines):
+                    at += 1
+                    number, record = added.to(*parse(line, at))
+                    records.append((number, encode(record)))
                 sent += sum(each.records for each in await log.produce_to(name, records))
                 advance(reader.read_bytes)
         return sent
@@ -85,13 +93,13 @@ def produce(
 
 
 def _parser(
-    text: str, separator: str | None
+    text: str, separator: str | None, avro: Collection[str]
 ) -> "Callable[[bytes, int], tuple[int | None, Record]]":
     """Return a function that reads a line in the format of --format."""
     from korvet.cli import record_format, record_template
 
     if text == "json":
-        return record_format.from_json
+        return partial(record_format.from_json, parts=avro)
     if text == "text":
         divider = separator.encode() if separator else None
         return lambda line, number: (None, record_format.from_text(line, divider))

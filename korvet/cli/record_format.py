@@ -1,6 +1,8 @@
 """Records as lines of text or JSON; bytes that are not UTF-8 are base64 in JSON."""
 
 from base64 import b64decode, b64encode
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
@@ -8,6 +10,7 @@ import msgspec
 from korvet.config.broker_config import StartError
 from korvet.library.values import Record, StoredRecord
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -24,10 +27,14 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _DECODER = msgspec.json.Decoder(Line)
+_PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def to_json(record: StoredRecord) -> bytes:
-    """Encode a record as one line of JSON that `from_json` reads."""
+def to_json(record: StoredRecord, parts: Mapping[str, Any] = NOTHING) -> bytes:
+    """Encode a record as one line of JSON that `from_json` reads.
+
+    `parts` are values of JSON in place of the bytes of `key` and `value`.
+    """
     line: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -35,20 +42,32 @@ def to_json(record: StoredRecord) -> bytes:
         "timestamp": record.timestamp_ms,
         "key": _encode(record.key),
         "value": _encode(record.value),
+        **parts,
     }
     if record.headers:
         line["headers"] = [(name, _encode(held)) for name, held in record.headers]
     return _ENCODER.encode(line) + b"\n"
 
 
-def from_json(text: bytes, number: int) -> tuple[int | None, Record]:
-    """Decode line `number`: the partition it names, or None, and its record."""
+def from_json(text: bytes, number: int, parts: Collection[str] = ()) -> tuple[int | None, Record]:
+    """Decode line `number`: the partition it names, or None, and its record.
+
+    `parts` are those of `key` and `value` that may be any JSON, and become its text.
+    """
     try:
+        held = {}
+        if parts:
+            rows = _PARTS.decode(text)
+            held = {name: _text(rows.pop(name)) for name in parts if name in rows}
+            text = _ENCODER.encode(rows)
         line = _DECODER.decode(text)
         headers = [(name, _decode(held)) for name, held in line.headers]
         negative = line.timestamp is not None and line.timestamp < 0
         timestamp = None if negative else line.timestamp
-        return line.partition, Record(_decode(line.value), _decode(line.key), headers, timestamp)
+        value, key = _decode(line.value), _decode(line.key)
+        return line.partition, Record(
+            held.get("value", value), held.get("key", key), headers, timestamp
+        )
     except (msgspec.DecodeError, ValueError) as error:
         raise StartError(f"Line {number} is not a record in JSON: {error}.") from None
 
@@ -59,6 +78,12 @@ def from_text(text: bytes, separator: bytes | None) -> Record:
         return Record(text)
     key, _, value = text.partition(separator)
     return Record(value, key)
+
+
+def _text(held: msgspec.Raw) -> bytes | None:
+    """Return JSON as it is written; None for null."""
+    found = bytes(held)
+    return None if found == b"null" else found
 
 
 def _encode(held: bytes | None) -> str | dict[str, str] | None:

@@ -5,6 +5,7 @@
 
 from korvet.config.accepted import ACCEPTED_BROKER
 from korvet.config.authorization_settings import ROWS as AUTHORIZATION
+from korvet.config.avro_settings import ROWS as AVRO
 from korvet.config.console_settings import ROWS as CONSOLE
 from korvet.config.coordinator_settings import ROWS as COORDINATION
 from korvet.config.monitoring_settings import ROWS as MONITORING
@@ -126,6 +127,7 @@ BROKER = table(
     + SHARE_GROUPS
     + AUTHORIZATION
     + CONSOLE
+    + AVRO
     + REMOTE
     + MONITORING
     + ACCEPTED_BROKER

@@ -8,7 +8,7 @@ Rules
 - A read takes at least one entry. Records that are too large are named and not read.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 
 import msgspec
@@ -31,6 +31,7 @@ READ_BYTES = 1 << 18
 Cursors = dict[int, int]
 """The next offset of each partition."""
 Match = Callable[[StoredRecord], bool]
+Prepare = Callable[[Sequence[StoredRecord]], Awaitable[None]]
 
 
 class Browsed(msgspec.Struct, frozen=True):
@@ -73,8 +74,12 @@ async def browse(
     matches: Match | None = None,
     *,
     is_newest: bool = False,
+    prepare: Prepare,
 ) -> Browsed:
-    """Return up to `limit` records from the cursors on, the first ones or the newest."""
+    """Return up to `limit` records from the cursors on, the first ones or the newest.
+
+    `prepare` is awaited with the records of a read before they are matched.
+    """
     parts = [
         _Partition(number, max(offset, ends[number].earliest), ends[number].latest)
         for number, offset in start.items()
@@ -89,6 +94,7 @@ async def browse(
                     break
                 rows = await _read(log, topic, part, share)
                 scanned += len(rows)
+                await prepare(rows)
                 size += sum(len(row.key or b"") + len(row.value or b"") for row in rows)
                 part.matched = [row for row in reversed(rows) if _is_shown(row, matches)]
         ready = [part for part in parts if part.matched]

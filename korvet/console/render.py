@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from korvet import __version__
+from korvet.console.shown import FORMATS
 from korvet.console.visit import Visit
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -33,7 +34,7 @@ def _environment() -> Environment:
         "segment": lambda text: quote(str(text), safe=""),
         "query": lambda pairs: urlencode(pairs),
     }
-    made.globals |= {"version": __version__, "bar": bar}
+    made.globals |= {"version": __version__, "bar": bar, "formats": FORMATS}
     return made
 
 

@@ -72,13 +72,15 @@ _BROWSE = (
     ),
     Parameter("key", "Only records with this key."),
     Parameter("value", "Only records whose value contains this text."),
-    Parameter("field", "Only records whose JSON value has this field, such as user.name."),
+    Parameter(
+        "field", "Only records whose value, JSON or Avro, has this field, such as user.name."
+    ),
     Parameter("equals", "The value of that field."),
-    Parameter("format", "auto, text, json or hex."),
+    Parameter("format", "auto, text, json, avro or hex."),
     Parameter("limit", "Max records, at most 200."),
     Parameter("cursor", "The cursor of the page before."),
 )
-_FORMAT = (Parameter("format", "auto, text, json or hex."),)
+_FORMAT = (Parameter("format", "auto, text, json, avro or hex."),)
 TOPIC, RECORD = "/topics/{topic}", "/topics/{topic}/records/{partition:int}/{offset:int}"
 
 PAGES = (

@@ -5,6 +5,7 @@ from time import monotonic
 
 from korvet.cluster.registration import LiveBroker
 from korvet.config.broker_config import Config
+from korvet.console.avro import ConsoleAvro
 from korvet.console.sessions import Sessions
 from korvet.console.thread import BrokerPages, Checks
 from korvet.context import Services
@@ -47,6 +48,7 @@ class ConsoleServices:
         self.services = services
         self.pages = pages
         self.log = ConsoleLog(services)
+        self.avro = ConsoleAvro(config.settings)
         self.is_secured = is_secured(config)
         self.sessions = Sessions()
         self.passwords = PasswordCheck(services.users)

@@ -1,14 +1,21 @@
 """Bytes as a page shows them: decoded, and cut to a prefix."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
+from korvet.avro.decoder import Decoded
+from korvet.avro.schema import AvroError
+
+Decode = Callable[[bytes], Decoded | None]
+NO_AVRO = "It does not begin as Avro with the id of a schema."
 PREFIX_BYTES = 2_000
 """Bytes of a key or value in a list."""
 DETAIL_BYTES = 64_000
 """Bytes of a key or value on a record's own page."""
-FORMATS = ("auto", "text", "json", "hex")
+FORMATS = {"auto": "auto", "text": "text", "json": "JSON", "avro": "Avro", "hex": "hex"}
+"""The formats, and their names on a page."""
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -16,21 +23,32 @@ class Shown(msgspec.Struct, frozen=True):
 
     text: str | None
     format: str
-    """`null`, `text`, `json` or `hex`; `large` if it was not read."""
+    """`null`, `text`, `json`, `avro` (decoded to JSON) or `hex`; `large` if it was not read."""
     bytes: int
     is_cut: bool = False
     """Whether `text` is only the beginning."""
+    note: str = ""
+    """Why Avro is not decoded, else the schema of the registry."""
 
 
 def show(
-    held: bytes | None, how: str = "auto", limit: int = PREFIX_BYTES, *, indents: bool = False
+    held: bytes | None,
+    how: str = "auto",
+    limit: int = PREFIX_BYTES,
+    *,
+    indents: bool = False,
+    decode: Decode | None = None,
 ) -> Shown:
-    """Return the bytes as text in that format; `auto` is JSON, text or hex, whatever they are.
+    """Return the bytes as text in that format; `auto` is what they are.
 
-    `indents`: JSON has lines.
+    `indents`: JSON has lines. `decode` decodes Avro.
     """
     if held is None:
         return Shown(None, "null", 0)
+    if decode is not None and how in ("auto", "avro"):
+        found = _avro(held, how, limit, decode, indents=indents)
+        if found is not None:
+            return found
     part, is_cut = held[:limit], len(held) > limit
     if how == "hex":
         return Shown(_hex(part), "hex", len(held), is_cut)
@@ -44,6 +62,21 @@ def show(
     if how == "auto" and (text is None or not _is_printable(text)):
         return Shown(_hex(part), "hex", len(held), is_cut)
     return Shown(part.decode("utf-8", "replace"), "text", len(held), is_cut)
+
+
+def _avro(held: bytes, how: str, limit: int, decode: Decode, *, indents: bool) -> Shown | None:
+    """Return Avro as JSON, or as hex with the reason; None for other bytes."""
+    try:
+        found = decode(held)
+    except AvroError as error:
+        return Shown(_hex(held[:limit]), "hex", len(held), len(held) > limit, str(error))
+    if found is None:
+        if how == "auto":
+            return None
+        return Shown(_hex(held[:limit]), "hex", len(held), len(held) > limit, NO_AVRO)
+    text = msgspec.json.format(found.json, indent=2 if indents else 0).decode()
+    note = f"schema {found.schema_id}" if found.schema_id >= 0 else ""
+    return Shown(text[:limit], "avro", len(held), len(text) > limit, note)
 
 
 def _text(part: bytes, *, is_cut: bool) -> str | None:
@@ -71,14 +104,21 @@ def _hex(part: bytes) -> str:
     return "\n".join(lines)
 
 
-def field_of(value: bytes | None, path: Sequence[str]) -> str | None:
-    """Return the field of a JSON value as text; None if the value has no such field."""
-    if value is None:
-        return None
+def value_of(held: bytes | None, decoded: Decoded | None = None) -> Any:
+    """Return the value of JSON that the bytes are, or of decoded Avro; None for other bytes."""
+    if decoded is not None:
+        return decoded.value
     try:
-        found = msgspec.json.decode(value)
-        for name in path:
-            found = found[int(name)] if isinstance(found, list) else found[name]
-    except (msgspec.DecodeError, RecursionError, KeyError, IndexError, TypeError, ValueError):
+        return None if held is None else msgspec.json.decode(held)
+    except (msgspec.DecodeError, RecursionError, ValueError):
         return None
-    return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+
+
+def field_of(value: Any, path: Sequence[str]) -> str | None:
+    """Return the field of a value of JSON as text; None if the value has no such field."""
+    try:
+        for name in path:
+            value = value[int(name)] if isinstance(value, list) else value[name]
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

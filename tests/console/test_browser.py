@@ -224,7 +224,7 @@ def test_a_config_is_set_and_reset(screen: Screen) -> None:
 def test_records_are_filtered_and_followed(screen: Screen, shop: RunningConsole) -> None:
     page = screen.open("/topics/orders/records")
     screen.shot("records")
-    page.get_by_label("JSON field").fill("customer")
+    page.get_by_label("Field of JSON or Avro").fill("customer")
     page.get_by_label("equals").fill("ann")
     page.get_by_role("button", name="Find").click()
     expect(page.locator("#records tr")).to_have_count(12)

@@ -5,6 +5,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from korvet.avro.decoder import Decoded
+from korvet.console.avro import TopicAvro
 from korvet.console.large import large_at
 from korvet.console.pages.records import RecordRow, format_of, row_of
 from korvet.console.pages.topic import find_topic
@@ -63,10 +65,12 @@ async def load(visit: Visit) -> OneRecord:
     """Return one record."""
     topic, record, ends, after = await find_record(visit)
     number = record.partition
+    avro = visit.console.avro.of(topic.name)
+    await avro.prepare([record])
     is_dense = topic.policy.offset_mode == "dense"
     return OneRecord(
         topic=topic.name,
-        record=row_of(record, format_of(visit), DETAIL_BYTES, indents=True),
+        record=row_of(record, avro, format_of(visit), DETAIL_BYTES, indents=True),
         redis_cli=redis_cli(visit, topic, number, record.offset),
         command=(
             f"korvet consume {topic.name} --partition {number} --from {record.offset} --max 1"
@@ -107,16 +111,20 @@ async def download(visit: Visit) -> tuple[bytes, str, str]:
     part = visit.query("part", "value")
     name = f"{topic.name}-{record.partition}-{record.offset}"
     if part == "json":
-        return _encode(record), "application/json", f"{name}.json"
+        avro = visit.console.avro.of(topic.name)
+        await avro.prepare([record])
+        return _encode(record, avro), "application/json", f"{name}.json"
     if part not in ("key", "value"):
         raise PageError(400, "part must be value, key or json.")
     return (record.value if part == "value" else record.key) or b"", _BYTES, f"{name}.{part}"
 
 
-def _encode(record: StoredRecord) -> bytes:
+def _encode(record: StoredRecord, avro: TopicAvro) -> bytes:
     """Return the record as `korvet consume --format json` prints it."""
 
-    def held(part: bytes | None) -> object:
+    def held(part: bytes | None, decoded: Decoded | None = None) -> object:
+        if decoded is not None:
+            return decoded.value
         try:
             return None if part is None else part.decode()
         except UnicodeDecodeError:
@@ -128,8 +136,8 @@ def _encode(record: StoredRecord) -> bytes:
             "partition": record.partition,
             "offset": record.offset,
             "timestamp": record.timestamp_ms,
-            "key": held(record.key),
-            "value": held(record.value),
+            "key": held(record.key, avro.found(record.key, is_key=True)),
+            "value": held(record.value, avro.found(record.value)),
             "headers": [(name, held(value)) for name, value in record.headers],
         }
     )

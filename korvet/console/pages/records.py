@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from korvet.console.avro import TopicAvro
 from korvet.console.browse import Browsed, Cursors, Match, browse, newest
 from korvet.console.large import LargeRecords
 from korvet.console.pages.topic import find_topic
-from korvet.console.shown import FORMATS, PREFIX_BYTES, Shown, field_of, show
+from korvet.console.shown import FORMATS, PREFIX_BYTES, Shown, field_of, show, value_of
 from korvet.console.visit import PageError, Visit
 from korvet.groups.lag import find_offset
 from korvet.library.values import PartitionOffsets, StoredRecord
@@ -66,18 +67,21 @@ async def load(visit: Visit) -> Records:
     ends = {number: offsets[number] for number in numbers}
     limit = max(1, visit.number("limit", PAGE, MAX_PAGE))
     cursor = visit.query("cursor")
-    matches = _matches(visit)
+    avro = visit.console.avro.of(topic.name)
+    matches = _matches(visit, avro)
     start = _parse_cursor(cursor, ends) if cursor else await _start(visit, topic, ends, limit)
     found = await browse(
-        visit.log, topic.name, ends, start, limit, matches, is_newest=_is_newest(visit)
+        *(visit.log, topic.name, ends, start, limit, matches),
+        is_newest=_is_newest(visit),
+        prepare=avro.prepare,
     )
-    return _page(visit, topic, found, len(numbers))
+    return _page(visit, topic, found, len(numbers), avro)
 
 
-def _page(visit: Visit, topic: Topic, found: Browsed, read: int) -> Records:
+def _page(visit: Visit, topic: Topic, found: Browsed, read: int, avro: TopicAvro) -> Records:
     is_one = bool(visit.query("partition"))
     how = format_of(visit)
-    rows = [row_of(record, how) for record in found.records]
+    rows = [row_of(record, avro, how) for record in found.records]
     is_newest = _is_newest(visit)
     return Records(
         topic=topic.name,
@@ -94,7 +98,12 @@ def _page(visit: Visit, topic: Topic, found: Browsed, read: int) -> Records:
 
 
 def row_of(
-    record: StoredRecord, how: str = "auto", limit: int = PREFIX_BYTES, *, indents: bool = False
+    record: StoredRecord,
+    avro: TopicAvro,
+    how: str = "auto",
+    limit: int = PREFIX_BYTES,
+    *,
+    indents: bool = False,
 ) -> RecordRow:
     """Return the record as a page shows it."""
     if isinstance(record, LargeRecords):
@@ -104,8 +113,8 @@ def row_of(
         record.partition,
         record.offset,
         record.timestamp_ms,
-        show(record.key, how, limit, indents=indents),
-        show(record.value, how, limit, indents=indents),
+        show(record.key, how, limit, indents=indents, decode=avro.decode_key(how)),
+        show(record.value, how, limit, indents=indents, decode=avro.decode_value(how)),
         [(name, show(held, "auto", limit)) for name, held in list(record.headers)[:50]],
     )
 
@@ -171,7 +180,7 @@ def parse(text: str) -> Position:
         raise PageError(400, str(error)) from None
 
 
-def _matches(visit: Visit) -> Match | None:
+def _matches(visit: Visit, avro: TopicAvro) -> Match | None:
     """Return the filter of the query, None without one."""
     key, value, path = visit.query("key"), visit.query("value"), visit.query("field")
     equals = visit.query("equals")
@@ -181,12 +190,15 @@ def _matches(visit: Visit) -> Match | None:
         return None
 
     def matches(record: StoredRecord) -> bool:
-        if key and record.key != wanted_key:
+        if key and record.key != wanted_key and not avro.has_text(record.key, key):
             return False
-        if value and wanted_value not in (record.value or b""):
+        if not (value or names):
+            return True
+        decoded = avro.found(record.value)
+        if value and wanted_value not in (decoded.json if decoded else record.value or b""):
             return False
         if names:
-            found = field_of(record.value, names)
+            found = field_of(value_of(record.value, decoded), names)
             return found is not None and (not equals or found == equals)
         return True
 

@@ -122,7 +122,7 @@ if (follow) {
   let timer = null;
   follow.hidden = false;
 
-  const cell = (row, name, text, link) => {
+  const cell = (row, name, text, link, note) => {
     const made = row.insertCell();
     made.className = name;
     const inner = document.createElement(link ? "a" : name === "key" || name === "value" ? "code" : "span");
@@ -130,6 +130,12 @@ if (follow) {
     if (inner.tagName === "CODE") inner.className = "held";
     inner.textContent = text;
     made.append(inner);
+    if (note) {
+      const below = document.createElement("span");
+      below.className = "held-note";
+      below.textContent = note;
+      made.append(below);
+    }
   };
 
   const poll = async () => {
@@ -144,8 +150,8 @@ if (follow) {
         cell(row, "num", record.partition);
         cell(row, "num", record.offset, `${follow.dataset.api.slice(4)}/${record.partition}/${record.offset}`);
         cell(row, "time", new Date(record.timestamp_ms).toISOString().replace("T", " ").slice(0, 23));
-        cell(row, "key", record.key.text === null ? "null" : record.key.text);
-        cell(row, "value", record.value.text === null ? "null" : record.value.text);
+        cell(row, "key", record.key.text === null ? "null" : record.key.text, null, record.key.note);
+        cell(row, "value", record.value.text === null ? "null" : record.value.text, null, record.value.note);
       }
       while (rows.rows.length > 500) rows.deleteRow(-1);
     } catch (error) { /* the next poll tries again */ }

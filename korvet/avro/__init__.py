@@ -1,0 +1,1 @@
+"""Avro keys and values for people: schemas from files or a schema registry, values as JSON."""

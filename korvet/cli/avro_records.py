@@ -1,0 +1,193 @@
+"""Avro in `korvet consume` and `korvet produce`: keys and values as JSON."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import table_output
+
+if TYPE_CHECKING:
+    from korvet.avro.decoder import Decoded, Decoder, Encoder
+    from korvet.avro.registry import SchemaRegistry
+    from korvet.library.values import Record, StoredRecord
+
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema", metavar="FILE", help="The values are Avro of this schema.", show_default=False
+    ),
+]
+KeySchemaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--key-schema", metavar="FILE", help="The keys are Avro of this schema.", show_default=False
+    ),
+]
+RegistryUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--registry",
+        metavar="URL",
+        help="Schema registry: Avro begins with the id of its schema, as Confluent's clients "
+        "write it.",
+        show_default=False,
+    ),
+]
+
+
+class AvroReader:
+    """Makes JSON of the keys and values that are Avro."""
+
+    def __init__(self, key: "Decoder", value: "Decoder") -> None:
+        self._key = key
+        self._value = value
+        self._said: set[str] = set()
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether a value could not be decoded."""
+        return bool(self._said)
+
+    def matches(self, record: "StoredRecord", wanted: bytes) -> bool:
+        """Return whether the record has that key: its bytes, its text, or its JSON."""
+        found = self._decoded(record.key, is_key=True)
+        if found is None:
+            return record.key == wanted
+        return wanted in (record.key, found.json, str(found.value).encode())
+
+    def texts(self, record: "StoredRecord") -> "StoredRecord":
+        """Return the record with JSON in place of Avro; hex where it cannot be decoded."""
+        import msgspec
+
+        def text(held: bytes | None, *, is_key: bool) -> bytes | None:
+            found = self._decoded(held, is_key=is_key)
+            if found is not None:
+                return found.json
+            return held.hex().encode() if held and self._is_avro(held, is_key=is_key) else held
+
+        key, value = text(record.key, is_key=True), text(record.value, is_key=False)
+        return msgspec.structs.replace(record, key=key, value=value)
+
+    def to_json(self, record: "StoredRecord") -> bytes:
+        """Return the line of JSON, in which decoded keys and values are values of JSON."""
+        from korvet.cli import record_format
+
+        parts = {
+            name: found.value
+            for name, held in (("key", record.key), ("value", record.value))
+            if (found := self._decoded(held, is_key=name == "key")) is not None
+        }
+        return record_format.to_json(record, parts)
+
+    def _is_avro(self, held: bytes, *, is_key: bool) -> bool:
+        """Return whether bytes that cannot be decoded are Avro: a key may only look like it."""
+        decoder = self._key if is_key else self._value
+        return decoder.schema is not None or (not is_key and decoder.id_of(held) is not None)
+
+    def _decoded(self, held: bytes | None, *, is_key: bool) -> "Decoded | None":
+        from korvet.avro.registry import RegistryAway
+        from korvet.avro.schema import AvroError
+
+        decoder = self._key if is_key else self._value
+        try:
+            return decoder.decode(held)
+        except AvroError as error:
+            if isinstance(error, RegistryAway) or (held and self._is_avro(held, is_key=is_key)):
+                self._say(str(error))
+            return None
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self._said and len(self._said) < 100:
+            self._said.add(sentence)
+            table_output.note(sentence)
+
+
+def reader(
+    target: o.Target, registry: str | None, key: Path | None, value: Path | None
+) -> AvroReader | None:
+    """Return what decodes the records; None without a schema and a registry."""
+    from korvet.avro.decoder import Decoder, read_schema, registry_of
+    from korvet.avro.schema import require_fastavro
+
+    found = registry_of(target.settings, registry)
+    if found is None and key is None and value is None:
+        return None
+    require_fastavro()
+    return AvroReader(
+        Decoder(found, None if key is None else read_schema(key)),
+        Decoder(found, None if value is None else read_schema(value)),
+    )
+
+
+def encoders(
+    topic: str, target: o.Target, registry: str | None, key: Path | None, value: Path | None
+) -> "Mapping[str, Encoder]":
+    """Return the encoders of `key` and `value`, those that are Avro.
+
+    With a registry, the schema in a file is registered as the subject's, such as `TOPIC-value`;
+    without a file it is the subject's latest one. Raises StartError.
+    """
+    from korvet.avro.decoder import Encoder, read_schema, registry_of
+    from korvet.avro.schema import AvroError, require_fastavro
+    from korvet.config.setting import StartError
+
+    if registry is None and key is None and value is None:
+        return {}
+    require_fastavro()
+    client = registry_of(target.settings, registry) if registry else None
+    found = {}
+    for part, path in (("key", key), ("value", value)):
+        try:
+            if path is None and client is not None:
+                made = _latest(client, f"{topic}-{part}", is_required=part == "value")
+            elif path is not None:
+                schema = read_schema(path)
+                number = client.register(f"{topic}-{part}", schema) if client else None
+                made = Encoder(schema, number)
+            else:
+                made = None
+        except AvroError as error:
+            raise StartError(str(error)) from None
+        if made is not None:
+            found[part] = made
+    return found
+
+
+def _latest(client: "SchemaRegistry", subject: str, *, is_required: bool) -> "Encoder | None":
+    from korvet.avro.decoder import Encoder
+    from korvet.avro.registry import NotInRegistry
+
+    try:
+        number, schema = client.latest(subject)
+    except NotInRegistry as error:
+        if is_required:
+            raise NotInRegistry(f"{error} Name a schema with --schema FILE.") from None
+        return None
+    return Encoder(schema, number)
+
+
+def encoding(
+    made: "Mapping[str, Encoder]", number: Callable[[], int]
+) -> "Callable[[Record], Record]":
+    """Return a function that encodes a record's key and value; `number` is that of its line."""
+    from korvet.avro.schema import AvroError
+    from korvet.config.setting import StartError
+
+    def encode(record: "Record") -> "Record":
+        import msgspec
+
+        changed = {}
+        for part, encoder in made.items():
+            held = getattr(record, part)
+            try:
+                changed[part] = None if held is None else encoder.encode(held)
+            except AvroError as error:
+                raise StartError(
+                    f"Line {number()} has a {part} that is not Avro: {error}"
+                ) from None
+        return msgspec.structs.replace(record, **changed)
+
+    return encode
