@@ -1,10 +1,8 @@
 """Readiness check for /readyz: Redis answers and has the scripts."""
 
-from functools import cache
-
 import anyio
 
-from korvet.scripts import bundle
+from korvet.scripts import bundle, lock
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 
@@ -28,15 +26,8 @@ async def ready(store: AsyncStore) -> str | None:
 
 
 async def _load_missing(store: AsyncStore) -> None:
-    texts = _texts()
-    there = await store.command("SCRIPT", "EXISTS", *texts)
-    for text, here in zip(texts.values(), there, strict=True):
+    known = lock.shipped()
+    there = await store.command("SCRIPT", "EXISTS", *known.values())
+    for name, here in zip(known, there, strict=True):
         if not here:
-            await store.command("SCRIPT", "LOAD", text)
-
-
-@cache
-def _texts() -> dict[str, str]:
-    """Return the scripts by their sha1."""
-    bundles = [bundle.load(name) for name in bundle.names()]
-    return {each.sha1: each.text for each in bundles}
+            await store.command("SCRIPT", "LOAD", bundle.load(name).text)

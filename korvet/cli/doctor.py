@@ -255,13 +255,13 @@ def _refused(store: "SyncStore", user: str, calls: Mapping[str, tuple[str, ...]]
 
 
 def _scripts(store: "SyncStore") -> Finding:
-    from korvet.scripts import bundle
+    from korvet.scripts import lock
 
-    bundles = [bundle.load(name) for name in bundle.names()]
-    there = store.command("SCRIPT", "EXISTS", *(each.sha1 for each in bundles))
+    known = lock.shipped()
+    there = store.command("SCRIPT", "EXISTS", *known.values())
     count = sum(map(int, there))
-    found = f"{count} of {len(bundles)} loaded"
-    if count < len(bundles):
+    found = f"{count} of {len(known)} loaded"
+    if count < len(known):
         return Finding("note", "scripts", f"{found}; brokers load the others at first use")
     return Finding("ok", "scripts", found)
 

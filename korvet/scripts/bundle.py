@@ -23,7 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -44,6 +44,8 @@ _LOADER = (
 _FUNCTION = re.compile(r"^(?:local )?function (M\.)?(\w+)\(.*?^end$", re.MULTILINE | re.DOTALL)
 _WORD = re.compile(r"\.?\w+")
 _CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*) = (-?\d+|\"[^\"]*\"),$")
+_KEPT = 64
+"""Texts of libraries and functions that are kept for the next script."""
 _CONSTANTS_HEADER = re.compile(r"^---\s+lib\.[\w.]+\s+constants\b")
 
 
@@ -121,7 +123,7 @@ def _load_shipped(name: str) -> Bundle:
     return _Builder(default_root()).build(name)
 
 
-@cache
+@lru_cache(_KEPT)
 def blank_comments(source: str) -> str:
     """Return the lines without their comments. A string may hold two dashes."""
     return "\n".join(_blank_line(line) for line in source.split("\n"))
@@ -254,7 +256,7 @@ class _Builder:
         lines += body
 
 
-@cache
+@lru_cache(_KEPT)
 def _words_in(code: str) -> Counter[str]:
     """Count each name in the lines; a name after a dot counts as `.name`."""
     return Counter(_WORD.findall(code))

@@ -6,6 +6,8 @@ locked version: brokers in the field run that version, and one name and version 
 """
 
 import sys
+from collections.abc import Mapping
+from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
@@ -23,6 +25,15 @@ def read(root: Traversable) -> dict[str, tuple[int, str]]:
     path = root / "scripts.lock"
     rows = (line.split() for line in path.read_text().splitlines()) if path.is_file() else ()
     return {name: (int(version), sha1) for name, version, sha1 in rows}
+
+
+@cache
+def shipped() -> Mapping[str, str]:
+    """Return the sha1 of each of Korvet's scripts: the texts take time and memory to build."""
+    root = bundle.default_root()
+    return {name: sha1 for name, (_, sha1) in read(root).items()} or {
+        name: bundle.load(name).sha1 for name in bundle.names()
+    }
 
 
 def conflicts(root: Traversable) -> list[str]:

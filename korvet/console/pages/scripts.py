@@ -1,12 +1,15 @@
 """Read the Lua scripts: version, calls, latency, errors of this broker."""
 
 import asyncio
+from collections.abc import Mapping
+from functools import cache
 
 import msgspec
 
 from korvet.broker.http import Snapshots
 from korvet.console.visit import Visit
-from korvet.scripts import bundle
+from korvet.scripts import bundle, lock
+from korvet.scripts.contract import Contract, parse_contract
 
 
 class ScriptRow(msgspec.Struct, frozen=True):
@@ -60,19 +63,18 @@ async def load(visit: Visit) -> Scripts:
     """Return the scripts whose name has the text of the query."""
     search = visit.query("q")
     numbers = _numbers(await visit.console.pages.snapshots())
-    bundles = await asyncio.to_thread(lambda: [bundle.load(name) for name in bundle.names()])
     rows = []
-    for each in bundles:
-        if search.lower() not in each.name:
+    for name, contract in (await asyncio.to_thread(_contracts)).items():
+        if search.lower() not in name:
             continue
-        found = numbers.get(each.name, _Numbers())
+        found = numbers.get(name, _Numbers())
         rows.append(
             ScriptRow(
-                each.name,
-                each.version,
-                each.contract.writes,
-                each.contract.sentence,
-                each.sha1,
+                name,
+                contract.version,
+                contract.writes,
+                contract.sentence,
+                lock.shipped()[name],
                 found.calls,
                 round(found.seconds / found.calls * 1000, 3) if found.calls else -1,
                 found.quantile_ms(0.5),
@@ -81,6 +83,11 @@ async def load(visit: Visit) -> Scripts:
             )
         )
     return Scripts(sorted(rows, key=lambda row: (-row.calls, row.name)), search)
+
+
+@cache
+def _contracts() -> Mapping[str, Contract]:
+    return {name: parse_contract(bundle.source(name), name) for name in lock.shipped()}
 
 
 def _numbers(snapshots: Snapshots) -> dict[str, _Numbers]:

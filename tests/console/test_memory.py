@@ -1,0 +1,33 @@
+"""The memory that a console costs once all of its pages were visited."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+from korvet.bench import processes
+from korvet.console.routes import PAGES
+
+CLOSED_TO_OPEN_MB = 16
+"""Max growth: about 8 MB are modules, 2 MB connections and settings, 2 MB templates."""
+
+
+def test_all_pages_together_cost_a_few_megabytes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "korvet", "--listen", "127.0.0.1:0", "--ops", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [*command, "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as broker:
+        assert broker.stdout is not None
+        url = [broker.stdout.readline() for _ in range(2)][1].removeprefix("console at ").strip()
+        assert httpx.get(f"{url}/readyz").status_code == 200
+        closed = processes.resident_bytes([broker.pid])
+        values = {"topic": "t", "partition:int": "0", "offset:int": "0"}
+        for page in PAGES:
+            path = page.path
+            for name, value in values.items():
+                path = path.replace(f"{{{name}}}", value)
+            assert httpx.get(url + path, params={"id": "g"}, timeout=30).status_code in (200, 404)
+        grown = processes.resident_bytes([broker.pid]) - closed
+        broker.terminate()
+    assert grown < CLOSED_TO_OPEN_MB * 1e6
