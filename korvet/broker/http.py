@@ -6,6 +6,7 @@ Rules
   ops port asks all workers, and every row has the label `worker`.
 - One request per connection, with at most 8 KB and 5 seconds. A connection that asks for another
   page goes to the console, if there is one: it serves it in a thread.
+- With TLS the handshake is made here, and the console gets the connection with its TLS.
 - A failure (an error in a page, no free file descriptor) affects one request only.
 """
 
@@ -22,8 +23,10 @@ from anyio.abc import TaskStatus
 from korvet import logfmt
 from korvet.broker import ops_sockets, prometheus
 from korvet.broker.kafka_metrics import NoPage
-from korvet.config.broker_config import Address
+from korvet.broker.ops_connection import OpsConnection
+from korvet.config.broker_config import Address, Config
 from korvet.metrics import Family, Metrics
+from korvet.security.tls import ListenerTls
 
 AGAIN_S = 1.0
 """Seconds until a failed listener is restarted."""
@@ -56,7 +59,7 @@ class Page(Protocol):
 class Console(Protocol):
     """Serves the pages that this module does not have, in a thread."""
 
-    def take(self, connection: socket.socket, request: bytes, page: Page) -> None:
+    def take(self, connection: OpsConnection, request: bytes, page: Page) -> None:
         """Serve and close the connection, of which `request` was read."""
 
     def close(self) -> None:
@@ -152,6 +155,11 @@ class WorkerPoolPage:
         return msgspec.json.decode(body, type=list[Family]) if status == 200 else None
 
 
+def ops_tls(config: Config) -> ListenerTls | None:
+    """Return the TLS of the ops port, if it has any. Raises ConfigError."""
+    return next((ListenerTls(each, config.settings) for each in config.ops_listeners), None)
+
+
 async def _kafka_metrics(page: KafkaMetrics) -> Answer:
     try:
         return 200, _METRICS_TEXT, await page.text()
@@ -168,14 +176,16 @@ async def serve(
     page: Page,
     where: Address | Path | Sequence[socket.socket],
     console: Console | None = None,
+    tls: ListenerTls | None = None,
     *,
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the pages until cancelled. Raises StartError if the address is in use."""
     sockets = ops_sockets.bind(where) if isinstance(where, Address | Path) else where
 
-    async def one(connection: socket.socket) -> None:
+    async def one(accepted: socket.socket) -> None:
         is_taken = False
+        connection = OpsConnection(accepted, None if tls is None else tls.context)
         try:
             with anyio.move_on_after(_PATIENCE_S):
                 is_taken = await _exchange(page, connection, console)
@@ -230,13 +240,13 @@ async def get(socket: Path, path: str) -> tuple[int, bytes]:
     return (int(words[1]), body) if len(words) == 3 and words[1].isdigit() else (0, b"")
 
 
-async def _exchange(page: Page, connection: socket.socket, console: Console | None) -> bool:
+async def _exchange(page: Page, connection: OpsConnection, console: Console | None) -> bool:
     """Answer one request; return whether the console took the connection."""
-    loop = asyncio.get_running_loop()
     request = b""
     try:
+        await connection.start()
         while b"\r\n\r\n" not in request and len(request) <= _LONGEST_REQUEST:
-            part = await loop.sock_recv(connection, _LONGEST_REQUEST)
+            part = await connection.receive(_LONGEST_REQUEST)
             if not part:
                 return False
             request += part
@@ -248,9 +258,7 @@ async def _exchange(page: Page, connection: socket.socket, console: Console | No
             f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
-        await loop.sock_sendall(
-            connection, head.encode() + (b"" if request.startswith(b"HEAD ") else body)
-        )
+        await connection.send(head.encode() + (b"" if request.startswith(b"HEAD ") else body))
     except ConnectionError:
         pass
     return False

@@ -33,9 +33,9 @@ def bind(where: Address | Path, *, or_free: bool = False) -> list[socket.socket]
         raise StartError(f"{where} cannot be served: {error.strerror or error}.") from None
 
 
-def address_of(sockets: Sequence[socket.socket]) -> Address:
-    """Return the address of listening sockets."""
-    return Address(*sockets[0].getsockname()[:2])
+def url_of(sockets: Sequence[socket.socket], *, tls: bool) -> str:
+    """Return the URL of listening sockets."""
+    return f"http{'s' * tls}://{Address(*sockets[0].getsockname()[:2])}"
 
 
 def _listen(where: Address) -> list[socket.socket]:

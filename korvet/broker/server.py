@@ -33,6 +33,7 @@ from korvet.config.setting import StartError
 from korvet.context import Interceptor, Services
 from korvet.keys import Keys
 from korvet.metrics import Metrics
+from korvet.security.tls import ListenerTls
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, advice_for
 from korvet.store.notifications import Notifier
@@ -79,11 +80,11 @@ async def serve(
     interceptor: Interceptor | None = None,
     extra: ExtraListener | None = None,
     console: http.Console | None = None,
-    on_console: Callable[[Address], None] = lambda address: None,
+    on_console: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Serve until `stop`, then drain for at most DRAIN_S. Raises StartError.
 
-    `console` serves the other pages of the ops port; `on_console` gets its address.
+    `console` serves the other pages of the ops port; `on_console` gets its URL.
     """
     async with (
         traced(os.environ, config.node_id) as tracing,
@@ -104,11 +105,16 @@ async def serve(
             background = BackgroundTasks(services)
             tasks.start_soon(background.run)
             tasks.start_soon(_close_idle, services, connections)
-            tasks.start_soon(refresh_tls, [each.tls for each in bound if each.tls is not None])
+            ops_tls = http.ops_tls(config)
+            tasks.start_soon(
+                refresh_tls, [tls for tls in (*(each.tls for each in bound), ops_tls) if tls]
+            )
             page = http.OpsPage(
                 services.metrics, partial(_ready, services, stop), KafkaPage(services)
             )
-            announce_console = await _serve_ops(tasks, page, config, servers, console, on_console)
+            announce_console = await _serve_ops(
+                tasks, page, config, servers, console, on_console, ops_tls
+            )
             for each in bound:
                 await listeners.open_to_all("--listen", each.listener.address, each.server)
             if extra is not None:
@@ -186,17 +192,18 @@ async def _serve_ops(
     config: Config,
     servers: AsyncExitStack,
     console: http.Console | None,
-    on_console: Callable[[Address], None],
+    on_console: Callable[[str], None],
+    tls: ListenerTls | None,
 ) -> Callable[[], None]:
     """Serve health, metrics and the console; return a function that announces the console."""
     if config.ops_socket is not None:
         await tasks.start(http.serve, page, Path(config.ops_socket))
     elif config.ops is not None:
         sockets = ops_sockets.bind(config.ops, or_free=not config.ops_is_chosen)
-        await tasks.start(http.serve, page, sockets, console)
+        await tasks.start(http.serve, page, sockets, console, tls)
         if console is not None:
             servers.callback(console.close)
-            return partial(on_console, ops_sockets.address_of(sockets))
+            return partial(on_console, ops_sockets.url_of(sockets, tls=tls is not None))
     return _announce_nothing
 
 

@@ -12,10 +12,11 @@ from anyio import CancelScope
 
 from korvet import logfmt
 from korvet.broker import http
+from korvet.broker.client_listeners import refresh_tls
 from korvet.broker.server import serve
 from korvet.cli import event_loop, systemd
 from korvet.config.broker_config import Config
-from korvet.config.listeners import Address, Listener
+from korvet.config.listeners import Listener
 from korvet.console.thread import ConsoleThread
 from korvet.embedded_redis import aof
 from korvet.legacy.listener import LegacyListener
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 Announce: TypeAlias = Callable[[Sequence[Listener]], None]
 AnnounceLegacy: TypeAlias = Callable[[str, int], None]
-AnnounceConsole: TypeAlias = Callable[[Address], None]
+AnnounceConsole: TypeAlias = Callable[[str], None]
 _RESTART_CHECK_S = 1.0
 log = logfmt.get("process")
 
@@ -169,7 +170,9 @@ async def _ops(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope)
         tasks.start_soon(_stop_with_parent, parent, stop)
-        await tasks.start(http.serve, http.WorkerPoolPage(workers), ops, console)
+        tls = http.ops_tls(config)
+        tasks.start_soon(refresh_tls, [tls] if tls is not None else [])
+        await tasks.start(http.serve, http.WorkerPoolPage(workers), ops, console, tls)
         serving()
         await stop.wait()
         console.close()

@@ -70,11 +70,11 @@ def announce_legacy(host: str, port: int) -> None:
     sys.stdout.flush()
 
 
-def announce_console(address: Address) -> None:
+def announce_console(url: str) -> None:
     """Write the next line: where the console is.
 
     A program that reads the lines of the listeners may have closed stdout.
     """
     sys.stdout.flush()
     with suppress(OSError):
-        os.write(sys.stdout.fileno(), f"console at http://{address}\n".encode())
+        os.write(sys.stdout.fileno(), f"console at {url}\n".encode())

@@ -74,7 +74,7 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
                 if shared.legacy_listen is not None:
                     announce_legacy(shared.legacy_listen.host, shared.legacy_listen.port)
                 if ops is not None:
-                    announce_console(ops_sockets.address_of(ops))
+                    announce_console(ops_sockets.url_of(ops, tls=shared.ops_tls))
                 systemd.notify(systemd.READY)
                 workers.supervise()
             finally:

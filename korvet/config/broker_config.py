@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from korvet.config.broker_settings import BROKER, LISTENER_PREFIX, find_broker_setting
-from korvet.config.listeners import MAP, Address, Listener, parse_listeners
+from korvet.config.listeners import MAP, PLAINTEXT, Address, Listener, parse_listeners
 from korvet.config.setting import ConfigError, StartError, find_setting
 from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import Settings
@@ -51,6 +51,8 @@ class Config(msgspec.Struct, frozen=True):
     ops_is_chosen: bool = False
     """Whether `ops` was configured: otherwise a free port is taken if its port is in use; not an
     option."""
+    ops_tls: bool = False
+    """Whether the ops port has TLS; not an option."""
     ops_socket: str | None = None
     """Unix socket on which a worker serves its parent instead of the ops port; not an option."""
     worker: int = 0
@@ -74,6 +76,16 @@ class Config(msgspec.Struct, frozen=True):
         return Path(self.ops_socket) if self.ops_socket is not None else self.ops
 
     @property
+    def ops_listeners(self) -> "tuple[Listener, ...]":
+        """The ops port as a listener, if it has TLS: its settings are those of `ops`.
+
+        It authenticates users itself: as for SASL_SSL, only its own ssl.client.auth counts.
+        """
+        if self.ops is None or not self.ops_tls:
+            return ()
+        return (Listener("OPS", "SASL_SSL", self.ops),)
+
+    @property
     def topics(self) -> TopicConfigs:
         """Topic defaults under the start configuration."""
         return TopicConfigs(self.settings, self.patterns)
@@ -86,7 +98,7 @@ OPTIONS: dict[str, str] = {
     "address. Repeat.",
     "legacy-listen": "HOST:PORT to serve Kafka 0.7 clients on; off by default.",
     "zookeeper": "HOST:PORT[/chroot] of a ZooKeeper to register in, for Kafka 0.7 consumers.",
-    "ops": "HOST:PORT for the console, /metrics, /livez and /readyz, or off. Default: "
+    "ops": "[SSL://]HOST:PORT for the console, /metrics, /livez and /readyz, or off. Default: "
     f"{OPS_DEFAULT}, or a free port if that is in use.",
     "redis": f"URL of the Redis to use (or {REDIS_VARIABLE}); without it Korvet starts one.",
     "redis-server": "Path of the redis-server or valkey-server that Korvet starts.",
@@ -114,24 +126,38 @@ def load(
     given |= {option: settings.pop(name) for name, option in _ALIASES.items() if name in settings}
     given |= {name: value for name, value in options.items() if value is not None}
     is_chosen = "ops" in given
-    ops = given.pop("ops", str(OPS_DEFAULT))
+    ops, ops_tls = _ops(given.pop("ops", str(OPS_DEFAULT)))
     values = Settings(settings)
     listeners = parse_listeners(
         given.pop("listen", str(Listener())), given.pop("advertise", ""), values.words(MAP)
     )
     config = Config(
         listeners=listeners,
-        ops=None if ops == _OFF else Address.parse(ops, "--ops"),
+        ops=ops,
         ops_is_chosen=is_chosen,
+        ops_tls=ops_tls,
         settings=values,
         patterns=patterns,
         **_typed(given),
     )
     _refuse_shared(config)
-    for name in values.listeners - {listener.name.lower() for listener in listeners}:
+    names = {each.name.lower() for each in (*listeners, *config.ops_listeners)}
+    for name in values.listeners - names:
         raise ConfigError(f"{LISTENER_PREFIX}{name}: there is no listener {name.upper()}.")
     _ = config.topics  # raise for invalid patterns at start, not at the first topic
     return config
+
+
+def _ops(text: str) -> tuple[Address | None, bool]:
+    """Return the address of the ops port, and whether it has TLS."""
+    if text == _OFF:
+        return None, False
+    protocol, separator, address = text.partition("://")
+    if not separator:
+        return Address.parse(text, "--ops"), False
+    if protocol.upper() not in ("SSL", PLAINTEXT):
+        raise ConfigError(f"--ops must be [SSL://]HOST:PORT, not {text!r}.")
+    return Address.parse(address, "--ops"), protocol.upper() == "SSL"
 
 
 def _assignment(text: str) -> tuple[str, str]:

@@ -118,19 +118,19 @@ async def sign_in(request: Request, console: ConsoleServices) -> Response:
         if await _is_right(request, console, user, visit.form.get("password", "")):
             log.info("console sign-in", client=visit.host, user=user)
             begun = RedirectResponse(to, 303)
-            _set(begun, console, console.sessions.begin(user, await mark_of(user, console)))
+            _set(begun, visit, console.sessions.begin(user, await mark_of(user, console)))
             return begun
         error, status = "The name or the password is wrong.", 401
     body = render.sign_in(visit, to, error)
     response = Response(body, status, media_type="text/html")
-    _set(response, console, session)
+    _set(response, visit, session)
     return response
 
 
-def sign_out() -> Response:
+def sign_out(request: Request) -> Response:
     """Forget the session's cookie."""
     response = RedirectResponse("/", 303)
-    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    response.delete_cookie(COOKIE, secure=_is_tls(request), httponly=True, samesite="strict")
     return response
 
 
@@ -149,14 +149,19 @@ def keep(response: Response, visit: Visit) -> None:
     """Send the session's cookie if the browser has another one."""
     encoded = visit.console.sessions.encode(visit.session)
     if visit.request.cookies.get(COOKIE) != encoded:
-        _set(response, visit.console, visit.session)
+        _set(response, visit, visit.session)
 
 
-def _set(response: Response, console: ConsoleServices, session: ConsoleSession) -> None:
+def _is_tls(request: Request) -> bool:
+    return request.url.scheme == "https"
+
+
+def _set(response: Response, visit: Visit, session: ConsoleSession) -> None:
     response.set_cookie(
         COOKIE,
-        console.sessions.encode(session),
+        visit.console.sessions.encode(session),
         max_age=SESSION_S,
+        secure=_is_tls(visit.request),
         httponly=True,
         samesite="strict",
     )

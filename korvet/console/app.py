@@ -177,7 +177,7 @@ class _Endpoints:
         """End the session."""
         visit = await self._visit(request)
         await access.read_form(visit)
-        return access.sign_out()
+        return access.sign_out(request)
 
     async def other(self, request: Request) -> Response:
         """Answer a path of the ops port, on a connection that the console has; else 404."""

@@ -5,7 +5,6 @@ broker's signals stop the process.
 """
 
 import asyncio
-import socket
 from contextlib import suppress
 from typing import Any
 
@@ -15,8 +14,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from korvet.broker.audit_writer import AuditWriter
+from korvet.broker.ops_connection import OpsConnection
 from korvet.broker.read_only import ReadOnly
 from korvet.broker.server import connected
+from korvet.broker.tls_stream import TlsState, TlsStream
+from korvet.broker.tls_transport import RECEIVE_BYTES
 from korvet.config.broker_config import Config
 from korvet.console.app import build
 from korvet.console.services import ConsoleServices
@@ -31,11 +33,37 @@ class HandedOver(H11Protocol):
     """A connection of which the broker has read the first bytes."""
 
     first = b""
+    _room = memoryview(bytearray(RECEIVE_BYTES))
+    """Shared by all connections: they are in one event loop."""
 
     def connection_made(self, transport: Any) -> None:
         """Process the bytes that were read."""
         super().connection_made(transport)
         self.data_received(self.first)
+
+    # What TLS calls in place of data_received.
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._room[:nbytes]))
+
+
+class HandedOverTls(TlsStream):
+    """The TLS of such a connection, whose handshake the broker has made."""
+
+    _room = memoryview(bytearray(RECEIVE_BYTES))
+
+    def __init__(self, state: TlsState, inner: HandedOver) -> None:
+        super().__init__(state, self._room)
+        self._inner: Any = inner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Process the bytes that the broker has received."""
+        super().connection_made(transport)
+        self._inner.connection_made(self)
+        self._decrypt()
 
 
 async def serve(
@@ -81,20 +109,20 @@ class Connections:
         self._state = ServerState()
         self._opening: set[asyncio.Task[None]] = set()
 
-    def add(self, connection: socket.socket, request: bytes) -> None:
+    def add(self, connection: OpsConnection, request: bytes) -> None:
         """Serve a connection, of which `request` was read."""
         task = asyncio.get_running_loop().create_task(self._open(connection, request))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    async def _open(self, connection: socket.socket, request: bytes) -> None:
-        def protocol() -> HandedOver:
+    async def _open(self, connection: OpsConnection, request: bytes) -> None:
+        def protocol() -> asyncio.BaseProtocol:
             found = HandedOver(self._config, self._state, {})
             found.first = request
-            return found
+            return found if connection.tls is None else HandedOverTls(connection.tls, found)
 
         with suppress(OSError):
-            await asyncio.get_running_loop().connect_accepted_socket(protocol, connection)
+            await asyncio.get_running_loop().connect_accepted_socket(protocol, connection.socket)
 
     async def close(self) -> None:
         """Close all connections, after the responses in progress."""

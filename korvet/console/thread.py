@@ -9,7 +9,6 @@ Rules
 """
 
 import asyncio
-import socket
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from korvet import logfmt
 from korvet.broker.http import Answer, Page, Snapshots
+from korvet.broker.ops_connection import OpsConnection
 from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
 from korvet.store.errors import StoreError
@@ -31,6 +31,8 @@ STOP_S = 2.0
 """Seconds that the broker waits for the thread to end."""
 Checks = Callable[["SyncStore", str], Iterable[tuple[str, str, str]]]
 """Checks a namespace of Redis: grade, subject and sentence of each finding."""
+Deliver = Callable[[OpsConnection, bytes], object]
+"""Serves a connection, of which the first bytes were read."""
 T = TypeVar("T")
 
 log = logfmt.get("console")
@@ -59,10 +61,10 @@ class Inbox:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: list[tuple[socket.socket, bytes]] = []
-        self._deliver: Callable[[socket.socket, bytes], object] | None = None
+        self._waiting: list[tuple[OpsConnection, bytes]] = []
+        self._deliver: Deliver | None = None
 
-    def put(self, connection: socket.socket, request: bytes) -> None:
+    def put(self, connection: OpsConnection, request: bytes) -> None:
         """Hand over a connection, of which `request` was read."""
         with self._lock:
             if self._deliver is None:
@@ -70,14 +72,14 @@ class Inbox:
             else:
                 self._deliver(connection, request)
 
-    def open(self, deliver: Callable[[socket.socket, bytes], object]) -> None:
+    def open(self, deliver: Deliver) -> None:
         """Deliver what waits, and all that follows. `deliver` may be called in any thread."""
         with self._lock:
             self._deliver = deliver
             for each in self.take():
                 deliver(*each)
 
-    def take(self) -> list[tuple[socket.socket, bytes]]:
+    def take(self) -> list[tuple[OpsConnection, bytes]]:
         """Return the connections that wait."""
         waiting, self._waiting = self._waiting, []
         return waiting
@@ -93,7 +95,7 @@ class ConsoleThread:
         self._inbox = Inbox()
         self._stop: Callable[[], object] | None = None
 
-    def take(self, connection: socket.socket, request: bytes, page: Page) -> None:
+    def take(self, connection: OpsConnection, request: bytes, page: Page) -> None:
         """Serve and close the connection, of which `request` was read."""
         if self._thread is None or not self._thread.is_alive():
             self._inbox = Inbox()
@@ -141,8 +143,8 @@ def _refuse(inbox: Inbox, sentence: str) -> None:
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
 
-    def answer(connection: socket.socket, request: bytes) -> None:
-        with suppress(OSError), connection:
-            connection.send(head.encode() + body)
+    def answer(connection: OpsConnection, request: bytes) -> None:
+        with suppress(OSError), connection.socket:
+            connection.send_now(head.encode() + body)
 
     inbox.open(answer)

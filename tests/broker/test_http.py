@@ -214,7 +214,7 @@ def test_localhost_is_served_at_one_port_of_each_of_its_addresses() -> None:
     sockets = ops_sockets.bind(Address("localhost", 0))
     try:
         assert len({each.getsockname()[1] for each in sockets}) == 1
-        with socket.create_connection(("127.0.0.1", ops_sockets.address_of(sockets).port)):
+        with socket.create_connection(("127.0.0.1", sockets[0].getsockname()[1])):
             pass
     finally:
         for each in sockets:

@@ -16,7 +16,6 @@ from korvet import Korvet
 from korvet.broker.server import serve
 from korvet.cli.doctor import examine
 from korvet.config.broker_config import load
-from korvet.config.listeners import Address
 from korvet.console.thread import ConsoleThread
 from korvet.keys import Keys
 from korvet.scripts.user import alter
@@ -31,10 +30,10 @@ _namespaces = count()
 class RunningConsole:
     """The addresses of a broker and its console, and the log as the library sees it."""
 
-    def __init__(self, namespace: str, listen: str, console: Address, server: TestServer) -> None:
+    def __init__(self, namespace: str, listen: str, console: str, server: TestServer) -> None:
         self.namespace = namespace
         self.bootstrap = listen
-        self.url = f"http://{console}"
+        self.url = console
         self.server = server
         self.log = Korvet.connect(server.url, namespace=namespace)
 
@@ -61,7 +60,11 @@ class RunningConsole:
 
 @contextmanager
 def running_console(
-    server: TestServer, *sets: str, listen: str = "127.0.0.1:0", user: str = ""
+    server: TestServer,
+    *sets: str,
+    listen: str = "127.0.0.1:0",
+    user: str = "",
+    ops: str = "127.0.0.1:0",
 ) -> Iterator[RunningConsole]:
     """Serve a namespace of its own until the end; with a Redis user of the least privileges."""
     namespace, url = f"console{next(_namespaces)}", server.url
@@ -71,10 +74,10 @@ def running_console(
             words = rules(namespace, password, waitaof=False)
             client.execute_command("ACL", "SETUSER", user, *words)
         url = url.replace("://", f"://{user}:{password}@", 1)
-    options = {"listen": listen, "ops": "127.0.0.1:0", "redis": url, "namespace": namespace}
+    options = {"listen": listen, "ops": ops, "redis": url, "namespace": namespace}
     config = load(options, sets=sets, environ={})
     console = ConsoleThread(config, examine)
-    ready: Future[tuple[Any, anyio.Event, str, Address]] = Future()
+    ready: Future[tuple[Any, anyio.Event, str, str]] = Future()
 
     async def run() -> None:
         stop, token, bound = anyio.Event(), anyio.lowlevel.current_token(), [""]
@@ -83,7 +86,7 @@ def running_console(
             on_listening=lambda found: bound.append(str(found[0].address)),
             stop=stop,
             console=console,
-            on_console=lambda address: ready.set_result((token, stop, bound[-1], address)),
+            on_console=lambda url: ready.set_result((token, stop, bound[-1], url)),
         )
 
     def main() -> None:
