@@ -47,7 +47,7 @@ def replica_wait_key(key: str) -> str:
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """The keys of one partition, all in one cluster slot."""
+    """The keys of one partition, all in one cluster slot. A field's name ends its key."""
 
     stream: str
     """stream: the records."""
@@ -83,22 +83,7 @@ class Partition(msgspec.Struct, frozen=True):
     @property
     def all(self) -> tuple[str, ...]:
         """Return every key of the partition: those deleted with its topic."""
-        return (
-            self.stream,
-            self.log,
-            self.index,
-            self.producers,
-            self.open_txns,
-            self.aborted_txns,
-            self.compacted,
-            self.segments,
-            self.deleted_segments,
-            self.share,
-            self.share_runs,
-            self.scheduled,
-            self.scheduled_records,
-            self.scheduled_ids,
-        )
+        return msgspec.structs.astuple(self)[:-1]
 
 
 class Transaction(msgspec.Struct, frozen=True):
@@ -111,7 +96,7 @@ class Transaction(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """The keys of one group, all in one cluster slot."""
+    """The keys of one group, all in one cluster slot. A field's name ends its key."""
 
     group: str
     """hash:
@@ -142,6 +127,14 @@ class Group(msgspec.Struct, frozen=True):
     """hash: consumer group (KIP-848): partition -> its owner and since which epoch."""
     share_topics: str
     """hash: share group (KIP-932): topic with state of the group in its partitions -> topic id."""
+
+    @property
+    def classic(self) -> tuple[str, ...]:
+        """Return the keys of a classic group without its offsets, which many scripts take first."""
+        return (
+            *(self.group, self.members, self.clients, self.protocols),
+            *(self.instances, self.assignments, self.deadlines),
+        )
 
 
 class Keys:
@@ -224,23 +217,8 @@ class Keys:
         if known is None:
             plain = f"{self.namespace}:{topic}:{partition}"
             tagged = f"{{{plain}}}"
-            known = Partition(
-                plain,
-                f"{tagged}:log",
-                f"{tagged}:index",
-                f"{tagged}:producers",
-                f"{tagged}:open_txns",
-                f"{tagged}:aborted_txns",
-                f"{tagged}:compacted",
-                f"{tagged}:segments",
-                f"{tagged}:deleted_segments",
-                f"{tagged}:share",
-                f"{tagged}:share_runs",
-                f"{tagged}:scheduled",
-                f"{tagged}:scheduled_records",
-                f"{tagged}:scheduled_ids",
-                plain,
-            )
+            keys = {part: f"{tagged}:{part}" for part in Partition.__struct_fields__}
+            known = Partition(**keys | {"stream": plain, "channel": plain})
             if len(self._partitions) > 100_000:
                 self._partitions.clear()
             self._partitions[topic, partition] = known
@@ -256,21 +234,8 @@ class Keys:
         if known is None:
             offsets = self.group_offsets(group_id)
             tagged = f"{{{offsets}}}"
-            known = Group(
-                f"{tagged}:group",
-                f"{tagged}:members",
-                f"{tagged}:clients",
-                f"{tagged}:protocols",
-                f"{tagged}:instances",
-                f"{tagged}:assignments",
-                f"{tagged}:deadlines",
-                offsets,
-                f"{tagged}:txn_offsets",
-                f"{tagged}:consumer_members",
-                f"{tagged}:target_assignment",
-                f"{tagged}:partition_owners",
-                f"{tagged}:share_topics",
-            )
+            keys = {part: f"{tagged}:{part}" for part in Group.__struct_fields__}
+            known = Group(**keys | {"offsets": offsets})
             if len(self._groups) > 100_000:
                 self._groups.clear()
             self._groups[group_id] = known

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 import korvet.scripts
-from korvet.keys import Keys
+from korvet.keys import Group, Keys
 from korvet.scripts.call import Call, Script
 
 
@@ -60,12 +60,26 @@ class Mirror:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "Call":
                 keys = node.args[1]
-                return [_key_name(item) for item in keys.elts] if _is_tuple(keys) else None
+                items = keys.elts if _is_tuple(keys) else [ast.Starred(keys)]
+                names = [name for item in items for name in _key_names(item)]
+                return None if not _is_tuple(keys) and names[0][1] else names
         return None
 
 
 def _is_tuple(node: ast.expr) -> typing.TypeGuard[ast.Tuple]:
     return isinstance(node, ast.Tuple)
+
+
+def _key_names(node: ast.expr) -> list[tuple[str, bool]]:
+    """The names of one item of the tuple: `*k.classic` is several known keys."""
+    if isinstance(node, ast.Starred) and ast.unparse(node.value) == "k.classic":
+        classic = Keys().group("g").classic
+        return [(name, False) for name in Group.__struct_fields__ if _group_key(name) in classic]
+    return [_key_name(node)]
+
+
+def _group_key(name: str) -> str:
+    return str(getattr(Keys().group("g"), name))
 
 
 def _key_name(node: ast.expr) -> tuple[str, bool]:

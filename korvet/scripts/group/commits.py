@@ -58,18 +58,7 @@ def commit(
     k = keys.group(group_id)
     return Call(
         COMMIT,
-        (
-            k.group,
-            k.members,
-            k.clients,
-            k.protocols,
-            k.instances,
-            k.assignments,
-            k.deadlines,
-            k.offsets,
-            k.consumer_members,
-            k.partition_owners,
-        ),
+        (*k.classic, k.offsets, k.consumer_members, k.partition_owners),
         (
             member,
             instance,
@@ -89,16 +78,7 @@ def delete_offsets(
     k = keys.group(group_id)
     return Call(
         DELETE_OFFSETS,
-        (
-            k.group,
-            k.members,
-            k.clients,
-            k.protocols,
-            k.instances,
-            k.assignments,
-            k.deadlines,
-            k.offsets,
-        ),
+        (*k.classic, k.offsets),
         (state, generation, *fields),
     )
 
@@ -128,19 +108,7 @@ def txn_commit(
     k = keys.group(group_id)
     return Call(
         TXN_COMMIT,
-        (
-            k.group,
-            k.members,
-            k.clients,
-            k.protocols,
-            k.instances,
-            k.assignments,
-            k.deadlines,
-            k.offsets,
-            k.txn_offsets,
-            k.consumer_members,
-            k.partition_owners,
-        ),
+        (*k.classic, k.offsets, k.txn_offsets, k.consumer_members, k.partition_owners),
         (
             member,
             instance,

@@ -128,15 +128,7 @@ def join(
         offered += (name, metadata)
     return Call(
         JOIN,
-        (
-            k.group,
-            k.members,
-            k.clients,
-            k.protocols,
-            k.instances,
-            k.assignments,
-            k.deadlines,
-        ),
+        k.classic,
         (
             member,
             fresh_id,
@@ -161,7 +153,7 @@ def poll_join(keys: Keys, group_id: str, *, member: str, instance: str) -> Call[
     k = keys.group(group_id)
     return Call(
         POLL_JOIN,
-        (k.group, k.members, k.clients, k.protocols, k.instances, k.assignments, k.deadlines),
+        k.classic,
         (member, instance),
     )
 
@@ -184,7 +176,7 @@ def sync(
         parts += (target, assignment)
     return Call(
         SYNC,
-        (k.group, k.members, k.clients, k.protocols, k.instances, k.assignments, k.deadlines),
+        k.classic,
         (member, instance, generation, protocol_type, protocol, *parts),
     )
 
@@ -213,18 +205,7 @@ def leave(keys: Keys, group_id: str, leavers: Iterable[tuple[str, str]]) -> Call
         flat += (member, instance)
     return Call(
         LEAVE,
-        (
-            k.group,
-            k.members,
-            k.clients,
-            k.protocols,
-            k.instances,
-            k.assignments,
-            k.deadlines,
-            k.consumer_members,
-            k.target_assignment,
-            k.partition_owners,
-        ),
+        (*k.classic, k.consumer_members, k.target_assignment, k.partition_owners),
         flat,
     )
 
@@ -235,13 +216,7 @@ def tick(keys: Keys, group_id: str, *, retention_ms: int, present_ms: int) -> Ca
     return Call(
         TICK,
         (
-            k.group,
-            k.members,
-            k.clients,
-            k.protocols,
-            k.instances,
-            k.assignments,
-            k.deadlines,
+            *k.classic,
             k.offsets,
             k.txn_offsets,
             k.consumer_members,
@@ -257,7 +232,7 @@ def describe(keys: Keys, group_id: str, *, full: int) -> Call[DescribeReply]:
     k = keys.group(group_id)
     return Call(
         DESCRIBE,
-        (k.group, k.members, k.clients, k.protocols, k.instances, k.assignments, k.deadlines),
+        k.classic,
         (full,),
     )
 
@@ -268,13 +243,7 @@ def delete(keys: Keys, group_id: str) -> Call[DeleteReply]:
     return Call(
         DELETE,
         (
-            k.group,
-            k.members,
-            k.clients,
-            k.protocols,
-            k.instances,
-            k.assignments,
-            k.deadlines,
+            *k.classic,
             k.offsets,
             k.txn_offsets,
             k.consumer_members,
