@@ -19,6 +19,7 @@ from collections.abc import Iterable
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.log.layouts import layout_of
 from korvet.scripts import log
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.topics.table import Topic
@@ -102,7 +103,7 @@ async def _outcome(
         topic = topics[name]
         if name in denied:
             missing[name, number] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif topic is not None and topic.is_bytes:
+        elif topic is not None and not layout_of(topic).takes_transactions:
             missing[name, number] = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
         elif topic is not None and 0 <= number < topic.partitions:
             known.append((topic, number))

@@ -192,12 +192,12 @@ class MetadataClient:
         nexts = [reply.stable if committed else reply.next for reply in replies]
         return [
             PartitionBounds(
-                reply.start,
-                min(reply.first, end),
-                end,
-                max(reply.next, end),
-                reply.newest,
-                max(reply.coming, end),
+                start=reply.start,
+                first=min(reply.first, end),
+                next=end,
+                end=max(reply.next, end),
+                newest=reply.newest,
+                coming=max(reply.coming, end),
             )
             for reply, end in zip(replies, nexts, strict=True)
         ]
@@ -210,11 +210,12 @@ class MetadataClient:
         In segments of a log in time mode this counts whole chunks, of about 64 KiB.
         """
         found = self._advance_in_segments(ranges, records)
-        left = [
-            n
-            for n, (at, counted) in enumerate(found)
-            if at < ranges[n].end and counted < records[n]
-        ]
+
+        def is_unfinished(n: int) -> bool:
+            at, counted = found[n]
+            return at < ranges[n].end and counted < records[n]
+
+        left = list(filter(is_unfinished, range(len(ranges))))
         while left:
             replies = self.store.run_many(
                 log.skip_records(
@@ -231,10 +232,10 @@ class MetadataClient:
             going = []
             for n, reply in zip(left, replies, strict=True):
                 raise_if_gone(ranges[n].log, reply.error)
-                before, counted = found[n][0], found[n][1] + reply.records
-                found[n] = reply.offset, counted
+                before, counted = found[n]
+                found[n] = reply.offset, counted + reply.records
                 # One call counts only part of the entries between two rows of the index.
-                if before < reply.offset < ranges[n].end and counted < records[n]:
+                if before < reply.offset and is_unfinished(n):
                     going.append(n)
             left = going
         return found

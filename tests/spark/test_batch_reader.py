@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
 from korvet.log.entry_id import DENSE_MS
-from korvet.spark.decode.range_scan import CHUNK_BYTES, FOREIGN_ENTRIES, RangeScan
+from korvet.spark.decode.range_scan import FOREIGN_ENTRIES, RECORD, RangeScan
 from korvet.spark.decode.record_layout import RecordLayout
 from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.errors import DataLoss, InvalidOption, UnknownTopic
@@ -521,7 +521,7 @@ def test_foreign_entries_of_unknown_size_are_read_in_small_chunks(
         log.store.command("XADD", "korvet:mixed:0", "*", "value", b"v" * 50_000)
     assert len(read(log.url, subscribe="mixed")) == 1300
     assert unread[0] == FOREIGN_ENTRIES and max(unread) < 600
-    assert unread[-1] <= CHUNK_BYTES["record"] // 50_000
+    assert unread[-1] <= RECORD.chunk_bytes // 50_000
 
 
 @pytest.mark.parametrize("gone", [0, 17, 49])

@@ -18,6 +18,7 @@ from korvet.spark.decode.aborted_transactions import AbortedIndex, AbortedTransa
 from korvet.spark.decode.batch_records import BatchBody, decode_records
 from korvet.spark.decode.column_batch import ColumnBatch, batch_from_records, concat_batches
 from korvet.spark.decode.uniform_entries import NotUniform
+from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.metadata import PartitionLog
 from korvet.wire import compression, record_entries, records
 
@@ -52,16 +53,16 @@ class BatchLayout:
         self._contents = self._names & {"key", "value", "headers", "timestamp"}
         self._aborted = AbortedIndex(aborted)
 
-    def parts(self, rows: Sequence[Any]) -> Iterator[ColumnBatch]:
-        """Yield the records of the entries."""
+    def parts(self, reply: XRangeReply) -> Iterator[ColumnBatch]:
+        """Yield the records of the reply."""
         if self._log.mode == "bytes":
-            for row in rows:
+            for row in reply.rows:
                 if (part := self._positions(row[0], row[1])) is not None:
                     yield part
             return
         group: list[_StoredBatch] = []
         held = 0
-        for row in rows:
+        for row in reply.rows:
             each = self._batch(row[0], row[1])
             if each is None:
                 continue

@@ -35,14 +35,12 @@ class Decoder:
         self._log = wanted.log
         self._start, self._end = wanted.start, wanted.end
         self._schema = schema
-        self._batches = BatchLayout(wanted.log, schema, aborted)
-        self._records = RecordLayout(wanted.log, schema, aborted)
+        layout = BatchLayout if wanted.log.is_batch else RecordLayout
+        self._layout: BatchLayout | RecordLayout = layout(wanted.log, schema, aborted)
 
     def decode(self, reply: XRangeReply) -> Iterator[Any]:
         """Yield the records of the reply that are in the range, as record batches."""
-        is_batch = self._log.is_batch
-        parts = self._batches.parts(reply.rows) if is_batch else self._records.parts(reply)
-        for part in parts:
+        for part in self._layout.parts(reply):
             within = part.in_range(self._start, self._end)
             if len(within.offsets):
                 yield self._assemble(within)

@@ -1,7 +1,7 @@
 """Read a range of a partition's stream in chunks of bounded size, in a task.
 
 Rules
-- The sparse index gives the offsets at which chunks of about CHUNK_BYTES end.
+- The sparse index gives the offsets at which chunks of about `chunk_bytes` end.
 - Read the log start offset with each chunk: a trim during the scan is then detected. LeftRedis is
   raised if the records left Redis for segments.
 - Request the next chunk before yielding one: Redis and Spark then work in parallel.
@@ -12,8 +12,9 @@ Rules
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import NamedTuple
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
@@ -27,8 +28,6 @@ from korvet.store.errors import CommandFailed
 from korvet.store.raw_reply import parsed
 from korvet.store.sync_store import SyncStore
 
-CHUNK_BYTES = {"batch": 2 << 20, "record": 1 << 20}
-"""Bytes per chunk: small enough for the CPU caches of Redis, Python and Java."""
 MAX_ENTRIES = 20_000
 TAIL_ENTRIES = 1_000
 """Max entries per chunk after the last row of the index, where foreign entries may be."""
@@ -40,6 +39,22 @@ Command = tuple[Arg, ...]
 ReadStep = tuple[int, int]
 
 logger = logging.getLogger("korvet.spark")
+
+
+class ScanLayout(NamedTuple):
+    """What the scan of a log depends on, by its layout."""
+
+    chunk_bytes: int
+    """Bytes per chunk: small enough for the CPU caches of Redis, Python and Java."""
+    tail_entries: int
+    """Max entries per chunk after the last row of the index."""
+    holds_batches: bool
+    """Whether an entry is a batch: it may hold offsets below and above the ends of the range."""
+    reply: Callable[[memoryview], XRangeReply]
+
+
+BATCH = ScanLayout(2 << 20, MAX_ENTRIES, True, lambda raw: XRangeReply.of(parsed(raw)))
+RECORD = ScanLayout(1 << 20, TAIL_ENTRIES, False, XRangeReply)
 
 
 class RangeScan:
@@ -54,6 +69,7 @@ class RangeScan:
     ) -> None:
         self._store = store
         self._log = wanted.log
+        self._layout = BATCH if wanted.log.is_batch else RECORD
         self._names = keys.partition(wanted.log.topic, wanted.log.partition)
         self._end = wanted.end
         self._strict = fail_on_data_loss
@@ -78,7 +94,7 @@ class RangeScan:
             if len(reply):
                 self._adapt_foreign_count(reply)
                 at = self.seen_end = max(at, self._next_offset(reply.last_id))
-            if len(reply) < most and not self._log.is_batch:
+            if len(reply) < most and not self._layout.holds_batches:
                 at = max(at, stop)
             self.position = at
             if len(reply) == most:
@@ -87,7 +103,7 @@ class RangeScan:
             step = self._next(steps)
             if len(reply):
                 yield reply
-        if self._log.is_batch and self.position < self._end:
+        if self._layout.holds_batches and self.position < self._end:
             # The end may be inside a batch, whose entry id is its last offset.
             self._ask(self.position, None, 1)
             reply = self._receive(self.position, None, 1)
@@ -101,7 +117,7 @@ class RangeScan:
         A dense log of layout `record` without transactions has no markers, so it has no gap if its
         length equals the distance of its first and last offset. XINFO returns all in one reply.
         """
-        if self._log.is_batch or self._log.mode != "dense":
+        if self._layout.holds_batches or self._log.mode != "dense":
             return None
         state = ("HMGET", self._names.log, "topic_id", "start", "local_start", "stable")
         try:
@@ -127,7 +143,6 @@ class RangeScan:
     def _steps(self) -> Iterator[ReadStep]:
         """Yield the end offset of each chunk and the max entries to read for it."""
         begun, base, last = self.position, -1, self.position
-        chunk = CHUNK_BYTES["batch" if self._log.is_batch else "record"]
         self._detect_foreign_entries()
         while True:
             page = self._store.command(
@@ -142,7 +157,7 @@ class RangeScan:
             for member in page:
                 offset, _, size, _ = map(int, member.split(b":"))
                 base = size if base < 0 else base
-                if size - base >= chunk:
+                if size - base >= self._layout.chunk_bytes:
                     yield offset, self._foreign_count or MAX_ENTRIES
                     base, last = size, offset
                 begun = offset
@@ -150,17 +165,14 @@ class RangeScan:
                 break
         if begun > last:
             yield begun, self._foreign_count or MAX_ENTRIES
-        yield (
-            self._end,
-            self._foreign_count or (MAX_ENTRIES if self._log.is_batch else TAIL_ENTRIES),
-        )
+        yield self._end, self._foreign_count or self._layout.tail_entries
 
     def _detect_foreign_entries(self) -> None:
         """Set `_foreign_count` if the stream has more entries than the log counted.
 
         Markers are counted; as many foreign entries as markers were trimmed stay undetected.
         """
-        if self._log.is_batch:
+        if self._layout.holds_batches:
             return
         counters = ("HMGET", self._names.log, "entries", "start_records")
         length, counted = self._store.commands([("XLEN", self._names.stream), counters])
@@ -171,7 +183,7 @@ class RangeScan:
     def _adapt_foreign_count(self, reply: XRangeReply) -> None:
         """Set `_foreign_count` to the number of entries of this size in a chunk."""
         if self._foreign_count and reply.size:
-            fit = CHUNK_BYTES["record"] * len(reply) // reply.size
+            fit = self._layout.chunk_bytes * len(reply) // reply.size
             self._foreign_count = max(1, min(fit, 2 * self._foreign_count, TAIL_ENTRIES))
 
     def _next(self, steps: Iterator[ReadStep]) -> ReadStep | None:
@@ -194,7 +206,7 @@ class RangeScan:
             reply = XRangeReply.of(rows)
         else:
             raw, [state] = found
-            reply = XRangeReply.of(parsed(raw)) if self._log.is_batch else XRangeReply(raw)
+            reply = self._layout.reply(raw)
         self._check(state, start)
         return reply
 

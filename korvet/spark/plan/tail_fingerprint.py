@@ -65,8 +65,7 @@ def _fingerprint(part: PartitionLog, offset: int, rows: Sequence[tuple[bytes, li
         return ""
     raw_id, fields = rows[0]
     milliseconds, last = split_id(raw_id)
-    whole = part.is_batch or part.mode == "bytes"
-    count = max(1, batch_of(fields)[1]) if whole else 1
+    count = max(1, batch_of(fields)[1]) if part.is_batch else 1
     if milliseconds != DENSE_MS or last - count >= offset:
         return ""
     seen = blake2b(raw_id, digest_size=DIGEST_BYTES)

@@ -13,24 +13,25 @@ Rules
 """
 
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.log import layouts
 from korvet.log.entry_id import entry_id
+from korvet.log.layouts import layout_of
+from korvet.log.layouts.batch import BatchLayout
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
-from korvet.spark.errors import InvalidDataFrame, NotRepeatable, UnknownTopic
+from korvet.spark.errors import NotRepeatable, UnknownTopic
 from korvet.spark.write import partition_buffer
 from korvet.spark.write.durability_check import AppendedUpTo, lost_append_error
 from korvet.spark.write.partition_buffer import PartitionBuffer
 from korvet.spark.write.producer_claim import ProducerClaim
 from korvet.spark.write.record_block import RecordBlock
+from korvet.spark.write.topic_limits import check_keys, check_size, check_timestamps
 from korvet.store.sync_store import SyncStore
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, record_entries, records
@@ -70,10 +71,7 @@ class IdempotentWriter:
 
         Raises InvalidDataFrame if the topic does not accept the records.
         """
-        if topic.policy.compact and found.keys.null_count:
-            raise InvalidDataFrame(
-                f"Topic {topic.name!r} is compacted: every record needs a key, and one has none."
-            )
+        check_keys(topic, found)
         waiting = self._waiting.setdefault(
             (topic.name, partition), PartitionBuffer(topic, partition)
         )
@@ -184,41 +182,33 @@ class IdempotentWriter:
     def _call(
         self, topic: Topic, partition: int, batch: RecordBlock, sequence: int
     ) -> Call[AppendReply]:
-        newest = _check_timestamps(topic, batch)
-        if topic.is_batch:
+        newest = check_timestamps(topic, batch)
+        layout = layout_of(topic)
+        if isinstance(layout, BatchLayout):
             wanted = self._compression or topic.policy.compression_type
             data = batch_builder.build(
                 batch.records(),
                 codec=_CODECS.get(wanted, codecs.LZ4),
                 producer=(self._claim.producer_id, self._claim.producer_epoch, sequence),
             )
-            size = largest = len(data)
-            fields: Sequence[Any] = (data,)
-        else:
-            sizes = batch.record_sizes()
-            size, largest = int(sizes.sum()), int(sizes.max())
-            fields = _encode_entries(batch, codecs.BY_NAME[topic.policy.storage_compression])
-        if largest > topic.policy.max_message_bytes:
-            raise InvalidDataFrame(
-                f"A record of {largest} bytes is too large for topic {topic.name!r}, whose "
-                f"max.message.bytes is {topic.policy.max_message_bytes}."
-            )
-        if topic.is_bytes:
-            header = records.read_header(fields[0])
-            return layouts.BYTES.append_batch(self._keys, topic, partition, fields[0], header)
+            check_size(topic, len(data))
+            header = records.read_header(data)
+            return layout.append_batch(self._keys, topic, partition, data, header)
+        sizes = batch.record_sizes()
+        check_size(topic, int(sizes.max()))
         return log.append(
             self._keys,
             topic.name,
             partition,
             topic_id=topic.id,
             count=len(batch),
-            size=size,
+            size=int(sizes.sum()),
             max_timestamp=newest,
             producer_id=self._claim.producer_id,
             producer_epoch=self._claim.producer_epoch,
             base_sequence=sequence,
             stamp=int(topic.policy.log_append_time),
-            fields=fields,
+            fields=_encode_entries(batch, codecs.BY_NAME[topic.policy.storage_compression]),
         )
 
     def _check_reply(
@@ -244,46 +234,21 @@ class IdempotentWriter:
 
         A batch that was trimmed or compacted cannot be compared.
         """
-        names = self._keys.partition(topic.name, partition)
-        mode, bits = topic.policy.offset_mode, topic.policy.offset_bits
-        last = entry_id(mode, bits, base + count - 1)
-        if topic.is_batch:
-            if topic.is_bytes:
-                first = entry_id(mode, bits, base)
-                rows = self._store.command("XRANGE", names.stream, first, "+", "COUNT", 1)
-            else:
-                rows = self._store.command("XRANGE", names.stream, last, last)
-            stored = _decode_batch(rows[0][1]) if rows else None
-            found = None if stored is None else [r[2:4] for r in records.records_of(stored)]
-        else:
-            first = entry_id(mode, bits, base)
-            rows = self._store.command("XRANGE", names.stream, first, last)
-            found = [record_entries.record_of(0, 0, fields)[2:4] for _, fields in rows]
-        if found and len(found) == count and found[: len(batch)] != [r[2:4] for r in batch]:
+        stream = self._keys.partition(topic.name, partition).stream
+        layout, policy = layout_of(topic), topic.policy
+        first, last = (
+            entry_id(policy.offset_mode, policy.offset_bits, at) for at in (base, base + count - 1)
+        )
+        # An entry's id is its last offset; of a batch in offset.mode=bytes only the first is known.
+        ids = (first, "+", "COUNT", 1) if layout.has_tail else (first, last)
+        rows = self._store.command("XRANGE", stream, *ids)
+        entries = [layout.parse_entry(0, 0, fields, True) for _, fields in rows]
+        found = [r[2:4] for each in entries if each for r in layout.records_of(topic, each)]
+        if len(found) == count and found[: len(batch)] != [r[2:4] for r in batch]:
             raise _not_repeatable_error(f"{topic.name}-{partition}")
 
 
 _CODECS = {**codecs.BY_NAME, "uncompressed": codecs.NONE}
-
-
-def _check_timestamps(topic: Topic, batch: RecordBlock) -> int:
-    """Return the newest timestamp; raise InvalidDataFrame if one is out of bounds."""
-    policy = topic.policy
-    oldest, earliest, newest = batch.timestamp_range()
-    if policy.log_append_time:
-        return newest
-    now_ms = int(time.time() * 1000)
-    if oldest < -1 or 0 <= earliest < now_ms - policy.timestamp_before_max_ms:
-        wrong = oldest if oldest < -1 else earliest
-        setting = "message.timestamp.before.max.ms"
-    elif newest > now_ms + policy.timestamp_after_max_ms:
-        wrong, setting = newest, "message.timestamp.after.max.ms"
-    else:
-        return newest
-    raise InvalidDataFrame(
-        f"Topic {topic.name!r} does not accept timestamp {wrong} (ms): it must not be before 1970 "
-        f"and within {setting} of the current time."
-    )
 
 
 COMPRESS_FROM = 1024
@@ -296,11 +261,6 @@ def _encode_entries(batch: RecordBlock, codec: int) -> Sequence[Any]:
     if columns is not None:
         return columns
     return record_entries.fields_of(batch.records(), codec=codec, threshold=COMPRESS_FROM)
-
-
-def _decode_batch(fields: Sequence[bytes]) -> bytes | None:
-    at = 2 if fields[0] == b"append.time" else 0
-    return fields[at + 1] if fields[at] == b"batch" else None
 
 
 def _not_repeatable_error(where: str) -> NotRepeatable:

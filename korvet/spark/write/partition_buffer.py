@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from korvet.log.layouts import layout_of
 from korvet.scripts.producer_state import WRAP
 from korvet.spark.write.record_block import RecordBlock
 from korvet.topics.table import Topic
@@ -19,7 +20,8 @@ class PartitionBuffer:
         self.topic = topic
         self.partition = partition
         self._limit = max(1, min(BATCH_BYTES, topic.policy.max_message_bytes // 2))
-        self._most = BATCH_RECORDS if topic.is_batch else min(CALL_RECORDS, BATCH_RECORDS)
+        holds_batches = layout_of(topic).holds_batches
+        self._most = BATCH_RECORDS if holds_batches else min(CALL_RECORDS, BATCH_RECORDS)
         self._held: RecordBlock | None = None
         self.size = 0
         """Buffered bytes."""
