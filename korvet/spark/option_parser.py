@@ -8,23 +8,18 @@ Rules
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from korvet.spark import columns
 from korvet.spark.errors import InvalidOption
+from korvet.spark.offset_options import parse_end, parse_start
+from korvet.spark.option_text import OptionText
 from korvet.spark.options import (
-    BATCH_START,
     DEFAULT_SPLIT_BYTES,
     DEFAULT_TRIGGER_DELAY_MS,
-    EARLIEST,
-    FINGERPRINTS,
-    LATEST,
-    SPLITTING,
     Connection,
-    Offsets,
-    OffsetSpec,
     ReadOptions,
     Selection,
     WriteOptions,
@@ -32,11 +27,6 @@ from korvet.spark.options import (
 from korvet.store.address import BadAddress, parse
 
 REDIS_VARIABLE = "KORVET_REDIS_URL"
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
-_MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
-_UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
-
 _SELECT = ("subscribe", "subscribePattern", "assign")
 _READ = (
     "redis", "namespace", *_SELECT, "startingOffsets", "endingOffsets", "startingTimestamp",
@@ -73,7 +63,7 @@ _UNSUPPORTED = {
 
 def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Parse read options, or raise InvalidOption."""
-    given = _OptionText(options, _READ)
+    given = _Options(options, _READ)
     if streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             given.refuse(name, "a stream has no end.")
@@ -86,8 +76,8 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     return ReadOptions(
         connection=given.connection(),
         selection=given.selection(),
-        start=_start(given, streaming),
-        end=_end(given),
+        start=parse_start(given, streaming),
+        end=parse_end(given),
         names=given.names(),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         min_partitions=given.number("minPartitions"),
@@ -103,40 +93,9 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
 
 
-def _start(given: "_OptionText", streaming: bool) -> OffsetSpec:
-    strategy = given.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
-    start = given.spec("starting", LATEST if streaming else EARLIEST, strategy == "latest")
-    if streaming:
-        return start
-    if start.every_partition == LATEST:
-        raise InvalidOption(start.option, "a batch read cannot start at 'latest'.")
-    _refuse_mark(start, LATEST, "a batch read of {} cannot start at -1.")
-    return start
-
-
-def _end(given: "_OptionText") -> OffsetSpec:
-    end = given.spec("ending", LATEST, True)
-    if end.every_partition == EARLIEST:
-        raise InvalidOption(end.option, "a read cannot end at 'earliest'.")
-    _refuse_mark(end, EARLIEST, "a read of {} cannot end at -2.")
-    return end
-
-
-def _refuse_mark(spec: OffsetSpec, mark: int, sentence: str) -> None:
-    for topic, number, at in _each_offset(spec.offsets):
-        if at == mark:
-            raise InvalidOption(spec.option, sentence.format(f"{topic}-{number}"))
-
-
-def _each_offset(offsets: Offsets | None) -> Iterator[tuple[str, int, int]]:
-    for topic, places in (offsets or {}).items():
-        for number, at in places.items():
-            yield topic, number, at
-
-
 def parse_write(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """Parse write options, or raise InvalidOption."""
-    given = _OptionText(options, _WRITE)
+    given = _Options(options, _WRITE)
     if streaming:
         given.refuse("writeId", "a streaming query is identified by the id in its checkpoint.")
     if given.one_of("kafka.acks", ("all", "-1", "1", "0"), "all") == "0":
@@ -160,13 +119,13 @@ def parse_write(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     )
 
 
-class _OptionText:
-    """Option texts by name in any letter case."""
+class _Options(OptionText):
+    """The options of a read or a write."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
-        self._values = {name.lower(): value for name, value in options.items()}
+        super().__init__(options)
         names = {name.lower() for name in known}
-        if _TABLE_PROPERTY in self._values:
+        if self.text(_TABLE_PROPERTY) is not None:
             raise InvalidOption(
                 _TABLE_PROPERTY,
                 "name the table's columns, as in CREATE TABLE t (key binary, value binary), or use "
@@ -187,53 +146,10 @@ class _OptionText:
                 raise InvalidOption(name, f"is for a {kind}; this is a {other}. Remove it.")
             raise InvalidOption(name, f"unknown option. Known are {', '.join(known)}.")
 
-    def text(self, name: str) -> str | None:
-        return self._values.get(name.lower())
-
-    def filled(self, name: str) -> str | None:
-        """Return the text of an option; raise InvalidOption if it is set but empty."""
-        value = self.text(name)
-        if value is not None and not value.strip():
-            raise InvalidOption(name, "is set but empty.")
-        return value
-
-    def refuse(self, name: str, reason: str) -> None:
-        if self.text(name) is not None:
-            raise InvalidOption(name, reason)
-
-    def one_of(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        value = self.text(name)
-        if value is None:
-            return default
-        word = value.strip().lower()
-        if word not in choices:
-            raise InvalidOption(name, f"must be one of {', '.join(choices)}, not {value!r}.")
-        return word
-
-    def flag(self, name: str, default: bool) -> bool:
-        return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
-
     def joined(self) -> bool | None:
         """Return whether small splits share a task; None: decided by their number."""
         asked = self.flag("joinPartitions", False)
         return None if self.text("joinPartitions") is None else asked
-
-    def number(self, name: str) -> int | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        if not (value.isascii() and value.isdigit() and 0 < int(value) < 2**63):
-            raise InvalidOption(name, f"must be a whole number above 0, not {value!r}.")
-        return int(value)
-
-    def size(self, name: str, default: int) -> int:
-        value = self.text(name)
-        if value is None:
-            return default
-        found = _SIZE.fullmatch(value.strip())
-        if not found or int(found[1]) == 0:
-            raise InvalidOption(name, f"must be a size such as 64m, not {value!r}.")
-        return int(found[1]) << _UNITS[found[2].lower()]
 
     def least(self) -> int | None:
         """Return minOffsetsPerTrigger and check the options that depend on it."""
@@ -244,16 +160,6 @@ class _OptionText:
         elif most is not None and least > most:
             raise InvalidOption(name, f"{least} is more than {limit} {most}.")
         return least
-
-    def duration(self, name: str, default: int) -> int:
-        """Return a duration in ms; a number without a unit is in ms."""
-        value = self.text(name)
-        if value is None:
-            return default
-        found = _DURATION.fullmatch(value.strip())
-        if not found:
-            raise InvalidOption(name, f"must be a duration such as 15m, not {value!r}.")
-        return int(found[1]) * _MILLISECONDS[(found[2] or "ms").lower()]
 
     def connection(self) -> Connection:
         url = self.text("redis") or os.environ.get(REDIS_VARIABLE)
@@ -268,7 +174,7 @@ class _OptionText:
 
     def _missing_options_hint(self) -> str:
         """Return a hint for the case that Spark passed no options at all."""
-        return "" if self._values else f" {_TABLE_HINT}"
+        return "" if len(self) else f" {_TABLE_HINT}"
 
     def selection(self) -> Selection:
         given = [name for name in _SELECT if self.text(name) is not None]
@@ -319,25 +225,6 @@ class _OptionText:
             )
         return tuple(dict.fromkeys(by_low[name.lower()] for name in asked))
 
-    def spec(self, side: str, default: int, latest_if_missing: bool) -> OffsetSpec:
-        """Return start or end. Like Kafka's source: timestamp, then timestamps, then offsets."""
-        moment, moments = f"{side}Timestamp", f"{side}OffsetsByTimestamp"
-        option = f"{side}Offsets"
-        if (value := self.text(moment)) is not None:
-            if not (value.isascii() and value.isdigit()):
-                raise InvalidOption(moment, f"must be milliseconds since 1970, not {value!r}.")
-            return OffsetSpec(moment, timestamp=int(value), latest_if_missing=latest_if_missing)
-        if (value := self.text(moments)) is not None:
-            asked = _parse_partition_map(moments, value, "time")
-            return OffsetSpec(moments, timestamps=asked, latest_if_missing=latest_if_missing)
-        value = self.text(option)
-        if value is None:
-            return OffsetSpec(option, every_partition=default)
-        named = {"earliest": EARLIEST, "latest": LATEST}.get(value.strip().lower())
-        if named is not None:
-            return OffsetSpec(option, every_partition=named)
-        return OffsetSpec(option, offsets=_parse_partition_map(option, value, "offset"))
-
 
 def check_url(url: str) -> str:
     """Return the URL if it is a valid Redis URL, else raise InvalidOption."""
@@ -346,42 +233,6 @@ def check_url(url: str) -> str:
     except BadAddress as error:
         raise InvalidOption("redis", f"{error}.") from None
     return url
-
-
-def _parse_partition_map(option: str, text: str, what: str) -> Offsets:
-    """Parse JSON of topic, partition and value: a `what`, or -1 or -2."""
-    try:
-        found = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        # Also accept a stream offset of a checkpoint, with its topic ids and other keys.
-        topics = {
-            name: msgspec.json.decode(raw, type=dict[str, int | str])
-            for name, raw in found.items()
-            if name not in (SPLITTING, BATCH_START, FINGERPRINTS)
-        }
-        parsed = {
-            topic: {
-                _parse_integer(number): _parse_integer(at)
-                for number, at in places.items()
-                if number != "id"
-            }
-            for topic, places in topics.items()
-        }
-    except (msgspec.DecodeError, ValueError) as error:
-        raise InvalidOption(
-            option,
-            f'expects JSON such as {{"orders": {{"0": 23, "1": -2}}}}, not {text!r}: {error}.',
-        ) from None
-    for topic, number, at in _each_offset(parsed):
-        if at < EARLIEST:
-            raise InvalidOption(option, f"{at} of {topic}-{number} is not a valid {what}.")
-    return parsed
-
-
-def _parse_integer(text: int | str) -> int:
-    """Parse digits only: int() would accept "1_0" as 10."""
-    if isinstance(text, str) and not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{text!r} is not a whole number")
-    return int(text)
 
 
 def _parse_assignment(text: str) -> dict[str, tuple[int, ...]]:

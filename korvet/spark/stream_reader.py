@@ -13,7 +13,6 @@ Rules
   a limit takes one batch per run.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
@@ -21,21 +20,18 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from korvet.spark.batch_reader import make_split, read_range, splits_in
-from korvet.spark.errors import DataLoss, TopicRecreated
 from korvet.spark.metadata import (
     MetadataClient,
     OffsetRange,
-    PartitionBounds,
     PartitionLog,
-    data_lost_error,
 )
 from korvet.spark.options import BATCH_START, ReadOptions
+from korvet.spark.plan.checkpoint_check import CheckpointCheck
 from korvet.spark.plan.offset_resolution import resolve_offsets
 from korvet.spark.plan.read_limits import TriggerDelay, limit_ends, unread_ranges
 from korvet.spark.plan.split_checkpoint import apply_splitting, plan_splitting
 from korvet.spark.plan.splits import group_stream_splits, split_stream
 from korvet.spark.plan.stream_offset import (
-    TOPIC_ID,
     StreamOffset,
     fingerprints_in,
     make_batch_end,
@@ -44,7 +40,6 @@ from korvet.spark.plan.stream_offset import (
     offset_in,
     topics_of,
 )
-from korvet.spark.plan.tail_fingerprint import Position, fingerprints
 
 try:
     _LIMITS: Any = import_module("pyspark.sql.streaming.datasource")
@@ -52,16 +47,13 @@ except ImportError:  # PySpark 4.1 has no limits for Python sources
     _LIMITS = None
 _AvailableNow: Any = object if _LIMITS is None else _LIMITS.SupportsTriggerAvailableNow
 
-logger = logging.getLogger("korvet.spark")
-
-_REMEDY = "Start with a new checkpoint, or set failOnDataLoss to false."
-
 
 class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     """Plans batches on the driver; `read` runs in tasks."""
 
     def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
         self._options = options
+        self._check = CheckpointCheck(options)
         self._names = tuple(names)
         self._known: StreamOffset | None = None
         self._initial: StreamOffset | None = None
@@ -127,10 +119,10 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         everything: bool,
     ) -> StreamOffset:
         """Return the end of the batch that starts at `known`: `known` itself if it is delayed."""
-        self._check_partitions_exist(known, logs)
+        self._check.require_partitions(known, logs)
         bounds = metadata.bounds(logs, committed=self._options.committed_only)
         ends = [bound.next for bound in bounds]
-        starts = self._starts(known, logs, bounds)
+        starts = self._check.starts(known, logs, bounds)
         if self._target is not None:
             # AvailableNow: leave partitions that are newer than the trigger to the next run.
             targets = [offset_in(self._target, part) for part in logs]
@@ -149,7 +141,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         most = self._options.max_per_trigger
         if most is not None and not everything:
             ends = limit_ends(metadata, logs, starts, ends, most)
-        tails = self._end_fingerprints(metadata, known, logs, starts, ends)
+        tails = self._check.end_fingerprints(metadata, known, logs, starts, ends)
         # Spark stores neither the start of the first batch nor that of a new partition.
         first = known == self._initial
         fresh = [
@@ -180,17 +172,17 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         end: StreamOffset,
     ) -> list[InputPartition]:
         """Return the splits of a batch."""
-        self._check_partitions_exist(end, selected)
+        self._check.require_partitions(end, selected)
         # Sorted, because writers identify tasks by their numbers.
         logs = sorted(
             part
             for part in selected
-            if offset_in(end, part) is not None and not self._is_other_topic(end, part)
+            if offset_in(end, part) is not None and not self._check.is_other_topic(end, part)
         )
         bounds = metadata.bounds(logs)
         if end != self._planned:
-            self._check_fingerprints(metadata, fingerprints_in(end, logs))
-        starts = self._starts(start, logs, bounds)
+            self._check.compare_fingerprints(metadata, fingerprints_in(end, logs))
+        starts = self._check.starts(start, logs, bounds)
         ends = [offset_in(end, part) for part in logs]
         wanted = [
             OffsetRange(part, low, high)
@@ -225,108 +217,6 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
 
             return metadata.retry_on_change(self._options.selection, ends)
 
-    def _starts(
-        self, known: StreamOffset, logs: Sequence[PartitionLog], bounds: Sequence[PartitionBounds]
-    ) -> list[int]:
-        """Return the start of each partition; raise DataLoss if records below it are missing.
-
-        A start up to `coming` misses nothing, even if a failover lost records that were read.
-        """
-        return [self._start(known, part, bound) for part, bound in zip(logs, bounds, strict=True)]
-
-    def _start(self, known: StreamOffset, part: PartitionLog, bound: PartitionBounds) -> int:
-        at = offset_in(known, part)
-        if at is None:
-            return bound.start
-        if self._is_other_topic(known, part):
-            return bound.first
-        if at > bound.coming:
-            self._raise_or_warn(
-                DataLoss(
-                    f"The checkpoint is at offset {at} of {part}, and the log ends at "
-                    f"{bound.end}: this is another Redis, or Redis has lost data. Use the Redis "
-                    "of the checkpoint, or set failOnDataLoss to false to continue at "
-                    "the end of the log."
-                )
-            )
-            return bound.next
-        if at < bound.start:
-            self._raise_or_warn(data_lost_error(part, at, bound.next, bound.start))
-            return bound.start
-        return at
-
-    def _end_fingerprints(
-        self,
-        metadata: MetadataClient,
-        known: StreamOffset,
-        logs: Sequence[PartitionLog],
-        starts: Sequence[int],
-        ends: Sequence[int],
-    ) -> dict[PartitionLog, str]:
-        """Return the fingerprints at the end of a batch; raise DataLoss if those of `known` differ.
-
-        Partitions without new records keep their recorded fingerprint and are not read.
-        """
-        ranges = unread_ranges(logs, starts, ends)
-        recorded = fingerprints_in(known, logs)
-        begins = [(each.log, each.start) for each in ranges]
-        compared = {each: recorded[each] for each in begins if each in recorded}
-        fresh = self._check_fingerprints(
-            metadata, compared, [(each.log, each.end) for each in ranges]
-        )
-        kept = {part: recorded.get((part, end), "") for part, end in zip(logs, ends, strict=True)}
-        return kept | fresh
-
-    def _check_fingerprints(
-        self,
-        metadata: MetadataClient,
-        recorded: dict[Position, str],
-        fresh: Sequence[Position] = (),
-    ) -> dict[PartitionLog, str]:
-        """Return fingerprints at `fresh`; raise DataLoss if the log differs from `recorded`."""
-        positions = [*recorded, *fresh]
-        found = fingerprints(metadata, [(part, at - 1) for part, at in positions])
-        count = len(recorded)
-        for (part, at), before, now in zip(recorded, recorded.values(), found[:count], strict=True):
-            if now not in (before, ""):
-                self._raise_or_warn(replaced_error(part, at))
-        return {part: now for (part, _), now in zip(fresh, found[count:], strict=True)}
-
-    def _is_other_topic(self, known: StreamOffset, part: PartitionLog) -> bool:
-        """Return whether the offset names another topic id; raise TopicRecreated if strict."""
-        if names_partition(known, part):
-            return False
-        known_id = known[part.topic][TOPIC_ID]
-        self._raise_or_warn(
-            TopicRecreated(
-                f"The checkpoint names another topic {part.topic!r} (id {known_id}): it was "
-                f"deleted and created again (id {part.topic_id}), or this is another Redis. "
-                + _REMEDY
-            )
-        )
-        return True
-
-    def _check_partitions_exist(self, known: StreamOffset, logs: Sequence[PartitionLog]) -> None:
-        there = {(part.topic, str(part.partition)) for part in logs}
-        gone = [
-            f"{topic}-{number}"
-            for topic, places in topics_of(known).items()
-            for number in places
-            if number != TOPIC_ID and (topic, number) not in there
-        ]
-        if gone:
-            self._raise_or_warn(
-                DataLoss(
-                    f"The checkpoint names {', '.join(gone)}, which does not exist any more or is "
-                    f"not selected by {self._options.selection}. {_REMEDY}"
-                )
-            )
-
-    def _raise_or_warn(self, error: Exception) -> None:
-        if self._options.fail_on_data_loss:
-            raise error
-        logger.warning("%s", error)
-
 
 class FailingReader(DataSourceStreamReader):
     """Raises one error on every call.
@@ -348,13 +238,3 @@ class FailingReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         raise self._error
-
-
-def replaced_error(part: PartitionLog, at: int) -> DataLoss:
-    """Build the error for a log whose records below offset `at` differ from the checkpoint."""
-    return DataLoss(
-        f"Topic {part.topic!r} partition {part.partition}: the checkpoint has offsets up to "
-        f"{at - 1}, but offset {at - 1} is another record now: Redis lost the end of the log, as "
-        "in a failover, and later appends reused its offsets. Set failOnDataLoss to false to "
-        f"continue from {at}, or start with a new checkpoint to read the whole log."
-    )

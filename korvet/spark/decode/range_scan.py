@@ -42,7 +42,7 @@ logger = logging.getLogger("korvet.spark")
 
 
 class ScanLayout(NamedTuple):
-    """What the scan of a log depends on, by its layout."""
+    """Properties of a layout that a scan of its logs depends on."""
 
     chunk_bytes: int
     """Bytes per chunk: small enough for the CPU caches of Redis, Python and Java."""
