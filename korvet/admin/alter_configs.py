@@ -10,8 +10,22 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-import msgspec
-
+from korvet.admin.config_edits import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    DELETE,
+    GROUP_RESOURCE,
+    LOGGER_RESOURCE,
+    SETTINGS,
+    TOPIC_RESOURCE,
+    Change,
+    apply_edits,
+    check_edits,
+    check_group_config,
+    check_heartbeats,
+    check_topic_change,
+    require_setting,
+)
 from korvet.admin.disabled_tiering import (
     SEGMENTS_WOULD_STAY,
     TIERING,
@@ -28,45 +42,21 @@ from korvet.config.dynamic import (
     group_resource,
     select_valid,
 )
-from korvet.config.group_settings import GROUP, bound
-from korvet.config.setting import ConfigError, Kind, Setting, find_setting
-from korvet.config.topic_policy import validate_all, validate_change
-from korvet.config.topic_settings import IMMUTABLE, TOPIC
-from korvet.config.values import ConfigValue, Settings
+from korvet.config.setting import ConfigError
+from korvet.config.topic_policy import validate_change
+from korvet.config.topic_settings import IMMUTABLE
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import config as config_scripts
 from korvet.scripts import topic as topic_scripts
 from korvet.topics.lifecycle import Refused
 from korvet.topics.lifecycle import Store as TopicStore
-from korvet.topics.table import Topic, TopicTable, check_topic_name, encode_definition
+from korvet.topics.table import Topic, TopicTable, encode_definition
 
 MAX_ATTEMPTS = 20
 """Attempts to write a change while concurrent changes are written first."""
-SET, DELETE, APPEND, SUBTRACT = range(4)
-TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE = 2, 4, 8, 16
-GROUP_RESOURCE = 32
-SETTINGS = {TOPIC_RESOURCE: TOPIC, BROKER_RESOURCE: BROKER, GROUP_RESOURCE: GROUP}
 
 R = TypeVar("R")
-
-
-class Edit(msgspec.Struct, frozen=True):
-    """Change of one config; `operation` is IncrementalAlterConfigs' number."""
-
-    name: str
-    value: str | None
-    operation: int = SET
-
-
-class Change(msgspec.Struct, frozen=True):
-    """The edits of one resource. `replace`: configs that are not named get their default."""
-
-    kind: int
-    name: str
-    edits: Sequence[Edit]
-    replace: bool
-    validate_only: bool
 
 
 class ConfigAdmin:
@@ -106,7 +96,7 @@ class ConfigAdmin:
 
     async def alter(self, change: Change) -> None:
         """Apply the change, or only validate it (validate_only). Raises Refused."""
-        _check_edits(change.edits, SETTINGS.get(change.kind))
+        check_edits(change.edits, SETTINGS.get(change.kind))
         if change.kind == TOPIC_RESOURCE:
             await self._alter_topic(change)
         elif change.kind == BROKER_RESOURCE:
@@ -127,7 +117,7 @@ class ConfigAdmin:
             raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.kind}")
 
     async def _alter_topic(self, change: Change) -> None:
-        _check_topic_change(change)
+        check_topic_change(change)
         for _ in range(MAX_ATTEMPTS):
             topic = await self._topics.get(change.name)
             if topic is None:
@@ -156,7 +146,7 @@ class ConfigAdmin:
             if reply.error == ErrorCode.NONE:
                 await drop_segments(self._store, self._keys, topic, dropped)
                 return
-        raise _too_many_conflicts(change)
+        raise _too_many_conflicts(change.name)
 
     async def _segments_to_drop(self, topic: Topic, configs: Mapping[str, str]) -> list[int]:
         """Return the partitions whose segments are deleted if the topic gets these configs.
@@ -173,189 +163,80 @@ class ConfigAdmin:
         return found
 
     async def _alter_broker(self, change: Change) -> None:
-        resource = ALL_BROKERS
+        config, resource = self._config, ALL_BROKERS
         if change.name:
             resource = broker_resource(require_own_id(change.name, self._node_id))
         for edit in change.edits:
             if edit.operation != DELETE:
-                _find_setting(BROKER, edit.name)
-        config = self._config
-        for _ in range(MAX_ATTEMPTS):
-            await config.refresh()
-            explicit = config.table.explicit(resource)
+                require_setting(BROKER, edit.name)
+
+        def edited() -> dict[str, str]:
             effective = {value.name: value for value in config.settings}
-            configs = apply_edits(change, explicit, effective)
+            configs = apply_edits(change, config.table.explicit(resource), effective)
             named = {edit.name: configs[edit.name] for edit in change.edits if edit.name in configs}
             try:
                 _ = config.start.with_dynamic({**select_valid(configs, BROKER), **named})
             except ConfigError as error:
                 raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
-            if await self._write(change, resource, config.table.raw(resource), configs):
-                return
-        raise _too_many_conflicts(change)
+            return configs
+
+        await self._store_changed(resource, edited, validate_only=change.validate_only)
 
     async def _alter_group(self, change: Change) -> None:
         if not change.name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-        resource = group_resource(change.name)
-        config = self._config
-        for _ in range(MAX_ATTEMPTS):
-            await config.refresh()
+        config, resource = self._config, group_resource(change.name)
+
+        def edited() -> dict[str, str]:
             effective = config.table.group(change.name, config.settings)
             configs = apply_edits(change, config.table.explicit(resource), effective)
             for edit in change.edits:
                 if edit.name in configs:
-                    _check_group_config(edit.name, configs[edit.name], config.settings)
-            _check_heartbeats(configs, config.settings)
-            if await self._write(change, resource, config.table.raw(resource), configs):
-                return
-        raise _too_many_conflicts(change)
+                    check_group_config(edit.name, configs[edit.name], config.settings)
+            check_heartbeats(configs, config.settings)
+            return configs
+
+        await self._store_changed(resource, edited, validate_only=change.validate_only)
 
     async def alter_quotas(self, resource: str, changes: Mapping[str, str | None]) -> None:
         """Set the quotas of an entity, and remove those that are null. Raises Refused."""
-        config = self._config
+
+        def changed() -> dict[str, str]:
+            configs = {**self._config.table.explicit(resource), **changes}
+            return {name: value for name, value in configs.items() if value is not None}
+
+        await self._store_changed(resource, changed)
+
+    async def _store_changed(
+        self, resource: str, changed: Callable[[], dict[str, str]], *, validate_only: bool = False
+    ) -> None:
+        """Store the configs that `changed` returns for those that Redis has."""
+        table = self._config.table
         for _ in range(MAX_ATTEMPTS):
-            await config.refresh()
-            configs = {**config.table.explicit(resource), **changes}
-            left = {name: value for name, value in configs.items() if value is not None}
-            if await self._store_configs(resource, config.table.raw(resource), left):
+            await self._config.refresh()
+            expected, wanted = table.raw(resource), encode_configs(changed())
+            if validate_only or wanted == expected:
                 return
-        raise Refused(
-            ErrorCode.REQUEST_TIMED_OUT, "The quotas were changed concurrently: try again."
-        )
-
-    async def _write(
-        self, change: Change, resource: str, expected: bytes, configs: Mapping[str, str]
-    ) -> bool:
-        """Write the configs if `expected` is still stored; return whether it was."""
-        return change.validate_only or await self._store_configs(resource, expected, configs)
-
-    async def _store_configs(
-        self, resource: str, expected: bytes, configs: Mapping[str, str]
-    ) -> bool:
-        wanted = encode_configs(configs)
-        if wanted == expected:
-            return True
-        reply = await self._store.run(
-            config_scripts.alter(self._keys, resource=resource, expected=expected, wanted=wanted)
-        )
-        await self._config.refresh()
-        return bool(reply.error == ErrorCode.NONE)
+            reply = await self._store.run(
+                config_scripts.alter(
+                    self._keys, resource=resource, expected=expected, wanted=wanted
+                )
+            )
+            await self._config.refresh()
+            if reply.error == ErrorCode.NONE:
+                return
+        raise _too_many_conflicts(resource)
 
 
-def _check_edits(edits: Sequence[Edit], settings: Mapping[str, Setting] | None) -> None:
-    """Check the edits alone, before the resource is looked up."""
-    seen: set[str] = set()
-    for edit in edits:
-        if edit.name in seen:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{edit.name} is named twice.")
-        seen.add(edit.name)
-        if not SET <= edit.operation <= SUBTRACT:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {edit.operation}.")
-        if edit.value is None and edit.operation != DELETE:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{edit.name} needs a value.")
-    for edit in edits:
-        if settings is not None and edit.operation in (APPEND, SUBTRACT):
-            _check_list(edit, settings)
-
-
-def _check_list(edit: Edit, settings: Mapping[str, Setting]) -> None:
-    if _find_setting(settings, edit.name).kind is not Kind.LIST:
-        verb = "append to" if edit.operation == APPEND else "subtract from"
-        raise Refused(ErrorCode.INVALID_CONFIG, f"{edit.name} is no list: cannot {verb} it.")
-
-
-def _check_topic_change(change: Change) -> None:
-    if not change.name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-    reason = check_topic_name(change.name, reserved=True)
-    if reason:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-    reason = validate_all({edit.name: edit.value for edit in change.edits if edit.operation == SET})
-    if reason:
-        raise Refused(ErrorCode.INVALID_CONFIG, reason)
-
-
-def apply_edits(
-    change: Change,
-    explicit: Mapping[str, str],
-    effective: Mapping[str, ConfigValue],
-) -> dict[str, str]:
-    """Return the explicit configs after the change.
-
-    APPEND and SUBTRACT start from the value in effect.
-    """
-    configs = {} if change.replace else dict(explicit)
-    for edit in change.edits:
-        if edit.operation == DELETE:
-            if edit.name in IMMUTABLE and change.kind == TOPIC_RESOURCE:
-                raise Refused(ErrorCode.INVALID_CONFIG, f"{edit.name} is fixed at creation.")
-            configs.pop(edit.name, None)
-        elif edit.operation == SET:
-            configs[edit.name] = edit.value or ""
-        else:
-            configs[edit.name] = _edit_list(edit, effective)
-    return configs
-
-
-def _edit_list(edit: Edit, effective: Mapping[str, ConfigValue]) -> str:
-    words = _split_words(effective[edit.name].value)
-    given = _split_words(edit.value)
-    if edit.operation == APPEND:
-        return ",".join(dict.fromkeys(words + given))
-    return ",".join(word for word in words if word not in given)
-
-
-def _split_words(text: str | None) -> list[str]:
-    return [word.strip() for word in (text or "").split(",") if word.strip()]
-
-
-def _find_setting(settings: Mapping[str, Setting], name: str) -> Setting:
-    try:
-        return find_setting(settings, name, "config")
-    except ConfigError as error:
-        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
-
-
-def _too_many_conflicts(change: Change) -> Refused:
+def _too_many_conflicts(name: str) -> Refused:
     return Refused(
         ErrorCode.REQUEST_TIMED_OUT,
-        f"The configs of {change.name!r} were changed concurrently {MAX_ATTEMPTS} times: "
-        "try again.",
+        f"The configs of {name!r} were changed concurrently {MAX_ATTEMPTS} times: try again.",
     )
 
 
 def _unknown_topic(name: str) -> Refused:
     return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-
-
-def _check_group_config(name: str, value: str, settings: Settings) -> None:
-    setting = _find_setting(GROUP, name)
-    try:
-        number = setting.parse(value)
-    except ConfigError as error:
-        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
-    if not isinstance(number, int):
-        return
-    for word, sign in (("min", 1), ("max", -1)):
-        setting_name = bound(name, word)
-        if setting_name and number * sign < settings.integer(setting_name) * sign:
-            limit = settings.integer(setting_name)
-            reason = f"{name} is {number}, but {setting_name} is {limit}."
-            raise Refused(ErrorCode.INVALID_CONFIG, reason)
-
-
-def _check_heartbeats(configs: Mapping[str, str], settings: Settings) -> None:
-    """Refuse a session timeout of a group that no heartbeat can renew."""
-    own = select_valid(configs, GROUP)
-    for kind in ("consumer", "share"):
-        names = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
-        session, interval = (
-            int(own[name]) if name in own else settings.integer(f"group.{name}") for name in names
-        )
-        if session <= interval and not configs.keys().isdisjoint(names):
-            reason = f"{names[0]} ({session}) must be greater than {names[1]} ({interval})."
-            raise Refused(ErrorCode.INVALID_CONFIG, reason)
 
 
 def strip_leading_zeros(name: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from korvet.admin.alter_configs import GROUP_RESOURCE, TOPIC_RESOURCE
+from korvet.admin.config_edits import GROUP_RESOURCE, TOPIC_RESOURCE
 from korvet.errors import ErrorCode
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.wire.records import ATTRIBUTES_AT, HEADER_SIZE, MAGIC, MAGIC_AT, TRANSACTIONAL

@@ -31,7 +31,8 @@ def alter(
 
     All changes are applied, or none. Brokers use them at once.
     """
-    from korvet.admin.alter_configs import DELETE, SET, TOPIC_RESOURCE, Change, ConfigAdmin, Edit
+    from korvet.admin.alter_configs import ConfigAdmin
+    from korvet.admin.config_edits import DELETE, SET, TOPIC_RESOURCE, Change, Edit
     from korvet.cli.admin_client import on_log
     from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import translate
 
 import msgspec
+from msgspec import field
 
 from korvet.config.remote_settings import find_conflict
 from korvet.config.setting import ConfigError, Source, Value
@@ -46,8 +47,16 @@ _NOT_REMOTE = ConfigValue(
 )
 
 
-class TopicPolicy(msgspec.Struct, frozen=True):
-    """A topic's configs, typed, as the broker uses them."""
+def _as_config(field: str) -> str:
+    return field.replace("_", ".")
+
+
+class TopicPolicy(msgspec.Struct, frozen=True, rename=_as_config):
+    """A topic's configs, typed, as the broker uses them.
+
+    A field has the name of its config, or names the config. `delete` and `compact` are words of
+    cleanup.policy.
+    """
 
     storage_format: str
     offset_mode: str
@@ -58,18 +67,18 @@ class TopicPolicy(msgspec.Struct, frozen=True):
     retention_bytes: int
     max_message_bytes: int
     max_decompressed_message_bytes: int
-    validates_records: bool
-    log_append_time: bool
-    timestamp_before_max_ms: int
-    timestamp_after_max_ms: int
+    validates_records: bool = field(name="records.validation")
+    log_append_time: bool = field(name="message.timestamp.type")
+    timestamp_before_max_ms: int = field(name="message.timestamp.before.max.ms")
+    timestamp_after_max_ms: int = field(name="message.timestamp.after.max.ms")
     delete: bool
     compact: bool
     min_compaction_lag_ms: int
     delete_retention_ms: int
     min_cleanable_dirty_ratio: float
-    remote_storage: bool
-    remote_copy_disable: bool
-    remote_delete_on_disable: bool
+    remote_storage: bool = field(name=REMOTE)
+    remote_copy_disable: bool = field(name="remote.log.copy.disable")
+    remote_delete_on_disable: bool = field(name="remote.log.delete.on.disable")
     remote_copy_lag_ms: int
     remote_copy_lag_bytes: int
     local_retention_ms: int
@@ -77,16 +86,15 @@ class TopicPolicy(msgspec.Struct, frozen=True):
     segment_bytes: int
     segment_ms: int
     file_delete_delay_ms: int
-    consumed_by: tuple[str, ...]
+    consumed_by: tuple[str, ...] = field(name="retention.consumed")
     """The groups of retention.consumed; `*` is every group with a commit on the topic."""
-    consumed_delete: bool
-    consumed_max_ms: int
-    dead_letters: bool
-
-    schedules: bool
-    schedule_max_records: int
-    schedule_max_bytes: int
-    schedule_max_delay_ms: int
+    consumed_delete: bool = field(name="retention.consumed.delete")
+    consumed_max_ms: int = field(name="retention.consumed.max.ms")
+    dead_letters: bool = field(name="errors.deadletterqueue.group.enable")
+    schedules: bool = field(name="delivery.schedule.enable")
+    schedule_max_records: int = field(name="delivery.schedule.max.records")
+    schedule_max_bytes: int = field(name="delivery.schedule.max.bytes")
+    schedule_max_delay_ms: int = field(name="delivery.schedule.max.delay.ms")
 
     @property
     def local_limits(self) -> tuple[int, int]:
@@ -184,13 +192,15 @@ class TopicConfigs:
 
         cleanup = value("cleanup.policy")
         assert isinstance(cleanup, tuple)
-        fields = {field: value(name) for field, name in _POLICY.items()}
-        fields["validates_records"] = value("records.validation") == "full"
-        fields["log_append_time"] = value("message.timestamp.type") == "LogAppendTime"
-        fields["delete"] = "delete" in cleanup
-        fields["compact"] = "compact" in cleanup
-        fields["remote_storage"] = value(REMOTE) and self._can_be_remote(resolved)
-        return msgspec.convert(fields, TopicPolicy)
+        configs = {name: value(name) for name in _POLICY_CONFIGS}
+        configs |= {
+            "records.validation": value("records.validation") == "full",
+            "message.timestamp.type": value("message.timestamp.type") == "LogAppendTime",
+            "delete": "delete" in cleanup,
+            "compact": "compact" in cleanup,
+            REMOTE: value(REMOTE) and self._can_be_remote(resolved),
+        }
+        return msgspec.convert(configs, TopicPolicy)
 
     def _can_be_remote(self, resolved: Mapping[str, ConfigValue]) -> bool:
         """Return whether a topic with these configs can be copied to the remote store."""
@@ -267,37 +277,6 @@ class TopicConfigs:
         )
 
 
-_POLICY = {
-    "storage_format": "storage.format",
-    "offset_mode": "offset.mode",
-    "offset_bits": "offset.bits",
-    "storage_compression": "storage.compression",
-    "compression_type": "compression.type",
-    "retention_ms": "retention.ms",
-    "retention_bytes": "retention.bytes",
-    "max_message_bytes": "max.message.bytes",
-    "max_decompressed_message_bytes": "max.decompressed.message.bytes",
-    "timestamp_before_max_ms": "message.timestamp.before.max.ms",
-    "timestamp_after_max_ms": "message.timestamp.after.max.ms",
-    "min_compaction_lag_ms": "min.compaction.lag.ms",
-    "delete_retention_ms": "delete.retention.ms",
-    "min_cleanable_dirty_ratio": "min.cleanable.dirty.ratio",
-    "remote_storage": "remote.storage.enable",
-    "remote_copy_disable": "remote.log.copy.disable",
-    "remote_delete_on_disable": "remote.log.delete.on.disable",
-    "remote_copy_lag_ms": "remote.copy.lag.ms",
-    "remote_copy_lag_bytes": "remote.copy.lag.bytes",
-    "local_retention_ms": "local.retention.ms",
-    "local_retention_bytes": "local.retention.bytes",
-    "segment_bytes": "segment.bytes",
-    "segment_ms": "segment.ms",
-    "file_delete_delay_ms": "file.delete.delay.ms",
-    "consumed_by": "retention.consumed",
-    "consumed_delete": "retention.consumed.delete",
-    "consumed_max_ms": "retention.consumed.max.ms",
-    "schedules": "delivery.schedule.enable",
-    "schedule_max_records": "delivery.schedule.max.records",
-    "schedule_max_bytes": "delivery.schedule.max.bytes",
-    "schedule_max_delay_ms": "delivery.schedule.max.delay.ms",
-    "dead_letters": "errors.deadletterqueue.group.enable",
-}
+_POLICY_CONFIGS = [
+    each.encode_name for each in msgspec.structs.fields(TopicPolicy) if each.encode_name in TOPIC
+]

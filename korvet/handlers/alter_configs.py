@@ -9,7 +9,7 @@ Left out
 - Apache Kafka 4 keeps this API only for old tools, and so does Korvet
 """
 
-from korvet.admin.alter_configs import Change, Edit
+from korvet.admin.config_edits import Change, Edit
 from korvet.context import Context
 from korvet.wire.messages.alter_configs import (
     AlterConfigsRequest,

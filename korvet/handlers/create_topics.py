@@ -33,7 +33,8 @@ from korvet.topics.lifecycle import (
     plan_topic,
     refuse_colliding,
 )
-from korvet.topics.table import Definition, check_topic_name
+from korvet.topics.names import check_topic_name
+from korvet.topics.table import Definition
 from korvet.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,

@@ -18,14 +18,13 @@ import asyncio
 from collections.abc import Iterable
 from operator import attrgetter
 
-from korvet.admin.alter_configs import (
+from korvet.admin.alter_configs import require_own_id, strip_leading_zeros
+from korvet.admin.config_edits import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
     LOGGER_RESOURCE,
     TOPIC_RESOURCE,
-    require_own_id,
-    strip_leading_zeros,
 )
 from korvet.bounded import TOO_OFTEN, RepeatLimit
 from korvet.config.broker_settings import BROKER
@@ -35,7 +34,7 @@ from korvet.config.values import ConfigValue, Synonym
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.topics.lifecycle import Refused
-from korvet.topics.table import check_topic_name
+from korvet.topics.names import check_topic_name
 from korvet.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -17,7 +17,7 @@ from korvet.bounded import RepeatLimit
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts.producer_state import ENDED, ProducerStateEntry
-from korvet.topics.table import check_topic_name
+from korvet.topics.names import check_topic_name
 from korvet.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

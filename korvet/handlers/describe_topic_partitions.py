@@ -11,7 +11,8 @@ from korvet.cluster.registration import leader_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.security.acl import UNASKED, ResourceType
-from korvet.topics.table import Topic, check_topic_name
+from korvet.topics.names import check_topic_name
+from korvet.topics.table import Topic
 from korvet.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,

@@ -14,7 +14,7 @@ Left out
 - client metrics subscriptions
 """
 
-from korvet.admin.alter_configs import Change, Edit
+from korvet.admin.config_edits import Change, Edit
 from korvet.context import Context
 from korvet.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,

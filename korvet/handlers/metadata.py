@@ -34,7 +34,8 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.security.acl import CLUSTER_NAME, UNASKED, ResourceType
 from korvet.store.errors import StoreError, StoreUnavailable
-from korvet.topics.table import Topic, check_topic_name
+from korvet.topics.names import check_topic_name
+from korvet.topics.table import Topic
 from korvet.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

@@ -14,11 +14,11 @@ from korvet.keys import Keys, decode_group
 from korvet.scripts import topic as scripts
 from korvet.scripts.signals import Signal
 from korvet.topics import stepwise
+from korvet.topics.names import check_topic_name
 from korvet.topics.table import (
     VERSION_FIELD,
     Definition,
     Topic,
-    check_topic_name,
     encode_definition,
 )
 

@@ -23,17 +23,14 @@ from korvet import logfmt
 from korvet.config.setting import ConfigError
 from korvet.config.topic_policy import REMOTE, TopicConfigs, TopicPolicy
 from korvet.keys import Keys
+from korvet.topics.names import collide
 
 FRESH_S = 1.0
 VERSION_FIELD = ":version"
-
 LIVE, CREATING, DELETING = "live", "creating", "deleting"
-
-MAX_NAME = 249
 LOG_DIRECTORY = "redis"
 """The only log directory, as Kafka's tools see it."""
 log = logfmt.get("topics")
-_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 class Shape(TypedDict):
@@ -107,31 +104,6 @@ class Reader(Protocol):
     """Store calls that the table uses."""
 
     async def command(self, *command: Any) -> Any: ...
-
-
-def check_topic_name(name: str, *, reserved: bool = False) -> str | None:
-    """Return why a topic cannot have this name, or None if it can.
-
-    `reserved`: the name may begin with `__`.
-    """
-    if not name:
-        return "A topic name cannot be empty."
-    if name in (".", ".."):
-        return f"A topic cannot be called {name!r}."
-    if len(name) > MAX_NAME:
-        return f"A topic name has at most {MAX_NAME} characters, not {len(name)}."
-    if not _LEGAL.issuperset(name):
-        return f"A topic name holds letters, digits, '.', '_' and '-' only, not {name!r}."
-    if name.startswith("__") and not reserved:
-        return (
-            "Names that begin with '__' are reserved for internal topics unless the broker setting "
-            "reserved.topic.names.enable is true."
-        )
-    return None
-
-
-def _is_alike(other: str, name: str, same: str) -> bool:
-    return len(other) == len(name) and other != name and other.replace(".", "_") == same
 
 
 def encode_definition(definition: Definition) -> bytes:
@@ -223,15 +195,10 @@ class TopicTable:
         return self._rows.get(name) if name else self._by_id.get(topic_id)
 
     def find_colliding(self, name: str) -> Topic | None:
-        """Return a cached topic whose name differs only in dots and underscores.
-
-        Kafka's metric names do not distinguish the two characters, so Kafka never has both topics.
-        """
+        """Return a cached topic whose name collides with this one."""
         if "." not in name and "_" not in name:
             return None
-        same = name.replace(".", "_")
-        rows = self._rows.values()
-        return next((row for row in rows if _is_alike(row.name, name, same)), None)
+        return next((row for row in self if collide(row.name, name)), None)
 
     def is_current(self, topic: Topic) -> bool:
         """Return whether the table is fresh and holds exactly this topic object."""

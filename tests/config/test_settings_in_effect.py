@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import korvet
@@ -9,6 +10,7 @@ from korvet.config.broker_settings import BROKER
 from korvet.config.group_settings import FROM_BROKER as OF_GROUPS
 from korvet.config.group_settings import GROUP, bound
 from korvet.config.setting import Setting
+from korvet.config.topic_policy import TopicPolicy
 from korvet.config.topic_settings import FROM_BROKER as OF_TOPICS
 from korvet.config.topic_settings import TOPIC
 
@@ -20,6 +22,9 @@ CODE = "".join(
     if path.stem.removesuffix("_settings") not in TABLES or path.parent.name != "config"
 )
 
+POLICY = {field.encode_name for field in msgspec.structs.fields(TopicPolicy)}
+"""Topic configs that are fields of a topic's policy."""
+
 
 def stand_ins(name: str) -> list[Setting]:
     """The topic and group configs that take their default or a bound from this broker setting."""
@@ -30,7 +35,8 @@ def stand_ins(name: str) -> list[Setting]:
 
 def is_read(name: str) -> bool:
     """Whether some code outside the tables names the setting, or what it is the default of."""
-    return any(f'"{each}"' in CODE for each in (name, *(own.name for own in stand_ins(name))))
+    names = (name, *(own.name for own in stand_ins(name)))
+    return any(f'"{each}"' in CODE or each in POLICY for each in names)
 
 
 @pytest.mark.parametrize("setting", BROKER.values(), ids=list(BROKER))

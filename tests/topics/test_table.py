@@ -9,11 +9,11 @@ import pytest
 from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import Settings
 from korvet.keys import Keys
+from korvet.topics.names import check_topic_name
 from korvet.topics.table import (
     DELETING,
     Definition,
     TopicTable,
-    check_topic_name,
     decode_definition,
     encode_definition,
     read_topic,
