@@ -19,7 +19,8 @@ from korvet.remote_log.cached_store import CachedSegmentStore, open_store
 from korvet.remote_log.disk_cache import DiskCache
 from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
-from tests.remote_log.test_store import s3, use_s3
+from tests.remote_log.test_store import s3, use
+from tests.support.object_stores import ObjectStore, s3_environment
 
 __all__ = ["s3"]
 pytestmark = pytest.mark.anyio
@@ -186,12 +187,12 @@ async def test_after_a_failure_nothing_is_written_for_a_time(
 
 @pytest.fixture
 def cached(
-    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[CachedSegmentStore]:
     """Return the store of a bucket with a cache."""
-    use_s3(s3, monkeypatch)
+    use(s3, monkeypatch)
     yield CachedSegmentStore(
-        "s3://logs/cached", Metrics(), ReadLimit(), DiskCache(tmp_path / "cache", CAPACITY)
+        f"{s3.url}/cached", Metrics(), ReadLimit(), DiskCache(tmp_path / "cache", CAPACITY)
     )
 
 
@@ -227,7 +228,8 @@ async def test_the_store_is_asked_once_and_deleted_objects_leave_the_disk(
 def test_object_stores_have_a_cache_unless_its_size_is_0(
     url: str, size: str, is_cached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_s3("http://127.0.0.1:1", monkeypatch)
+    for name, value in s3_environment("http://127.0.0.1:1").items():
+        monkeypatch.setenv(name, value)
     settings = Settings({"fetch.chunk.cache.size": size})
     made = open_store(url.format(tmp_path), settings, str(tmp_path), 2, Metrics(), ReadLimit())
     assert isinstance(made, CachedSegmentStore) == is_cached and isinstance(made, SegmentStore)

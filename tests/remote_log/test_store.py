@@ -1,57 +1,65 @@
-"""The remote store: the same behaviour in a directory, in memory, and over S3's API."""
+"""The remote store: the same in a directory, in memory, over the APIs of S3, Azure and Google."""
 
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
-from urllib.request import Request, urlopen
 
 import pytest
 
 from korvet.recovery.snapshot import SnapshotStore
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from tests.support import object_stores
+from tests.support.object_stores import ObjectStore
 
 pytestmark = pytest.mark.anyio
 NAME = "c/0123/0/00000000000000000100-ab.segment"
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    """Return the endpoint of an S3 server on loopback with the bucket `logs`."""
-    pytest.importorskip("flask_cors", reason="moto's server needs flask and flask-cors")
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    with urlopen(Request(f"{endpoint}/logs", method="PUT")):
-        yield endpoint
-    server.stop()
+def s3() -> Iterator[ObjectStore]:
+    with object_stores.s3() as store:
+        yield store
 
 
-def use_s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> SegmentStore:
+@pytest.fixture(scope="module")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with object_stores.azure(azurite_folder(tmp_path_factory)) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def google() -> Iterator[ObjectStore]:
+    with object_stores.google() as store:
+        yield store
+
+
+def azurite_folder(factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that the processes of a run share."""
+    base = factory.getbasetemp()
+    return (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "azurite"
+
+
+def use(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> SegmentStore:
     """Return the store of a bucket, with address and credentials from the environment."""
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "id",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_REGION": "us-east-1",
-    }.items():
+    for name, value in store.environment.items():
         monkeypatch.setenv(name, value)
-    return SegmentStore("s3://logs/some/prefix")
+    return SegmentStore(store.url)
 
 
-@pytest.fixture(params=["file", "memory", "s3"])
+REMOTE = ["s3", *(pytest.param(each, marks=pytest.mark.interop) for each in ("azure", "google"))]
+
+
+@pytest.fixture(params=["file", "memory", *REMOTE])
 def store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SegmentStore:
-    if request.param == "s3":
-        return use_s3(request.getfixturevalue("s3"), monkeypatch)
-    return SegmentStore(f"file://{tmp_path}/logs" if request.param == "file" else "memory:///")
+    if request.param in ("file", "memory"):
+        return SegmentStore(f"file://{tmp_path}/logs" if request.param == "file" else "memory:///")
+    return use(request.getfixturevalue(request.param), monkeypatch)
 
 
 async def test_an_object_is_created_read_listed_and_deleted(store: SegmentStore) -> None:
@@ -113,7 +121,8 @@ async def test_a_store_that_is_away_fails_within_seconds(monkeypatch: pytest.Mon
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    store = use_s3(f"http://127.0.0.1:{port}", monkeypatch)
+    environment = object_stores.s3_environment(f"http://127.0.0.1:{port}")
+    store = use(ObjectStore("s3://logs/prefix", environment), monkeypatch)
     began = monotonic()
     with pytest.raises(RemoteStorageError, match="read failed"):
         await store.get(NAME, 0, 5)
