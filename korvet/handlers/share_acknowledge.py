@@ -6,7 +6,9 @@ Behaviour
 - types: 0 gap, 1 accept, 2 release, 3 reject, 4 renew, one for a range or one for each offset
 - all of a partition's acknowledgements are done, or none; INVALID_RECORD_STATE for a record that
   the member has not acquired or whose lock has lapsed; INVALID_REQUEST above the records with a
-  state, and for an invalid range or type; offsets below the start offset are passed
+  state, and for an invalid range or type, or ranges that do not ascend; offsets below the start
+  offset are passed; UNKNOWN_TOPIC_OR_PARTITION if the group has no state in the partition
+- a partition without acknowledgements is not in the response
 - a released record is available again, after share.retry.backoff.ms if that is set; one that was
   delivered as often as the limit is archived
 - a repetition of a request whose response was lost may get INVALID_RECORD_STATE
@@ -52,7 +54,12 @@ async def share_acknowledge(
         context.topics, lambda name: context.allows(Operation.READ, ResourceType.TOPIC, name)
     )
     acknowledge = partial(_acknowledge, session, config, targets, request.is_renew_ack, context)
-    named = [(row.topic_id, one) for row in request.topics for one in row.partitions]
+    named = [
+        (row.topic_id, one)
+        for row in request.topics
+        for one in row.partitions
+        if one.acknowledgement_batches
+    ]
     found = await gather_bounded(acknowledge, named)
     if epoch == CLOSE:
         await services.share.sessions.close(session)

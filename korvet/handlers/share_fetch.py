@@ -23,8 +23,8 @@ Behaviour
 - per partition: UNKNOWN_TOPIC_ID (Kafka 4.3: UNKNOWN_SERVER_ERROR of the request),
   UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, INVALID_TOPIC_EXCEPTION for a topic with
   offset.mode=bytes, KAFKA_STORAGE_ERROR while Redis is unreachable
-- a partition without an error, records or acknowledgements is left out, unless the request opens
-  the session
+- a partition without an error, records or acknowledgements is left out, unless the request adds it
+  to the session
 Versions
 - v2 acquire modes (KIP-1206), renewal of locks (KIP-1222)
 """
@@ -58,7 +58,7 @@ STORAGE_ERROR_PAUSE_S = 0.2
 """Delay of a response without anything but KAFKA_STORAGE_ERROR: clients repeat it at once."""
 
 Rows = dict[SharePartitionId, PartitionData | None]
-"""The rows of the response; None: nothing to say of a partition that opens the session."""
+"""The rows of the response; None: nothing to say of a partition that is new to the session."""
 
 
 async def share_fetch(request: ShareFetchRequest, context: Context) -> ShareFetchResponse:
@@ -76,8 +76,9 @@ async def share_fetch(request: ShareFetchRequest, context: Context) -> ShareFetc
             session = services.share.sessions.take(group, member, epoch)
     except SessionError as error:
         return _failed(error.error)
+    added: list[SharePartitionId] = []
     if epoch != CLOSE:
-        session.add(named)
+        added = session.add(named)
         session.forget(
             (row.topic_id, one) for row in request.forgotten_topics_data for one in row.partitions
         )
@@ -95,8 +96,7 @@ async def share_fetch(request: ShareFetchRequest, context: Context) -> ShareFetc
         rows, fetched = await asyncio.gather(
             acknowledging, _fetch(request, session, config, targets, context)
         )
-        if epoch == OPEN:
-            rows = dict.fromkeys(named)
+        rows = {**dict.fromkeys(added), **rows}
         for where, acquired in fetched.items():
             _put(rows, where, acquired)
     return ShareFetchResponse(

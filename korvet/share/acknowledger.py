@@ -39,16 +39,19 @@ class Batch(Protocol):
 
 
 def typed_ranges(batches: Iterable[Batch], *, renews: bool) -> list[TypedRange] | None:
-    """Return the ranges, ascending; None if an acknowledgement is invalid.
+    """Return the ranges, ascending; None if an acknowledgement is invalid, or begins below the last
+    offset of the one before.
 
     `renews`: type 4, renew, is allowed.
     """
     highest = Acknowledge.RENEW if renews else Acknowledge.REJECT
     found: list[TypedRange] = []
+    before = 0
     for batch in batches:
         first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
-        if not 0 <= first <= last or len(types) not in (1, last - first + 1):
+        if not before <= first <= last or len(types) not in (1, last - first + 1):
             return None
+        before = last
         if not all(0 <= type <= highest for type in types):
             return None
         if len(types) == 1:
@@ -58,7 +61,7 @@ def typed_ranges(batches: Iterable[Batch], *, renews: bool) -> list[TypedRange] 
             count = sum(1 for _ in offsets)
             found.append((first, first + count - 1, type))
             first += count
-    return sorted(found)
+    return found
 
 
 def _overlap(ranges: Sequence[TypedRange]) -> bool:

@@ -50,11 +50,12 @@ class ShareSession:
         self.seen: set[SharePartitionId] = set()
         """All partitions that the member has fetched from: those with records to release."""
 
-    def add(self, partitions: Iterable[SharePartitionId]) -> None:
-        """Add partitions to fetch from."""
-        for partition in partitions:
-            self.partitions[partition] = None
-            self.seen.add(partition)
+    def add(self, partitions: Iterable[SharePartitionId]) -> list[SharePartitionId]:
+        """Add partitions to fetch from; return those that are new to the session."""
+        added = [partition for partition in partitions if partition not in self.partitions]
+        self.partitions.update(dict.fromkeys(added))
+        self.seen.update(added)
+        return added
 
     def forget(self, partitions: Iterable[SharePartitionId]) -> None:
         """Remove partitions; records acquired from them stay acquired."""

@@ -20,10 +20,11 @@
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_REQUEST INVALID_RECORD_STATE
 --- COST     O(runs in the ranges), at most 9 calls + 2 per range + 2 per page
 --- NOTES    INVALID_RECORD_STATE: a record is not acquired by the member, or its lock has lapsed.
----          INVALID_REQUEST: a range ends above the records with a state, if there are any. As in
----          Kafka, offsets below the start offset are passed. Publishes the group on the channel
----          with the name of `share` if records became available, if the group was full, or if an
----          earlier record of their key kept records from being acquired.
+---          INVALID_REQUEST: a range ends above the records with a state, if there are any.
+---          UNKNOWN_TOPIC_OR_PARTITION too if the group has no state here. As in Kafka, offsets below
+---          the start offset are passed. Publishes the group on the channel with the name of `share`
+---          if records became available, if the group was full, or if an earlier record of their key
+---          kept records from being acquired.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 local share_runs = require("lib.share_runs")
@@ -52,7 +53,7 @@ if known ~= topic_id then
 end
 local state = share_runs.open(share, runs, group, ARGV[8] == "1")
 if not state then
-  return { codes.INVALID_RECORD_STATE, 0 }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
 end
 local now_ms, start = clock.now_ms(), share_runs.start(state)
 

@@ -119,12 +119,16 @@ class Case(NamedTuple):
     name: str
     versions: tuple[int, int]
     run: Run
+    one_connection: bool = False
+    """All of its requests come on one connection, as those of a share session."""
 
 
 CASES: dict[str, Case] = {}
 
 
-def case(api: str, since: int = 0, until: int = 99) -> Callable[[Run], Run]:
+def case(
+    api: str, since: int = 0, until: int = 99, *, one_connection: bool = False
+) -> Callable[[Run], Run]:
     """The coroutine is a case of that API, in the versions that it makes sense in."""
     (row,) = (row for row in apis.TABLE if row.name == api)
     versions = (max(since, row.versions[0]), min(until, row.versions[1]))
@@ -132,7 +136,7 @@ def case(api: str, since: int = 0, until: int = 99) -> Callable[[Run], Run]:
     def register(run: Run) -> Run:
         name = f"{api}.{run.__name__}"
         assert name not in CASES, name
-        CASES[name] = Case(row.key, name, versions, run)
+        CASES[name] = Case(row.key, name, versions, run, one_connection)
         return run
 
     return register

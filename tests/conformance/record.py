@@ -1,13 +1,16 @@
 """What an Apache Kafka answers to every case, written to kafka.json.
 
-    python -m tests.conformance.record HOST:PORT
+    python -m tests.conformance.record HOST:PORT [CASE...]
 
-It needs an empty Apache Kafka 4.4 with `group.initial.rebalance.delay.ms=0`.
+It needs an empty Apache Kafka 4.4 with `group.initial.rebalance.delay.ms=0`. With cases, or the
+beginnings of their names, only their answers are recorded again. Those of ShareFetch and
+ShareAcknowledge are Kafka 4.3's.
 """
 
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -77,13 +80,8 @@ class Kafka:
 
     async def send(self, request: Message, version: int) -> Any:
         """The answer, on a connection of its own."""
-        row = apis.BY_KEY[request.__message__.key]
-
-        def ask() -> Any:
-            with Peer(self._address) as peer:
-                return peer.ask(row.name, version, request, CLIENT)
-
-        return await asyncio.to_thread(ask)
+        with Peer(self._address) as peer:
+            return await _asked(peer, request, version)
 
     async def until_it_coordinates(self) -> None:
         """Kafka makes its own topics when coordinators are first asked for."""
@@ -116,18 +114,28 @@ class Kafka:
         """What of its answers is compared."""
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
-                return await outline(case, self.send, version)
+                if not case.one_connection:
+                    return await outline(case, self.send, version)
+                with Peer(self._address) as peer:
+                    return await outline(case, partial(_asked, peer), version)
         except (EOFError, TimeoutError):
             return NOTHING
 
 
-async def record(address: str) -> dict[str, dict[int, Any]]:
-    """Case to version to outline."""
+async def _asked(peer: Peer, request: Message, version: int) -> Any:
+    row = apis.BY_KEY[request.__message__.key]
+    return await asyncio.to_thread(peer.ask, row.name, version, request, CLIENT)
+
+
+async def record(address: str, *names: str) -> dict[str, dict[int, Any]]:
+    """Case to version to outline, of cases with these beginnings of names."""
     kafka = Kafka(address)
     await kafka.send(topics(), 7)
     await kafka.until_it_coordinates()
     served, found = await kafka.versions(), {}
     for case in CASES.values():
+        if names and not case.name.startswith(names):
+            continue
         first = max(served[case.key][0], case.versions[0])
         last = min(served[case.key][1], case.versions[1])
         found[case.name] = {
@@ -152,4 +160,6 @@ def _lines(of: dict[int, Any]) -> str:
 
 
 if __name__ == "__main__":
-    _write(asyncio.run(record(sys.argv[1])))
+    recorded = asyncio.run(record(*sys.argv[1:]))
+    known = read() if sys.argv[2:] else {}
+    _write({name: found for name in CASES if (found := recorded.get(name) or known.get(name))})

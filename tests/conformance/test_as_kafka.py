@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from korvet.security.session import Session
 from korvet.wire.schema import Message
 from tests.conformance import cases  # noqa: F401
 from tests.conformance.asking import CASES, outline
@@ -36,11 +37,13 @@ def codes(told: Any) -> Any:
 async def outlines(broker: Broker, name: str) -> dict[int, Any]:
     """What Korvet answers to the case, by version."""
 
+    case = CASES[name]
+    session = Session("127.0.0.1") if case.one_connection else None
+
     async def send(request: Message, version: int) -> Any:
-        return await broker.ask(request, version)
+        return await broker.ask(request, version, session=session)
 
     await broker.ask(topics(), 7)
-    case = CASES[name]
     versions = range(case.versions[0], case.versions[1] + 1)
     return {version: await outline(case, send, version) for version in versions}
 

@@ -37,7 +37,7 @@ def test_a_partition_that_is_another_topics_is_refused(runner: Runner) -> None:
 def test_a_group_without_state_needs_a_start(runner: Runner) -> None:
     group = group_in(runner, start=-1)
     assert group.probe().error == Signal.START_FIRST
-    assert group.settle("m", (0, 1, ACCEPT)) == ErrorCode.INVALID_RECORD_STATE
+    assert group.settle("m", (0, 1, ACCEPT)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert group.describe().start == -1
     assert group.probe(start=4).next == 4
     assert group.probe(start=7).next == 4

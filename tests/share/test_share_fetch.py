@@ -98,7 +98,7 @@ async def test_acknowledgements_may_come_with_the_next_fetch(broker: Broker) -> 
         ([(1, 4, [1])], E.INVALID_RECORD_STATE),
         ([(6, 7, [1])], E.INVALID_RECORD_STATE),
         ([(0, 0, [1])], E.NONE),
-        ([(3, 3, [2]), (2, 2, [1])], E.NONE),
+        ([(3, 3, [2]), (2, 2, [1])], E.INVALID_REQUEST),
         ([], E.NONE),
     ],
 )

@@ -12,6 +12,7 @@ from tests.conformance.cases import (
     reading,
     refused,
     shares,
+    sharing,
     static,
     topics,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "reading",
     "refused",
     "shares",
+    "sharing",
     "static",
     "topics",
 ]
