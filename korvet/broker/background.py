@@ -20,6 +20,8 @@ from korvet.broker.redis_metrics import RedisGauges
 from korvet.broker.retention import PRODUCERS_S, Retention
 from korvet.broker.schedule_metrics import ScheduleGauges
 from korvet.broker.scheduled_delivery import ScheduledDelivery
+from korvet.broker.waiting_letters import CHECK_S as LETTERS_S
+from korvet.broker.waiting_letters import WaitingLetters
 from korvet.cluster.registration import HEARTBEAT_S, REST_S
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
@@ -59,6 +61,7 @@ class BackgroundTasks:
         self.compaction = Compaction(services, self.leases)
         self.consumed = ConsumedRetention(services, self.leases)
         self.scheduled = ScheduledDelivery(services, self.leases)
+        self._letters = WaitingLetters(services, self.leases)
         self._schedule_gauges = ScheduleGauges(services)
         self._unfinished: dict[str, bytes] = {}
         self._succeeded: dict[Labels, float] = {}
@@ -103,6 +106,7 @@ class BackgroundTasks:
                 ("topic change recovery", HALF_WAY_S, finish),
                 ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
                 ("consumed retention", consumed_retention.CHECK_S, consumed.run_once),
+                ("dead letters", LETTERS_S, self._letters.run_once),
                 ("consumed retention metric", UPDATE_S, self._if_scraped(held, consumed.clear)),
                 ("schedule metric", UPDATE_S, self._if_scraped(waiting, gauges.clear)),
             ]

@@ -1,11 +1,14 @@
 """Dead letters arrive in their queue once, whatever fails between the copies and their removal."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from korvet.broker.leases import Leases
+from korvet.broker.waiting_letters import WaitingLetters
 from korvet.errors import ErrorCode as E
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.scripts import share
@@ -150,6 +153,122 @@ async def test_a_repeated_copy_adds_no_letter(broker: Broker) -> None:
     assert await asyncio.gather(setup.copy(), replace(setup, copier=copier_of(broker)).copy())
     assert await setup.copy() == 0
     assert [row[3] for row in await setup.letters()] == [b"0", b"2", b"1", b"5"]
+
+
+class Step(Exception):
+    """The broker was killed there."""
+
+
+class Steps:
+    """A store, and a produce service, whose calls are steps: `at` runs before or after one."""
+
+    def __init__(self, broker: Broker, at: Callable[[], Awaitable[None]], number: int, when: str):
+        self._services = broker.services
+        self._at = at
+        self._left = number
+        self._when = when
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._services.store, name)
+
+    async def run(self, call: Any) -> Any:
+        return await self._step(self._services.store.run, call)
+
+    async def command(self, *words: Any) -> Any:
+        return await self._step(self._services.store.command, *words)
+
+    async def produce(self, *words: Any) -> Any:
+        return await self._step(self._services.produce.produce, *words)
+
+    async def _step(self, call: Callable[..., Awaitable[Any]], *words: Any) -> Any:
+        self._left -= 1
+        if self._left == 0 and self._when == "before":
+            await self._at()
+        result = await call(*words)
+        if self._left == 0 and self._when == "after":
+            await self._at()
+        return result
+
+
+def stepping(setup: Setup, *words: Any) -> DeadLetters:
+    copier: Any = copier_of(setup.broker, steps := Steps(setup.broker, *words))
+    copier._produce = steps
+    return copier
+
+
+STEPS = range(1, 14)
+"""A copy of two runs in batches of one letter has fewer calls."""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_broker_killed_at_any_step_neither_loses_nor_doubles_a_letter(
+    broker: Broker, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("korvet.share.dead_letter_records.BATCH_BYTES", 1)
+    setup = await prepare(broker, *(b"%d" % n for n in range(3 * len(STEPS))))
+    expected, killed = [], 0
+
+    async def kill() -> None:
+        raise Step
+
+    for number in STEPS:
+        first = 3 * (number - 1)
+        await setup.reject(first, first + 2)
+        expected += [b"%d" % first, b"%d" % (first + 2)]
+        try:
+            await replace(setup, copier=stepping(setup, kill, number, when)).copy()
+        except Step:
+            killed += 1
+        # Another one continues after every second death; else with the next letters.
+        if number % 2:
+            assert await replace(setup, copier=copier_of(broker)).copy() == 0
+    await setup.copy()
+    assert [row[3] for row in await setup.letters()] == expected
+    assert killed > 5
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_broker_that_halts_at_any_step_and_continues_doubles_no_letter(
+    broker: Broker, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile another broker has copied these letters, and later ones."""
+    monkeypatch.setattr("korvet.share.dead_letter_records.BATCH_BYTES", 1)
+    setup = await prepare(broker, *(b"%d" % n for n in range(3 * len(STEPS))))
+    expected, halted = [], 0
+    for number in STEPS:
+        first = 3 * (number - 1)
+        await setup.reject(first, first + 1)
+
+        async def overtake(place: int = first + 2) -> None:
+            nonlocal halted
+            halted += 1
+            assert await setup.copy() == 0
+            await setup.reject(place)
+            assert await setup.copy() == 0
+
+        before = halted
+        await replace(setup, copier=stepping(setup, overtake, number, when)).copy()
+        if halted == before:
+            await setup.reject(first + 2)
+        expected += [b"%d" % (first + n) for n in range(3)]
+    await setup.copy()
+    assert [row[3] for row in await setup.letters()] == expected
+    assert halted > 5
+
+
+async def test_letters_that_a_broker_left_are_copied_in_the_background(broker: Broker) -> None:
+    setup = await prepare(broker, b"a", b"b")
+    services = broker.services
+    await services.share_offsets.alter("g", [(setup.topic, 0, 0)])
+    await setup.reject(0)
+    task = WaitingLetters(services, Leases(services))
+    await task.run_once()
+    await services.share.dead_letters.finish()
+    assert await setup.letters() == []
+    await configure(broker, errors_deadletterqueue_topic_name=QUEUE)
+    await task.run_once()
+    await services.share.dead_letters.finish()
+    assert len(await setup.letters()) == 1
 
 
 async def test_a_queue_that_is_missing_or_not_permitted_keeps_letters_waiting(

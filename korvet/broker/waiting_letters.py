@@ -1,0 +1,43 @@
+"""The background task of dead letter queues: copy letters that a broker has left.
+
+Rules
+- A broker copies letters after the request that archived their records. It leaves them if it dies
+  first, or if the queue cannot take them.
+- Only groups with errors.deadletterqueue.topic.name are looked at, by the broker with the lease.
+"""
+
+from korvet.broker.leases import Leases
+from korvet.context import Services
+from korvet.keys import decode_group
+
+CHECK_S = 10.0
+"""Seconds between two passes over the groups with a dead letter queue."""
+LEASE_S = 30.0
+
+
+class WaitingLetters:
+    """Copies letters that wait, while this process holds the lease."""
+
+    def __init__(self, services: Services, leases: Leases) -> None:
+        self._services = services
+        self._leases = leases
+
+    async def run_once(self) -> None:
+        """Begin to copy the waiting letters of every group with a queue."""
+        configs, share = self._services.configs, self._services.share
+        named = map(decode_group, configs.groups())
+        groups = [group for group in named if share.config(group).has_dead_letters]
+        if groups and await self._leases.hold("dead-letters", LEASE_S):
+            for group in groups:
+                await self._copy(group)
+
+    async def _copy(self, group: str) -> None:
+        services = self._services
+        for part in await services.share_offsets.describe_all(group):
+            services.share.dead_letters.notice(
+                group,
+                services.share.config(group),
+                part.topic,
+                part.partition,
+                part.dead_letters,
+            )
