@@ -127,7 +127,7 @@ def _called(function: Any, own: Mapping[str, Any]) -> Iterator[str]:
 
 def _modules() -> list[types.ModuleType]:
     found = pkgutil.walk_packages(korvet.scripts.__path__, "korvet.scripts.")
-    return [importlib.import_module(info.name) for info in found]
+    return [importlib.import_module(info.name) for info in found if not info.ispkg]
 
 
 def kind_of(annotation: Any) -> str:
