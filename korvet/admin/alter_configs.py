@@ -49,8 +49,8 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import config as config_scripts
 from korvet.scripts import topic as topic_scripts
+from korvet.store.calls import AsyncCalls
 from korvet.topics.lifecycle import Refused
-from korvet.topics.lifecycle import Store as TopicStore
 from korvet.topics.table import Topic, TopicTable, encode_definition
 
 MAX_ATTEMPTS = 20
@@ -64,7 +64,7 @@ class ConfigAdmin:
 
     def __init__(
         self,
-        store: TopicStore,
+        store: AsyncCalls,
         keys: Keys,
         topics: TopicTable,
         config: DynamicBrokerConfig,

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from korvet.config.dynamic import DynamicBrokerConfig
 from korvet.keys import Keys
-from korvet.topics.lifecycle import Refused, Store, create_topic, plan_topic
+from korvet.store.calls import AsyncCalls
+from korvet.topics.lifecycle import Refused, create_topic, plan_topic
 from korvet.topics.table import Topic, TopicTable
 
 NO_CONFIGS: Mapping[str, str] = {}
@@ -14,7 +15,7 @@ class TopicAutoCreator:
     """Creates topics with the broker's defaults."""
 
     def __init__(
-        self, store: Store, keys: Keys, topics: TopicTable, config: DynamicBrokerConfig
+        self, store: AsyncCalls, keys: Keys, topics: TopicTable, config: DynamicBrokerConfig
     ) -> None:
         self._store = store
         self._keys = keys

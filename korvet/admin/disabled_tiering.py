@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from korvet.config.topic_policy import REMOTE
 from korvet.keys import Keys
 from korvet.scripts import log
-from korvet.topics.lifecycle import Store
+from korvet.store.calls import AsyncCalls
 from korvet.topics.table import Topic
 
 TIERING = (REMOTE, "cleanup.policy")
@@ -19,7 +19,7 @@ AT_ONCE = 100
 """Segments that one call removes."""
 
 
-async def with_segments(store: Store, keys: Keys, topic: Topic) -> list[int]:
+async def with_segments(store: AsyncCalls, keys: Keys, topic: Topic) -> list[int]:
     """Return the partitions that have segments."""
     return [
         number
@@ -28,7 +28,9 @@ async def with_segments(store: Store, keys: Keys, topic: Topic) -> list[int]:
     ]
 
 
-async def drop_segments(store: Store, keys: Keys, topic: Topic, numbers: Sequence[int]) -> None:
+async def drop_segments(
+    store: AsyncCalls, keys: Keys, topic: Topic, numbers: Sequence[int]
+) -> None:
     """Remove all segments from these partitions' logs.
 
     A broker's background task deletes their objects, and repeats this after a crash.

@@ -10,7 +10,6 @@ Rules
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
 
 import msgspec
 
@@ -21,17 +20,12 @@ from korvet.config.setting import ConfigError, Setting, Source
 from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import BOUNDS, ConfigValue, Settings, Synonym
 from korvet.keys import Keys, encode_group
+from korvet.store.calls import AsyncCalls
 
 VERSION_FIELD = b":version"
 ALL_BROKERS = "broker:"
 
 log = logfmt.get("configs")
-
-
-class Store(Protocol):
-    """The store methods that the table uses."""
-
-    async def command(self, *command: Any) -> Any: ...
 
 
 def broker_resource(node_id: int) -> str:
@@ -52,7 +46,7 @@ def encode_configs(configs: Mapping[str, str]) -> bytes:
 class ConfigTable:
     """A cached copy of the dynamic configs in Redis."""
 
-    def __init__(self, store: Store, keys: Keys) -> None:
+    def __init__(self, store: AsyncCalls, keys: Keys) -> None:
         self._store = store
         self._keys = keys
         self._rows: dict[str, bytes] = {}

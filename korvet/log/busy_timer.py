@@ -2,24 +2,18 @@
 
 import asyncio
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from korvet.scripts.call import Call, Reply
+from korvet.store.calls import ReadCalls
 
 R = TypeVar("R", bound=Reply)
-
-
-class Store(Protocol):
-    """The calls of a store that are measured."""
-
-    def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
-    async def run(self, call: Call[R]) -> R: ...
 
 
 class BusyTimer:
     """A store that measures how long its calls take; overlapping calls count once."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ReadCalls) -> None:
         self._store = store
         self._began = self._spent = 0.0
         self._under_way = 0

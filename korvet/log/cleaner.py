@@ -34,7 +34,7 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from korvet.keys import Keys
-from korvet.log.busy_timer import BusyTimer, Store
+from korvet.log.busy_timer import BusyTimer
 from korvet.log.cleaned_index import CleanedIndex, Outcome
 from korvet.log.cleaner_records import (
     UNREADABLE,
@@ -50,6 +50,7 @@ from korvet.log.read_result import ReadResult
 from korvet.log.reader import LogReader
 from korvet.scripts import log
 from korvet.scripts.log import CleanBeginReply
+from korvet.store.calls import ReadCalls
 from korvet.store.errors import StoreRefused
 from korvet.topics.table import Topic
 from korvet.wire.records import Record
@@ -69,7 +70,7 @@ class LogCleaner:
 
     def __init__(
         self,
-        store: Store,
+        store: ReadCalls,
         keys: Keys,
         topic: Topic,
         partition: int,

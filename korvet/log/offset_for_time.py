@@ -6,10 +6,10 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.layouts import layout_of
 from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import Store
 from korvet.log.reader import LogReader
 from korvet.scripts import log
 from korvet.scripts.log import FAR, FindTimestampReply
+from korvet.store.calls import ReadCalls
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 
@@ -19,7 +19,7 @@ NONE = -1
 
 
 async def find_time(
-    reader: LogReader, store: Store, keys: Keys, topic: Topic, partition: int, timestamp: int
+    reader: LogReader, store: ReadCalls, keys: Keys, topic: Topic, partition: int, timestamp: int
 ) -> tuple[int, int] | None:
     """Return (timestamp, offset) of the first record at or after a timestamp, in ms, or None.
 
@@ -62,7 +62,7 @@ async def find_time(
 
 async def _find_remote(
     reader: LogReader,
-    store: Store,
+    store: ReadCalls,
     keys: Keys,
     topic: Topic,
     partition: int,
@@ -81,7 +81,7 @@ async def _find_remote(
     return None
 
 
-async def _log_start(store: Store, keys: Keys, topic: Topic, partition: int) -> int:
+async def _log_start(store: ReadCalls, keys: Keys, topic: Topic, partition: int) -> int:
     key = keys.partition(topic.name, partition).log
     return int(await store.submit_command("HGET", key, "start") or 0)
 

@@ -28,10 +28,11 @@ from korvet.log.entry_id import DENSE_MS, entry_id, split_id
 from korvet.log.layouts import layout_of
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult, RemoteReader, Store, drop_uncommitted
+from korvet.log.read_result import ReadResult, RemoteReader, drop_uncommitted
 from korvet.log.size_estimates import count_for, index_rows_for, range_end
 from korvet.scripts import log
 from korvet.store.async_store import let_go
+from korvet.store.calls import ReadCalls
 from korvet.wire import records
 
 LARGEST, CLEANED = "largest_append", "cleaned"
@@ -57,7 +58,7 @@ class PartitionRead:
     def __init__(
         self,
         request: ReadRequest,
-        store: Store,
+        store: ReadCalls,
         keys: Keys,
         cache: ReadCache,
         max_entries: int,

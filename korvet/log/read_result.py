@@ -1,8 +1,7 @@
 """The result of one read of a partition, and its restriction to committed records."""
 
-import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -11,18 +10,12 @@ from korvet.keys import Partition
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import BaseLayout
 from korvet.log.read_request import ReadRequest
+from korvet.store.calls import ReadCalls
 from korvet.topics.table import Topic
 from korvet.wire.records import Buffer
 
 ABORTED_ROWS = 256
 """Rows of the index of aborted transactions per command."""
-
-
-class Store(Protocol):
-    """The calls of a store that reading uses."""
-
-    def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
-    async def run(self, call: Any) -> Any: ...
 
 
 class RemoteReader(Protocol):
@@ -70,7 +63,12 @@ class ReadResult(msgspec.Struct):
 
 
 async def drop_uncommitted(
-    store: Store, result: ReadResult, layout: BaseLayout, k: Partition, offset: int, known_end: int
+    store: ReadCalls,
+    result: ReadResult,
+    layout: BaseLayout,
+    k: Partition,
+    offset: int,
+    known_end: int,
 ) -> None:
     """Drop entries at or above the last stable offset, and list the aborted transactions.
 
@@ -87,7 +85,7 @@ async def drop_uncommitted(
         await _list_aborted(store, result, k, offset)
 
 
-async def _list_aborted(store: Store, result: ReadResult, k: Partition, offset: int) -> None:
+async def _list_aborted(store: ReadCalls, result: ReadResult, k: Partition, offset: int) -> None:
     """Set `result.aborted` to the aborted transactions with a record among the entries."""
     result.aborted = []
     upper = result.entries[-1].last + 1 if result.entries else offset

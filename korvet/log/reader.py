@@ -6,8 +6,9 @@ from korvet.keys import Keys
 from korvet.log.partition_read import PartitionRead
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult, RemoteReader, Store
+from korvet.log.read_result import ReadResult, RemoteReader
 from korvet.log.size_estimates import MAX_ENTRIES
+from korvet.store.calls import ReadCalls
 
 
 class LogReader:
@@ -18,7 +19,7 @@ class LogReader:
 
     def __init__(
         self,
-        store: Store,
+        store: ReadCalls,
         keys: Keys,
         cache_bytes: int = 0,
         max_entries: int = MAX_ENTRIES,

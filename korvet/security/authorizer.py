@@ -12,7 +12,6 @@ Rules
 from collections.abc import Iterable, Sequence
 from math import inf
 from time import monotonic
-from typing import Any, Protocol
 
 import msgspec
 
@@ -21,7 +20,6 @@ from korvet.config.setting import ConfigError
 from korvet.config.values import Settings
 from korvet.keys import Keys
 from korvet.scripts import acl as scripts
-from korvet.scripts.call import Call, R
 from korvet.security.acl import (
     EVERY_OPERATION,
     Operation,
@@ -35,6 +33,7 @@ from korvet.security.audit import Audit, Decision
 from korvet.security.principal import Principal
 from korvet.security.rule_index import RuleIndex
 from korvet.security.session import Session
+from korvet.store.calls import AsyncCalls
 from korvet.store.errors import StoreUnavailable
 
 CHECK_S = 0.5
@@ -52,13 +51,6 @@ log = logfmt.get("acls")
 Decisions = dict[tuple[str, str], dict[tuple[int, str], int]]
 
 
-class Store(Protocol):
-    """The store methods that the authorizer uses."""
-
-    async def command(self, *command: Any) -> Any: ...
-    async def run(self, call: Call[R]) -> R: ...
-
-
 class RulesUnreadable(StoreUnavailable):
     """The rules could not be read for TRUST_S: no request that needs a right is served."""
 
@@ -69,7 +61,7 @@ class RulesUnreadable(StoreUnavailable):
 class Authorizer:
     """Decides what clients may do. Without `authorizer.class.name` everything is allowed."""
 
-    def __init__(self, store: Store, keys: Keys, settings: Settings, audit: Audit) -> None:
+    def __init__(self, store: AsyncCalls, keys: Keys, settings: Settings, audit: Audit) -> None:
         self._store = store
         self._keys = keys
         self.enabled = bool(settings.text("authorizer.class.name"))

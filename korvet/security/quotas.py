@@ -10,7 +10,7 @@ Rules
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,8 +18,8 @@ from korvet import logfmt
 from korvet.config.dynamic import ConfigTable
 from korvet.keys import Keys
 from korvet.scripts import quota
-from korvet.scripts.call import Call
 from korvet.security.session import Session
+from korvet.store.calls import AsyncCalls
 from korvet.store.errors import StoreError
 
 PREFIX = "quota:"
@@ -48,12 +48,6 @@ Entity = Mapping[str, str | None]
 log = logfmt.get("quotas")
 
 
-class Store(Protocol):
-    """The store method that quotas use."""
-
-    async def run(self, call: Call[Any]) -> Any: ...
-
-
 class Limit(NamedTuple):
     """A quota of one client: its value, and the bucket that it shares with others."""
 
@@ -80,7 +74,7 @@ def entity_of(resource: str) -> dict[str, str | None]:
 class Quotas:
     """The quotas in effect, and the charges of this broker's clients."""
 
-    def __init__(self, store: Store, keys: Keys, table: ConfigTable) -> None:
+    def __init__(self, store: AsyncCalls, keys: Keys, table: ConfigTable) -> None:
         self._store = store
         self._keys = keys
         self._table = table

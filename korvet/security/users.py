@@ -5,28 +5,21 @@ A read takes one round trip and is always current: a change is in effect on all 
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import user as scripts
-from korvet.scripts.call import Call, Reply
+from korvet.scripts.call import Reply
 from korvet.security import credentials
 from korvet.security.credentials import BY_TITLE, Credential, Mechanism
+from korvet.store.calls import AsyncCalls
 
 R = TypeVar("R", bound=Reply)
 ANY, ABSENT, PRESENT = "", "absent", "present"
 """Conditions of a change: none, the user has none of the credentials, or at least one."""
-
-
-class Store(Protocol):
-    """Store methods that users need."""
-
-    async def command(self, *command: Any) -> Any: ...
-
-    async def run(self, call: Call[R]) -> R: ...
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -40,7 +33,7 @@ class Found(msgspec.Struct, frozen=True):
 class Users:
     """Reads and changes the users of one namespace."""
 
-    def __init__(self, store: Store, keys: Keys) -> None:
+    def __init__(self, store: AsyncCalls, keys: Keys) -> None:
         self._store = store
         self._keys = keys
         self._decoy_key: bytes | None = None

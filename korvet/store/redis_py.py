@@ -28,6 +28,7 @@ from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from korvet.scripts.call import Arg, Call, Reply
+from korvet.store.calls import AsyncCalls
 from korvet.store.errors import StoreError, StoreUnavailable, command_error, script_error
 from korvet.store.redis_py_calls import evalsha_of, message_of, plain_arg
 from korvet.store.sync_store import SyncStore
@@ -39,15 +40,10 @@ _ADDED_BY_POOL = ("himport_registry", "maint_notifications", "orig_", "oss_clust
 """Prefixes of connection options that redis-py puts into a pool for its own use."""
 
 
-class LibraryStore(Protocol):
+class LibraryStore(AsyncCalls, Protocol):
     """A store as the library uses it; AsyncStore is one too."""
 
-    @property
-    def is_cluster(self) -> bool: ...
-    async def run(self, call: Call[R]) -> R: ...
-    async def run_many(self, calls: Iterable[Call[R]]) -> list[R]: ...
-    async def command(self, *command: Arg) -> Any: ...
-    def submit_command(self, *command: Arg) -> Any: ...
+    def submit_command(self, *command: Any) -> Any: ...
     async def close(self) -> None: ...
 
 

@@ -5,7 +5,6 @@ Used by the handlers and the command line. The scripts check every condition aga
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
 
 from korvet.config.stored_settings import URL
 from korvet.config.topic_policy import TopicConfigs, validate_all
@@ -13,6 +12,7 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group
 from korvet.scripts import topic as scripts
 from korvet.scripts.signals import Signal
+from korvet.store.calls import AsyncCalls
 from korvet.topics import stepwise
 from korvet.topics.names import check_topic_name
 from korvet.topics.table import (
@@ -37,13 +37,6 @@ class Refused(Exception):
         super().__init__(reason)
         self.error = error
         self.reason = reason
-
-
-class Store(stepwise.Store, Protocol):
-    """Store calls that a change uses."""
-
-    @property
-    def is_cluster(self) -> bool: ...
 
 
 def plan_topic(
@@ -84,7 +77,9 @@ def _wrong_count(partitions: int) -> Refused:
     )
 
 
-async def create_topic(store: Store, keys: Keys, name: str, definition: Definition) -> ErrorCode:
+async def create_topic(
+    store: AsyncCalls, keys: Keys, name: str, definition: Definition
+) -> ErrorCode:
     """Create the topic. Returns TOPIC_ALREADY_EXISTS if the name is taken."""
     if store.is_cluster or definition.partitions > AT_ONCE:
         return await stepwise.create(store, keys, name, definition)
@@ -116,7 +111,7 @@ def check_assignment(brokers: Sequence[int], live: Collection[int]) -> None:
 
 
 async def add_partitions(
-    store: Store, keys: Keys, topic: Topic, partitions: int, *, validate_only: bool = False
+    store: AsyncCalls, keys: Keys, topic: Topic, partitions: int, *, validate_only: bool = False
 ) -> bool:
     """Grow the topic to that many partitions.
 
@@ -143,7 +138,7 @@ async def add_partitions(
     return bool(reply.error == ErrorCode.NONE)
 
 
-async def delete_topic(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
+async def delete_topic(store: AsyncCalls, keys: Keys, topic: Topic) -> ErrorCode:
     """Delete the topic, its logs and its committed offsets.
 
     Returns UNKNOWN_TOPIC_OR_PARTITION if it was already deleted.
@@ -179,7 +174,7 @@ async def delete_topic(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, _CHANGED)
 
 
-async def _find_remote_id(store: Store, keys: Keys, topic: Topic) -> str:
+async def _find_remote_id(store: AsyncCalls, keys: Keys, topic: Topic) -> str:
     """Return the topic's id if it may have segments in a remote store, else empty."""
     if topic.policy.remote_storage or topic.definition().remote_id:
         return topic.id

@@ -15,7 +15,7 @@ Rules
 """
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -26,6 +26,7 @@ from korvet.scripts import group as group_scripts
 from korvet.scripts import log
 from korvet.scripts import topic as scripts
 from korvet.scripts.call import Call
+from korvet.store.calls import AsyncCalls
 from korvet.topics.table import (
     CREATING,
     DELETING,
@@ -40,15 +41,7 @@ from korvet.topics.table import (
 AT_ONCE = 256
 
 
-class Store(Protocol):
-    """Store calls that the steps use."""
-
-    async def run(self, call: Call[Any]) -> Any: ...
-    async def run_many(self, calls: Iterable[Call[Any]]) -> list[Any]: ...
-    async def command(self, *command: Any) -> Any: ...
-
-
-async def create(store: Store, keys: Keys, name: str, definition: Definition) -> ErrorCode:
+async def create(store: AsyncCalls, keys: Keys, name: str, definition: Definition) -> ErrorCode:
     """Create the topic.
 
     Returns TOPIC_ALREADY_EXISTS if it exists or is being created or deleted.
@@ -69,7 +62,7 @@ async def create(store: Store, keys: Keys, name: str, definition: Definition) ->
     return ErrorCode(reply.error)
 
 
-async def grow(store: Store, keys: Keys, topic: Topic, partitions: int) -> int:
+async def grow(store: AsyncCalls, keys: Keys, topic: Topic, partitions: int) -> int:
     """Grow the topic. Returns TOPIC_CHANGED if it changed since it was read."""
     begun = encode_definition(topic.definition(planned=partitions))
     error = await _replace(store, keys, topic.name, topic.raw, begun)
@@ -78,7 +71,7 @@ async def grow(store: Store, keys: Keys, topic: Topic, partitions: int) -> int:
     return error
 
 
-async def delete(store: Store, keys: Keys, topic: Topic, *, has_segments: bool) -> int:
+async def delete(store: AsyncCalls, keys: Keys, topic: Topic, *, has_segments: bool) -> int:
     """Delete the topic with its logs and offsets.
 
     `has_segments`: it may have objects in a remote store. Returns TOPIC_CHANGED as `grow` does.
@@ -95,7 +88,7 @@ async def delete(store: Store, keys: Keys, topic: Topic, *, has_segments: bool) 
     return error
 
 
-async def finish(store: Store, keys: Keys, name: str, raw: bytes) -> None:
+async def finish(store: AsyncCalls, keys: Keys, name: str, raw: bytes) -> None:
     """Complete the change that the definition `raw` records, unless another broker does first."""
     definition = decode_definition(raw)
     if definition.state == DELETING:
@@ -110,7 +103,7 @@ async def finish(store: Store, keys: Keys, name: str, raw: bytes) -> None:
 
 
 async def _open(
-    store: Store, keys: Keys, name: str, raw: bytes, definition: Definition, numbers: range
+    store: AsyncCalls, keys: Keys, name: str, raw: bytes, definition: Definition, numbers: range
 ) -> None:
     calls = [
         log.create(keys, name, number, topic_id=definition.id, **definition.shape)
@@ -129,7 +122,7 @@ async def _open(
 
 
 async def _withdraw(
-    store: Store, keys: Keys, name: str, definition: Definition, opened: range
+    store: AsyncCalls, keys: Keys, name: str, definition: Definition, opened: range
 ) -> None:
     """Delete the logs that were created after another broker deleted the topic."""
     raw = await store.command("HGET", keys.topics(), name)
@@ -140,7 +133,9 @@ async def _withdraw(
     await _drop(store, keys, name, definition.id, opened[kept:])
 
 
-async def _delete(store: Store, keys: Keys, name: str, raw: bytes, definition: Definition) -> None:
+async def _delete(
+    store: AsyncCalls, keys: Keys, name: str, raw: bytes, definition: Definition
+) -> None:
     partitions = max(definition.partitions, definition.planned)
     await _drop(store, keys, name, definition.id, range(partitions))
     version: bytes | None = None
@@ -164,16 +159,16 @@ async def _delete(store: Store, keys: Keys, name: str, raw: bytes, definition: D
     )
 
 
-async def _drop(store: Store, keys: Keys, name: str, topic_id: str, numbers: range) -> None:
+async def _drop(store: AsyncCalls, keys: Keys, name: str, topic_id: str, numbers: range) -> None:
     await _all(store, (log.delete(keys, name, number, topic_id=topic_id) for number in numbers))
 
 
-async def _replace(store: Store, keys: Keys, name: str, old: bytes, new: bytes) -> int:
+async def _replace(store: AsyncCalls, keys: Keys, name: str, old: bytes, new: bytes) -> int:
     reply = await store.run(scripts.alter(keys, topic=name, expected=old, definition=new))
     return int(reply.error)
 
 
-async def _all(store: Store, calls: Iterable[Call[Any]]) -> list[Any]:
+async def _all(store: AsyncCalls, calls: Iterable[Call[Any]]) -> list[Any]:
     """Run all calls, AT_ONCE per pipeline; return the replies in order."""
     pending = list(calls)
     replies: list[Any] = []

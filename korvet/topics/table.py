@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Protocol, TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -23,6 +23,7 @@ from korvet import logfmt
 from korvet.config.setting import ConfigError
 from korvet.config.topic_policy import REMOTE, TopicConfigs, TopicPolicy
 from korvet.keys import Keys
+from korvet.store.calls import AsyncCalls
 from korvet.topics.names import collide
 
 FRESH_S = 1.0
@@ -100,12 +101,6 @@ class Topic(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(decode_definition(self.raw), **changes)
 
 
-class Reader(Protocol):
-    """Store calls that the table uses."""
-
-    async def command(self, *command: Any) -> Any: ...
-
-
 def encode_definition(definition: Definition) -> bytes:
     """Encode the definition as Redis stores it."""
     return msgspec.json.encode(definition, order="deterministic")
@@ -143,7 +138,7 @@ def read_topic(name: str, raw: bytes, configs: TopicConfigs) -> Topic | None:
 class TopicTable:
     """Cache of the topics, current within the limits of the module's rules."""
 
-    def __init__(self, store: Reader, keys: Keys, configs: TopicConfigs) -> None:
+    def __init__(self, store: AsyncCalls, keys: Keys, configs: TopicConfigs) -> None:
         self._store = store
         self._keys = keys
         self._configs = configs

@@ -10,7 +10,7 @@ Rules
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from time import time
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -21,21 +21,13 @@ from korvet.scripts import group, log, transaction
 from korvet.scripts.call import Call, Reply
 from korvet.scripts.log import WriteTxnMarkerReply
 from korvet.scripts.transaction import EndReply, ExpireReply
+from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 from korvet.transactions.members import member_names, parse_partition_member
 from korvet.wire import control_records
 
 R = TypeVar("R", bound=Reply)
 OnCommit = Callable[[str, list[Row]], Awaitable[None]]
-
-
-class Store(Protocol):
-    """The store methods used here."""
-
-    def submit(self, call: Call[R]) -> asyncio.Future[R]: ...
-    async def run(self, call: Call[R]) -> R: ...
-    async def command(self, *command: Any) -> Any: ...
-    def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
 
 
 class PreparedEnd(msgspec.Struct, frozen=True):
@@ -74,7 +66,7 @@ def prepared_end(
 
 
 async def complete(
-    store: Store, keys: Keys, topics: TopicTable, end: PreparedEnd, on_commit: OnCommit
+    store: AsyncStore, keys: Keys, topics: TopicTable, end: PreparedEnd, on_commit: OnCommit
 ) -> None:
     """Write every marker and group offset of a prepared end, then complete it."""
     written = _write_markers(store, keys, end, await _find_topics(topics, end))
@@ -91,7 +83,7 @@ async def complete(
 
 
 async def _complete_group(
-    store: Store, keys: Keys, end: PreparedEnd, group_id: str, on_commit: OnCommit
+    store: AsyncStore, keys: Keys, end: PreparedEnd, group_id: str, on_commit: OnCommit
 ) -> None:
     reply = await store.run(
         group.txn_complete(
@@ -134,7 +126,7 @@ async def _get_topics(topics: TopicTable, end: PreparedEnd) -> dict[str, Topic]:
 
 
 def _write_markers(
-    store: Store, keys: Keys, end: PreparedEnd, topics: dict[str, Topic]
+    store: AsyncStore, keys: Keys, end: PreparedEnd, topics: dict[str, Topic]
 ) -> Sequence[asyncio.Future[WriteTxnMarkerReply]]:
     now_ms = int(time() * 1000)
     return [

@@ -23,8 +23,9 @@ from korvet.scripts.transaction import (
     InitReply,
     ScheduleCheckReply,
 )
+from korvet.store.async_store import AsyncStore
 from korvet.topics.table import TopicTable
-from korvet.transactions.completion import OnCommit, PreparedEnd, Store, complete, prepared_end
+from korvet.transactions.completion import OnCommit, PreparedEnd, complete, prepared_end
 
 COMPLETION_TIMEOUT_MS = 2000
 """Age at which another broker completes a prepared end."""
@@ -43,7 +44,7 @@ async def _ignore_commit(group_id: str, rows: list[Row]) -> None:
 class TransactionCoordinator:
     """The transactions of one store, as one broker coordinates them."""
 
-    def __init__(self, store: Store, keys: Keys, topics: TopicTable) -> None:
+    def __init__(self, store: AsyncStore, keys: Keys, topics: TopicTable) -> None:
         self._store = store
         self._keys = keys
         self._topics = topics

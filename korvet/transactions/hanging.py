@@ -14,13 +14,13 @@ Rules
 
 from collections.abc import Callable, Collection
 from time import monotonic, time
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from korvet import logfmt
 from korvet.config.values import Settings
 from korvet.keys import Keys
 from korvet.scripts import group
-from korvet.scripts.call import Call
+from korvet.store.calls import AsyncCalls
 from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.members import group_member, member_names
 
@@ -31,13 +31,6 @@ MAX_GROUPS = 1_000
 """Groups whose last check is kept in memory."""
 
 logger = logfmt.get("transactions")
-
-
-class Store(Protocol):
-    """The store methods used here."""
-
-    async def run(self, call: Call[Any]) -> Any: ...
-    async def command(self, *command: Any) -> Any: ...
 
 
 class Participation(NamedTuple):
@@ -53,7 +46,7 @@ class HangingTransactions:
 
     def __init__(
         self,
-        store: Store,
+        store: AsyncCalls,
         keys: Keys,
         transactions: TransactionCoordinator,
         settings: Callable[[], Settings],

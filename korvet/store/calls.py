@@ -1,0 +1,25 @@
+"""The calls of a store from coroutines, as services use them; tests may pass a fake."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeVar
+
+from korvet.scripts.call import Call, Reply
+
+R = TypeVar("R", bound=Reply)
+
+
+class ReadCalls(Protocol):
+    """The calls that reading a log uses."""
+
+    async def run(self, call: Call[R]) -> R: ...
+    def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
+
+
+class AsyncCalls(ReadCalls, Protocol):
+    """The calls of AsyncStore and of the library's stores."""
+
+    @property
+    def is_cluster(self) -> bool: ...
+    async def run_many(self, calls: Iterable[Call[R]]) -> list[R]: ...
+    async def command(self, *command: Any) -> Any: ...
