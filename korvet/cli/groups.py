@@ -1,33 +1,20 @@
 """`korvet groups`: list, describe, create, reset and delete."""
 
-import os
 from collections.abc import Iterable
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from korvet.cli import completion, table_output
 from korvet.cli import options as o
+from korvet.cli import table_output
 from korvet.cli.help_text import group
+from korvet.cli.topic_positions import To, Topics, check_group_name, parse_positions
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
     from korvet.library.record_calls import Position
 
 app = group("List, move and delete consumer groups.")
-
-_Topics = Annotated[
-    list[str],
-    typer.Option(
-        "--topic",
-        "-t",
-        metavar="TOPIC[=POSITION]",
-        autocompletion=completion.topics,
-        help="A topic, and its position if it differs from --to. Repeat.",
-    ),
-]
-_To = Annotated[str | None, typer.Option("--to", metavar="POSITION", help=o.POSITIONS)]
 
 
 @o.command(app, "list")
@@ -84,9 +71,9 @@ def describe(
 @o.command(app, "create")
 def create(
     name: o.GroupName,
-    topic: _Topics,
+    topic: Topics,
     target: o.Target,
-    to: _To = "latest",
+    to: To = "latest",
     header: o.Header = True,
 ) -> None:
     """Create a group at a position in topics.
@@ -96,7 +83,7 @@ def create(
     from korvet.cli.admin_client import on_log
     from korvet.config.broker_config import StartError
 
-    wanted = _positions(topic, to)
+    wanted = parse_positions(topic, to)
 
     async def run(log: "CommandLog") -> list[table_output.Row]:
         if await log.store.command("EXISTS", log.keys.group(name).group):
@@ -111,9 +98,9 @@ def create(
 @o.command(app, "reset")
 def reset(
     name: o.GroupName,
-    topic: _Topics,
+    topic: Topics,
     target: o.Target,
-    to: _To = None,
+    to: To = None,
     header: o.Header = True,
 ) -> None:
     """Move a group to a position in topics.
@@ -122,7 +109,7 @@ def reset(
     """
     from korvet.cli.admin_client import on_log
 
-    wanted = _positions(topic, to)
+    wanted = parse_positions(topic, to)
 
     async def run(log: "CommandLog") -> list[table_output.Row]:
         return await _reset(log, name, wanted)
@@ -149,40 +136,11 @@ def delete(
     on_log(run, target)
 
 
-def _positions(topics: list[str], to: str | None) -> "dict[str, Position]":
-    """Parse each topic's position before anything is read or changed."""
-    from korvet.config.broker_config import StartError
-    from korvet.log.position import BadPosition, parse_position
-
-    now, found = datetime.now(UTC), {}
-    for text in topics:
-        name, _, own = text.partition("=")
-        position = own or to
-        if position is None:
-            raise StartError(
-                f"The position in {name!r} is missing: give --to POSITION or "
-                f"--topic {name}=POSITION."
-            )
-        try:
-            found[name] = parse_position(position, now)
-        except BadPosition as error:
-            raise StartError(f"{'--topic' if own else '--to'}: {error}") from None
-    return found
-
-
 async def _reset(
     log: "CommandLog", name: str, positions: "dict[str, Position]"
 ) -> list[table_output.Row]:
     """Commit the offsets at those positions, in all topics or in none."""
-    from korvet.config.broker_config import StartError
-
-    if not name:
-        raise StartError("A group needs a name.")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        # Responses to clients hold group ids as UTF-8: one that is not breaks every listing.
-        raise StartError(f"A group's name is UTF-8, not {os.fsencode(name)!r}.") from None
+    check_group_name(name)
     topics = {topic: await log.topic(topic) for topic in positions}
     offsets = {
         (topic, number): await log.find_offset(topic, number, positions[topic])

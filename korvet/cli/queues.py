@@ -1,4 +1,4 @@
-"""`korvet queues`: list and describe share groups; put dead letters back."""
+"""`korvet queues`: list, describe and move share groups; put dead letters back."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +8,7 @@ import typer
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.help_text import group
+from korvet.cli.topic_positions import To, parse_positions
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
@@ -64,6 +65,42 @@ def describe(
     if json and watch is not None:
         raise typer.BadParameter("--watch prints tables: leave out --json")
     on_log(run, target)
+
+
+@o.command(app, "reset")
+def reset(
+    name: _Name,
+    target: o.Target,
+    topic: Annotated[
+        list[str],
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[=POSITION]",
+            help="A topic, and its position if it differs from --to. Repeat. "
+            "Default: all topics that the group has read.",
+        ),
+    ] = [],  # noqa: B006
+    to: To = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show where the group would move; change nothing.")
+    ] = False,
+    json: o.Json = False,
+    header: o.Header = True,
+) -> None:
+    """Move a share group to a position in topics.
+
+    The group must have no members. All records from the position on are available again, with no
+    deliveries counted; `records` says how many there are.
+    """
+    from korvet.cli import queue_reset
+    from korvet.cli.admin_client import on_log
+
+    if not topic and to is None:
+        raise typer.BadParameter(f"give --to POSITION: {o.POSITIONS}")
+    wanted = parse_positions(topic or ["*"], to)
+    rows = on_log(lambda log: queue_reset.reset(log, name, wanted, dry_run=dry_run), target)
+    table_output.listing(queue_reset.COLUMNS, rows, as_json=json, header=header)
 
 
 @o.command(app, "replay")

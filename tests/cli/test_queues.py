@@ -140,3 +140,48 @@ def test_a_group_of_another_type_is_no_queue(korvet: Korvet, queue: str) -> None
     assert (code, told) == (2, "korvet: 'jobs' is a share group, which commits no offsets.\n")
     code, _, told = korvet("groups", "delete", queue)
     assert code == 2 and "has members" in told
+
+
+COLUMNS = TABS(("topic", "partition", "start", "new_start", "records"))
+
+
+def test_a_group_is_moved_and_a_dry_run_moves_nothing(korvet: Korvet, queue: str) -> None:
+    code, lines, _ = korvet("queues", "reset", queue, "--to", "latest", "--dry-run")
+    assert (code, lines) == (0, [COLUMNS, TABS(("orders", "0", "1", "5", "0"))])
+    code, _, told = korvet("queues", "reset", queue, "--to", "latest")
+    assert (code, told) == (2, "korvet: Share group 'jobs' has members: stop them first.\n")
+    for position, start, left in (("earliest", 0, 5), ("latest", 5, 0), ("2", 2, 3)):
+        code, lines, _ = korvet("queues", "reset", "new", "-t", "orders", "--to", position)
+        assert code == 0 and lines[1].endswith(TABS(("", str(start), str(left))))
+    for position, start in (("2020-01-01T00:00Z", 0), ("2100-01-01T00:00Z", 5), ("orders=3", 3)):
+        words = ("-t", position) if "=" in position else ("--to", position)
+        code, lines, _ = korvet("queues", "reset", "new", *words, "--json")
+        (row,) = json.loads("\n".join(lines))
+        assert (code, row["new_start"], row["records"]) == (0, start, 5 - start)
+    _, lines, _ = korvet("queues", "describe", "new")
+    assert TABS(("orders", "0", "3", "0", "0", "0", "0", "0", "2")) in lines
+    _, lines, _ = korvet("queues", "reset", "new", "--to", "earliest", "--dry-run", "--json")
+    assert json.loads("\n".join(lines))[0]["start"] == 3
+    code, lines, _ = korvet("queues", "reset", "other", "-t", "orders", "--to", "1", "--dry-run")
+    assert (code, lines[1]) == (0, TABS(("orders", "0", "-", "1", "4")))
+    assert not any("other" in line for line in korvet("queues", "list")[1])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("readers", "-t", "orders", "--to", "latest"), "or it is a group of another type"),
+        (("absent", "--to", "latest"), "There is no share group 'absent'"),
+        (("new", "-t", "absent", "--to", "latest"), "'absent'"),
+        (("new", "-t", "orders", "--to", "noon"), "'noon' is no position"),
+        (("new", "-t", "orders"), "The position in 'orders' is missing"),
+        (("new",), "give --to POSITION"),
+        (("", "-t", "orders", "--to", "latest"), "A group needs a name."),
+    ],
+)
+def test_a_move_that_cannot_be_says_why(
+    korvet: Korvet, queue: str, words: tuple[str, ...], told: str
+) -> None:
+    korvet("groups", "create", "readers", "--topic", "orders")
+    code, _, said = korvet("queues", "reset", *words)
+    assert code == 2 and told in said
