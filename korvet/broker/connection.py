@@ -26,8 +26,10 @@ from korvet.broker.dispatch import (
     finish_at_once,
     may_be_large,
 )
+from korvet.broker.fetch_fast_path import FetchTemplates
 from korvet.broker.open_connections import OpenConnections
 from korvet.broker.produce_fast_path import TemplateCache
+from korvet.broker.receive_buffer import Frame
 from korvet.broker.tls_transport import TlsTransport
 from korvet.config.listeners import Listener
 from korvet.context import Services
@@ -40,6 +42,8 @@ AT_WORK = 32
 """Max requests in progress: they fill a round trip to Redis and take a few milliseconds."""
 AT_WORK_BYTES = 1 << 20
 """Bytes of requests in progress above which none begins: one is received while one is stored."""
+AT_ONCE = 2
+"""Fetches that are answered from segments before other connections have their turn."""
 MAX_UNSENT = 4 << 20
 LARGE_ANSWERS = 16 << 20
 """Bytes of pending large responses above which no further Fetch of the connection begins."""
@@ -63,7 +67,9 @@ class Connection(ClientSocket):
         self._at_work = min(AT_WORK, self._max_queued)
         self.session = Session("", listener=listener.name, protocol=listener.protocol)
         self._templates = TemplateCache(services, self.session)
+        self._fetches = FetchTemplates(services, self.session)
         self._busy = False
+        self._at_once = 0
         self._current = -1
         self._flushing = False
         self._auth: Authentication | None = None
@@ -151,14 +157,14 @@ class Connection(ClientSocket):
 
     def _pump(self) -> None:
         """Begin the next requests, as far as order and limits allow."""
+        self._at_once = 0
         while self._waiting and not self._busy and self._may_begin():
             frame = self._intake.next()
             weight = len(frame)
             auth = self._auth
             admitted = auth is None or auth.admits(frame)
             try:
-                if admitted and self._templates.begin(frame, self, self._answers.next):
-                    self._answers.begin(weight)
+                if admitted and self._begin_known(frame):
                     continue
                 self._busy = True
                 if auth is None or admitted:
@@ -183,6 +189,7 @@ class Connection(ClientSocket):
             promise = self._promise(begun)
             if promise:
                 self._answers.promise(number, promise)
+                self._fetches.learn(frame, begun)
             if isinstance(begun, Request) and isinstance(begun.answer, Deferred):
                 self._templates.learn(frame, begun)
                 begun.answer.reply.add_done_callback(partial(self._replied, begun, number))
@@ -190,8 +197,23 @@ class Connection(ClientSocket):
                 self.spawn(begun, number)
         self.regulate()
 
+    def _begin_known(self, frame: Frame) -> bool:
+        """Begin a Produce, or answer a Fetch, that matches a template; return whether it does."""
+        if not may_be_large(frame):
+            if not self._templates.begin(frame, self, self._answers.next):
+                return False
+            self._answers.begin(len(frame))
+            return True
+        answer = self._fetches.answer(frame)
+        if answer is None:
+            return False
+        self._at_once += 1
+        self._answers.begin(len(frame), answer)
+        self._flush_soon()
+        return True
+
     def _may_begin(self) -> bool:
-        if not self._writable or self._is_muted():
+        if not self._writable or self._is_muted() or self._at_once >= AT_ONCE:
             return False
         if len(self._answers) >= self._at_work or self._answers.weight >= AT_WORK_BYTES:
             return False

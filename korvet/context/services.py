@@ -141,6 +141,7 @@ class Services:
             is_promoted=lambda key: store.is_promoted(key),
         )
         self.log_reader.remote = self.tiered.reader
+        self.log_reader.states = self.tiered.states
 
     def _add_produce(self) -> None:
         unknown_producers = UnknownProducers()

@@ -111,7 +111,7 @@ class PartitionReader:
             request.fetch_offset,
             most,
             committed=params.committed,
-            batches=_takes_batches(topic, params.version),
+            batches=takes_batches(topic, params.version),
             decompress=True,
         )
         try:
@@ -233,7 +233,7 @@ class PartitionReader:
         return True
 
 
-def _takes_batches(topic: Topic, version: int) -> bool:
+def takes_batches(topic: Topic, version: int) -> bool:
     """Return whether a client takes the batches of segments as stored."""
     is_zstd = topic.policy.compression_type == "zstd"
     return version >= (ZSTD_SINCE if is_zstd else BATCHES_SINCE)

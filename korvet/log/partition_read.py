@@ -29,25 +29,14 @@ from korvet.log.layouts import layout_of
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult, RemoteReader, drop_uncommitted
+from korvet.log.recent_states import STATE, RecentStates
 from korvet.log.size_estimates import count_for, index_rows_for, range_end
 from korvet.scripts import log
 from korvet.store.async_store import let_go
 from korvet.store.calls import ReadCalls
 from korvet.wire import records
 
-LARGEST, CLEANED = "largest_append", "cleaned"
-STATE = (
-    "topic_id",
-    "next",
-    "start",
-    "epoch",
-    "bytes",
-    "entries",
-    LARGEST,
-    "stable",
-    CLEANED,
-    "local_start",
-)
+LARGEST, CLEANED = STATE[6], STATE[8]
 FILLS = 3
 """Further XRANGEs of one read whose entries were smaller than expected."""
 
@@ -64,6 +53,7 @@ class PartitionRead:
         max_entries: int,
         is_promoted: Callable[[str], bool],
         remote: RemoteReader | None = None,
+        states: RecentStates | None = None,
     ) -> None:
         topic = request.topic
         self._request = request
@@ -73,6 +63,7 @@ class PartitionRead:
         self._max_entries = max_entries
         self._is_promoted = is_promoted
         self._remote = remote
+        self._states = states
         self._local_start = 0
         """The offset from which on Redis has the records; those below are in segments."""
         self._is_fresh = False
@@ -91,7 +82,7 @@ class PartitionRead:
 
     async def run(self) -> ReadResult:
         if self._cache.sizes.is_remote(self._topic, self._partition, self._offset):
-            await self._read_state()
+            await self._read_recent_state()
         while True:
             if self._is_in_segments():
                 return await self._read_remote()
@@ -307,6 +298,15 @@ class PartitionRead:
 
     async def _read_state(self) -> None:
         self._use_state(await self._store.submit_command("HMGET", self._key.log, *STATE))
+
+    async def _read_recent_state(self) -> None:
+        """Use a state of the last milliseconds: records in segments hardly change."""
+        states, where = self._states, (self._topic, self._partition)
+        if states is None:
+            await self._read_state()
+            return
+        recent = states.fresh(*where)
+        self._use_state(await states.read(*where) if recent is None else recent.fields)
 
     def _use_state(self, state: Sequence[bytes | None]) -> None:
         """Begin the result with the log's state, and learn its sizes."""

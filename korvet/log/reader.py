@@ -7,6 +7,7 @@ from korvet.log.partition_read import PartitionRead
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult, RemoteReader
+from korvet.log.recent_states import RecentStates
 from korvet.log.size_estimates import MAX_ENTRIES
 from korvet.store.calls import ReadCalls
 
@@ -27,6 +28,8 @@ class LogReader:
         is_promoted: Callable[[str], bool] = lambda key: False,
     ) -> None:
         self.remote: RemoteReader | None = None
+        self.states: RecentStates | None = None
+        """States of the last milliseconds, for reads from segments."""
         self.cache = ReadCache(cache_bytes, connection_epoch)
         self._store = store
         self._keys = keys
@@ -37,6 +40,6 @@ class LogReader:
         """Return the entries from the request's offset on, at least one if there is one."""
         read = PartitionRead(
             *(request, self._store, self._keys, self.cache),
-            *(self._max_entries, self._is_promoted, self.remote),
+            *(self._max_entries, self._is_promoted, self.remote, self.states),
         )
         return await read.run()

@@ -17,6 +17,10 @@ class Footers:
         self._store = store
         self._footers: OrderedDict[str, Segment] = OrderedDict()
 
+    def known(self, name: str) -> Segment | None:
+        """Return the footer of an object if it is in memory."""
+        return self._footers.get(name)
+
     async def get(self, name: str, begin: int, end: int) -> Segment:
         """Return the footer of an object, which has it at these positions."""
         found = self._footers.get(name)

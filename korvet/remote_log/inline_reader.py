@@ -30,6 +30,9 @@ class InlineChunks:
         """Return the chunk after the last one of the chunk's block."""
         return chunks_of(segment, block_of(segment, chunk))[1]
 
+    def read_now(self, name: str, segment: Segment, first: int, after: int) -> None:
+        """Return None: a read may have to wait."""
+
     async def read(self, name: str, segment: Segment, first: int, after: int) -> memoryview:
         """Return the verified bytes of chunks of one block."""
         key = (name, block_of(segment, first))

@@ -38,19 +38,26 @@ class LocalFiles:
 
     async def read(self, name: str, start: int, size: int) -> memoryview:
         """Return the bytes of a file from `start` on: fewer than asked for at its end."""
-        path = self._root + name
-        data = self._buffers.take(size)
-        if _read_cached(path, data, start):
-            self.hits += 1
-            known = self._ahead.get(name)
-            if known is not None and known - start - size < AHEAD_BYTES // 2:
-                self._read_ahead(name, path, max(known, start + size))
-            return data.toreadonly()
+        found = self.read_cached(name, start, size)
+        if found is not None:
+            return found
+        path, data = self._root + name, self._buffers.take(size)
         self.misses += 1
         loop = asyncio.get_running_loop()
         count = await loop.run_in_executor(self._threads, _read, path, data, start)
         self._read_ahead(name, path, start + size)
         return data[:count].toreadonly()
+
+    def read_cached(self, name: str, start: int, size: int) -> memoryview | None:
+        """Return the bytes if the page cache has all of them, else None."""
+        path, data = self._root + name, self._buffers.take(size)
+        if not _read_cached(path, data, start):
+            return None
+        self.hits += 1
+        known = self._ahead.get(name)
+        if known is not None and known - start - size < AHEAD_BYTES // 2:
+            self._read_ahead(name, path, max(known, start + size))
+        return data.toreadonly()
 
     def _read_ahead(self, name: str, path: str, start: int) -> None:
         """Let the kernel read AHEAD_BYTES from `start` on; a thread asks: it may have to wait."""

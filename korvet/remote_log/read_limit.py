@@ -17,6 +17,11 @@ class ReadLimit:
         self._rate = rate
         self._may_read_at = 0.0
 
+    @property
+    def delays(self) -> bool:
+        """Return whether a read that begins now has to wait."""
+        return self._may_read_at > 0.0 and self._may_read_at > monotonic()
+
     async def wait(self) -> None:
         """Wait until the next read may begin."""
         # Each read that waited moves the time for the others.

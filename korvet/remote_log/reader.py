@@ -3,6 +3,8 @@
 Rules
 - The manifest's row, then the footer, then the batches: of a local directory as many as the fetch
   takes, of an object store blocks of 1 MiB. Rows, footers and blocks are cached.
+- A fetch whose row and footer are known, and whose bytes the page cache has, is one short call
+  without waiting: `read_now`. It ends at the end of a chunk, and the next one begins there.
 - The next part is read ahead. A read that takes longer than remote.fetch.max.wait.ms returns no
   records; the client's next fetch finds its bytes in the cache, or in the page cache.
 - A failed read is a RemoteStorageError, which clients get as KAFKA_STORAGE_ERROR: they retry.
@@ -10,7 +12,8 @@ Rules
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from korvet import logfmt
 from korvet.keys import Keys
@@ -25,13 +28,37 @@ from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.remote_log.stored_entries import entries_of
 from korvet.scripts import log
 from korvet.topics.table import Topic
+from korvet.wire.segments import Segment, count_records, last_offset, skip_batches
 
 MAX_ROWS = 10_000
 """Partitions whose segments are known."""
 ROWS_EACH = 8
 """Segments that are known of a partition: consumers may be at several depths."""
+MAX_READERS = 1000
+"""Sequential readers whose next chunk is known."""
+READ_BYTES = 2 << 20
+"""Bytes of a read without waiting: others wait for as long as it takes."""
 NEWEST = -3
+TIME = "time"
+"""The offset mode whose offsets have gaps between batches."""
 logger = logfmt.get("remote_log.reader")
+
+
+class KnownSegment(NamedTuple):
+    """A segment of a partition, and its object's name."""
+
+    row: SegmentRow
+    name: str
+
+
+class ReadyBatches(NamedTuple):
+    """Verified batches that were read without waiting."""
+
+    data: memoryview
+    after: int
+    """An offset above theirs, at or below the next batch's."""
+    records: int
+    segment: Segment
 
 
 class RemoteLogReader:
@@ -54,7 +81,9 @@ class RemoteLogReader:
         self._metrics = metrics
         self._cluster_id = cluster_id
         self._max_wait_s = max_wait_s
-        self._rows: OrderedDict[tuple[str, int], tuple[SegmentRow, ...]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, int], tuple[KnownSegment, ...]] = OrderedDict()
+        self._next_chunks: dict[tuple[str, int], int] = {}
+        """The chunk that a reader continues with, by object and offset."""
 
     async def read(self, request: ReadRequest, result: ReadResult) -> bool:
         """Add the records from the request's offset on to the result, as far as segments have them.
@@ -62,7 +91,9 @@ class RemoteLogReader:
         Returns False, and sets the error, if the store failed.
         """
         try:
-            if request.batches:
+            if request.batches and self._add_ready(request, result):
+                pass
+            elif request.batches:
                 async with asyncio.timeout(self._max_wait_s()):
                     await self._read(request, result)
             else:
@@ -81,13 +112,63 @@ class RemoteLogReader:
         self._metrics.remote_fetched_bytes.add(result.size)
         return True
 
+    def _add_ready(self, request: ReadRequest, result: ReadResult) -> bool:
+        """Add what `read_now` returns; return whether it returns something."""
+        offset = max(request.offset, result.start)
+        ready = self.read_now(request.topic.id, request.partition, offset, request.max_bytes)
+        if ready is None:
+            return False
+        if request.committed:
+            result.aborted = ready.segment.aborted_in(offset, ready.after - 1)
+        result.size = len(ready.data)
+        result.remote, result.remote_next = (ready.data,), ready.after
+        result.remote_records = ready.records
+        return True
+
+    def read_now(
+        self, topic_id: str, partition: int, offset: int, max_bytes: int
+    ) -> ReadyBatches | None:
+        """Return batches from the offset on, of whole chunks that fit max_bytes.
+
+        None if that has to wait, is too much at once, or fails: call `read`.
+        """
+        known = find_known(self._known.get((topic_id, partition), ()), offset)
+        segment = None if known is None else self._footers.known(known.name)
+        if known is None or segment is None or max_bytes > READ_BYTES:
+            return None
+        name, rows = known.name, segment.rows
+        chunk = self._next_chunks.get((name, offset), -1)
+        skips = chunk < 0 and offset > rows.offsets[chunk := rows.at_offset(offset)]
+        start, stop = rows.positions[chunk], segment.chunks_within(chunk, max_bytes)
+        if segment.end_of(stop - 1) - start > max_bytes:
+            return None
+        try:
+            data = self.source.read_now(name, segment, chunk, stop)
+        except RemoteStorageError:
+            return None
+        if data is None:
+            return None
+        if segment.header.offset_mode == TIME and stop < len(rows):
+            self._continue_at(name, last_offset(data, rows.positions[stop - 1] - start) + 1, stop)
+        after = segment.offset_after(stop - 1)
+        if not skips:
+            return ReadyBatches(data, after, sum(rows.records[chunk:stop]), segment)
+        data = data[skip_batches(data, offset) :]
+        return ReadyBatches(data, after, count_records(data), segment) if data else None
+
+    def _continue_at(self, name: str, offset: int, chunk: int) -> None:
+        """Note the chunk of the next read: in time mode the offset is below the chunk's first."""
+        self._next_chunks[name, offset] = chunk
+        if len(self._next_chunks) > MAX_READERS:
+            del self._next_chunks[next(iter(self._next_chunks))]
+
     async def _read(self, request: ReadRequest, result: ReadResult) -> None:
         offset = max(request.offset, result.start)
         while True:
-            row = await self._row(request, offset)
-            if row is None:
+            found = await self._segment_of(request, offset)
+            if found is None:
                 raise RemoteStorageError(f"no segment has offset {offset}")
-            name = row.object_name(self._cluster_id(), request.topic.id, request.partition)
+            row, name = found
             segment = await self._footers.get(name, row.data_bytes, row.size)
             parts, after, count = await read_slices(
                 self.source, name, segment, offset, request.max_bytes
@@ -128,22 +209,32 @@ class RemoteLogReader:
             raise RemoteStorageError(f"{name}: no record at or after {reply.timestamp} ms")
         return reply.timestamp, segment.rows.offsets[chunk]
 
-    async def _row(self, request: ReadRequest, offset: int) -> SegmentRow | None:
+    async def _segment_of(self, request: ReadRequest, offset: int) -> KnownSegment | None:
         """Return the segment with the offset, or the next one; None if there is none."""
         key = (request.topic.id, request.partition)
-        rows = self._rows.get(key, ())
-        for row in rows:
-            if row.first <= offset <= row.last:
-                return row
-        found = await find_segment(
+        known = self._known.get(key, ())
+        found = find_known(known, offset)
+        if found is not None:
+            return found
+        row = await find_segment(
             self._store, self._keys, request.topic.name, request.partition, offset
         )
-        if found is not None:
-            self._rows[key] = (found, *rows[: ROWS_EACH - 1])
-            self._rows.move_to_end(key)
-            if len(self._rows) > MAX_ROWS:
-                self._rows.popitem(last=False)
+        if row is None:
+            return None
+        found = KnownSegment(row, row.object_name(self._cluster_id(), *key))
+        self._known[key] = (found, *known[: ROWS_EACH - 1])
+        self._known.move_to_end(key)
+        if len(self._known) > MAX_ROWS:
+            self._known.popitem(last=False)
         return found
+
+
+def find_known(known: Iterable[KnownSegment], offset: int) -> KnownSegment | None:
+    """Return the segment with the offset."""
+    for each in known:
+        if each.row.first <= offset <= each.row.last:
+            return each
+    return None
 
 
 def _entries(request: ReadRequest, parts: list[memoryview]) -> list[Entry]:

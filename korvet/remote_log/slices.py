@@ -29,6 +29,9 @@ class ChunkSource(Protocol):
     def limit(self, segment: Segment, chunk: int) -> int:
         """Return the chunk after the last one that a read from `chunk` on can return."""
 
+    def read_now(self, name: str, segment: Segment, first: int, after: int) -> memoryview | None:
+        """Return what `read` returns if it has not to wait, else None."""
+
     async def read(self, name: str, segment: Segment, first: int, after: int) -> memoryview:
         """Return the bytes of the chunks from `first` to below `after`, within that limit.
 

@@ -129,6 +129,21 @@ class SegmentStore:
         self._metrics.remote_read_bytes.add(len(found))
         return memoryview(found)
 
+    def get_now(self, name: str, start: int, end: int) -> memoryview | None:
+        """Return the bytes of a local file without waiting.
+
+        None if the page cache lacks some, or the limit delays the read: call `get`.
+        """
+        if self.files is None or self._limit.delays:
+            return None
+        began = monotonic()
+        found = self.files.read_cached(name, start, end - start)
+        if found is not None:
+            self._limit.charge(len(found))
+            self._metrics.remote_request_seconds.of("read").observe(monotonic() - began)
+            self._metrics.remote_read_bytes.add(len(found))
+        return found
+
     def get_blocking(self, name: str, start: int, end: int) -> memoryview:
         """Return the object's bytes from `start` to below `end`; the thread waits for them."""
         import obstore

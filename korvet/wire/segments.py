@@ -14,7 +14,8 @@ Rules
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import msgspec
@@ -31,6 +32,7 @@ _ABORTED = struct.Struct(">qqqq")
 _COUNTS = struct.Struct(">III")
 _TRAILER = struct.Struct(">IIII8s")
 TRAILER_BYTES = _TRAILER.size
+_OFFSET = struct.Struct(">q")
 _PLACE = struct.Struct(">qi")
 _SPAN = struct.Struct(">qi11xi")
 """Base offset, length and last offset delta of a batch."""
@@ -117,17 +119,19 @@ class Segment:
 
         Raises CorruptSegment with the offsets of the first chunk that differs.
         """
-        rows, view, chunk = self.rows, memoryview(data), first
-        begin = position = rows.positions[first]
-        while position - begin < len(view):
-            end = self.end_of(chunk)
-            part = view[position - begin : end - begin]
-            is_whole = len(part) == end - position and _crc(part) == rows.crcs[chunk]
-            if not is_whole or _base_offset(part) != rows.offsets[chunk]:
+        rows, view, crc = self.rows, memoryview(data), crc_function()
+        offsets, crcs, base_of = rows.offsets, rows.crcs, _OFFSET.unpack_from
+        size, chunk, position = len(view), first, 0
+        begin = rows.positions[first]
+        while position < size:
+            end = self.end_of(chunk) - begin
+            part = view[position:end]
+            is_whole = end <= size and crc(part) == crcs[chunk]
+            if not is_whole or base_of(part)[0] != offsets[chunk]:
                 raise CorruptSegment(
-                    f"offsets {rows.offsets[chunk]} to {self.offset_after(chunk) - 1} of "
+                    f"offsets {offsets[chunk]} to {self.offset_after(chunk) - 1} of "
                     f"{self.header.topic}-{self.header.partition}: "
-                    f"checksum differs at position {position}"
+                    f"checksum differs at position {begin + position}"
                 )
             position, chunk = end, chunk + 1
         return chunk
@@ -301,6 +305,16 @@ def skip_batches(batches: Buffer, offset: int) -> int:
     return at
 
 
+def last_offset(batches: Buffer, at: int) -> int:
+    """Return the last offset of the batches from position `at` on."""
+    last, end, unpack = -1, len(batches), _SPAN.unpack_from
+    while at < end:
+        base, length, delta = unpack(batches, at)
+        last = base + delta
+        at += length + records.LOG_OVERHEAD
+    return last
+
+
 def find_batches(batches: Buffer, at: int, offset: int, max_bytes: int) -> tuple[int, int, int]:
     """Return where those batches begin and end, searched from position `at` on, and the offset."""
     begin, after = -1, -1
@@ -327,12 +341,13 @@ def _footer_crc(footer: Buffer, counts: tuple[int, int, int]) -> int:
     return _crc(_COUNTS.pack(*counts), _crc(footer))
 
 
-def _base_offset(batch: Buffer) -> int:
-    found: int = _PLACE.unpack_from(batch)[0]
-    return found
-
-
 def _crc(data: Buffer, before: int = 0) -> int:
+    return crc_function()(data, before)
+
+
+@cache
+def crc_function() -> Callable[..., int]:
+    """Return the function for CRC-32C; its library is imported with the first use."""
     import crc32c
 
-    return crc32c.crc32c(data, before)
+    return crc32c.crc32c

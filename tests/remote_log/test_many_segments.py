@@ -57,6 +57,11 @@ class CountedStore(SegmentStore):
         self.requests += 1
         return await super().get(name, start, end)
 
+    def get_now(self, name: str, start: int, end: int) -> memoryview | None:
+        found = super().get_now(name, start, end)
+        self.requests += found is not None
+        return found
+
 
 def segment(first: int, name: str) -> bytes:
     """Return a segment of ten batches of 10 KB, the first one at the offset."""
