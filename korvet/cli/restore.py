@@ -99,6 +99,13 @@ def _print(report: "Report") -> None:
     )
     for topic_id in report.unknown_topics:
         table_output.line(f"not restored: topic id {topic_id} has objects, and no definition")
+    if report.scheduled:
+        table_output.line(f"{report.scheduled} scheduled records wait again, as in the snapshot")
+    for each in report.scheduled_lost:
+        table_output.line(
+            f"lost: {each.records} scheduled records of {each.topic}-{each.partition}, too many "
+            "for a snapshot"
+        )
     table_output.line("records appended after the snapshot are lost unless they were copied")
     if not report.lost:
         table_output.line("lost of what the snapshot has: nothing")

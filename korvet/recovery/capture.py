@@ -9,6 +9,7 @@ import msgspec
 
 from korvet.groups.offset_commit import parse_commit, parse_field
 from korvet.keys import Keys, decode_group, encode_group
+from korvet.recovery.scheduled import capture_scheduled
 from korvet.recovery.share_groups import capture_share_groups
 from korvet.recovery.snapshot import CommitRow, PartitionState, Snapshot, TopicState
 from korvet.scripts import log
@@ -33,6 +34,7 @@ async def capture(store: AsyncStore, keys: Keys, cluster_id: str, lineage: str) 
     topic_ids = {state.definition.id for state in topics.values()}
     groups = await _groups(store, keys, names, topic_ids)
     share_groups = await capture_share_groups(store, keys, names, topics)
+    scheduled = await capture_scheduled(store, keys, topics)
     return Snapshot(
         cluster_id=cluster_id,
         lineage=lineage,
@@ -53,6 +55,7 @@ async def capture(store: AsyncStore, keys: Keys, cluster_id: str, lineage: str) 
         acls=sorted(_text(rule) for rule in acls),
         groups=groups,
         share_groups=share_groups,
+        scheduled=scheduled,
     )
 
 

@@ -17,6 +17,14 @@ class Loss(msgspec.Struct, frozen=True):
     reason: str
 
 
+class ScheduledLoss(msgspec.Struct, frozen=True):
+    """Scheduled records of a partition that are lost: the snapshot has their number only."""
+
+    topic: str
+    partition: int
+    records: int
+
+
 class Report(msgspec.Struct, frozen=True):
     """The result of a restore."""
 
@@ -32,6 +40,9 @@ class Report(msgspec.Struct, frozen=True):
     lost: list[Loss]
     unknown_topics: list[str]
     """Ids of topics that have objects, and are not in the snapshot."""
+    scheduled: int = 0
+    """Scheduled records that wait again."""
+    scheduled_lost: list[ScheduledLoss] = []
 
 
 def find_losses(name: str, number: int, chain: Chain, tiered: int, end: int) -> Iterator[Loss]:

@@ -18,7 +18,8 @@ import msgspec
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group
 from korvet.recovery.chain import build_chain, list_objects
-from korvet.recovery.report import Loss, Report, find_losses
+from korvet.recovery.report import Loss, Report, ScheduledLoss, find_losses
+from korvet.recovery.scheduled import restore_scheduled
 from korvet.recovery.share_groups import restore_share_group
 from korvet.recovery.snapshot import CommitRow, PartitionState, Snapshot, SnapshotStore, TopicState
 from korvet.remote_log.store import SegmentStore
@@ -93,11 +94,12 @@ class Restore:
         snapshot, keys = self._snapshot, self._keys
         unknown = await self._unknown_topics()
         await self._store.run(broker.init_cluster_id(keys, cluster_id=snapshot.cluster_id))
-        commits = _highest_commits(snapshot)
+        commits = snapshot.highest_commits()
         for name, state in snapshot.topics.items():
             await self._topic(name, state, commits)
         await self._tables()
         await self._groups()
+        scheduled, scheduled_lost = await self._scheduled()
         # Last: brokers on a Redis that is restored in part must not replace the snapshots.
         await self._store.run(broker.init_lineage(keys, lineage=snapshot.lineage))
         return Report(
@@ -111,6 +113,8 @@ class Restore:
             acls=len(snapshot.acls),
             lost=sorted(self._lost, key=lambda each: (each.topic, each.partition, each.first)),
             unknown_topics=unknown,
+            scheduled=scheduled,
+            scheduled_lost=scheduled_lost,
         )
 
     async def _refuse_state(self) -> None:
@@ -270,18 +274,21 @@ class Restore:
         if reply.wait_ms >= 0:
             await self._store.run(group.schedule_tick(keys, group=name, after_ms=reply.wait_ms))
 
+    async def _scheduled(self) -> tuple[int, list[ScheduledLoss]]:
+        """Let scheduled records wait again, unless nothing is appended. Returns what is lost."""
+        count, lost = 0, []
+        for each in () if self._only_segments else self._snapshot.scheduled:
+            if not each.rows:
+                lost.append(ScheduledLoss(each.topic, each.partition, each.records))
+            topic_id = self._snapshot.topics[each.topic].definition.id
+            error, added = await restore_scheduled(self._store, self._keys, topic_id, each)
+            _check(error, f"scheduled records of {each.topic}-{each.partition}")
+            count += added
+        return count, lost
+
     def _committed(self, name: str, number: int, offset: int) -> int:
         """Return a committed offset: at most the end of the log that is served."""
         return min(offset, self._ends.get((name, number), offset))
-
-
-def _highest_commits(snapshot: Snapshot) -> dict[tuple[str, int], int]:
-    found: dict[tuple[str, int], int] = {}
-    places = [row[:3] for rows in snapshot.groups.values() for row in rows]
-    places += [row[:3] for rows in snapshot.share_groups.values() for row in rows]
-    for name, number, offset in places:
-        found[name, number] = max(found.get((name, number), 0), offset)
-    return found
 
 
 def _check(error: int, what: str) -> None:

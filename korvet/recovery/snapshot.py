@@ -51,6 +51,18 @@ class TopicState(msgspec.Struct, frozen=True):
     partitions: list[PartitionState]
 
 
+class ScheduledRecords(msgspec.Struct, frozen=True):
+    """Records of a partition that wait until they are due: due time in ms and row of each.
+
+    Without rows: there were too many for a snapshot.
+    """
+
+    topic: str
+    partition: int
+    records: int
+    rows: list[tuple[int, bytes]]
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """The metadata of a cluster."""
 
@@ -71,6 +83,16 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Committed offsets, by encoded group id."""
     share_groups: dict[str, list[ShareRow]] = {}
     """Start offsets of share groups, by encoded group id."""
+    scheduled: list[ScheduledRecords] = []
+
+    def highest_commits(self) -> dict[tuple[str, int], int]:
+        """Return the highest offset that any group has committed, by topic and partition."""
+        found: dict[tuple[str, int], int] = {}
+        places = [row[:3] for rows in self.groups.values() for row in rows]
+        places += [row[:3] for rows in self.share_groups.values() for row in rows]
+        for name, number, offset in places:
+            found[name, number] = max(found.get((name, number), 0), offset)
+        return found
 
 
 class _Header(msgspec.Struct, frozen=True):

@@ -1,0 +1,95 @@
+"""Scheduled records in snapshots: they wait in Redis alone, so that segments do not hold them.
+
+Rules
+- All rows of a partition are in the snapshot, or none: from MAX_BYTES on, only how many they are.
+- A restored record is appended when it is due, or at once if it is due already. One that was
+  appended between snapshot and loss is appended again: twice is better than never.
+"""
+
+from collections.abc import Mapping
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.recovery.snapshot import ScheduledRecords, TopicState
+from korvet.scripts import schedule
+from korvet.scripts.call import Arg
+from korvet.store.async_store import AsyncStore
+
+AT_ONCE = 256
+"""Max rows of one call, and max calls in one pipeline."""
+MAX_BYTES = 8 << 20
+"""Max bytes of rows in a snapshot: it is written in one piece, up to once in a second."""
+NO_LIMIT = 2**53
+
+
+async def capture_scheduled(
+    store: AsyncStore, keys: Keys, topics: Mapping[str, TopicState]
+) -> list[ScheduledRecords]:
+    """Return the records that wait, of the partitions that have any."""
+    found, room = [], MAX_BYTES
+    for topic, state in sorted(topics.items()):
+        for first in range(0, state.definition.partitions, AT_ONCE):
+            numbers = range(first, min(first + AT_ONCE, state.definition.partitions))
+            replies = await store.run_many(
+                schedule.list_scheduled(keys, topic, number, topic_id=state.definition.id, most=0)
+                for number in numbers
+            )
+            for number, reply in zip(numbers, replies, strict=True):
+                if reply.error or not reply.records:
+                    continue
+                rows = await _rows(store, keys, topic, number) if reply.size <= room else []
+                room -= sum(len(row) for _, row in rows)
+                found.append(ScheduledRecords(topic, number, reply.records, rows))
+    return found
+
+
+async def _rows(store: AsyncStore, keys: Keys, topic: str, number: int) -> list[tuple[int, bytes]]:
+    """Return due time and row of the partition's scheduled records, in order."""
+    names, rows = keys.partition(topic, number), []
+    flat = await store.command("ZRANGE", names.scheduled, 0, -1, "WITHSCORES")
+    pairs = list(zip(flat[::2], flat[1::2], strict=True))
+    for first in range(0, len(pairs), AT_ONCE):
+        some = pairs[first : first + AT_ONCE]
+        found = await store.command("HMGET", names.scheduled_records, *(name for name, _ in some))
+        rows += [
+            (int(float(due)), bytes(row))
+            for (_, due), row in zip(some, found, strict=True)
+            if row is not None  # appended or cancelled meanwhile
+        ]
+    return rows
+
+
+async def restore_scheduled(
+    store: AsyncStore, keys: Keys, topic_id: str, waiting: ScheduledRecords
+) -> tuple[ErrorCode, int]:
+    """Let the partition's records wait again. Returns an error, and how many records they are."""
+    count = 0
+    for first in range(0, len(waiting.rows), AT_ONCE):
+        rows = waiting.rows[first : first + AT_ONCE]
+        rest: list[Arg] = []
+        for due, row in rows:
+            records, arguments = _arguments(due, row)
+            rest += arguments
+            count += records
+        reply = await store.run(
+            schedule.add(
+                *(keys, waiting.topic, waiting.partition),
+                topic_id=topic_id,
+                count=0,
+                max_count=NO_LIMIT,
+                max_bytes=NO_LIMIT,
+                channel=keys.schedule_channel(),
+                rows=len(rows),
+                rest=rest,
+            )
+        )
+        if reply.error:
+            return ErrorCode(reply.error), count
+    return ErrorCode.NONE, count
+
+
+def _arguments(due: int, row: bytes) -> tuple[int, list[Arg]]:
+    """Return a row's records and its arguments for schedule.add; lua/lib/schedule.lua has both."""
+    count, size, max_timestamp, length, rest = row.split(b":", 4)
+    at = int(length)
+    return int(count), ["at", due, rest[:at], count, size, max_timestamp, rest[at:]]
