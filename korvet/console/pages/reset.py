@@ -1,19 +1,35 @@
-"""Move a group to another position in a topic: a preview, then the commit of what it showed."""
+"""Move a group to another position in a topic: a preview, then the commit of what it showed.
+
+A share group has no commits: its start offset moves, and all records from there become available
+again, those that it has finished too.
+"""
 
 import msgspec
 
+from korvet.console.described_group import Place
 from korvet.console.pages.actions import Done
 from korvet.console.pages.group import committed, described, group_id
 from korvet.console.pages.records import parse
+from korvet.console.queues import read_queue
 from korvet.console.visit import PageError, Visit, check
+from korvet.errors import ErrorCode
 from korvet.groups.lag import find_offset
 from korvet.scripts import log as log_scripts
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic
+from korvet.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 
 MAX_PARTITIONS = 1_000
 """Max partitions of one reset."""
+UNCOUNTED = -1
+Held = tuple[int, int]
+"""A group's offset in a partition, and its lag from there or UNCOUNTED."""
+NONE: Held = (-1, UNCOUNTED)
 
 
 class ResetRow(msgspec.Struct, frozen=True):
@@ -21,7 +37,7 @@ class ResetRow(msgspec.Struct, frozen=True):
 
     partition: int
     committed: int
-    """The committed offset, -1 for none."""
+    """The committed offset, or the start offset of a share group; -1 for none."""
     offset: int
     """The offset after the reset."""
     lag: int
@@ -32,6 +48,7 @@ class ResetPage(msgspec.Struct, frozen=True):
     """A preview of a reset."""
 
     group: str
+    type: str
     topic: str
     to: str
     members: int
@@ -43,7 +60,7 @@ class ResetPage(msgspec.Struct, frozen=True):
     repeated: int
     """Records that it will read again."""
     topics: list[str]
-    """Topics that the group committed."""
+    """Topics that the group has read."""
     offsets: str
     """`partition:offset,...`: what the reset commits."""
 
@@ -52,28 +69,39 @@ async def load(visit: Visit) -> ResetPage:
     """Return the preview of the reset of the query: `id`, `topic` and `to`."""
     name = group_id(visit)
     visit.require(Operation.DESCRIBE, ResourceType.GROUP, name)
-    commits = await committed(visit, name)
-    found = await described(visit, name) if commits else None
+    found = await described(visit, name)
+    positions = await (_starts if found.type == "share" else _commits)(visit, name)
     topic_name, to = visit.query("topic"), visit.query("to")
     rows = []
     if topic_name and to:
         topic = await _topic(visit, topic_name)
-        before = {
-            number: commit.offset for (at, number), commit in commits.items() if at == topic_name
-        }
+        before = {number: held for (at, number), held in positions.items() if at == topic_name}
         rows = await _preview(visit, topic, to, before)
     moved = [row.lag - row.new_lag for row in rows if row.committed >= 0]
     return ResetPage(
         group=name,
+        type=found.type,
         topic=topic_name,
         to=to,
-        members=len(found.members) if found else 0,
+        members=len(found.members),
         rows=rows,
         skipped=sum(number for number in moved if number > 0),
         repeated=-sum(number for number in moved if number < 0),
-        topics=sorted({at for at, _ in commits}),
+        topics=sorted({at for at, _ in positions}),
         offsets=",".join(f"{row.partition}:{row.offset}" for row in rows),
     )
+
+
+async def _commits(visit: Visit, name: str) -> dict[Place, Held]:
+    """Return the committed offsets."""
+    found = await committed(visit, name)
+    return {place: (commit.offset, UNCOUNTED) for place, commit in found.items()}
+
+
+async def _starts(visit: Visit, name: str) -> dict[Place, Held]:
+    """Return the start offsets of a share group, with its lag from there."""
+    rows, _ = await read_queue(visit, name)
+    return {(row.topic, row.partition): (row.start, row.lag) for row in rows if row.start >= 0}
 
 
 async def _topic(visit: Visit, name: str) -> Topic:
@@ -88,7 +116,7 @@ async def _topic(visit: Visit, name: str) -> Topic:
     return topic
 
 
-async def _preview(visit: Visit, topic: Topic, to: str, before: dict[int, int]) -> list[ResetRow]:
+async def _preview(visit: Visit, topic: Topic, to: str, before: dict[int, Held]) -> list[ResetRow]:
     position = parse(to)
     services = visit.services
     numbers = range(topic.partitions)
@@ -96,11 +124,18 @@ async def _preview(visit: Visit, topic: Topic, to: str, before: dict[int, int]) 
         await find_offset(services.store, services.keys, visit.log.reader, topic, number, position)
         for number in numbers
     ]
-    old = await _lags(visit, topic, [max(before.get(number, 0), 0) for number in numbers])
+    held = [before.get(number, NONE) for number in numbers]
+    old = await _lags(visit, topic, [max(offset, 0) for offset, _ in held])
     new = await _lags(visit, topic, offsets)
     return [
-        ResetRow(number, before.get(number, -1), offsets[number], old[number], new[number])
-        for number in numbers
+        ResetRow(
+            number,
+            offset,
+            offsets[number],
+            old[number] if lag == UNCOUNTED else lag,
+            new[number],
+        )
+        for number, (offset, lag) in zip(numbers, held, strict=True)
     ]
 
 
@@ -124,8 +159,26 @@ async def reset(visit: Visit) -> Done:
         raise PageError(400, "offsets must be PARTITION:OFFSET,...") from None
     if not name or any(offset < 0 for offset in offsets.values()):
         raise PageError(400, "A reset needs a group, and offsets of 0 or above.")
-    await visit.log.commit(name, offsets)
+    if (await described(visit, name)).type == "share":
+        await _move(visit, name, topic, offsets)
+    else:
+        await visit.log.commit(name, offsets)
     return Done("/group", f"Group {name} was reset in {topic.name}.", {"id": name})
+
+
+async def _move(visit: Visit, name: str, topic: Topic, offsets: dict[Place, int]) -> None:
+    """Move the start offsets of a share group. Raises PageError."""
+    partitions = [
+        AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset)
+        for (_, number), offset in offsets.items()
+    ]
+    row = AlterShareGroupOffsetsRequestTopic(topic_name=topic.name, partitions=partitions)
+    answer = await visit.call(AlterShareGroupOffsetsRequest(group_id=name, topics=[row]))
+    if answer.error_code == ErrorCode.NON_EMPTY_GROUP:
+        raise PageError(400, f"Group {name} has members: stop them first. (NON_EMPTY_GROUP)")
+    check(answer.error_code, answer.error_message)
+    for part in answer.responses[0].partitions:
+        check(part.error_code, part.error_message)
 
 
 async def delete(visit: Visit) -> Done:
