@@ -207,6 +207,10 @@ class Keys:
         """Name the hash: tokens of a quota's bucket and their time."""
         return f"{self.namespace}:quota:{encode_group(bucket)}"
 
+    def lag_history(self, shard: object) -> str:
+        """Name the hash: minutes since 1970 -> the lag of a part of the groups; for a day."""
+        return f"{{{self.namespace}:lag:{shard}}}:history"
+
     def cluster(self) -> str:
         """Name the hash: cluster id, leases and counters."""
         return f"{self.namespace}:cluster"

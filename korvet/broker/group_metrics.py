@@ -4,6 +4,7 @@ Rules
 - One broker process at a time updates them, by lease, so that sums are right; the others report
   none. Only a process that a scrape has asked recently takes the lease.
 - Groups and rows above the limits are left out, least lag first; gauges say how many.
+- An update also records the lag for the console, once a minute.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 
 from korvet.broker.leases import Leases
 from korvet.context import Services
+from korvet.groups import lag_history
 from korvet.groups.lag_survey import LagRow, LagSurvey, Survey
 from korvet.groups.share_offsets import SharePartition
 from korvet.metrics import Gauge, Labels
@@ -78,6 +80,8 @@ class GroupGauges:
             survey = LagSurvey(services.store, services.keys, services.topics)
             most = services.settings.integer("monitoring.max.groups")
             found = await survey.run(most, self._hold)
+            if found is not None and await lag_history.is_due(services.store, services.keys):
+                await lag_history.record(services.store, services.keys, found)
         most = services.settings.integer("monitoring.max.partitions")
         self._rows, self._hidden_rows = found.rows(most) if found is not None else ([], 0)
         self._found = found

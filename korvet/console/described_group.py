@@ -56,11 +56,16 @@ async def describe(visit: Visit, name: str) -> DescribedGroup:
         member.decode("utf-8", "replace"): int(float(moment))
         for member, moment in zip(moments[::2], moments[1::2], strict=True)
     }
-    seconds, micros = await store.command("TIME")
-    now_ms = int(seconds) * 1000 + int(micros) // 1000
+    now_ms = await redis_time_ms(visit)
     if kind in (b"consumer", b"share"):
         return await _newer(visit, name, kind.decode(), deadlines, now_ms)
     return await _classic(visit, name, deadlines, now_ms)
+
+
+async def redis_time_ms(visit: Visit) -> int:
+    """Return the time of Redis's clock."""
+    seconds, micros = await visit.services.store.command("TIME")
+    return int(seconds) * 1000 + int(micros) // 1000
 
 
 async def _classic(

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from korvet import __version__
+from korvet.console.charts import chart
 from korvet.console.shown import FORMATS
 from korvet.console.visit import Visit
 
@@ -34,7 +35,7 @@ def _environment() -> Environment:
         "segment": lambda text: quote(str(text), safe=""),
         "query": lambda pairs: urlencode(pairs),
     }
-    made.globals |= {"version": __version__, "bar": bar, "formats": FORMATS}
+    made.globals |= {"version": __version__, "bar": bar, "chart": chart, "formats": FORMATS}
     return made
 
 

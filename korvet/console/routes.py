@@ -150,8 +150,8 @@ PAGES = (
         "group.html",
         group.load,
         group.GroupPage,
-        "A group: members, offsets, lag, and why it is stuck.",
-        (_GROUP,),
+        "A group: members, offsets, lag over time, and why it is stuck.",
+        (_GROUP, Parameter("history", "0 leaves out the lag over time.")),
     ),
     Page(
         "/group/reset",

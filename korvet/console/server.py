@@ -20,6 +20,7 @@ from korvet.broker.server import connected
 from korvet.broker.tls_stream import TlsState, TlsStream
 from korvet.broker.tls_transport import RECEIVE_BYTES
 from korvet.config.broker_config import Config
+from korvet.console import lag_recorder
 from korvet.console.app import build
 from korvet.console.services import ConsoleServices
 from korvet.console.thread import BrokerPages, Checks, Inbox
@@ -76,6 +77,8 @@ async def serve(
         if services.audit.queue is not None:
             writer = AuditWriter(services, services.audit.queue, services.audit.topic)
             tasks.start_soon(writer.run)
+        if not config.read_only:
+            tasks.start_soon(lag_recorder.run, services)
         console = ConsoleServices(services, pages, checks)
         await console.start()
         accepted = Connections(

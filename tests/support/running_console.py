@@ -65,9 +65,14 @@ def running_console(
     listen: str = "127.0.0.1:0",
     user: str = "",
     ops: str = "127.0.0.1:0",
+    namespace: str = "",
+    node_id: int = 0,
 ) -> Iterator[RunningConsole]:
-    """Serve a namespace of its own until the end; with a Redis user of the least privileges."""
-    namespace, url = f"console{next(_namespaces)}", server.url
+    """Serve a namespace, by default a new one, until the end.
+
+    `user`: a Redis user of the least privileges.
+    """
+    namespace, url = namespace or f"console{next(_namespaces)}", server.url
     if user:
         password = "redis-password"
         with server.client() as client:
@@ -75,6 +80,7 @@ def running_console(
             client.execute_command("ACL", "SETUSER", user, *words)
         url = url.replace("://", f"://{user}:{password}@", 1)
     options = {"listen": listen, "ops": ops, "redis": url, "namespace": namespace}
+    options["node-id"] = str(node_id)
     config = load(options, sets=sets, environ={})
     console = ConsoleThread(config, examine)
     ready: Future[tuple[Any, anyio.Event, str, str]] = Future()

@@ -2,9 +2,10 @@
 
 import msgspec
 
-from korvet.console import diagnosis
-from korvet.console.described_group import DescribedGroup, Place, describe
+from korvet.console import diagnosis, lag_over_time
+from korvet.console.described_group import DescribedGroup, Place, describe, redis_time_ms
 from korvet.console.diagnosis import Evidence
+from korvet.console.lag_over_time import LagOverTime
 from korvet.console.queues import LockRow, QueueRow, read_queue
 from korvet.console.visit import PageError, Visit
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
@@ -74,6 +75,8 @@ class GroupPage(msgspec.Struct, frozen=True):
     at_ms: int
     topics: list[str]
     """The topics of the group: those that can be reset."""
+    history: LagOverTime | None
+    """The recorded lag; null if the query has `history=0`."""
 
 
 async def load(visit: Visit) -> GroupPage:
@@ -113,6 +116,11 @@ async def load(visit: Visit) -> GroupPage:
         ),
         at_ms=found.at_ms,
         topics=sorted({row.topic for row in rows}),
+        history=(
+            None
+            if visit.query("history") == "0"
+            else await lag_over_time.read(visit, name, found.at_ms)
+        ),
     )
 
 
@@ -132,7 +140,8 @@ async def described(visit: Visit, name: str) -> DescribedGroup:
         key = visit.services.keys.group_offsets(name)
         if error.status != 404 or not await visit.services.store.command("HLEN", key):
             raise
-        return DescribedGroup(name, "classic", "Empty", "", -1, [], 0)
+        now_ms = await redis_time_ms(visit)
+        return DescribedGroup(name, "classic", "Empty", "", -1, [], now_ms)
 
 
 async def offsets_of(visit: Visit, group: DescribedGroup) -> tuple[list[OffsetRow], int]:
