@@ -7,7 +7,9 @@ Rules
 - The chunk's end is committed once all its records are put back.
 - One replay of a queue runs at a time: it holds a lease.
 - A dead letter without the record (errors.deadletterqueue.copy.record.enable=false) is read from
-  its source partition. If the record is gone, the letter is passed and counted.
+  its source partition. If the record is gone, the letter is passed and counted. The offsets of such
+  letters are committed too before anything else of the chunk is put back: a repeated replay counts
+  the records of a target partition in the same way, whatever has expired meanwhile.
 """
 
 import asyncio
@@ -15,6 +17,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
+from typing import Self
 
 import msgspec
 
@@ -32,7 +35,9 @@ TRIES, PAUSE_S = 4, 0.005
 """A lease that has just been ended lapses within a millisecond."""
 CHUNK_BYTES = 1 << 20
 _PREFIX = "__dlq."
-_PINNED = re.compile(r"producer=(\d+) to=(\d+)")
+_PINNED = re.compile(r"producer=(\d+) to=(\d+)(?: gone=([\d,]+))?")
+Target = tuple[str, int]
+"""Topic and partition that records are put back into."""
 
 
 class Replayed(msgspec.Struct):
@@ -44,6 +49,33 @@ class Replayed(msgspec.Struct):
     """Dead letters whose record is nowhere any more."""
     foreign: int = 0
     """Records of the queue that are no dead letters."""
+
+
+Row = tuple[int, Record | None]
+"""A letter's offset, and its record; None: it is gone."""
+
+
+class Chunk(msgspec.Struct):
+    """Letters that are put back together: their producer, their end, and those without a record."""
+
+    producer: Producer
+    to: int
+    gone: set[int] = set()
+
+    @classmethod
+    def of(cls, producer: str, to: str, gone: str | None) -> Self:
+        """Parse the numbers of committed metadata."""
+        return cls(Producer(int(producer)), int(to), set(map(int, gone.split(",") if gone else ())))
+
+    @property
+    def metadata(self) -> str:
+        """Return the text to commit."""
+        gone = ",".join(map(str, sorted(self.gone)))
+        return f"producer={self.producer.id} to={self.to}" + (f" gone={gone}" if gone else "")
+
+    def remaining(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows that are not gone."""
+        return [row for row in rows if row[0] not in self.gone]
 
 
 class Replay:
@@ -90,8 +122,8 @@ class Replay:
     async def _chunk(self, partition: int, end: int) -> bool:
         """Put back a chunk; return False at the end of the partition."""
         await self._hold()
-        offset, pinned = await self._position(partition)
-        if pinned is None:
+        offset, chunk = await self._position(partition)
+        if chunk is None:
             if offset >= end:
                 return False
             fetched = await self._log.fetch(
@@ -100,19 +132,29 @@ class Replay:
             if fetched.next_offset == offset:
                 return False
             producer = await self._log.new_producer()
-            to = fetched.next_offset
-            await self._commit(partition, offset, f"producer={producer.id} to={to}")
-        else:
-            producer, to = Producer(pinned[0]), pinned[1]
-        letters = [letter async for letter in self._letters(partition, offset, to)]
-        for target, records in (await self._by_target(letters)).items():
-            await self._append(producer, target, records)
-        await self._commit(partition, to, "")
+            chunk = Chunk(producer, fetched.next_offset)
+            await self._commit(partition, offset, chunk.metadata)
+        letters = [letter async for letter in self._letters(partition, offset, chunk.to)]
+        targets = await self._by_target(letters)
+        done = {target: await self._stored(chunk.producer, target) for target in targets}
+        known = len(chunk.gone)
+        for target, rows in targets.items():
+            # The records before are put back: they may be gone since.
+            rest = chunk.remaining(rows)[done[target] :]
+            chunk.gone.update(at for at, record in rest if record is None)
+        if len(chunk.gone) > known:
+            await self._commit(partition, offset, chunk.metadata)
+        for target, rows in targets.items():
+            rest = chunk.remaining(rows)[done[target] :]
+            records = [record for _, record in rest if record is not None]
+            await self._append(chunk.producer, target, records, done[target])
+        await self._commit(partition, chunk.to, "")
+        self.result.gone += len(chunk.gone)
         self._progress(len(letters))
         return True
 
-    async def _position(self, partition: int) -> tuple[int, tuple[int, int] | None]:
-        """Return the offset to continue from, and producer id and end of a chunk begun there."""
+    async def _position(self, partition: int) -> "tuple[int, Chunk | None]":
+        """Return the offset to continue from, and the chunk that was begun there."""
         start = next(
             row.earliest
             for row in await self._log.offsets(self._queue)
@@ -121,7 +163,7 @@ class Replay:
         for row in await self._log.committed(GROUP):
             if (row.topic, row.partition) == (self._queue, partition) and row.offset >= start:
                 match = _PINNED.fullmatch(row.metadata)
-                return row.offset, (int(match[1]), int(match[2])) if match else None
+                return row.offset, Chunk.of(*match.groups()) if match else None
         return start, None
 
     async def _commit(self, partition: int, offset: int, metadata: str) -> None:
@@ -139,11 +181,9 @@ class Replay:
                     yield record
             offset = fetched.next_offset
 
-    async def _by_target(
-        self, letters: Sequence[StoredRecord]
-    ) -> dict[tuple[str, int], list[Record]]:
-        """Return the records to put back, by topic and partition."""
-        found: dict[tuple[str, int], list[Record]] = {}
+    async def _by_target(self, letters: Sequence[StoredRecord]) -> "dict[Target, list[Row]]":
+        """Return the letters with the records to put back, by topic and partition."""
+        found: dict[Target, list[Row]] = {}
         for letter in letters:
             source = _source(letter)
             if source is None:
@@ -151,10 +191,7 @@ class Replay:
                 continue
             topic, partition, offset = source
             record = await self._record(letter, topic, partition, offset)
-            if record is None:
-                self.result.gone += 1
-            else:
-                found.setdefault((topic, partition), []).append(record)
+            found.setdefault((topic, partition), []).append((letter.offset, record))
         return found
 
     async def _record(
@@ -175,18 +212,21 @@ class Replay:
                 return Record(stored.value, stored.key, stored.headers)
         return None
 
+    async def _stored(self, producer: Producer, target: Target) -> int:
+        """Return how many records of the producer the target has."""
+        key = self._log.keys.partition(*target).producers
+        row = await self._log.store.command("HGET", key, producer.id)
+        return ProducerStateEntry.of(row).next if row is not None else 0
+
     async def _append(
-        self, producer: Producer, target: tuple[str, int], records: Sequence[Record]
+        self, producer: Producer, target: Target, records: Sequence[Record], done: int
     ) -> None:
-        """Append the records that the target does not have yet."""
+        """Append records to the target, which has `done` of the producer."""
         topic, partition = target
         found = await self._log.find_topic(topic)
-        key = self._log.keys.partition(topic, partition).producers
-        row = await self._log.store.command("HGET", key, producer.id)
-        done = ProducerStateEntry.of(row).next if row is not None else 0
-        rest = [(partition, record) for record in records[done:]]
-        self.result.records += len(rest)
-        for _, batch in Batcher().batches(rest, found.partitions, found.policy.max_message_bytes):
+        self.result.records += len(records)
+        rows = [(partition, record) for record in records]
+        for _, batch in Batcher().batches(rows, found.partitions, found.policy.max_message_bytes):
             await self._log.append(topic, partition, batch, producer=producer, sequence=done)
             done += len(batch)
 

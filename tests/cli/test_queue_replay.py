@@ -2,6 +2,8 @@
 
 import itertools
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from korvet import AsyncKorvet, KorvetError, Record
 from korvet.cli import queue_replay
 from korvet.cli.queue_replay import Replay, Replayed
+from korvet.library.batches import Batcher
 from tests.support.redis_servers import TestServer
 
 _namespaces = itertools.count()
@@ -95,6 +98,43 @@ def _ending(call: Any, counter: Any, at: int) -> Any:
         return result
 
     return run
+
+
+class OneByOne(Batcher):
+    """Makes a batch of each record."""
+
+    def batches(self, rows: Any, partitions: int, most: int) -> Any:
+        return super().batches(rows, partitions, 1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_records_that_expire_between_ended_replays_shift_nothing(
+    log: AsyncKorvet, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each record that is there when its letter is put back returns once."""
+    monkeypatch.setattr(queue_replay, "LEASE_MS", 1)
+    random = Random(seed)
+    monkeypatch.setattr(queue_replay, "Batcher", OneByOne)
+    sources = [(n % 2, n // 2) for n in range(20)]
+    random.shuffle(sources)
+    await log.append(QUEUE, 0, [letter(*source) for source in sources])
+    start = {0: 0, 1: 0}
+    for _ in range(6):
+        counter = itertools.count(1)
+        with monkeypatch.context() as patch:
+            for name in ("append", "commit"):
+                patch.setattr(log, name, _ending(getattr(log, name), counter, random.randint(1, 9)))
+            with suppress(Killed):
+                await Replay(log, QUEUE).run()
+        number = random.randrange(2)
+        start[number] = min(start[number] + random.randrange(3), 9)
+        await log.delete_records("t", number, start[number])
+    await Replay(log, QUEUE).run()
+    for number in (0, 1):
+        values = [int(value or b"") for value, _ in await added(log, number)]
+        order = [offset for partition, offset in sources if partition == number]
+        assert values == [offset for offset in order if offset in values]
+        assert {offset for offset in order if offset >= start[number]} <= set(values)
 
 
 async def test_two_replays_of_a_queue_do_not_run_together(log: AsyncKorvet) -> None:
