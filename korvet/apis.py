@@ -96,6 +96,8 @@ TABLE: tuple[Api, ...] = (
     _api(77, "ShareGroupDescribe", (1, 1)),
     _api(78, "ShareFetch", (1, 2)),
     _api(79, "ShareAcknowledge", (1, 2)),
+    _api(88, "StreamsGroupHeartbeat", (0, 0)),
+    _api(89, "StreamsGroupDescribe", (0, 0)),
     _api(90, "DescribeShareGroupOffsets", (0, 1)),
     _api(91, "AlterShareGroupOffsets", (0, 0)),
     _api(92, "DeleteShareGroupOffsets", (0, 0)),

@@ -132,7 +132,7 @@ def check_group_config(name: str, value: str, settings: Settings) -> None:
 def check_heartbeats(configs: Mapping[str, str], settings: Settings) -> None:
     """Refuse a session timeout of a group that no heartbeat can renew."""
     own = select_valid(configs, GROUP)
-    for kind in ("consumer", "share"):
+    for kind in ("consumer", "share", "streams"):
         names = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         session, interval = (
             int(own[name]) if name in own else settings.integer(f"group.{name}") for name in names

@@ -40,11 +40,16 @@ MOVED = dict.fromkeys(
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 ) | dict.fromkeys(
     ("JoinGroup", "SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat",
-     "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"),
+     "StreamsGroupHeartbeat", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"),
     ErrorCode.NOT_COORDINATOR,
 )  # fmt: skip
 """The error for each API whose requests move their clients."""
-MEMBERS = ("Heartbeat", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat")
+MEMBERS = (
+    "Heartbeat",
+    "ConsumerGroupHeartbeat",
+    "ShareGroupHeartbeat",
+    "StreamsGroupHeartbeat",
+)
 
 
 class Handover:

@@ -278,6 +278,17 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         Each("group_ids", GROUP, DESCRIBE),
         InHandler(TOPIC, (DESCRIBE,), "each topic of the members, else the group has the error"),
     ),
+    "StreamsGroupHeartbeat": (
+        Whole(GROUP, (READ,), "group_id"),
+        InHandler(TOPIC, (DESCRIBE,), "each topic of the topology"),
+        InHandler(
+            TOPIC, (CREATE,), "each missing internal topic, or CREATE on the cluster; else a status"
+        ),
+    ),
+    "StreamsGroupDescribe": (
+        Each("group_ids", GROUP, DESCRIBE),
+        InHandler(TOPIC, (DESCRIBE,), "each topic of the topology, else the group has the error"),
+    ),
     "ShareFetch": (
         _READ_GROUP,
         InHandler(TOPIC, (READ,), "each topic of the share session"),

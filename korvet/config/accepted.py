@@ -82,8 +82,8 @@ ACCEPTED_BROKER = (
     _accept(
         "group.coordinator.rebalance.protocols",
         SomeOf(("classic", "consumer", "share", "streams")),
-        "classic,consumer,share",
-        "Group protocols served; `streams` is not served.",
+        "classic,consumer,share,streams",
+        "Group protocols served: always all of them.",
         dynamic=False,
     ),
     _accept("group.consumer.assignors", SomeOf(("uniform", "range")), "uniform,range",

@@ -28,6 +28,7 @@ from korvet.config.setting import (
 )
 from korvet.config.share_settings import ROWS as SHARE_GROUPS
 from korvet.config.socket_settings import ROWS as SOCKETS
+from korvet.config.streams_settings import ROWS as STREAMS_GROUPS
 from korvet.config.tls_settings import ROWS as TLS
 
 CODECS = ("none", "uncompressed", "producer", "gzip", "snappy", "lz4", "zstd")
@@ -125,6 +126,7 @@ BROKER = table(
     + SASL
     + COORDINATION
     + SHARE_GROUPS
+    + STREAMS_GROUPS
     + AUTHORIZATION
     + CONSOLE
     + AVRO

@@ -16,7 +16,16 @@ FROM_BROKER = {
     "share.record.lock.duration.ms": "group.share.record.lock.duration.ms",
     "share.delivery.count.limit": "group.share.delivery.count.limit",
     "share.partition.max.record.locks": "group.share.partition.max.record.locks",
+    "streams.session.timeout.ms": "group.streams.session.timeout.ms",
+    "streams.heartbeat.interval.ms": "group.streams.heartbeat.interval.ms",
+    "streams.assignment.interval.ms": "group.streams.assignment.interval.ms",
+    "streams.initial.rebalance.delay.ms": "group.streams.initial.rebalance.delay.ms",
+    "streams.num.standby.replicas": "group.streams.num.standby.replicas",
 }
+
+
+UNNUMBERED = {"streams.num.standby.replicas": "standby.replicas"}
+"""Group configs whose bounds have other names than their broker setting."""
 
 
 def _of_group(name: str, broker: Setting) -> Setting:
@@ -33,5 +42,6 @@ GROUP = table(
 def bound(name: str, word: str) -> str | None:
     """Return the broker setting that is the `word` (min, max) of a group's config, if any."""
     kind, _, rest = name.partition(".")
+    rest = UNNUMBERED.get(name, rest)
     limit = f"group.{kind}.{word}.{rest}"
     return limit if limit in BROKER else None

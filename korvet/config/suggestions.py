@@ -17,7 +17,6 @@ _NEAR = 0.8
 _LONGEST = 100
 
 _KAFKAS: dict[str, tuple[str, ...]] = {
-    "streams groups are not served": ("group.streams.*", "streams.*"),
     "there are no delegation tokens here": ("delegation.token.*",),
     "key stores are PEM here, and only ssl.key.password protects a key": (
         "ssl.keystore.password",
@@ -85,8 +84,10 @@ _KAFKAS: dict[str, tuple[str, ...]] = {
     "it belongs to the inside of Kafka's brokers": (
         "add.partitions.to.txn.*",
         "group.share.assignor*",
+        "group.streams.assignor*",
         "group.share.persister.class.name",
         "share.assignor*",
+        "streams.assignor*",
         "share.coordinator.*",
         "share.fetch.purgatory.purge.interval.requests",
         "alter.config.policy.class.name",

@@ -16,6 +16,7 @@ from korvet.fetch.partition_reader import PartitionReader
 from korvet.fetch.replica_log import ReplicaLog
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.coordinator import GroupCoordinator
+from korvet.groups.internal_topics import InternalTopics
 from korvet.groups.offset_commit import Row
 from korvet.groups.offsets_view import OffsetsView
 from korvet.groups.share_offsets import ShareOffsets
@@ -91,6 +92,7 @@ class Services:
             topics.use_configs,
         )
         self.auto_creator = TopicAutoCreator(store, keys, topics, self.dynamic_config)
+        self.internal_topics = InternalTopics(store, keys, topics, self.dynamic_config)
         self.config_admin = ConfigAdmin(store, keys, topics, self.dynamic_config, config.node_id)
 
     def _add_security(self) -> None:

@@ -25,11 +25,16 @@ def pack_bytes(items: Iterable[bytes]) -> bytes:
 
 def unpack(packed: bytes) -> list[str]:
     """Unpack a list of strings."""
+    return [item.decode("utf-8", "surrogateescape") for item in unpack_bytes(packed)]
+
+
+def unpack_bytes(packed: bytes) -> list[bytes]:
+    """Unpack a list of byte strings."""
     found, at = [], 0
     while at < len(packed):
         colon = packed.index(b":", at)
         end = colon + 1 + int(packed[at:colon])
-        found.append(packed[colon + 1 : end].decode("utf-8", "surrogateescape"))
+        found.append(packed[colon + 1 : end])
         at = end
     return found
 

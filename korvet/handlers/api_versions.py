@@ -3,8 +3,8 @@
 Behaviour
 - the list is the table by which requests are dispatched
 - a version above 5 is answered as version 0 with UNSUPPORTED_VERSION and the list (dispatch)
-- features: group.version 1 (KIP-848), share.version 1 (KIP-932), transaction.version 2 (KIP-890:
-  EndTxn 5 bumps the epoch, Produce 12 adds partitions)
+- features: group.version 1 (KIP-848), share.version 1 (KIP-932), streams.version 1 (KIP-1071),
+  transaction.version 2 (KIP-890: EndTxn 5 bumps the epoch, Produce 12 adds partitions)
 - INVALID_REQUEST for a software name or version with characters other than letters, digits, '.' and
   '-', and for a cluster id without a node id or the reverse
 - REBOOTSTRAP_REQUIRED for a client that expects another cluster (KIP-1242); one that expects

@@ -20,7 +20,7 @@ local group, members, moments = KEYS[1], KEYS[2], KEYS[3]
 local id, epoch = ARGV[1], tonumber(ARGV[2])
 
 local type = redis.call("HGET", group, "type")
-if type ~= "consumer" then
+if type ~= "consumer" and type ~= "streams" then
   return { type == "share" and codes.GROUP_ID_NOT_FOUND or codes.NONE }
 end
 if deadlines.passed(moments, clock.now_ms()) then

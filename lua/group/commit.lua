@@ -60,9 +60,12 @@ if kind == "share" or not kind and generation >= 0 then
 end
 local simple = generation < 0 and state == "Empty"
 local me
-if not simple and kind == "consumer" then
+if not simple and (kind == "consumer" or kind == "streams") then
   local consumer_group = require("lib.consumer_group")
-  local verdict = consumer_group.check_commit(KEYS[9], KEYS[10], id, generation, ARGV, ROWS)
+  local topology_of = kind == "streams" and group
+  local verdict = consumer_group.check_commit(
+    KEYS[9], KEYS[10], id, generation, ARGV, ROWS, topology_of
+  )
   if verdict ~= codes.UNKNOWN_MEMBER_ID and not allow_member_epoch then
     verdict = codes.UNSUPPORTED_VERSION
   end

@@ -82,7 +82,7 @@ local g = consumer_group.load(KEYS, consumer_group.CONSUMER)
 local m, replaced = consumer_group.parse_member(text), nil
 
 -- Check. Refusals live here.
-if g.type == "share" or g.type == "classic" and g.state ~= consumer_group.EMPTY then
+if g.type == "share" or g.type == "streams" or g.type == "classic" and g.state ~= consumer_group.EMPTY then
   return refuse(codes.GROUP_ID_NOT_FOUND)
 end
 if g.type ~= "consumer" and epoch ~= 0 then

@@ -46,9 +46,9 @@ key_types.hashes(KEYS, 8, 10)
 
 -- Write.
 local results, removed, removed_pending = {}, 0, false
-if g.type == "consumer" then
+if g.type == "consumer" or g.type == "streams" then
   local keys = { KEYS[1], KEYS[8], KEYS[9], KEYS[10], KEYS[5], KEYS[7] }
-  local consumer = consumer_group.load(keys, consumer_group.CONSUMER)
+  local consumer = consumer_group.load(keys, g.type)
   for i = 1, #ARGV, 2 do
     results[#results + 1] = consumer_group.evict_member(consumer, ARGV[i], ARGV[i + 1])
     removed = removed + (results[#results] == codes.NONE and 1 or 0)

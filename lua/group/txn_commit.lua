@@ -53,7 +53,8 @@ local epoch, number = tonumber(ARGV[6]), tonumber(ARGV[7])
 local ROWS = 8
 
 local g = classic_group.load(KEYS)
-local is_consumer = g.type == "consumer"
+local is_consumer = g.type == "consumer" or g.type == "streams"
+local topology_of = g.type == "streams" and g.group
 local now_ms = clock.now_ms()
 
 -- Check. Refusals live here.
@@ -67,7 +68,9 @@ local has_member = generation >= 0 or id ~= "" or instance ~= ""
 if has_member and not (generation < 0 and g.state == classic_group.EMPTY) then
   local verdict
   if is_consumer then
-    verdict = consumer_group.check_commit(members, owners, id, generation, ARGV, ROWS)
+    verdict = consumer_group.check_commit(
+      members, owners, id, generation, ARGV, ROWS, topology_of
+    )
   else
     verdict = classic_group.check_member(g, id, instance)
   end

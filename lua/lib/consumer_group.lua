@@ -1,6 +1,7 @@
 --- The stored state of a consumer group (KIP-848): its hash, its members, its partitions' owners.
 --- A share group (KIP-932) is stored alike, without instances and owners: its members share
---- partitions.
+--- partitions. A streams group (KIP-1071) is stored alike, without instances: its members own tasks
+--- (lib.task_owners) in place of partitions.
 ---
 --- group              generation: the group epoch, grows with the members and their topics.
 ---                    assignment_epoch: the epoch of the target assignment; assigned_at_ms: when it
@@ -8,8 +9,14 @@
 ---                    converged: members that own their whole target at that epoch.
 ---                    epoch_at_ms: when the group epoch grew last.
 ---                    subscription: topic names and patterns of all members; topics: the topics
----                    that these match, as of the topics table's topics_version
---- consumer_members   member id -> six numbers, then packed words
+---                    that these match, as of the topics table's topics_version.
+---                    Of a streams group: topology_epoch, the epoch of its topology; ready: 1 if
+---                    the topology's topics are complete; notice: 1 if members have a status to
+---                    get, 2 if some may have an older topology; endpoint_epoch: grows with the tasks of members with user endpoints;
+---                    replicas: standby tasks of each task; start_ms: the first target assignment
+---                    is not computed before; shutdown: the member that requested the shutdown.
+--- consumer_members   member id -> six numbers, then packed words; of a streams group with process
+---                    id, user endpoint, client tags and topology epoch
 --- target_assignment  member id -> the partitions it should own
 --- partition_owners   partition -> the epoch since when it is owned, a space, and the member that
 ---                    owns it or has not yet revoked it
@@ -20,11 +27,13 @@ local codes = require("lib.codes")
 local deadlines = require("lib.deadlines")
 local num = require("lib.num")
 local pack = require("lib.pack")
+local task_owners = require("lib.task_owners")
 
 local M = {}
 
-M.CONSUMER, M.SHARE = "consumer", "share"
+M.CONSUMER, M.SHARE, M.STREAMS = "consumer", "share", "streams"
 M.EMPTY, M.ASSIGNING, M.RECONCILING, M.STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+M.NOT_READY = "NotReady"
 
 -- Arguments of one command at most: Lua's stack holds some 8,000.
 local CHUNK = 1000
@@ -32,6 +41,11 @@ local CHUNK = 1000
 local NUMBERS = { "epoch", "previous", "converged", "session", "rebalance", "revoke_by" }
 local WORDS = { "instance", "rack", "client_id", "client_host", "assignor", "regex" }
 local LISTS = { "names", "assigned", "revoking" }
+-- Words that the rows of a streams group's members have too.
+local STREAMS_WORDS = { "process", "endpoint", "tags", "topology_epoch" }
+local STREAMS_COUNTERS = {
+  "topology_epoch", "ready", "notice", "endpoint_epoch", "replicas", "start_ms",
+}
 local HEAD = "^(%-?%d+) (%d+) ([01]) (%d+) (%d+) (%d+) "
 local COUNTERS = {
   "generation", "assignment_epoch", "converged", "size", "assignment_size", "epoch_at_ms",
@@ -103,11 +117,21 @@ end
 
 --- Return whether groups of the type are stored as here.
 function M.is_stored(type)
-  return type == M.CONSUMER or type == M.SHARE
+  return type == M.CONSUMER or type == M.SHARE or type == M.STREAMS
+end
+
+-- Load what only a streams group has.
+local function load_streams(g)
+  local row = redis.call("HMGET", g.group, "shutdown", unpack(STREAMS_COUNTERS))
+  g.shutdown = row[1] or ""
+  for i, name in ipairs(STREAMS_COUNTERS) do
+    g[name] = tonumber(row[1 + i] or 0)
+  end
 end
 
 --- Load the group of that type; KEYS are group, consumer_members, target_assignment,
---- partition_owners, instances, deadlines. A share group has no owners and instances.
+--- partition_owners, instances, deadlines. A share group has no owners and instances, a streams
+--- group no instances.
 function M.load(keys, type)
   local g = {
     group = keys[1], members = keys[2], targets = keys[3], deadlines = keys[6], rebalances = 0,
@@ -115,6 +139,9 @@ function M.load(keys, type)
   }
   if type == M.CONSUMER then
     g.owners, g.instances = keys[4], keys[5]
+  elseif type == M.STREAMS then
+    g.owners = keys[4]
+    load_streams(g)
   end
   local row = redis.call(
     "HMGET", g.group,
@@ -137,17 +164,17 @@ function M.bump_epoch(g, now_ms)
   g.generation, g.epoch_at_ms, g.rebalances = g.generation + 1, now_ms, 1
 end
 
---- Store the group. Without members it becomes Empty; for a consumer group a check for expired
---- offsets is then scheduled.
+--- Store the group. Without members it becomes Empty; for a group with committed offsets a check for
+--- expired ones is then scheduled.
 function M.save(g, now_ms)
   if g.size == 0 then
     if g.state ~= M.EMPTY or g.type ~= g.wanted_type then
       redis.call("HSET", g.group, "since", num.text(now_ms))
     end
-    g.state, g.converged = M.EMPTY, 0
+    g.state, g.converged, g.shutdown = M.EMPTY, 0, g.shutdown and ""
     redis.call("UNLINK", g.members, g.targets)
     if g.owners then
-      redis.call("UNLINK", g.owners, g.instances)
+      redis.call("UNLINK", g.owners, g.instances or g.owners)
       deadlines.check_offsets(g.deadlines, now_ms)
     end
   else
@@ -157,6 +184,8 @@ function M.save(g, now_ms)
     g.state = M.STABLE
     if not g.owners then
       g.converged = 0
+    elseif g.ready == 0 then
+      g.state = M.NOT_READY
     elseif g.assignment_epoch < g.generation then
       g.state = M.ASSIGNING
     elseif g.converged < g.size then
@@ -170,6 +199,13 @@ function M.save(g, now_ms)
   for _, name in ipairs(COUNTERS) do
     fields[#fields + 1] = name
     fields[#fields + 1] = num.text(g[name])
+  end
+  for _, name in ipairs(g.wanted_type == M.STREAMS and STREAMS_COUNTERS or {}) do
+    fields[#fields + 1] = name
+    fields[#fields + 1] = num.text(g[name])
+  end
+  if g.shutdown then
+    fields[#fields + 1], fields[#fields + 2] = "shutdown", g.shutdown
   end
   redis.call("HSET", g.group, unpack(fields))
 end
@@ -188,6 +224,9 @@ function M.parse_member(text)
     m[name], at = list[at], at + 1
   end
   for _, name in ipairs(LISTS) do
+    m[name], at = list[at], at + 1
+  end
+  for _, name in ipairs(list[at] and STREAMS_WORDS or {}) do
     m[name], at = list[at], at + 1
   end
   return m
@@ -225,19 +264,24 @@ function M.put_member(g, id, m, now_ms)
   for _, name in ipairs(LISTS) do
     words[#words + 1] = m[name]
   end
+  for _, name in ipairs(m.process and STREAMS_WORDS or {}) do
+    words[#words + 1] = m[name]
+  end
   redis.call("HSET", g.members, id, table.concat(list, " ") .. " " .. pack.pack(words))
   M.renew_session(g, id, m, now_ms)
 end
 
---- Remove the owner of these partitions.
-function M.release_partitions(g, list)
+--- Remove the owner of these partitions; of these tasks, if the member has a process id.
+function M.release_partitions(g, list, process)
+  list = process and task_owners.fields(list, process) or list
   for from = 1, #list, CHUNK do
     redis.call("HDEL", g.owners, unpack(list, from, math.min(from + CHUNK - 1, #list)))
   end
 end
 
---- Make the member the owner of these partitions, since the epoch of the target assignment.
-function M.own_partitions(g, id, list)
+--- Make the member the owner of these partitions or tasks, since the epoch of the target assignment.
+function M.own_partitions(g, id, list, process)
+  list = process and task_owners.fields(list, process) or list
   local flat, owner = {}, num.text(g.assignment_epoch) .. " " .. id
   for _, partition in ipairs(list) do
     flat[#flat + 1], flat[#flat + 2] = partition, owner
@@ -252,8 +296,13 @@ local function has_owned_since(owners, id, partition, epoch)
   return owner == id and tonumber(since) <= epoch
 end
 
---- Return those of the partitions that no other member owns.
-function M.filter_free(g, id, list)
+--- Return those of the partitions that no other member owns; of the tasks, those that are free for
+--- a member of the process.
+function M.filter_free(g, id, list, process)
+  if process then
+    local free = M.filter_free(g, id, task_owners.fields(list, process))
+    return task_owners.filter(list, process, M.to_set(free))
+  end
   local found = {}
   for from = 1, #list, CHUNK do
     local last = math.min(from + CHUNK - 1, #list)
@@ -271,8 +320,11 @@ end
 --- Remove a member. The caller increases the group epoch.
 function M.remove_member(g, id, m)
   if g.owners then
-    M.release_partitions(g, M.decode(m.assigned))
-    M.release_partitions(g, M.decode(m.revoking))
+    M.release_partitions(g, M.decode(m.assigned), m.process)
+    M.release_partitions(g, M.decode(m.revoking), m.process)
+  end
+  if m.endpoint and m.endpoint ~= "" then
+    g.endpoint_epoch = g.endpoint_epoch + 1
   end
   redis.call("HDEL", g.members, id)
   redis.call("HDEL", g.targets, id)
@@ -288,7 +340,7 @@ end
 
 --- Remove a member by its id, its instance, or both, for LeaveGroup. Return a lib.codes value.
 function M.evict_member(g, id, instance)
-  if instance ~= "" then
+  if instance ~= "" and g.instances then
     local known = redis.call("HGET", g.instances, instance)
     if known and id ~= "" and id ~= known then
       return codes.FENCED_INSTANCE_ID
@@ -330,10 +382,11 @@ end
 
 --- Return whether a member may commit the rows args[from..], a lib.codes value. A row is stream
 --- key, offset, leader epoch, topic id, metadata; without rows the member fetches offsets.
+--- `topology_of`: the group, if it is a streams group: its topology has the topics' tasks.
 --- An older epoch is valid for partitions that the member has owned since then (KIP-1251): the
 --- commit was sent before the epoch grew. A static member that left temporarily has epoch -2. As in
 --- Kafka, the group instance id is not compared: a member that is replaced loses its member id.
-function M.check_commit(members, owners, id, epoch, args, from)
+function M.check_commit(members, owners, id, epoch, args, from, topology_of)
   local text = redis.call("HGET", members, id)
   if not text then
     return codes.UNKNOWN_MEMBER_ID
@@ -345,8 +398,17 @@ function M.check_commit(members, owners, id, epoch, args, from)
   if epoch > current or epoch < 0 or #args < from then
     return codes.STALE_MEMBER_EPOCH
   end
+  local subtopology_of
+  if topology_of then
+    local streams_topology = require("lib.streams_topology")
+    subtopology_of = streams_topology.readers(redis.call("HGET", topology_of, "topology") or "")
+  end
   for i = from, #args, 5 do
     local partition = args[i + 3] .. string.match(args[i], ":%d+$")
+    if topology_of then
+      local topic, number = string.match(args[i], ":([^:]*)(:%d+)$")
+      partition = "a" .. (subtopology_of[topic] or "") .. number
+    end
     if not has_owned_since(owners, id, partition, epoch) then
       return codes.STALE_MEMBER_EPOCH
     end

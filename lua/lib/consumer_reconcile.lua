@@ -18,8 +18,8 @@ function M.decode_subscription(text)
   return pack.unpack(parts[1] or ""), pack.unpack(parts[2] or "")
 end
 
--- Encode a subscription of two sets.
-local function encode_subscription(names, regexes)
+--- Encode a subscription of two sets.
+function M.encode_subscription(names, regexes)
   local function sorted(set)
     local list = {}
     for item in pairs(set) do
@@ -43,7 +43,7 @@ function M.add_subscription(g, m)
     known, by_regex[m.regex] = known and by_regex[m.regex] == true, true
   end
   if not known then
-    g.subscription = encode_subscription(by_name, by_regex)
+    g.subscription = M.encode_subscription(by_name, by_regex)
   end
   return known
 end
@@ -74,10 +74,10 @@ function M.store_topics(g, args, from, topics_version)
   return true
 end
 
--- Decode the topic rows of a heartbeat: kind, key, value, packed.
-local function decode_topics(text)
-  local topics, list = { by_name = {}, by_regex = {} }, pack.unpack(text)
-  for i = 1, #list, 3 do
+--- Decode the topic rows of a heartbeat, list[from..]: kind, key, value.
+function M.decode_topics(list, from)
+  local topics = { by_name = {}, by_regex = {} }
+  for i = from, #list, 3 do
     local kind, key, value = list[i], list[i + 1], list[i + 2]
     if kind == "t" then
       local topic, count = string.match(value, "^(%x+):(%d+)$")
@@ -127,7 +127,7 @@ function M.assign_targets(g, now_ms, assign)
     former[targets[i]] = targets[i + 1]
   end
   local members, names, regexes = load_members(g, former)
-  local topics = decode_topics(redis.call("HGET", g.group, "topics") or "")
+  local topics = M.decode_topics(pack.unpack(redis.call("HGET", g.group, "topics") or ""), 1)
   local partitions
   g.assignor, partitions = assign(members, topics)
   local changed = {}
@@ -140,7 +140,7 @@ function M.assign_targets(g, now_ms, assign)
   for from = 1, #changed, 1000 do
     redis.call("HSET", g.targets, unpack(changed, from, math.min(from + 999, #changed)))
   end
-  g.subscription = encode_subscription(names, regexes)
+  g.subscription = M.encode_subscription(names, regexes)
   g.assignment_epoch, g.converged = g.generation, 0
   g.assigned_at_ms, g.assignment_size = now_ms, #members + partitions
   return topics.by_name
@@ -164,7 +164,7 @@ function M.reconcile_member(g, id, m, owned, now_ms)
     m.revoke_by = now_ms + m.rebalance
   end
   if #revoking > 0 and owned and #consumer_group.filter(revoking, owned, true) == 0 then
-    consumer_group.release_partitions(g, revoking)
+    consumer_group.release_partitions(g, revoking, m.process)
     revoking = {}
   end
   if #revoking == 0 then
@@ -172,8 +172,8 @@ function M.reconcile_member(g, id, m, owned, now_ms)
       m.previous, m.epoch = math.max(m.epoch, 0), g.assignment_epoch
     end
     local missing = consumer_group.filter(target, consumer_group.to_set(assigned), false)
-    local free = consumer_group.filter_free(g, id, missing)
-    consumer_group.own_partitions(g, id, free)
+    local free = consumer_group.filter_free(g, id, missing, m.process)
+    consumer_group.own_partitions(g, id, free, m.process)
     for _, partition in ipairs(free) do
       assigned[#assigned + 1], changed = partition, true
     end

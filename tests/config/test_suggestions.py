@@ -30,8 +30,7 @@ def test_a_slip_of_the_pen_is_told_what_was_meant(
 
 
 KAFKAS = [
-    (GROUP, "streams.heartbeat.interval.ms", "streams groups are not served"),
-    (BROKER, "group.streams.session.timeout.ms", "streams groups are not served"),
+    (BROKER, "group.streams.assignor.offload.enable", "inside of Kafka's brokers"),
     (BROKER, "group.share.assignors", "inside of Kafka's brokers"),
     (BROKER, "offsets.topic.replication.factor", "no such internal topic"),
     (BROKER, "transaction.state.log.min.isr", "no such internal topic"),
@@ -59,6 +58,6 @@ def test_what_is_near_nothing_is_told_where_to_look(name: str) -> None:
 
 def test_a_change_of_such_a_setting_is_refused_with_that() -> None:
     with pytest.raises(
-        ConfigError, match=r"^Unknown group config 'streams\.session\.timeout\.ms': Kafka"
+        ConfigError, match=r"^Unknown group config 'streams\.assignor\.offload\.enable': Kafka"
     ):
-        find_setting(GROUP, "streams.session.timeout.ms", "group config")
+        find_setting(GROUP, "streams.assignor.offload.enable", "group config")

@@ -200,7 +200,8 @@ OF_4_3 = {
         ({**OF_4_3, "metadata.version": 21}, "metadata.version cannot be set to 21: "),
         ({"share.version": 1}, ""),
         ({"share.version": 0}, "share.version cannot be set to 0: "),
-        ({"streams.version": 1, "group.version": 1}, "streams groups are not served"),
+        ({"streams.version": 1, "group.version": 1}, ""),
+        ({"streams.version": 0}, "streams.version cannot be set to 0: "),
         ({"foo.version": 1}, "foo.version cannot be set to 1: "),
     ],
     ids=lambda given: (

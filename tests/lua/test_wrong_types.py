@@ -10,6 +10,8 @@ from tests.lua.groups import Group as ClassicGroup
 from tests.lua.partition import ID, KEYS, Part
 from tests.lua.share import LOCK_MS
 from tests.lua.share import Group as ShareGroup
+from tests.lua.streams import COUNTING
+from tests.lua.streams import Group as StreamsGroup
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
 from tests.lua.test_group_consumer_heartbeat import Member, settle
 from tests.lua.test_group_share_heartbeat import Group as ShareMembers
@@ -101,6 +103,15 @@ def members_of_a_share_group(lua: Doubting) -> None:
         assert group.beat(member, 0).error == 0
     lua.tried.clear()
     assert group.beat("m1", 1).error == group.beat("m2", -1).error == 0
+
+
+def a_streams_group(lua: Doubting) -> None:
+    group = StreamsGroup(lua, COUNTING)
+    for member in ("m1", "m2"):
+        lua.tried.clear()
+        assert group.beat(member, 0, endpoint="me:7", replicas=1).error == 0
+    lua.tried.clear()
+    assert group.beat("m1", 2).error == group.beat("m2", -1).error == 0
 
 
 def transactions_in(lua: Doubting, mode: str) -> None:
@@ -275,6 +286,7 @@ def test_no_script_leaves_a_half_where_a_key_is_of_another_type(redis_server: Te
         (a_classic_group,),
         (a_consumer_group,),
         (members_of_a_share_group,),
+        (a_streams_group,),
         (transactions_in, "time"),
         (transactions_in, "dense"),
         (a_log, "record", "time"),

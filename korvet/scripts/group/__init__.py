@@ -6,3 +6,4 @@ from korvet.scripts.group.lag_history import *
 from korvet.scripts.group.members import *
 from korvet.scripts.group.registry import *
 from korvet.scripts.group.share_group import *
+from korvet.scripts.group.streams_group import *

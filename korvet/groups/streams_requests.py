@@ -1,0 +1,96 @@
+"""Validation of StreamsGroupHeartbeat requests (KIP-1071)."""
+
+from korvet.errors import ErrorCode
+from korvet.groups.streams_group import topic_names
+from korvet.topics.names import check_topic_name
+from korvet.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
+
+JOIN, LEAVE, LEAVE_STATIC = 0, -1, -2
+"""Member epochs with a special meaning."""
+RESERVED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+
+def invalid_heartbeat(request: StreamsGroupHeartbeatRequest) -> tuple[ErrorCode, str | None]:
+    """Return the error of a request that is invalid whatever the group is, and the reason."""
+    reason = _unsupported(request) or _empty(request)
+    if not reason:
+        reason = _join_error(request) if request.member_epoch == JOIN else _epoch_error(request)
+    if reason:
+        return ErrorCode.INVALID_REQUEST, reason
+    if request.topology is not None:
+        reason = _invalid_topology(request.topology)
+        if reason:
+            return ErrorCode.STREAMS_INVALID_TOPOLOGY, reason
+    return ErrorCode.NONE, None
+
+
+def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:
+    """Return what the request uses that streams groups do not have, None if nothing."""
+    subtopologies = request.topology.subtopologies if request.topology is not None else []
+    for is_used, what in (
+        (request.instance_id is not None, "Static members"),
+        (request.task_offsets is not None, "Task offsets"),
+        (request.task_end_offsets is not None, "Task end offsets"),
+        (bool(request.warmup_tasks), "Warm-up tasks"),
+        (any(sub.source_topic_regex for sub in subtopologies), "Patterns for source topics"),
+    ):
+        if is_used:
+            return f"{what} are not supported in streams groups."
+    return None
+
+
+def _empty(request: StreamsGroupHeartbeatRequest) -> str | None:
+    for value, name in (
+        (request.member_id, "member id"),
+        (request.group_id, "group id"),
+        (request.rack_id, "rack"),
+    ):
+        if value is not None and not value.strip():
+            return f"The {name} must not be empty."
+    return None
+
+
+def _join_error(request: StreamsGroupHeartbeatRequest) -> str | None:
+    for tasks in (request.active_tasks, request.standby_tasks, request.warmup_tasks):
+        if tasks is None or tasks:
+            return "The lists of tasks must be empty, and not null, when joining."
+    if request.rebalance_timeout_ms == -1:
+        return "rebalance_timeout_ms is required when joining."
+    if request.topology is None:
+        return "A topology is required when joining."
+    if request.topology.epoch < 0:
+        return "The topology epoch must not be negative."
+    return None
+
+
+def _epoch_error(request: StreamsGroupHeartbeatRequest) -> str | None:
+    tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+    if request.topology is not None:
+        return "A topology can only be given when joining."
+    if len({rows is None for rows in tasks}) > 1:
+        return "If one list of tasks is given, all must be."
+    if request.member_epoch == LEAVE_STATIC:
+        return "Member epoch -2 requires an instance id: it is for static members."
+    if request.member_epoch < LEAVE:
+        return f"Invalid member epoch {request.member_epoch}."
+    return None
+
+
+def _invalid_topology(topology: Topology) -> str | None:
+    """Return why the topology is invalid whatever topics exist, None if it is not."""
+    for sub in topology.subtopologies:
+        for info in sub.state_changelog_topics:
+            if info.partitions:
+                return (
+                    f"The changelog topic {info.name} must have no partition count: the broker "
+                    "decides it."
+                )
+    for name in sorted(topic_names(topology)):
+        if name in RESERVED:
+            return f"The topic {name} is Kafka's own: a topology cannot have it."
+        reason = check_topic_name(name, reserved=True)
+        if reason:
+            return f"Topic {name!r}: {reason}"
+    if len({sub.subtopology_id for sub in topology.subtopologies}) < len(topology.subtopologies):
+        return "Subtopology ids must differ."
+    return None

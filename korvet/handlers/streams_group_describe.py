@@ -1,0 +1,161 @@
+"""StreamsGroupDescribe (key 89), version 0. State, topology, members of streams groups (KIP-1071).
+
+Behaviour
+- INVALID_GROUP_ID for an empty id, INVALID_REQUEST for one that is listed more than ten times
+- TOPIC_AUTHORIZATION_FAILED for a group with a topic that the client may not describe
+- GROUP_ID_NOT_FOUND for a group that does not exist or is of another type
+- states: Empty, NotReady, Assigning, Reconciling, Stable
+- subtopologies are null while source topics are missing or not copartitioned
+"""
+
+from korvet.bounded import TOO_OFTEN, RepeatLimit
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.groups.streams_group import (
+    ACTIVE,
+    CELLS,
+    STANDBY,
+    WARMUP,
+    Info,
+    decode_endpoint,
+    decode_pairs,
+    decode_tasks,
+    decode_topology,
+)
+from korvet.groups.streams_group import Subtopology as StoredSubtopology
+from korvet.scripts import group as scripts
+from korvet.scripts.group import StreamsDescribeReply
+from korvet.security.acl import UNASKED, ResourceType
+from korvet.wire.messages.streams_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Endpoint,
+    KeyValue,
+    Member,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    Subtopology,
+    TaskIds,
+    TopicInfo,
+    Topology,
+)
+
+HIDDEN_TOPICS = "The group has topics that the client is not authorized to describe."
+
+
+async def streams_group_describe(
+    request: StreamsGroupDescribeRequest, context: Context
+) -> StreamsGroupDescribeResponse:
+    asked = request.include_authorized_operations
+    times = RepeatLimit()
+    return StreamsGroupDescribeResponse(
+        groups=[
+            _error(group, ErrorCode.INVALID_REQUEST, TOO_OFTEN)
+            if times.too_many(group)
+            else await _group(group, asked, context)
+            for group in request.group_ids
+        ]
+    )
+
+
+async def _group(group_id: str, asked: bool, context: Context) -> DescribedGroup:
+    if not group_id:
+        return _error(group_id, ErrorCode.INVALID_GROUP_ID, None)
+    reply = await context.services.groups.run(
+        group_id, lambda _: scripts.streams_describe(context.keys, group_id)
+    )
+    if reply.error:
+        return _error(group_id, ErrorCode(reply.error), f"Streams group {group_id} not found.")
+    stored = decode_topology(reply.topology)
+    if not all(context.may_describe(name) for sub in stored for name in _names(sub)):
+        return _error(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN_TOPICS)
+    rows = reply.members
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group_id,
+        group_state=reply.state.decode(),
+        group_epoch=reply.epoch,
+        assignment_epoch=reply.assignment_epoch,
+        topology=_topology(reply, stored),
+        members=[_member(rows[at : at + CELLS]) for at in range(0, len(rows), CELLS)],
+        authorized_operations=(
+            context.authorized_operations(ResourceType.GROUP, group_id) if asked else UNASKED
+        ),
+    )
+
+
+def _names(sub: StoredSubtopology) -> list[str]:
+    infos = (*sub.repartition_topics, *sub.changelog_topics)
+    return [*sub.source_topics, *sub.sink_topics, *(info.name for info in infos)]
+
+
+def _topology(reply: StreamsDescribeReply, stored: list[StoredSubtopology]) -> Topology:
+    if not reply.is_configured:
+        return Topology(epoch=reply.topology_epoch)
+    flat = [cell.decode() for cell in reply.partitions]
+    partitions = dict(zip(flat[::2], map(int, flat[1::2]), strict=True))
+    return Topology(
+        epoch=reply.topology_epoch,
+        subtopologies=[
+            Subtopology(
+                subtopology_id=sub.id,
+                source_topics=sub.source_topics,
+                repartition_sink_topics=sub.sink_topics,
+                state_changelog_topics=[_info(each, partitions) for each in sub.changelog_topics],
+                repartition_source_topics=[
+                    _info(each, partitions) for each in sub.repartition_topics
+                ],
+            )
+            for sub in stored
+        ],
+    )
+
+
+def _info(info: Info, partitions: dict[str, int]) -> TopicInfo:
+    return TopicInfo(
+        name=info.name,
+        partitions=partitions.get(info.name, info.partitions),
+        replication_factor=info.replication_factor,
+        topic_configs=[KeyValue(key=key, value=value) for key, value in info.configs.items()],
+    )
+
+
+def _member(row: list[bytes]) -> Member:
+    member, rack, client_id, host, epoch, topology_epoch, process, endpoint, tags, *tasks = row
+    place = decode_endpoint(endpoint.decode())
+    return Member(
+        member_id=member.decode(),
+        member_epoch=int(epoch),
+        rack_id=rack.decode() or None,
+        client_id=client_id.decode(),
+        client_host=host.decode(),
+        topology_epoch=int(topology_epoch),
+        process_id=process.decode(),
+        user_endpoint=Endpoint(host=place[0], port=place[1]) if place else None,
+        client_tags=[KeyValue(key=key, value=value) for key, value in decode_pairs(tags)],
+        task_offsets=[],
+        task_end_offsets=[],
+        assignment=_assignment(tasks[0]),
+        target_assignment=_assignment(tasks[1]),
+    )
+
+
+def _assignment(encoded: bytes) -> Assignment:
+    tasks = decode_tasks(encoded)
+    active, standby, warmup = (
+        [TaskIds(subtopology_id=sub, partitions=rows) for sub, rows in tasks[kind].items()]
+        for kind in (ACTIVE, STANDBY, WARMUP)
+    )
+    return Assignment(active_tasks=active, standby_tasks=standby, warmup_tasks=warmup)
+
+
+def _error(group_id: str, error: ErrorCode, reason: str | None) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error,
+        error_message=reason,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        members=[],
+    )

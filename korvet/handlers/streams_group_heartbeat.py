@@ -1,0 +1,270 @@
+"""StreamsGroupHeartbeat (key 88), version 0. Renew a streams group member's session (KIP-1071).
+
+Behaviour
+- the broker assigns tasks (sticky): a member first revokes tasks, then its epoch advances, then it
+  gets tasks that other members have revoked; a process has a task once
+- streams.num.standby.replicas standby tasks for each task with a changelog, in other processes
+- the first member brings the topology; the broker decides the partitions of repartition and
+  changelog topics and creates them before it answers
+- statuses: STALE_TOPOLOGY, MISSING_SOURCE_TOPICS, INCORRECTLY_PARTITIONED_TOPICS,
+  MISSING_INTERNAL_TOPICS with the reason if they cannot be created, SHUTDOWN_APPLICATION,
+  ASSIGNMENT_DELAYED for the initial rebalance delay and the assignment interval; no member has
+  tasks while topics are missing or incorrectly partitioned
+- while a group is not stable, members get a shorter heartbeat interval: 500 ms, or 5 ms per member
+- INVALID_REQUEST for empty ids, a join without topology, timeout or empty task lists, a task that
+  the topology does not have, a topology that differs from the group's: delete the group first
+- STREAMS_INVALID_TOPOLOGY for a changelog topic with a partition count, names that are not valid or
+  reserved, a subtopology without source topics, a repartition topic that no subtopology writes
+- GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED
+Left out
+- as in Kafka: static members, patterns, warm-up tasks and task offsets (INVALID_REQUEST); client
+  tags are stored, but do not place standby tasks
+"""
+
+import msgspec
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.groups.consumer_group import TopicRows, encode_subscription, find_topics, unpack
+from korvet.groups.streams_group import (
+    ACTIVE,
+    STANDBY,
+    WARMUP,
+    StreamsGroupConfig,
+    decode_endpoint,
+    decode_tasks,
+    encode_pairs,
+    encode_tasks,
+    encode_topology,
+    streams_group_config,
+    topic_names,
+)
+from korvet.groups.streams_requests import JOIN, invalid_heartbeat
+from korvet.scripts import group as scripts
+from korvet.scripts.call import Call
+from korvet.scripts.group import StreamsHeartbeatReply
+from korvet.wire.messages.streams_group_heartbeat import (
+    Endpoint,
+    EndpointToPartitions,
+    Status,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    TaskIds,
+    TopicPartition,
+)
+
+MISSING_INTERNAL_TOPICS = 3
+"""The status that says why internal topics could not be created."""
+TOPOLOGY_DIFFERS = (
+    "The topology differs from the group's, or a task is not in it. To change the topology, delete "
+    "the group or use another application.id."
+)
+
+
+async def streams_group_heartbeat(
+    request: StreamsGroupHeartbeatRequest, context: Context
+) -> StreamsGroupHeartbeatResponse:
+    error, reason = invalid_heartbeat(request)
+    if error:
+        return _error(request, error, reason)
+    config = streams_group_config(context.services.configs, context.settings, request.group_id)
+    topology = b""
+    if request.topology is not None:
+        if not all(context.may_describe(name) for name in sorted(topic_names(request.topology))):
+            return _error(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+        try:
+            topology = encode_topology(request.topology)
+        except IndexError:
+            reason = "A copartition group has an index beyond the list of its topics."
+            return _error(request, ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
+    beat = _Heartbeat(request, topology, config, context)
+    if _has_no_news(request):
+        async with context.services.groups.heartbeats.next_batch():
+            reply = await beat.run()
+    else:
+        reply = await beat.run()
+    if reply.error:
+        return _error(request, ErrorCode(reply.error), _reason(reply.error))
+    if request.member_epoch < 0:
+        return StreamsGroupHeartbeatResponse(
+            error_code=ErrorCode.NONE,
+            member_id=request.member_id,
+            member_epoch=reply.epoch,
+            heartbeat_interval_ms=0,
+        )
+    return _response(request, reply, config.heartbeat_interval_ms, beat.failure)
+
+
+class _Heartbeat:
+    """The script calls of one heartbeat: repeated until the topics that it needs are known."""
+
+    def __init__(
+        self,
+        request: StreamsGroupHeartbeatRequest,
+        topology: bytes,
+        config: StreamsGroupConfig,
+        context: Context,
+    ) -> None:
+        self._request = request
+        self._topology = topology
+        self._config = config
+        self._context = context
+        self._rows: TopicRows = []
+        self._resolved = self._version = b""
+        self._creates = True
+        self.failure = ""
+        """Why internal topics could not be created; empty if none was missing."""
+
+    async def run(self) -> StreamsHeartbeatReply:
+        """Call the script until it has decided."""
+        context, topics = self._context, self._context.topics
+        await topics.all()
+        self._version = topics.cached_version
+        while True:
+            reply = await context.services.groups.run(
+                self._request.group_id, self._call, creates=self._request.member_epoch == JOIN
+            )
+            if reply.error or not (reply.need_topics or reply.missing):
+                return reply
+            if reply.missing:
+                self._creates = False
+                self.failure = await context.services.internal_topics.create(
+                    reply.missing, context.may_create
+                )
+            # The group may have topics from another broker, whose table is newer than this one.
+            await topics.refresh()
+            # Read before the rows: these may be of a later version of the table, not of an earlier.
+            self._version = topics.cached_version
+            self._rows = await find_topics(topics, reply.names)
+            self._resolved = encode_subscription(reply.names) if reply.need_topics else b""
+
+    def _call(self, is_registered: int) -> Call[StreamsHeartbeatReply]:
+        request, config, context = self._request, self._config, self._context
+        topology, endpoint, tags = request.topology, request.user_endpoint, request.client_tags
+        return scripts.streams_heartbeat(
+            context.keys,
+            request.group_id,
+            member=request.member_id,
+            epoch=request.member_epoch,
+            rack=request.rack_id or "",
+            client_id=context.client_id or "",
+            client_host=f"/{context.client_host}",
+            session_ms=config.session_timeout_ms,
+            rebalance_ms=request.rebalance_timeout_ms,
+            interval_ms=config.assignment_interval_ms,
+            delay_ms=config.initial_rebalance_delay_ms,
+            replicas=config.num_standby_replicas,
+            max_size=context.settings.integer("group.streams.max.size"),
+            is_registered=is_registered,
+            topology_epoch=topology.epoch if topology is not None else -1,
+            topology=self._topology,
+            has_process=int(request.process_id is not None),
+            process=request.process_id or "",
+            endpoint=f"{endpoint.host}:{endpoint.port}" if endpoint is not None else "",
+            has_tags=int(tags is not None),
+            tags=encode_pairs((tag.key, tag.value) for tag in tags or ()),
+            has_owned=int(request.active_tasks is not None),
+            owned=encode_tasks(
+                {
+                    ACTIVE: request.active_tasks,
+                    STANDBY: request.standby_tasks,
+                    WARMUP: request.warmup_tasks,
+                }
+            ),
+            endpoint_epoch=request.endpoint_information_epoch,
+            shutdown=int(request.shutdown_application),
+            topics_version=self._version,
+            resolved=self._resolved,
+            creates=int(self._creates),
+            rows=self._rows,
+        )
+
+
+def _has_no_news(request: StreamsGroupHeartbeatRequest) -> bool:
+    """Return whether the request only renews the session: then it may wait for a batch."""
+    return (
+        request.member_epoch > 0
+        and request.active_tasks is None
+        and not request.shutdown_application
+    )
+
+
+def _reason(error: int) -> str | None:
+    return TOPOLOGY_DIFFERS if error == ErrorCode.INVALID_REQUEST else None
+
+
+def _response(
+    request: StreamsGroupHeartbeatRequest,
+    reply: StreamsHeartbeatReply,
+    interval_ms: int,
+    failure: str,
+) -> StreamsGroupHeartbeatResponse:
+    response = StreamsGroupHeartbeatResponse(
+        error_code=ErrorCode.NONE,
+        member_id=request.member_id,
+        member_epoch=reply.epoch,
+        heartbeat_interval_ms=min(interval_ms, reply.next_heartbeat_ms or interval_ms),
+        status=_statuses(reply.statuses, failure) or None,
+        endpoint_information_epoch=reply.endpoint_epoch,
+        partitions_by_user_endpoint=_endpoints(reply.endpoints) if reply.has_endpoints else None,
+    )
+    if not reply.has_assignment:
+        return response
+    tasks = decode_tasks(reply.assignment)
+    return msgspec.structs.replace(
+        response,
+        active_tasks=_tasks(tasks[ACTIVE]),
+        standby_tasks=_tasks(tasks[STANDBY]),
+        warmup_tasks=_tasks(tasks[WARMUP]),
+    )
+
+
+def _statuses(flat: list[bytes], failure: str) -> list[Status]:
+    found = []
+    for code, detail in zip(flat[::2], flat[1::2], strict=True):
+        text = detail.decode()
+        if int(code) == MISSING_INTERNAL_TOPICS and failure:
+            text = f"{text}; {failure}"
+        found.append(Status(status_code=int(code), status_detail=text))
+    return found
+
+
+def _tasks(by_subtopology: dict[str, list[int]]) -> list[TaskIds]:
+    return [
+        TaskIds(subtopology_id=sub, partitions=numbers) for sub, numbers in by_subtopology.items()
+    ]
+
+
+def _endpoints(flat: list[bytes]) -> list[EndpointToPartitions] | None:
+    found = []
+    for text, active, standby in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+        endpoint = decode_endpoint(text.decode())
+        assert endpoint is not None, "the script lists members with endpoints"
+        found.append(
+            EndpointToPartitions(
+                user_endpoint=Endpoint(host=endpoint[0], port=endpoint[1]),
+                active_partitions=_partitions(active),
+                standby_partitions=_partitions(standby),
+            )
+        )
+    return found
+
+
+def _partitions(packed: bytes) -> list[TopicPartition]:
+    cells = unpack(packed)
+    return [
+        TopicPartition(topic=topic, partitions=sorted(map(int, numbers.split(","))))
+        for topic, numbers in zip(cells[::2], cells[1::2], strict=True)
+    ]
+
+
+def _error(
+    request: StreamsGroupHeartbeatRequest, error: ErrorCode, reason: str | None = None
+) -> StreamsGroupHeartbeatResponse:
+    return StreamsGroupHeartbeatResponse(
+        error_code=error,
+        error_message=reason or error.message,
+        member_id="",
+        member_epoch=0,
+        heartbeat_interval_ms=0,
+    )

@@ -1,0 +1,94 @@
+"""StreamsGroupDescribe (key 89): state, topology and members of streams groups (KIP-1071)."""
+
+from korvet.wire.schema import Message, i16, i32, i64, message, u16
+
+
+@message(key=89, versions=(0, 0), flexible=0, request=True)
+class StreamsGroupDescribeRequest(Message):
+    group_ids: list[str]
+    include_authorized_operations: bool
+
+
+class KeyValue(Message):
+    key: str
+    value: str
+
+
+class TopicInfo(Message):
+    name: str
+    partitions: i32
+    replication_factor: i16
+    topic_configs: list[KeyValue]
+
+
+class Subtopology(Message):
+    subtopology_id: str
+    source_topics: list[str]
+    repartition_sink_topics: list[str]
+    state_changelog_topics: list[TopicInfo]
+    repartition_source_topics: list[TopicInfo]
+
+
+class Topology(Message):
+    epoch: i32
+    subtopologies: list[Subtopology] | None = None
+    """Null while the topics of the topology are missing or incorrectly partitioned."""
+
+
+class Endpoint(Message):
+    host: str
+    port: u16
+
+
+class TaskOffset(Message):
+    subtopology_id: str
+    partition: i32
+    offset: i64
+
+
+class TaskIds(Message):
+    subtopology_id: str
+    partitions: list[i32]
+
+
+class Assignment(Message):
+    active_tasks: list[TaskIds]
+    standby_tasks: list[TaskIds]
+    warmup_tasks: list[TaskIds]
+
+
+class Member(Message):
+    member_id: str
+    member_epoch: i32
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str
+    client_host: str
+    topology_epoch: i32
+    process_id: str
+    user_endpoint: Endpoint | None = None
+    client_tags: list[KeyValue]
+    task_offsets: list[TaskOffset]
+    task_end_offsets: list[TaskOffset]
+    assignment: Assignment
+    target_assignment: Assignment
+    is_classic: bool = False
+
+
+class DescribedGroup(Message):
+    error_code: i16
+    error_message: str | None = None
+    group_id: str
+    group_state: str
+    group_epoch: i32
+    assignment_epoch: i32
+    topology: Topology | None = None
+    members: list[Member]
+    authorized_operations: i32 = -2147483648
+    """A bit field; the least number if it was not asked for."""
+
+
+@message(key=89, versions=(0, 0), flexible=0, request=False)
+class StreamsGroupDescribeResponse(Message):
+    throttle_time_ms: i32 = 0
+    groups: list[DescribedGroup]

@@ -1,0 +1,93 @@
+--- group.streams_describe  version 1  reads
+--- Return a streams group (KIP-1071) with its topology and its members.
+---
+--- KEYS     group              hash   state, generation, protocol, counters, votes
+---          consumer_members   hash   member id -> epoch, subscription and partitions
+---          target_assignment  hash   member id -> the partitions it should own
+---          deadlines          zset   member id or phase -> moment, ms
+--- RETURNS  error              int    a lib.codes value
+---          state              bytes  Empty, NotReady, Assigning, Reconciling or Stable
+---          epoch              int    the group epoch
+---          assignment_epoch   int    the epoch of the target assignment
+---          topology_epoch     int    the epoch of the topology
+---          topology           bytes  as lib.streams_topology encodes it
+---          is_configured      int    1: the partitions of all its topics are known
+---          partitions         list   internal topic, its partitions, flat
+---          tasks              list   subtopology, its number of tasks, flat
+---          members            list   id, rack, client id, client host, epoch, topology epoch,
+---                                    process id, user endpoint, client tags, tasks, target, flat;
+---                                    tags are packed, tasks encoded by lib.consumer_group
+--- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND
+--- COST     O(members + topology), at most 5 calls
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local consumer_group = require("lib.consumer_group")
+local consumer_reconcile = require("lib.consumer_reconcile")
+local deadlines = require("lib.deadlines")
+local num = require("lib.num")
+local pack = require("lib.pack")
+local streams_topology = require("lib.streams_topology")
+
+local group, consumer_members, target_assignment, moments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+local function refuse(code)
+  return { code, "", -1, -1, -1, "", 0, {}, {}, {} }
+end
+
+-- List a table's keys, ordered, with their numbers.
+local function flatten(map)
+  local keys, list = {}, {}
+  for key in pairs(map) do
+    keys[#keys + 1] = key
+  end
+  table.sort(keys)
+  for _, key in ipairs(keys) do
+    list[#list + 1], list[#list + 2] = key, num.small(map[key])
+  end
+  return list
+end
+
+local function list_members()
+  local rows, targets, order, list = redis.call("HGETALL", consumer_members), {}, {}, {}
+  local flat = redis.call("HGETALL", target_assignment)
+  for i = 1, #flat, 2 do
+    targets[flat[i]] = flat[i + 1]
+  end
+  for i = 1, #rows, 2 do
+    order[#order + 1] = { rows[i], consumer_group.parse_member(rows[i + 1]) }
+  end
+  table.sort(order, function(a, b)
+    return a[1] < b[1]
+  end)
+  for _, pair in ipairs(order) do
+    local id, m = pair[1], pair[2]
+    for _, cell in ipairs({
+      id, m.rack, m.client_id, m.client_host, num.text(m.epoch), m.topology_epoch, m.process,
+      m.endpoint, m.tags, m.assigned, targets[id] or "",
+    }) do
+      list[#list + 1] = cell
+    end
+  end
+  return list
+end
+
+local head = redis.call(
+  "HMGET", group, "type", "state", "generation", "assignment_epoch", "topology_epoch", "topology",
+  "topics"
+)
+if head[1] ~= consumer_group.STREAMS then
+  return refuse(codes.GROUP_ID_NOT_FOUND)
+end
+if deadlines.passed(moments, clock.now_ms()) then
+  return refuse(codes.TICK_FIRST)
+end
+local counts = {}
+local topics = consumer_reconcile.decode_topics(pack.unpack(head[7] or ""), 1)
+for name, topic in pairs(topics.by_name) do
+  counts[name] = topic[2]
+end
+local plan = streams_topology.configure(streams_topology.decode(head[6]), counts)
+return {
+  codes.NONE, head[2], tonumber(head[3]), tonumber(head[4]), tonumber(head[5]), head[6],
+  next(plan.tasks) and 1 or 0, flatten(plan.decided), flatten(plan.tasks), list_members(),
+}

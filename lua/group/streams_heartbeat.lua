@@ -1,0 +1,316 @@
+--- group.streams_heartbeat  version 1  writes
+--- Handle a StreamsGroupHeartbeat (KIP-1071): renew the session, return the tasks.
+---
+--- KEYS     group              hash   state, generation, protocol, counters, votes
+---          consumer_members   hash   member id -> epoch, subscription and partitions
+---          target_assignment  hash   member id -> the partitions it should own
+---          partition_owners   hash   partition -> epoch and member id of its owner
+---          deadlines          zset   member id or phase -> moment, ms
+--- ARGV     member             bytes  the member id
+---          epoch              int    0: join, -1: leave, else its epoch
+---          rack               bytes  its rack, empty: unchanged
+---          client_id          bytes  the client id of the request
+---          client_host        bytes  the client's address
+---          session_ms         int    session timeout
+---          rebalance_ms       int    rebalance timeout, to revoke tasks, -1: unchanged
+---          interval_ms        int    streams.assignment.interval.ms
+---          delay_ms           int    streams.initial.rebalance.delay.ms
+---          replicas           int    streams.num.standby.replicas
+---          max_size           int    group.streams.max.size
+---          is_registered      int    1: the group is in the registry
+---          topology_epoch     int    the epoch of `topology`, -1: it is not given
+---          topology           bytes  the topology, as lib.streams_topology encodes it
+---          has_process        int    1: `process` is given
+---          process            bytes  its process id
+---          endpoint           bytes  its user endpoint, host:port, empty: unchanged
+---          has_tags           int    1: `tags` is given
+---          tags               bytes  its client tags: key, value, packed
+---          has_owned          int    1: `owned` is given
+---          owned              bytes  the tasks it owns, as lib.consumer_group encodes them
+---          endpoint_epoch     int    the endpoint epoch that it has
+---          shutdown           int    1: it requests the shutdown of the application
+---          topics_version     bytes  the topics table's version
+---          resolved           bytes  the names of a reply with need_topics, packed twice as
+---                                    lib.consumer_reconcile encodes them: their topics follow
+---          creates            int    1: internal topics can be created, if nothing is written yet
+---          kind...            bytes  t
+---          key...             bytes  a topic's name
+---          value...           bytes  topic id:partitions
+--- RETURNS  error              int    a lib.codes value
+---          epoch              int    the member's epoch
+---          has_assignment     int    1: send `assignment` to the member
+---          assignment         bytes  its tasks, as lib.consumer_group encodes them
+---          next_heartbeat_ms  int    ms until its next heartbeat, 0: the configured interval
+---          need_topics        int    1: nothing was written, call again with the topics of these:
+---          names              list   topic names of the topology
+---          missing            list   nothing was written, create these internal topics and call
+---                                    again: name, partitions, replication factor, configs, flat
+---          statuses           list   code and detail of each status, flat
+---          endpoint_epoch     int    the endpoint epoch
+---          has_endpoints      int    1: send `endpoints` to the member
+---          endpoints          list   endpoint, active and standby partitions, flat
+---          wait_ms            int    until the group's next deadline, -1: no new one
+---          rebalances         int    1: the group epoch has grown
+--- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_MEMBER_EPOCH
+---          GROUP_MAX_SIZE_REACHED INVALID_REQUEST STREAMS_INVALID_TOPOLOGY REGISTER_FIRST
+--- COST     O(the member's tasks + topology), and O(members * tasks) for a target assignment, at
+---          most 60 calls + 8 per thousand
+--- NOTES    The heartbeat of a member that has converged and sends no news reads three rows and
+---          writes one deadline.
+---          INVALID_REQUEST: another topology than the group's, or a task that it does not have.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local consumer_group = require("lib.consumer_group")
+local consumer_reconcile = require("lib.consumer_reconcile")
+local deadlines = require("lib.deadlines")
+local key_types = require("lib.key_types")
+local num = require("lib.num")
+local pack = require("lib.pack")
+local streams_assign = require("lib.streams_assign")
+local streams_status = require("lib.streams_status")
+local streams_topology = require("lib.streams_topology")
+
+local group, members, moments = KEYS[1], KEYS[2], KEYS[5]
+local id, epoch = ARGV[1], tonumber(ARGV[2])
+local session_ms, rebalance_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
+local interval_ms, delay_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
+local replicas, max_size = tonumber(ARGV[10]), tonumber(ARGV[11])
+local topology_epoch, topology = tonumber(ARGV[13]), ARGV[14]
+local has_owned, endpoint_epoch, shuts_down = ARGV[20] == "1", tonumber(ARGV[22]), ARGV[23] == "1"
+local topics_version, resolved, creates = ARGV[24], ARGV[25], ARGV[26] == "1"
+local ROWS = 27
+-- The group has had a member with an older topology.
+local STALE = 2
+
+local function refuse(code)
+  return { code, -1, 0, "", 0, 0, {}, {}, {}, 0, 0, {}, -1, 0 }
+end
+
+-- Return the time to the member's next heartbeat if nothing concerns it, else nil.
+local function renew_unchanged(text, now_ms)
+  local has_news = ARGV[3] ~= "" or rebalance_ms >= 0 or ARGV[15] == "1" or ARGV[17] ~= ""
+    or ARGV[18] == "1" or has_owned or shuts_down
+  if not text or epoch <= 0 or has_news then
+    return nil
+  end
+  local row = redis.call("HMGET", group, "notice", "endpoint_epoch", "replicas")
+  if row[1] ~= "0" or tonumber(row[2]) ~= endpoint_epoch or tonumber(row[3]) ~= replicas then
+    return nil
+  end
+  return consumer_reconcile.renew_unchanged(
+    group, moments, id, text, epoch, topics_version, session_ms, now_ms
+  )
+end
+
+-- Return whether the tasks are of the topology.
+local function are_valid(tasks, plan)
+  for _, item in ipairs(tasks or {}) do
+    local sub, number = string.match(item, "^%l(%x+):(%d+)$")
+    if not plan.status and not (plan.tasks[sub] and tonumber(number) < plan.tasks[sub]) then
+      return false
+    end
+  end
+  return true
+end
+
+-- Return what a rebalance follows from, if it changes.
+local function metadata(m)
+  return pack.pack({
+    m.rack, m.client_id, m.client_host, m.process, m.endpoint, m.tags, m.topology_epoch,
+    num.text(m.rebalance),
+  })
+end
+
+-- Update the member by the request. Return whether anything differs.
+local function update(m)
+  local before = metadata(m)
+  m.session, m.client_id, m.client_host = session_ms, ARGV[4], ARGV[5]
+  m.rebalance = rebalance_ms >= 0 and rebalance_ms or m.rebalance
+  m.rack = ARGV[3] ~= "" and ARGV[3] or m.rack
+  m.process = ARGV[15] == "1" and ARGV[16] or m.process
+  m.endpoint = ARGV[17] ~= "" and ARGV[17] or m.endpoint
+  m.tags = ARGV[18] == "1" and ARGV[19] or m.tags
+  m.topology_epoch = topology_epoch >= 0 and ARGV[13] or m.topology_epoch
+  return before ~= metadata(m)
+end
+
+-- Return the assignor: no member has tasks while topics are missing or incorrectly partitioned.
+local function assignor(subs, plan)
+  local list = {}
+  for _, sub in ipairs(plan.status and {} or subs) do
+    list[#list + 1] = {
+      id = sub.id, count = plan.tasks[sub.id], is_stateful = #sub.changelogs > 0,
+    }
+  end
+  return function(all)
+    return streams_assign.assign(all, list, replicas)
+  end
+end
+
+local now_ms = clock.now_ms()
+if deadlines.passed(moments, now_ms) then
+  return refuse(codes.TICK_FIRST)
+end
+local text = redis.call("HGET", members, id)
+local next_ms = renew_unchanged(text, now_ms)
+if next_ms then
+  return { codes.NONE, epoch, 0, "", next_ms, 0, {}, {}, {}, endpoint_epoch, 0, {}, -1, 0 }
+end
+local g = consumer_group.load(
+  { group, members, KEYS[3], KEYS[4], "", moments }, consumer_group.STREAMS
+)
+local m = consumer_group.parse_member(text)
+local is_new = g.type ~= consumer_group.STREAMS
+
+-- Check. Refusals live here.
+if is_new and g.type and (g.type ~= "classic" or g.state ~= consumer_group.EMPTY) then
+  return refuse(codes.GROUP_ID_NOT_FOUND)
+end
+if is_new and epoch ~= 0 then
+  return refuse(codes.GROUP_ID_NOT_FOUND)
+end
+if epoch ~= 0 and not m then
+  return refuse(codes.UNKNOWN_MEMBER_ID)
+end
+local owned = has_owned and consumer_group.decode(ARGV[21]) or nil
+local is_repeated = m and epoch > 0 and epoch ~= m.epoch
+if is_repeated then
+  -- The response with its newest epoch may have been lost: the previous epoch is valid as long as
+  -- the member owns nothing that it was not assigned.
+  local is_previous = epoch == m.previous and epoch < m.epoch and owned
+  local assigned = consumer_group.to_set(consumer_group.decode(m.assigned))
+  if not is_previous or #consumer_group.filter(owned, assigned, false) > 0 then
+    return refuse(codes.FENCED_MEMBER_EPOCH)
+  end
+end
+if not m and g.size >= max_size then
+  return refuse(codes.GROUP_MAX_SIZE_REACHED)
+end
+local stored = not is_new and redis.call("HGET", group, "topology") or nil
+local is_stale = stored and topology_epoch < g.topology_epoch
+if stored and topology_epoch >= 0 and not is_stale
+  and (topology ~= stored or topology_epoch ~= g.topology_epoch) then
+  return refuse(codes.INVALID_REQUEST)
+end
+if is_new and not g.type and ARGV[12] ~= "1" then
+  return refuse(codes.REGISTER_FIRST)
+end
+key_types.hashes(KEYS, 3, 4)
+
+if epoch < 0 then
+  -- Write.
+  consumer_group.remove_member(g, id, m)
+  consumer_group.bump_epoch(g, now_ms)
+  consumer_group.save(g, now_ms)
+  local wait_ms = deadlines.wait_ms(moments, now_ms)
+  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, {}, 0, 0, {}, wait_ms, 1 }
+end
+
+-- Change `g` and `m` only: nothing is written before the topics are known.
+local subs = streams_topology.decode(stored or topology)
+local names = streams_topology.topics(subs)
+local subscription = consumer_reconcile.encode_subscription(consumer_group.to_set(names), {})
+local has_topics = consumer_reconcile.contains(resolved, subscription)
+if not has_topics and (topics_version ~= g.topics_version or subscription ~= g.subscription) then
+  return { codes.NONE, -1, 0, "", 0, 1, names, {}, {}, 0, 0, {}, -1, 0 }
+end
+local counts, topics = {}, nil
+if has_topics then
+  topics = consumer_reconcile.decode_topics(ARGV, ROWS)
+else
+  local rows = pack.unpack(redis.call("HGET", group, "topics") or "")
+  topics = consumer_reconcile.decode_topics(rows, 1)
+end
+for name, topic in pairs(topics.by_name) do
+  counts[name] = topic[2]
+end
+local plan = streams_topology.configure(subs, counts)
+if not plan then
+  return refuse(codes.STREAMS_INVALID_TOPOLOGY)
+end
+if not are_valid(owned, plan) then
+  return refuse(codes.INVALID_REQUEST)
+end
+if creates and #plan.missing > 0 then
+  local list = {}
+  for _, info in ipairs(plan.missing) do
+    for _, cell in ipairs({
+      info.name, num.small(plan.decided[info.name]), info.replication, info.configs,
+    }) do
+      list[#list + 1] = cell
+    end
+  end
+  return { codes.NONE, -1, 0, "", 0, 0, {}, list, {}, 0, 0, {}, -1, 0 }
+end
+local joins = epoch == 0
+local is_ready = plan.status and 0 or 1
+local bumps_epoch = is_new or not m or g.ready ~= is_ready or g.replicas ~= replicas
+local former = m and m.process
+m = m or {
+  epoch = 0, previous = 0, rebalance = 0, revoke_by = 0, converged = false, assignor = "",
+  regex = "", names = "", assigned = "", revoking = "", rack = "", instance = "", process = "",
+  endpoint = "", tags = "", topology_epoch = "0", client_id = "", client_host = "",
+}
+bumps_epoch = update(m) or bumps_epoch
+
+-- Write.
+if is_new then
+  -- Epochs begin as in Kafka: the first target assignment is that of epoch 2.
+  g.generation = math.max(g.generation, 1)
+  g.assignment_epoch, g.topology_epoch = g.generation, topology_epoch
+  redis.call("HSET", group, "topology", topology)
+end
+if not text then
+  if g.size == 0 then
+    g.start_ms = delay_ms > 0 and now_ms + delay_ms or 0
+  end
+  g.size = g.size + 1
+elseif former ~= m.process then
+  for _, list in ipairs({ consumer_group.decode(m.assigned), consumer_group.decode(m.revoking) }) do
+    consumer_group.release_partitions(g, list, former)
+    consumer_group.own_partitions(g, id, list, m.process)
+  end
+end
+g.subscription, g.ready, g.replicas = subscription, is_ready, replicas
+g.shutdown = shuts_down and id or g.shutdown
+if is_stale or g.notice == STALE then
+  g.notice = STALE
+else
+  g.notice = (plan.status or g.shutdown ~= "") and 1 or 0
+end
+if has_topics then
+  bumps_epoch = consumer_reconcile.store_topics(g, ARGV, ROWS, topics_version) or bumps_epoch
+end
+if bumps_epoch then
+  consumer_group.bump_epoch(g, now_ms)
+end
+consumer_group.put_member(g, id, m, now_ms)
+local delay
+if g.assignment_epoch < g.generation then
+  if now_ms < g.start_ms then
+    delay = "initial rebalance delay"
+  elseif not consumer_reconcile.may_assign(g, now_ms, interval_ms) then
+    delay = "assignment interval"
+  else
+    consumer_reconcile.assign_targets(g, now_ms, assignor(subs, plan))
+    g.subscription = subscription
+  end
+end
+local reported = owned and consumer_group.to_set(owned) or joins and {}
+local changed = consumer_reconcile.reconcile_member(g, id, m, reported, now_ms)
+-- A request with all fields is that of a member that has lost a response.
+local is_full = has_owned and rebalance_ms >= 0
+local has_assignment = changed or joins or is_repeated or is_full
+if has_assignment and m.endpoint ~= "" then
+  g.endpoint_epoch = g.endpoint_epoch + 1
+end
+consumer_group.put_member(g, id, m, now_ms)
+consumer_group.save(g, now_ms)
+local has_endpoints = g.endpoint_epoch ~= endpoint_epoch
+return {
+  codes.NONE, m.epoch, has_assignment and 1 or 0, has_assignment and m.assigned or "",
+  consumer_reconcile.heartbeat_ms(g, m.converged and m.epoch == g.generation, now_ms), 0, {}, {},
+  streams_status.list(g, m, plan, delay), g.endpoint_epoch, has_endpoints and 1 or 0,
+  has_endpoints and streams_status.endpoints(g, subs, counts) or {},
+  deadlines.wait_ms(moments, now_ms), g.rebalances,
+}

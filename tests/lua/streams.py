@@ -1,0 +1,200 @@
+"""A streams group driven by its scripts alone, and members that follow their tasks."""
+
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.groups.consumer_group import encode_subscription, pack, pack_bytes
+from korvet.groups.streams_group import decode_tasks, encode_pairs
+from korvet.keys import Keys
+from korvet.scripts import group as scripts
+from korvet.scripts.group import StreamsDescribeReply, StreamsHeartbeatReply, TickReply
+from korvet.scripts.signals import Signal
+from tests.support.store_runners import Runner
+
+KEYS = Keys()
+K = KEYS.group("g")
+SESSION_MS = 45_000
+TICK_MS = 4_000
+"""Shorter than the absence of brokers that scripts assume after 5 s."""
+RETENTION_MS = 7 * 24 * 3600 * 1000
+Info = tuple[str, int]
+
+
+def infos(rows: list[Info]) -> bytes:
+    """Internal topics: name, partitions."""
+    return pack_bytes(pack([name, str(count), "0", ""]) for name, count in rows)
+
+
+def subtopology(
+    id: str,
+    sources: list[str],
+    sinks: list[str] | None = None,
+    repartition: list[Info] | None = None,
+    changelogs: list[str] | None = None,
+    together: list[list[str]] | None = None,
+) -> bytes:
+    """A subtopology as scripts get it."""
+    return pack_bytes(
+        (
+            id.encode().hex().encode(),
+            pack(sources),
+            pack(sinks or []),
+            infos(repartition or []),
+            infos([(name, 0) for name in changelogs or []]),
+            pack_bytes(pack(group) for group in together or []),
+        )
+    )
+
+
+def topology(*subtopologies: bytes) -> bytes:
+    """A topology as scripts get it."""
+    return pack_bytes(subtopologies)
+
+
+PLAIN = topology(subtopology("0", ["t"]))
+COUNTING = topology(
+    subtopology("0", ["t"], sinks=["r"]),
+    subtopology("1", [], repartition=[("r", 0)], changelogs=["c"]),
+)
+"""As a count of words: a repartition topic `r`, a store with the changelog `c`."""
+STATEFUL = topology(subtopology("0", ["t"], changelogs=["c"]))
+
+
+class Group:
+    """One streams group, and the topics that exist."""
+
+    def __init__(self, runner: Runner, topology: bytes = PLAIN, **sizes: int) -> None:
+        self.runner = runner
+        self.topology = topology
+        self.sizes = sizes or {"t": 4}
+        self.version = 1
+        self.created: list[tuple[str, int]] = []
+        self.creates = True
+
+    def beat(
+        self, member: str, epoch: int, owned: set[str] | None = None, **changes: Any
+    ) -> StreamsHeartbeatReply:
+        """Send a heartbeat, repeated with topics, and with internal topics created, if needed."""
+        joins = epoch == 0
+        if joins and owned is None:
+            owned = set()
+        words: dict[str, Any] = {
+            "rack": "",
+            "client_id": "c",
+            "client_host": "/h",
+            "session_ms": SESSION_MS,
+            "rebalance_ms": 60_000 if joins else -1,
+            "interval_ms": 0,
+            "delay_ms": 0,
+            "replicas": 0,
+            "max_size": 100,
+            "is_registered": 1,
+            "topology_epoch": 0 if joins else -1,
+            "topology": self.topology if joins else b"",
+            "has_process": int(joins),
+            "process": f"p-{member}" if joins else "",
+            "endpoint": "",
+            "has_tags": int(joins),
+            "tags": encode_pairs([]),
+            "has_owned": int(owned is not None),
+            "owned": ";".join(sorted(owned or ())).encode(),
+            "endpoint_epoch": 0,
+            "shutdown": 0,
+        } | changes
+        seen: dict[str, Any] = {"resolved": b"", "rows": (), "creates": int(self.creates)}
+        while True:
+            version = b"%d" % self.version
+            reply = self._run(member, epoch, {**words, **seen, "topics_version": version})
+            if reply.missing:
+                self._create(reply.missing)
+                seen = {"resolved": b"", "rows": (), "creates": 0}
+            elif reply.need_topics:
+                wanted = [name.decode() for name in reply.names]
+                rows = [
+                    ("t", name, f"{name.encode().hex() * 8}:{self.sizes[name]}")
+                    for name in wanted
+                    if name in self.sizes
+                ]
+                seen |= {"resolved": encode_subscription(reply.names), "rows": rows}
+            else:
+                return reply
+
+    def _create(self, missing: list[bytes]) -> None:
+        for name, count in zip(missing[::4], missing[1::4], strict=True):
+            self.created.append((name.decode(), int(count)))
+            self.sizes[name.decode()] = int(count)
+        self.version += 1
+
+    def _run(self, member: str, epoch: int, words: dict[str, Any]) -> StreamsHeartbeatReply:
+        while True:
+            call = scripts.streams_heartbeat(KEYS, "g", member=member, epoch=epoch, **words)
+            reply = self.runner.run(call)
+            if reply.error != Signal.TICK_FIRST:
+                return reply
+            self.tick()
+
+    def tick(self, retention_ms: int = RETENTION_MS) -> TickReply:
+        """Process expired deadlines."""
+        return self.runner.run(scripts.tick(KEYS, "g", retention_ms=retention_ms, present_ms=-1))
+
+    def describe(self) -> StreamsDescribeReply:
+        """The group with its members."""
+        return self.runner.run(scripts.streams_describe(KEYS, "g"))
+
+    def size(self, name: str, partitions: int | None) -> None:
+        """A topic has so many partitions from now on, or is deleted."""
+        self.version += 1
+        self.sizes.pop(name, None)
+        if partitions is not None:
+            self.sizes[name] = partitions
+
+
+def held(reply: StreamsHeartbeatReply) -> set[str]:
+    """The tasks of an assignment as scripts write them, such as a30:0."""
+    return split(reply.assignment)
+
+
+def split(encoded: bytes) -> set[str]:
+    """Single tasks of an encoded assignment."""
+    return {
+        f"{kind}{sub.encode().hex()}:{number}"
+        for kind, by_sub in decode_tasks(encoded).items()
+        for sub, numbers in by_sub.items()
+        for number in numbers
+    }
+
+
+def statuses(reply: StreamsHeartbeatReply) -> list[int]:
+    """The codes of the statuses."""
+    return [int(code) for code in reply.statuses[::2]]
+
+
+class Member:
+    """A client that follows its assignment at once."""
+
+    def __init__(self, group: Group, name: str, **joining: Any) -> None:
+        self.group, self.name = group, name
+        self.held: set[str] = set()
+        self.epoch = 0
+        self.joining = joining
+        self.statuses: list[int] = []
+
+    def step(self, **words: Any) -> ErrorCode:
+        """Send one heartbeat, and revoke tasks at once."""
+        joining = self.joining if self.epoch == 0 else {}
+        owned = self.held if self.epoch else set()
+        reply = self.group.beat(self.name, self.epoch, owned, **{**joining, **words})
+        if reply.error:
+            self.epoch, self.held = 0, set()
+            return ErrorCode(reply.error)
+        self.epoch, self.statuses = reply.epoch, statuses(reply)
+        if reply.has_assignment:
+            self.held = held(reply)
+        return ErrorCode.NONE
+
+
+def settle(members: list[Member], **words: Any) -> None:
+    """Send heartbeats until all members have converged."""
+    for _ in range(6):
+        for member in members:
+            assert member.step(**words) == ErrorCode.NONE
