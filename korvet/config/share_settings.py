@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import msgspec
 
-from korvet.config.setting import Flag, Kind, OneOf, Setting, Text, Whole
+from korvet.config.setting import Flag, Kind, OneOf, Setting, SomeOf, Text, Whole
 
 _DURATION = re.compile(
     r"([-+]?)P(?:([-+]?\d{1,9})D)?"
@@ -97,6 +97,8 @@ ROWS = (
         "The lowest limit of locks that a group's own config may set."),
     Setting("group.share.max.partition.max.record.locks", Whole(2000, 10_000), "4000",
         "The highest limit of locks that a group's own config may set."),
+    Setting("group.share.assignors", SomeOf(("simple",)), "simple",
+        "The server-side assignor of share groups, which ShareGroupDescribe names.", dynamic=False),
     Setting("group.share.max.share.sessions", Whole(1), "2000",
         "Share sessions that a broker has at once, at most."),
     Setting("errors.deadletterqueue.topic.name.prefix", Text(249), "dlq.",

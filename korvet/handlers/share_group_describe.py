@@ -26,7 +26,6 @@ from korvet.wire.messages.share_group_describe import (
 )
 
 HIDDEN_TOPICS = "The group has topics that the client is not authorized to describe."
-ASSIGNOR = "simple"
 
 
 async def share_group_describe(
@@ -66,7 +65,7 @@ async def _group(
         group_state=reply.state.decode(),
         group_epoch=reply.epoch,
         assignment_epoch=reply.assignment_epoch,
-        assignor_name=ASSIGNOR,
+        assignor_name=context.settings.words("group.share.assignors")[0],
         members=members,
         authorized_operations=(
             context.authorized_operations(ResourceType.GROUP, group_id) if asked else UNASKED

@@ -1,0 +1,66 @@
+"""The configs of share groups as Apache Kafka has them, written to share_configs.json.
+
+    python -m tests.conformance.share_configs HOST:PORT NODE_ID
+
+It needs a Kafka 4.3 with its default configs.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from korvet.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
+from tests.support.raw_client import Peer
+
+RECORDED = Path(__file__).with_name("share_configs.json")
+VERSION = 4
+BROKER, GROUP = 4, 32
+
+Found = dict[str, dict[str, list[Any]]]
+"""Broker or group to the name of a config, its value and type."""
+
+
+def asking(node: str) -> DescribeConfigsRequest:
+    """A request for all configs of a broker and of a group without any."""
+    return DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+            for kind, name in ((BROKER, node), (GROUP, "a-group"))
+        ]
+    )
+
+
+def listed(answer: Any) -> Found:
+    """The configs of share groups in the answer."""
+    is_named: dict[str, Callable[[str], bool]] = {
+        "broker": lambda name: name.startswith("group.share."),
+        "group": lambda name: name.startswith("share."),
+    }
+    found: Found = {}
+    for kind, result in zip(is_named, answer.results, strict=True):
+        rows: list[DescribeConfigsResourceResult] = result.configs
+        found[kind] = {
+            row.name: [row.value, row.config_type]
+            for row in sorted(rows, key=lambda row: row.name)
+            if is_named[kind](row.name)
+        }
+    return found
+
+
+def read() -> Found:
+    """What was recorded."""
+    return msgspec.json.decode(RECORDED.read_bytes(), type=Found)
+
+
+if __name__ == "__main__":
+    with Peer(sys.argv[1]) as peer:
+        told = peer.ask("DescribeConfigs", VERSION, asking(sys.argv[2]))
+    text = msgspec.json.format(msgspec.json.encode(listed(told)), indent=1)
+    RECORDED.write_text(text.decode() + "\n")
