@@ -38,6 +38,10 @@ SCHEDULE_ID = "korvet-schedule-id"
 MAX_ID = 1024
 """Max bytes of a schedule id."""
 _HEADERS = frozenset((DELIVER_AT, DELAY_MS, SCHEDULE_ID))
+IN_TRANSACTION = (
+    "A record with a korvet-* schedule header cannot be part of a transaction: send it with a "
+    "producer without transactional.id."
+)
 _ANY = re.compile(rb"korvet-(?:deliver-at|delay-ms|schedule-id)")
 _MAX_DIGITS = 15
 
@@ -200,7 +204,7 @@ def _plans(
         try:
             plan = _plan(record, now_ms, policy.schedule_max_delay_ms)
             if plan is not None and is_transactional:
-                raise _Invalid("A transaction takes no scheduled records and no cancellations.")
+                raise _Invalid(IN_TRANSACTION)
         except _Invalid as error:
             wrong.append((at, str(error)))
         plans.append(plan)

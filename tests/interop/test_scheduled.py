@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from tests.interop import kafka_python, librdkafka
 from tests.interop.brokers import Broker
@@ -96,6 +96,26 @@ def test_a_tombstone_of_a_client_cancels(default_broker: Broker, client: object)
             sink.produce(topic, record.value, record.key, partition=0, headers=headers)
         assert sink.flush(30) == 0
     assert read(address, topic, 1)[0].value() == b"kept"
+
+
+def test_a_transaction_with_a_scheduled_record_is_aborted(default_broker: Broker) -> None:
+    address = default_broker.address
+    topic = create_topic(address, delivery_schedule_enable="true")
+    sink = producer(address, transactional_id=topic)
+    sink.init_transactions(30)
+    failed: list[KafkaError] = []
+    sink.begin_transaction()
+    later = [("korvet-delay-ms", b"1")]
+    sink.produce(topic, b"x", headers=later, on_delivery=lambda error, _: failed.append(error))
+    with pytest.raises(KafkaException):
+        sink.commit_transaction(30)
+    assert [error.code() for error in failed] == [KafkaError.INVALID_RECORD]
+    sink.abort_transaction(30)
+    sink.begin_transaction()
+    sink.produce(topic, b"plain")
+    sink.commit_transaction(30)
+    (found,) = read(address, topic, 1, isolation_level="read_committed")
+    assert found.value() == b"plain"
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 from korvet.broker.leases import Leases
 from korvet.broker.scheduled_delivery import ScheduledDelivery
 from korvet.errors import ErrorCode as E
+from korvet.log.cleaner import LogCleaner
 from korvet.log.validator import prepare_append
 from korvet.scripts import schedule
 from korvet.wire import compression
@@ -164,6 +165,43 @@ async def test_a_tombstone_can_wait_too(
     assert [row[2:4] for row in await log_of(broker, delivery)] == [(b"k", None)]
 
 
+async def compact(broker: Broker) -> list[tuple[bytes | None, bytes | None]]:
+    """Key and value of the records that the cleaner leaves."""
+    topic = await broker.services.topics.get("t")
+    assert topic is not None
+    services = broker.services
+    assert await LogCleaner(services.store, services.keys, topic, 0).run() is not None
+    return [(row[2], row[3]) for row in told((await fetch(broker, 0)).records)]
+
+
+@shapes
+async def test_the_cleaner_sees_a_record_when_it_is_appended(
+    broker: Broker, delivery: ScheduledDelivery, form: str
+) -> None:
+    await create(broker, form, cleanup_policy="compact", min_cleanable_dirty_ratio="0")
+    await send(broker, record(b"due a", *PAST, key=b"a"), record(None, *PAST, key=b"b"))
+    await send(broker, record(b"due c", *LATER, key=b"c"))
+    for key in (b"a", b"b", b"c"):
+        await send(broker, record(b"now", key=key))
+    assert await compact(broker) == [(b"a", b"now"), (b"b", b"now"), (b"c", b"now")]
+    await delivery.run_once()
+    # What waited is the newest record of its key, a tombstone too.
+    found = await compact(broker)
+    assert [row for row in found if row != (b"b", None)] == [(b"c", b"now"), (b"a", b"due a")]
+
+
+@shapes
+async def test_a_compacted_topic_takes_no_scheduled_record_without_a_key(
+    broker: Broker, form: str
+) -> None:
+    await create(broker, form, cleanup_policy="compact")
+    answer = await send(broker, record(b"a", *LATER), record(b"b", *LATER, key=None))
+    assert answer.error_code == E.INVALID_RECORD
+    assert [row.batch_index for row in answer.record_errors] == [1]
+    assert "without a key" in answer.record_errors[0].batch_index_error_message
+    assert (await waiting(broker)).records == 0
+
+
 INVALID = [
     ([("korvet-delay-ms", b"soon")], "korvet-delay-ms is b'soon'"),
     ([("korvet-delay-ms", b"-5")], "decimal digits"),
@@ -244,7 +282,7 @@ async def test_transactions_take_no_scheduled_records(broker: Broker) -> None:
     topic = await broker.services.topics.get("t")
     assert topic is not None
     data = packed(numbered(record(b"a", *LATER)), 13, transactional=True, producer=(9, 0, 0))
-    with pytest.raises(BadBatch, match="transaction") as caught:
+    with pytest.raises(BadBatch, match="send it with a producer without") as caught:
         prepare_append(
             broker.services.keys,
             topic,
