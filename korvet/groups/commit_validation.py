@@ -4,14 +4,16 @@ An unknown topic or partition is refused whatever the group answers; the group i
 length of the metadata matters only for a partition that the group accepts.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from korvet.bounded import map_yielding
 from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import Row
 from korvet.topics.table import Topic, TopicTable
+
+T = TypeVar("T")
 
 
 class RequestPartition(Protocol):
@@ -76,9 +78,28 @@ async def validate_commit(
     return ValidatedCommit(rows, errors)
 
 
-def final_error(error: ErrorCode, group_error: ErrorCode) -> ErrorCode:
-    """Return a partition's error once the group's is known."""
-    return group_error or error if error in DEPENDS_ON_GROUP else error
+def commit_results(
+    request: Sequence[RequestTopic],
+    commit: ValidatedCommit,
+    group_error: ErrorCode,
+    topic: Callable[..., T],
+    partition: Callable[..., object],
+) -> list[T]:
+    """Return a response's topics with their partitions, once the group's error is known."""
+    return [
+        topic(
+            name=asked.name,
+            topic_id=asked.topic_id,
+            partitions=[
+                partition(
+                    partition_index=part.partition_index,
+                    error_code=(group_error or error) if error in DEPENDS_ON_GROUP else error,
+                )
+                for part, error in zip(asked.partitions, errors, strict=True)
+            ],
+        )
+        for asked, errors in zip(request, commit.errors, strict=True)
+    ]
 
 
 def _error(part: RequestPartition, topic: Topic, max_metadata: int) -> ErrorCode:

@@ -21,7 +21,7 @@ Left out
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.commit_validation import final_error, validate_commit
+from korvet.groups.commit_validation import commit_results, validate_commit
 from korvet.groups.offset_commit import Row
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
@@ -49,22 +49,8 @@ async def offset_commit(request: OffsetCommitRequest, context: Context) -> Offse
     group_error = ErrorCode.NONE
     if commit.needs_group:
         group_error = await _commit(request, commit.rows, context)
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=asked.name,
-                topic_id=asked.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=part.partition_index,
-                        error_code=final_error(error, group_error),
-                    )
-                    for part, error in zip(asked.partitions, errors, strict=True)
-                ],
-            )
-            for asked, errors in zip(request.topics, commit.errors, strict=True)
-        ]
-    )
+    rows = OffsetCommitResponseTopic, OffsetCommitResponsePartition
+    return OffsetCommitResponse(topics=commit_results(request.topics, commit, group_error, *rows))
 
 
 async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Context) -> ErrorCode:

@@ -17,7 +17,7 @@ Versions
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.commit_validation import final_error, validate_commit
+from korvet.groups.commit_validation import commit_results, validate_commit
 from korvet.groups.offset_commit import Row
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
@@ -55,21 +55,9 @@ async def txn_offset_commit(
         group_error = await _store(request, commit.rows, context)
     if not by_id:
         group_error = _OLDER_ERRORS.get(group_error, group_error)
+    rows = TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition
     return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=asked.name,
-                topic_id=asked.topic_id,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=part.partition_index,
-                        error_code=final_error(error, group_error),
-                    )
-                    for part, error in zip(asked.partitions, errors, strict=True)
-                ],
-            )
-            for asked, errors in zip(request.topics, commit.errors, strict=True)
-        ]
+        topics=commit_results(request.topics, commit, group_error, *rows)
     )
 
 

@@ -111,11 +111,6 @@ def prepare_scheduled(
     )
 
 
-def is_scheduled(call: Call[AppendReply]) -> bool:
-    """Return whether the call stores scheduled records."""
-    return call.script is schedule.ADD
-
-
 def limit_reason(topic: Topic) -> str:
     """Return why a batch is rejected with POLICY_VIOLATION."""
     policy = topic.policy
