@@ -262,7 +262,7 @@ def _scripts(store: "SyncStore") -> Finding:
     count = sum(map(int, there))
     found = f"{count} of {len(known)} loaded"
     if count < len(known):
-        return Finding("note", "scripts", f"{found}; brokers load the others at first use")
+        return Finding("ok", "scripts", f"{found}; brokers load the others at first use")
     return Finding("ok", "scripts", found)
 
 

@@ -6,6 +6,8 @@ import msgspec
 
 WIDTH, HEIGHT = 600, 60
 """The size of a chart in its own units."""
+POINT = 4
+"""The width of a sample's line."""
 
 
 class Chart(msgspec.Struct, frozen=True):
@@ -30,7 +32,8 @@ def chart(
         before = time
         x = (time - from_ms) * WIDTH / max(1, to_ms - from_ms)
         y = HEIGHT - 1 - (HEIGHT - 3) * value / max(1, most)
+        if not lines[-1]:
+            # A line of one point would not be seen.
+            lines[-1].append(f"{max(0.0, x - POINT):.1f},{y:.1f}")
         lines[-1].append(f"{x:.1f},{y:.1f}")
-    # A line of one point would not be seen.
-    drawn = [" ".join(points if len(points) > 1 else points * 2) for points in lines]
-    return Chart(drawn, most, values[-1] if values else 0)
+    return Chart([" ".join(points) for points in lines], most, values[-1] if values else 0)

@@ -1,6 +1,7 @@
 """The lag of groups on topics, with limits on how many commits a page reads.
 
-A lag counts records in every offset mode, as `korvet groups describe` does.
+A lag counts records in every offset mode, as `korvet groups describe` does. That of a share group
+counts what it has not finished.
 """
 
 from asyncio import gather
@@ -11,6 +12,7 @@ import msgspec
 from korvet.console.visit import Visit
 from korvet.groups.consumed import commit_fields
 from korvet.groups.offset_commit import parse_commit
+from korvet.groups.share_offsets import describe_partitions, list_partitions
 from korvet.scripts import log
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic
@@ -29,7 +31,7 @@ class GroupLag(msgspec.Struct, frozen=True):
     group: str
     lag: int
     partitions: int
-    """Partitions with a commit."""
+    """Partitions with a commit, or with state of a share group."""
     newest_commit_ms: int
     """Time of the last commit, -1 if unknown."""
 
@@ -72,12 +74,17 @@ async def lags_of(visit: Visit, topics: Sequence[Topic]) -> TopicLags:
         log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(commit.offset, 0))
         for _, topic, number, commit in found[:MAX_LAGS]
     )
+    lags = [
+        (name, topic.name, reply.records, commit.time_ms)
+        for (name, topic, _, commit), reply in zip(found, replies, strict=False)
+    ]
+    shared, has_all_shares = await _shared(visit, names, topics)
     sums: dict[str, dict[str, list[int]]] = {}
-    for (name, topic, _, commit), reply in zip(found, replies, strict=False):
-        row = sums.setdefault(topic.name, {}).setdefault(name, [0, 0, -1])
-        row[0] += max(0, reply.records)
+    for name, topic_name, lag, time_ms in [*lags, *shared]:
+        row = sums.setdefault(topic_name, {}).setdefault(name, [0, 0, -1])
+        row[0] += max(0, lag)
         row[1] += 1
-        row[2] = max(row[2], commit.time_ms)
+        row[2] = max(row[2], time_ms)
     return TopicLags(
         {
             topic: sorted(
@@ -86,5 +93,30 @@ async def lags_of(visit: Visit, topics: Sequence[Topic]) -> TopicLags:
             )
             for topic, groups in sums.items()
         },
-        is_complete and len(found) <= MAX_LAGS,
+        is_complete and has_all_shares and len(found) <= MAX_LAGS,
     )
+
+
+async def _shared(
+    visit: Visit, names: Sequence[str], topics: Sequence[Topic]
+) -> tuple[list[tuple[str, str, int, int]], bool]:
+    """Return the lag of share groups by partition, and whether these are all of them."""
+    store, keys = visit.services.store, visit.services.keys
+    types = await gather(
+        *(store.submit_command("HGET", keys.group(name).group, "type") for name in names)
+    )
+    shares = [name for name, kind in zip(names, types, strict=True) if kind == b"share"]
+    rows = await gather(
+        *(store.submit_command("HGETALL", keys.group(name).share_topics) for name in shares)
+    )
+    found: list[tuple[str, str, int, int]] = []
+    left = MAX_LAGS
+    for name, flat in zip(shares, rows, strict=True):
+        ids = set(flat[1::2])
+        places = list_partitions(topic for topic in topics if topic.id.encode() in ids)
+        parts = await describe_partitions(store, keys, name, places[:left])
+        found += [(name, part.topic.name, part.lag, -1) for part in parts if part.start >= 0]
+        left -= len(places)
+        if left < 0:
+            return found, False
+    return found, True

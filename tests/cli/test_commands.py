@@ -182,7 +182,7 @@ def test_doctor_accepts_the_embedded_server(korvet: Korvet, tmp_path: Path) -> N
     assert code == 0, out
     assert "ok\teviction\tmaxmemory-policy is noeviction\n" in out
     assert "ok\tdisk\tits broker syncs the file once a second\n" in out
-    assert f"note\tscripts\t0 of {len(bundle.names())} loaded" in out
+    assert f"ok\tscripts\t0 of {len(bundle.names())} loaded" in out
 
 
 @pytest.mark.parametrize(

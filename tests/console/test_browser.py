@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from korvet import Record
+from tests.support.lag_samples import plant
 from tests.support.redis_servers import TestServer
 from tests.support.running_console import RunningConsole, running_console
 
@@ -252,8 +253,17 @@ def test_a_stuck_group_has_its_evidence(screen: Screen, shop: RunningConsole) ->
             parts = raw.split(b" ")
             parts[2] = b"%d" % (int(parts[2]) - 240_000)
             client.hset(key, field, b" ".join(parts))
+    # A sample each minute of the last hour, then one each quarter: it stopped half an hour ago.
+    ages = [*range(1, 60), *range(60, 1440, 15)]
+    lags = {age: max(0, 30 - age) * 2 + age * 7 % 5 for age in ages}
+    plant(shop, "billing", {age: {"orders": [1, lag, 2, lag // 4]} for age, lag in lags.items()})
     page = screen.open("/group?id=billing")
     expect(page.locator(".findings .bad").first).to_contain_text("The next record is at offset")
+    page.get_by_text("By partition, the last hour").click()
+    expect(page.get_by_role("figure")).to_have_count(2)
+    expect(page.locator("details .line")).to_have_count(2)
+    page.get_by_text("By partition, the last hour").click()
+    page.set_viewport_size({"width": 1000, "height": 900})
     screen.shot("group")
     page.locator(".findings").get_by_role("link", name="Show").first.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Offset")

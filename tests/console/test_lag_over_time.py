@@ -8,21 +8,9 @@ import pytest
 
 from korvet import Record
 from korvet.console.charts import chart
-from korvet.groups import lag_history
-from korvet.keys import Keys
+from tests.support.lag_samples import plant
 from tests.support.redis_servers import TestServer
 from tests.support.running_console import RunningConsole, running_console
-
-MINUTE_MS = 60_000
-
-
-def plant(console: RunningConsole, group: str, lags: dict[int, dict[str, list[int]]]) -> None:
-    """Store samples of a group, by their age in minutes, as the recorder does."""
-    key = Keys(console.namespace).lag_history(lag_history.shard_of(group))
-    with console.server.client() as client:
-        now = client.time()[0] // 60
-        for age, topics in lags.items():
-            client.hset(key, str(now - age), lag_history.encode(0, {group: topics}))
 
 
 def wait_for_samples(console: RunningConsole, group: str) -> list[int]:
@@ -69,10 +57,13 @@ def test_the_page_draws_the_hour_and_the_day(
     ("samples", "lines"),
     [
         ({}, []),
-        ({0: 5}, ["0.0,2.0 0.0,2.0"]),
-        ({0: 0, 15: 0}, ["0.0,59.0 90.0,59.0"]),
-        ({0: 4, 10: 2, 60: 4, 70: 0}, ["0.0,2.0 60.0,30.5", "360.0,2.0 420.0,59.0"]),
-        ({-5: 1, 100: 4}, ["600.0,2.0 600.0,2.0"]),
+        ({0: 5, 60: 5}, ["0.0,2.0 0.0,2.0", "356.0,2.0 360.0,2.0"]),
+        ({0: 0, 15: 0}, ["0.0,59.0 0.0,59.0 90.0,59.0"]),
+        (
+            {0: 4, 10: 2, 60: 4, 70: 0},
+            ["0.0,2.0 0.0,2.0 60.0,30.5", "356.0,2.0 360.0,2.0 420.0,59.0"],
+        ),
+        ({-5: 1, 100: 4}, ["596.0,2.0 600.0,2.0"]),
     ],
 )
 def test_a_gap_in_the_samples_is_a_gap_in_the_chart(

@@ -64,6 +64,8 @@ def test_a_preview_counts_and_a_reset_delivers_again(
     done = send(browser, page, page, id=group, topic=topic, offsets=preview["offsets"])
     assert f"Group {group} was reset in {topic}." in done.text
     assert console.api("/group", id=group)["lag"] == 8
+    (row,) = console.api(f"/topics/{topic}")["consumers"]
+    assert (row["group"], row["lag"], row["partitions"]) == (group, 8, 2)
     skipped = console.api("/group/reset", id=group, topic=topic, to="latest")
     assert (skipped["skipped"], skipped["repeated"]) == (8, 0)
     assert deliver(console, group, topic, 8) == 8
