@@ -25,6 +25,7 @@ FIXTURES = {
     "spark": "spark",
     "java": "java",
     "java_tools": "java",
+    "share_tools": "java",
     "jafka": "java",
     "kafka": "java",
     "newer": "java",

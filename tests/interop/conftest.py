@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 
 from korvet.apis import TABLE
 from tests.interop.brokers import EXTERNAL, LAYOUTS, Broker, Brokers
-from tests.interop.jvm import Jvm, Tools, prepared, tools
+from tests.interop.jvm import TOOLS_VERSION, Jvm, Tools, prepared, tools
 from tests.support.redis_servers import server
 
 MakeTopic = Callable[..., str]
@@ -139,4 +139,16 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Jvm:
 def java_tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
     """Kafka's own tools, and Streams."""
     with tools(tmp_path_factory.mktemp("java_tools")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session", params=["4.3.1", "4.4.0"])
+def share_tools(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Tools]:
+    """Kafka's tools of the versions whose share groups are stable."""
+    if request.param == TOOLS_VERSION:
+        yield request.getfixturevalue("java_tools")
+        return
+    with tools(tmp_path_factory.mktemp("share_tools"), request.param) as found:
         yield found

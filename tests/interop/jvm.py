@@ -60,10 +60,13 @@ class Tools(Jvm):
         return out
 
 
+TOOLS_VERSION = "4.3.1"
+
+
 @contextmanager
-def tools(folder: Path) -> Iterator[Tools]:
+def tools(folder: Path, version: str = TOOLS_VERSION) -> Iterator[Tools]:
     """The tools, until the end."""
-    made = prepared("tools", folder)
+    made = prepared("tools", folder, (TOOLS_VERSION, version))
     pipe = subprocess.PIPE
     with subprocess.Popen(made.words("Serve"), stdin=pipe, stdout=pipe, text=True) as serving:
         try:
@@ -72,11 +75,14 @@ def tools(folder: Path) -> Iterator[Tools]:
             serving.kill()
 
 
-def prepared(name: str, folder: Path) -> Jvm:
-    """The dependencies of java/<name> resolved and its programs compiled, in the folder."""
+def prepared(name: str, folder: Path, versions: tuple[str, str] = ("", "")) -> Jvm:
+    """The dependencies of java/<name> resolved and its programs compiled, in the folder.
+
+    `versions`: one in its pom.xml, and that to use instead.
+    """
     here = HERE / name
     listing = folder / "classpath"
-    (folder / "pom.xml").write_text((here / "pom.xml").read_text())
+    (folder / "pom.xml").write_text((here / "pom.xml").read_text().replace(*versions))
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={listing}"]
     _check([_program("mvn"), "-q", "-B", "-f", str(folder / "pom.xml"), *goal])
     sources = sorted(str(path) for path in here.glob("*.java"))

@@ -1,5 +1,6 @@
 """Kafka's own tools on share groups: offsets, members, deletion, configs, features."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -39,7 +40,9 @@ class Shares(NamedTuple):
 
     def configs(self, *words: str, fails: bool = False) -> str:
         entity = ("--entity-type", "groups", "--entity-name", self.group)
-        return self.tool("kafka.admin.ConfigCommand", *entity, *words, fails=fails)
+        is_old = "kafka-tools-4.3" in self.tools.classpath
+        command = "kafka.admin.ConfigCommand" if is_old else f"{TOOLS}.ConfigCommand"
+        return self.tool(command, *entity, *words, fails=fails)
 
     @contextmanager
     def member(self) -> Iterator[ShareConsumer]:
@@ -55,14 +58,14 @@ class Shares(NamedTuple):
 
 
 @pytest.fixture
-def shares(default_broker: Broker, java_tools: Tools) -> Shares:
+def shares(default_broker: Broker, share_tools: Tools) -> Shares:
     """A group that does not exist yet."""
     topic = create_topic(default_broker.address)
     producer = Producer({"bootstrap.servers": default_broker.address})
     for number in range(RECORDS):
         producer.produce(topic, b"%d" % number)
     producer.flush()
-    return Shares(java_tools, default_broker.address, topic_name("shares"), topic)
+    return Shares(share_tools, default_broker.address, topic_name("shares"), topic)
 
 
 def test_offsets_are_reset_described_and_deleted(shares: Shares) -> None:
@@ -135,3 +138,33 @@ def test_the_feature_of_share_groups_is_finalized(shares: Shares) -> None:
     told = shares.tool(f"{TOOLS}.FeatureCommand", "describe")
     (line,) = (line for line in told.splitlines() if "share.version" in line)
     assert "FinalizedVersionLevel: 1" in line
+
+
+def values(told: str) -> list[int]:
+    return sorted(int(line) for line in told.split() if line.isdigit())
+
+
+def test_the_console_share_consumer_accepts_releases_and_rejects(shares: Shares) -> None:
+    shares.configs("--alter", "--add-config", "share.auto.offset.reset=earliest")
+
+    def consume(count: int, *words: str) -> list[int]:
+        place = ("--topic", shares.topic, "--group", shares.group, "--timeout-ms", "20000")
+        command = f"{TOOLS}.consumer.ConsoleShareConsumer"
+        return values(shares.tool(command, *place, "--max-messages", str(count), *words))
+
+    assert consume(RECORDS, "--release") == list(range(RECORDS))
+    assert consume(RECORDS - 2) == list(range(RECORDS - 2))
+    assert consume(2, "--reject") == [RECORDS - 2, RECORDS - 1]
+    (row,) = shares.of_group("--describe", "--offsets")
+    assert row[-1] == "0"
+
+
+def test_the_verifiable_share_consumer_finds_all_records(shares: Shares) -> None:
+    shares.configs("--alter", "--add-config", "share.auto.offset.reset=earliest")
+    told = shares.tool(
+        *(f"{TOOLS}.VerifiableShareConsumer", "--topic", shares.topic),
+        *("--group-id", shares.group, "--max-messages", str(RECORDS)),
+    )
+    rows = [json.loads(line) for line in told.splitlines()]
+    counted = [row["count"] for row in rows if row["name"] == "offsets_acknowledged"]
+    assert sum(counted) >= RECORDS

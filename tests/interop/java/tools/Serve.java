@@ -3,10 +3,10 @@ import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Base64;
-import org.apache.kafka.common.utils.Exit;
 
 /** Runs the main methods it is told, one after another: their exit code, their output, their errors. */
 public class Serve {
@@ -19,13 +19,14 @@ public class Serve {
         ByteArrayOutputStream out = new ByteArrayOutputStream(), err = new ByteArrayOutputStream();
         System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
         System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
-        Exit.Procedure end = (status, message) -> {
+        Class<?> exit = exit(), procedure = Class.forName(exit.getName() + "$Procedure");
+        Object end = Proxy.newProxyInstance(Serve.class.getClassLoader(), new Class<?>[] {procedure}, (self, method, words) -> {
             // A tool that catches what ends it, and ends again, has ended as it first said.
-            if (code == null) code = status;
+            if (code == null) code = (Integer) words[0];
             throw new Ended();
-        };
-        Exit.setExitProcedure(end);
-        Exit.setHaltProcedure(end);
+        });
+        for (String name : new String[] {"setExitProcedure", "setHaltProcedure"})
+            exit.getMethod(name, procedure).invoke(null, end);
         BufferedReader asked = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = asked.readLine()) != null; ) {
             String[] words = line.split("\t", -1);
@@ -40,6 +41,15 @@ public class Serve {
                 }
             }
             answers.println((code == null ? 0 : code) + "\t" + taken(out) + "\t" + taken(err));
+        }
+    }
+
+    /** Kafka 4.4 has moved the class. */
+    static Class<?> exit() throws ClassNotFoundException {
+        try {
+            return Class.forName("org.apache.kafka.common.utils.Exit");
+        } catch (ClassNotFoundException moved) {
+            return Class.forName("org.apache.kafka.common.utils.internals.Exit");
         }
     }
 
