@@ -79,24 +79,26 @@ def describe(
     """Print a topic's configs and partitions.
 
     With retention.consumed, also the group that holds a partition's records, and how many. With
-    remote.storage.enable, or with segments, also the first offset in Redis and what segments hold.
+    remote.storage.enable, or with segments, also the first offset in Redis, what segments hold,
+    what they alone hold (cold), and the total. Other records and bytes are those in Redis.
     """
     from korvet.cli.admin_client import on_log
     from korvet.groups.consumed import held_by
-    from korvet.remote_log.manifest import ManifestTotals, totals
+    from korvet.remote_log.manifest import ColdPart, ManifestTotals, cold_part, totals
 
     async def run(
         log: "CommandLog",
     ) -> tuple[list[table_output.Row], tuple[str, ...], list[table_output.Row]]:
         topic = await log.find_topic(name)
         configs = log.topic_configs.resolve(name, topic.configs).values()
+        offsets = await log.offsets(name)
         parts: list[table_output.Row] = [
             (
                 *(part.partition, part.earliest, part.latest, part.records, part.bytes),
                 _moment(part.newest_timestamp_ms),
                 log.keys.partition(name, part.partition).stream,
             )
-            for part in await log.offsets(name)
+            for part in offsets
         ]
         shown = [(c.name, c.value, c.source.name.lower()) for c in configs if c.setting.effect]
         held = {row[0]: row[1:] for row in await held_by(log.store, log.keys, topic)}
@@ -106,8 +108,17 @@ def describe(
             parts = [(*row, *held.get(number, (None, 0))) for number, row in enumerate(parts)]
         cold = [await totals(log.store, log.keys, name, n) for n in range(topic.partitions)]
         if topic.policy.remote_storage or any(each.segments for each in cold):
-            columns = (*columns, *ManifestTotals._fields)
-            parts = [(*row, *each) for row, each in zip(parts, cold, strict=True)]
+            columns = (*columns, *ManifestTotals._fields, *ColdPart._fields)
+            below = [
+                await cold_part(
+                    *(log.store, log.keys, topic, part.partition),
+                    start=part.earliest,
+                    local_start=each.local_start,
+                    local_bytes=part.bytes,
+                )
+                for part, each in zip(offsets, cold, strict=True)
+            ]
+            parts = [(*row, *a, *b) for row, a, b in zip(parts, cold, below, strict=True)]
         return [("id", topic.id, ""), *shown], columns, list(parts)
 
     configs, of_part, parts = on_log(run, target)

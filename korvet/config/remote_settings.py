@@ -35,6 +35,11 @@ BROKER_ROWS = (
         "Bytes a second that a broker process reads from the remote store for consumers."),
     Setting("remote.log.reader.threads", Whole(1, 1000), "10",
         "Reads of the remote store in progress at a time in a broker process.", dynamic=False),
+    Setting("remote.log.manager.copier.thread.pool.size", Whole(1, 100), "2",
+        "Partitions that a broker process copies at a time; each holds a segment in memory."),
+    Setting("remote.list.offsets.request.timeout.ms", long(1), "30000",
+        "How long ListOffsets waits for the remote store; then the error is REQUEST_TIMED_OUT. "
+        "Since version 10 the request has its own time."),
     Setting("log.remote.copy.lag.ms", long(-1), "0",
         "Default of remote.copy.lag.ms."),
     Setting("log.remote.copy.lag.bytes", long(-1), "-1",

@@ -10,10 +10,13 @@ Behaviour
   UNSUPPORTED_VERSION for a special timestamp that the request's version lacks,
   UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
 - with isolation level read_committed the end is the last stable offset
+- REQUEST_TIMED_OUT if the remote store takes longer than timeout_ms, or before version 10 than
+  remote.list.offsets.request.timeout.ms
 Versions
 - v0 a list of offsets, v2 isolation level, v4 leader epochs, v7 -3, v8 -4, v9 -5, v11 -6
 """
 
+import asyncio
 from functools import partial
 
 from korvet.bounded import gather_bounded
@@ -35,6 +38,8 @@ from korvet.wire.messages.list_offsets import (
 )
 
 LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -4, -5, -6
+TIMEOUT_SINCE = 10
+"""The first version with a time limit."""
 ONCE_SINCE = 1
 """The first version that refuses a partition named twice."""
 SINCE = {NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
@@ -46,6 +51,9 @@ async def list_offsets(request: ListOffsetsRequest, context: Context) -> ListOff
             request.replica_id, context.client_host, context.client_id
         )
     committed = request.isolation_level == READ_COMMITTED
+    timeout_ms = request.timeout_ms if context.version >= TIMEOUT_SINCE else 0
+    if timeout_ms <= 0:
+        timeout_ms = context.settings.integer("remote.list.offsets.request.timeout.ms")
     asked = [(data.name, data.partitions) for data in request.topics]
     twice: set[tuple[str, int]] = set()
     if context.version >= ONCE_SINCE:
@@ -54,13 +62,23 @@ async def list_offsets(request: ListOffsetsRequest, context: Context) -> ListOff
     async def answer(name: str, row: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         if (name, row.partition_index) in twice:
             return _error(row, ErrorCode.INVALID_REQUEST)
-        return await _partition(name, row, committed, context)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000 if _may_be_remote(row, context) else None):
+                return await _partition(name, row, committed, context)
+        except TimeoutError:
+            return _error(row, ErrorCode.REQUEST_TIMED_OUT)
 
     answers = []
     for name, rows in asked:
         found = await gather_bounded(partial(answer, name), rows)
         answers.append(ListOffsetsTopicResponse(name=name, partitions=found))
     return ListOffsetsResponse(topics=answers)
+
+
+def _may_be_remote(asked: ListOffsetsPartition, context: Context) -> bool:
+    """Return whether the lookup may have to wait for the remote store."""
+    is_by_time = asked.timestamp >= 0 or asked.timestamp == NEWEST
+    return is_by_time and context.services.log_reader.remote is not None
 
 
 def _each_once(

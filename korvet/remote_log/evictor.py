@@ -27,8 +27,6 @@ from korvet.topics.table import Topic, TopicTable
 LEASE_MS = 5000
 REST_S = 0.25
 """Time until the next attempt, if no memory could be freed."""
-COPIES = 2
-"""Partitions copied at once."""
 MIN_COPY_BYTES = 1 << 20
 MAX_COPY_BYTES = 32 << 20
 INDEX_STEP_BYTES = 65536
@@ -161,11 +159,11 @@ class MemoryEvictor:
         """Copy one segment of the partitions with most bytes; return whether any was copied."""
         most = min(max(self._memory.bytes // 16, MIN_COPY_BYTES), MAX_COPY_BYTES)
         queue = sorted(parts, key=lambda part: -part.bytes)
-        for at in range(0, len(queue), COPIES):
+        for at in range(0, len(queue), self._manager.copies):
             if queue[at].bytes < self._least:
                 break
             found = await asyncio.gather(
-                *(self._copy_part(part, most) for part in queue[at : at + COPIES])
+                *(self._copy_part(part, most) for part in queue[at : at + self._manager.copies])
             )
             if any(found):
                 return True

@@ -1,7 +1,7 @@
 """The background task of tiered storage: copy, local retention, removal of old segments."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import random
 from time import monotonic, time
 
@@ -92,17 +92,30 @@ class RemoteLogManager:
         collects = monotonic() >= self._collects_at
         if collects:
             self._collects_at = monotonic() + COLLECT_INTERVAL_S
-        for topic in topics:
+        places = [(topic, n) for topic in topics for n in await self._partitions(topic)]
+        waiting = iter(places)
+
+        async def work() -> None:
+            for topic, partition in waiting:
+                await self._move_one(topic, partition, collects)
+
+        await asyncio.gather(*(work() for _ in range(self.copies)))
+
+    @property
+    def copies(self) -> int:
+        """Partitions to copy at a time: most of a copy is a wait for the remote store."""
+        return self._settings().integer("remote.log.manager.copier.thread.pool.size")
+
+    async def _move_one(self, topic: Topic, partition: int, collects: bool) -> None:
+        """Copy and trim a partition; log its failure."""
+        try:
             is_remote = topic.policy.remote_storage
-            numbers = range(topic.partitions) if is_remote else await self._left_over(topic)
-            for partition in numbers:
-                try:
-                    await (self.move if is_remote else self.expire)(topic, partition)
-                    if collects:
-                        await self.collect_orphans(topic, partition)
-                # ValueError: a batch of another Redis client is malformed.
-                except (StoreError, RemoteStorageError, ValueError) as error:
-                    self.log_failure(topic.name, partition, error)
+            await (self.move if is_remote else self.expire)(topic, partition)
+            if collects:
+                await self.collect_orphans(topic, partition)
+        # ValueError: a batch of another Redis client is malformed.
+        except (StoreError, RemoteStorageError, ValueError) as error:
+            self.log_failure(topic.name, partition, error)
 
     async def delete_objects(self, now_ms: int) -> None:
         """Delete the objects of topics deleted TOPIC_DELAY_MS before."""
@@ -118,11 +131,21 @@ class RemoteLogManager:
                 await self._store.run(forget_deleted(self._keys, topic_id=topic_id.decode()))
 
     async def collect_orphans(self, topic: Topic, partition: int) -> None:
-        """Delete the objects of crashed copies."""
-        count = await delete_orphans(
-            *(self._store, self._keys, self._segments, self._cluster_id(), self._holder),
-            *(topic, partition),
-        )
+        """Delete the objects of crashed copies, unless this process is copying the partition.
+
+        A copy in progress has the same lease: after a step of the clock its object seems to be old.
+        """
+        place = (topic.id, partition)
+        if place in self._copied:
+            return
+        self._copied.add(place)
+        try:
+            count = await delete_orphans(
+                *(self._store, self._keys, self._segments, self._cluster_id(), self._holder),
+                *(topic, partition),
+            )
+        finally:
+            self._copied.discard(place)
         if count:
             logger.info(
                 "orphaned segments deleted", topic=topic.name, partition=partition, count=count
@@ -146,8 +169,10 @@ class RemoteLogManager:
         await self._trim(topic, partition)
         await self.expire(topic, partition)
 
-    async def _left_over(self, topic: Topic) -> list[int]:
-        """Return the partitions with segments of a topic that is not tiered any more."""
+    async def _partitions(self, topic: Topic) -> Sequence[int]:
+        """Return a topic's partitions; only those with segments if it is not tiered any more."""
+        if topic.policy.remote_storage:
+            return range(topic.partitions)
         try:
             counts = await asyncio.gather(
                 *(

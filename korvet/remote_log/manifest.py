@@ -6,6 +6,8 @@ import msgspec
 
 from korvet.keys import Keys
 from korvet.remote_log.store import RemoteStorageError
+from korvet.scripts import log
+from korvet.topics.table import Topic
 from korvet.wire.segments import CorruptSegment, Segment, read_footer
 
 CLUSTER_ID, REMOTE_STORAGE_URL = "cluster_id", "remote_storage_url"
@@ -73,6 +75,52 @@ async def totals(store: ManifestStore, keys: Keys, topic: str, partition: int) -
     return ManifestTotals(
         local_start or start, count, records - first.records_before, size - first.bytes_before
     )
+
+
+class ColdPart(NamedTuple):
+    """Records and bytes in segments only, and in the whole log of a partition."""
+
+    cold_records: int
+    cold_bytes: int
+    total_records: int
+    total_bytes: int
+
+
+async def cold_part(
+    store: ManifestStore,
+    keys: Keys,
+    topic: Topic,
+    partition: int,
+    *,
+    start: int,
+    local_start: int,
+    local_bytes: int,
+) -> ColdPart:
+    """Return the records below the first one in Redis, and those of the whole log.
+
+    Bytes of a segment that is in Redis in part are an estimate.
+    """
+    places = keys, topic.name, partition
+    total, local = [
+        (await store.run(log.lag(*places, topic_id=topic.id, offset=offset))).records
+        for offset in (start, local_start)
+    ]
+    below = await _bytes_below(store, *places, local_start)
+    cold = max(0, below - await _bytes_below(store, *places, start))
+    return ColdPart(total - local, cold, total, cold + local_bytes)
+
+
+async def _bytes_below(
+    store: ManifestStore, keys: Keys, topic: str, partition: int, offset: int
+) -> int:
+    """Return the bytes of all segments so far, below an offset."""
+    key = keys.partition(topic, partition).segments
+    rows = await store.command("ZREVRANGEBYSCORE", key, f"({offset}", "-inf", "LIMIT", 0, 1)
+    if not rows:
+        return 0
+    row = SegmentRow.parse(rows[0])
+    share = min(offset, row.last + 1) - row.first
+    return row.bytes_before + row.size * share // (row.last + 1 - row.first)
 
 
 def object_name(cluster_id: str, topic_id: str, partition: int, first: int, name: str) -> str:

@@ -7,9 +7,9 @@ import pytest
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.korvet import Korvet
 from korvet.library.values import KorvetError
-from korvet.remote_log.manifest import totals
+from korvet.remote_log.manifest import ColdPart, cold_part, totals
 from tests.remote_log.test_tiered_log import Tier, tier
-from tests.support.exchanges import SHAPES
+from tests.support.exchanges import SHAPES, fetch, told
 from tests.support.redis_servers import TestServer
 
 __all__ = ["tier"]
@@ -81,3 +81,34 @@ async def test_the_totals_of_a_manifest_are_those_of_its_segments(tier: Tier) ->
     local = (await tier.offset(-4)).offset
     copied = (await tier.offset(-6)).offset
     assert found == (local, len(sizes), copied, sum(sizes))
+
+
+@pytest.mark.parametrize(("form", "mode"), SHAPES)
+async def test_cold_and_total_records_are_counted_across_the_border(
+    tier: Tier, form: str, mode: str
+) -> None:
+    await tier.fill(form, mode)
+    await tier.move()
+    services = tier.broker.services
+    topic = await services.topics.get("t")
+    assert topic is not None
+    start, local, end = [(await tier.offset(moment)).offset for moment in (-2, -4, -1)]
+    middle = told((await fetch(tier.broker, start)).records)[15][0]
+
+    async def part(first: int) -> ColdPart:
+        return await cold_part(
+            *(services.store, services.keys, topic, 0),
+            start=first,
+            local_start=max(first, local),
+            local_bytes=7,
+        )
+
+    whole, below = await part(start), await part(middle)
+    cold = [row for row in await tier.read() if row not in await tier.read(local)]
+    assert whole.total_records == 120 and whole.cold_records == len(cold)
+    if mode == "dense":  # else the records of a part of a segment are an estimate
+        assert (below.total_records, below.cold_records) == (105, len(cold) - 15)
+    sizes = [path.stat().st_size for path in tier.objects()]
+    assert 0 < below.cold_bytes < whole.cold_bytes <= sum(sizes)
+    assert whole.total_bytes == whole.cold_bytes + 7
+    assert await part(end) == (0, 0, 0, 7)

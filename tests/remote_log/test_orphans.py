@@ -149,3 +149,23 @@ async def test_a_copy_that_was_suspended_is_refused_after_its_object_is_deleted(
     key = copied.services.keys.partition("t", 0).segments
     rows: Any = await copied.services.store.command("ZRANGE", key, 0, -1)
     assert deleted and not any(deleted[0].split("-")[-1].split(".")[0].encode() in r for r in rows)
+
+
+async def test_a_copy_in_progress_in_the_same_process_keeps_its_object(
+    copied: Copied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease is the same; and after a step of the clock the new object seems to be old."""
+    monkeypatch.setattr(orphans, "MIN_AGE_S", 0)
+    broker = Broker(copied.services)
+    await produce(broker, packed([(n, 2000 + n, b"k", b"v" * 200, []) for n in range(10)], 13))
+    put, manager, seen = copied.store.put, copied.manager(), []
+
+    async def slow(name: str, data: bytes) -> None:
+        await put(name, data)
+        await manager.collect_orphans(copied.topic, 0)
+        seen.append(name)
+        assert name in copied.objects()
+
+    monkeypatch.setattr(copied.store, "put", slow)
+    await manager.move(copied.topic, 0)
+    assert seen and set(seen) <= copied.objects()

@@ -112,11 +112,11 @@ class Tier:
             assert [row[0] for row in rows] == sorted({row[0] for row in rows})
             offset = rows[-1][0] + 1
 
-    async def offset(self, timestamp: int) -> Any:
+    async def offset(self, timestamp: int, version: int = 11, timeout_ms: int = 1000) -> Any:
         row = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
         topics = [ListOffsetsTopic(name="t", partitions=[row])]
-        request = ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=1000)
-        return (await self.broker.ask(request)).topics[0].partitions[0]
+        request = ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=timeout_ms)
+        return (await self.broker.ask(request, version)).topics[0].partitions[0]
 
     async def delete_below(self, offset: int) -> Any:
         row = DeleteRecordsPartition(partition_index=0, offset=offset)
@@ -270,6 +270,30 @@ async def test_a_slow_disk_delays_no_fetch_either(
         assert answer.error_code == 0 and not told(answer.records)
         arrived.set()
     assert await tier.read() == tier.sent
+
+
+@pytest.mark.parametrize("version", [9, 11])
+async def test_a_lookup_by_time_ends_if_the_store_is_slow(
+    tier: Tier, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tier.fill()
+    await tier.move()
+    segments = tier.use_cache()
+
+    async def hang(name: str, start: int, end: int) -> memoryview:
+        await asyncio.sleep(3600)
+        raise AssertionError(name)
+
+    config = tier.broker.services.dynamic_config
+    with monkeypatch.context() as patch:
+        patch.setattr(segments, "get", hang)
+        limited = config.settings.with_dynamic({"remote.list.offsets.request.timeout.ms": "50"})
+        patch.setattr(config, "settings", limited)
+        for moment in (1010, -3):
+            answer = await tier.offset(moment, version, timeout_ms=50)
+            assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert (await tier.offset(-1, version, timeout_ms=50)).offset == 120
+    assert (await tier.offset(1010, version)).offset == 10
 
 
 def flip(at: int) -> Callable[[list[Path]], None]:
