@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
 
 _MEMBER = ("member", "instance", "client", "host")
+_STREAMS_MEMBER = ("member", "process", "client", "host", "active", "standby")
 _OFFSET = ("topic", "partition", "committed", "end", "lag", "behind", "metadata", "member")
 
 
@@ -19,6 +20,7 @@ class _Described(NamedTuple):
     state: dict[str, object]
     members: list[table_output.Row]
     owners: dict[tuple[str, int], str]
+    columns: tuple[str, ...] = _MEMBER
 
 
 class GroupView(NamedTuple):
@@ -31,7 +33,7 @@ class GroupView(NamedTuple):
     def document(self) -> dict[str, object]:
         """Return the group for JSON."""
         found = self.described
-        members = [] if found is None else table_output.objects(_MEMBER, found.members)
+        members = [] if found is None else table_output.objects(found.columns, found.members)
         state = {} if found is None else found.state
         columns = [{"behind": "behind_ms"}.get(name, name) for name in _OFFSET]
         rows = table_output.objects(columns, self.offsets)
@@ -43,7 +45,7 @@ class GroupView(NamedTuple):
         if found is not None:
             words = (f"{key} {'-' if held is None else held}" for key, held in found.state.items())
             yield table_output.Part(f"{self.name}: {', '.join(words).removeprefix('state ')}")
-            yield table_output.Part(None, _MEMBER, found.members)
+            yield table_output.Part(None, found.columns, found.members)
             yield table_output.Part("")
         yield table_output.Part(None, _OFFSET, list(map(_with_seconds, self.offsets)))
 
@@ -101,7 +103,7 @@ async def _assigned(log: "CommandLog", assignment: bytes) -> list[tuple[str, int
 
 
 async def _described(log: "CommandLog", name: str) -> _Described | None:
-    """Read the group, of either protocol; None if there is none."""
+    """Read the group, of any protocol; None if there is none."""
     from korvet.groups.consumer_protocol import assigned_partitions
     from korvet.scripts import group as scripts
 
@@ -120,6 +122,8 @@ async def _described(log: "CommandLog", name: str) -> _Described | None:
     parts = [
         assigned_partitions(row[5]) if found.protocol_type == b"consumer" else [] for row in rows
     ]
+    if found.type == b"streams":
+        return await _streams(log, name)
     if found.type in (b"consumer", b"share"):
         newer = await coordinator.run(
             name, lambda _: scripts.consumer_describe(keys, name, type=found.type.decode())
@@ -139,3 +143,42 @@ async def _described(log: "CommandLog", name: str) -> _Described | None:
         place: member[0] for member, places in zip(shown, parts, strict=True) for place in places
     }
     return _Described(state, shown, owners)
+
+
+async def _streams(log: "CommandLog", name: str) -> _Described | None:
+    """Read a streams group; None if there is none."""
+    from korvet.groups import streams_group
+    from korvet.scripts import group as scripts
+
+    found = await log.coordinator.run(name, lambda _: scripts.streams_describe(log.keys, name))
+    if found.error:
+        return None
+    inputs = streams_group.input_topics(streams_group.decode_topology(found.topology))
+    counts = {}
+    for topic in {topic for topics in inputs.values() for topic in topics}:
+        known = await log.table.get(topic)
+        counts[topic] = known.partitions if known else 0
+    state: dict[str, object] = {
+        "state": found.state.decode(),
+        "epoch": found.epoch,
+        "topology": found.topology_epoch,
+    }
+    if found.detail:
+        state["reason"] = found.detail.decode()
+    members: list[Any] = []
+    owners: dict[tuple[str, int], str] = {}
+    cells = streams_group.CELLS
+    for row in (found.members[at : at + cells] for at in range(0, len(found.members), cells)):
+        tasks = streams_group.decode_tasks(row[9])
+        active, standby = tasks[streams_group.ACTIVE], tasks[streams_group.STANDBY]
+        member = row[0].decode()
+        members.append(
+            (
+                *(member, row[6].decode() or None, row[2].decode() or None, row[3].decode()),
+                " ".join(streams_group.name_tasks(active)) or None,
+                " ".join(streams_group.name_tasks(standby)) or None,
+            )
+        )
+        places = streams_group.input_partitions(inputs, active, counts)
+        owners |= dict.fromkeys(places, member)
+    return _Described(state, members, owners, _STREAMS_MEMBER)

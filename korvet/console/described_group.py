@@ -7,9 +7,17 @@ import msgspec
 from korvet.console.visit import PageError, Visit, check
 from korvet.errors import ErrorCode
 from korvet.groups.consumer_protocol import assigned_partitions, subscribed_topics
+from korvet.groups.streams_group import (
+    decode_topology,
+    input_partitions,
+    input_topics,
+    name_tasks,
+)
+from korvet.scripts import group as scripts
 from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest
 from korvet.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from korvet.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 
 Place = tuple[str, int]
 """A topic and a partition."""
@@ -26,10 +34,14 @@ class Member(msgspec.Struct, frozen=True):
     pattern: str | None
     """The regular expression of topics that it subscribes to."""
     partitions: list[Place]
+    """Those that it is assigned; of a streams group those that its active tasks read."""
     deadline_ms: int
     """Time at which the broker removes it without another heartbeat, -1 if unknown."""
     last_heartbeat_ms: int
     """Time of its last heartbeat, -1 if unknown."""
+    active: list[str] = []
+    """Tasks of a streams group, such as `0_1`."""
+    standby: list[str] = []
 
 
 class DescribedGroup(msgspec.Struct, frozen=True):
@@ -45,6 +57,8 @@ class DescribedGroup(msgspec.Struct, frozen=True):
     members: list[Member]
     at_ms: int
     """Redis's clock."""
+    reason: str = ""
+    """What keeps a streams group from an assignment, empty for nothing."""
 
 
 async def describe(visit: Visit, name: str) -> DescribedGroup:
@@ -59,6 +73,8 @@ async def describe(visit: Visit, name: str) -> DescribedGroup:
     now_ms = await redis_time_ms(visit)
     if kind in (b"consumer", b"share"):
         return await _newer(visit, name, kind.decode(), deadlines, now_ms)
+    if kind == b"streams":
+        return await _streams(visit, name, deadlines, now_ms)
     return await _classic(visit, name, deadlines, now_ms)
 
 
@@ -124,9 +140,7 @@ async def _newer(
     if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise PageError(404, f"There is no group {name!r}.")
     check(found.error_code, found.error_message)
-    services = visit.services
-    configs = services.configs.group(name, services.settings)
-    session = int(configs[f"{kind}.session.timeout.ms"].value or 0)
+    session = _session_ms(visit, name, kind)
     members = [
         Member(
             row.member_id,
@@ -146,6 +160,60 @@ async def _newer(
     ]
     return DescribedGroup(
         name, kind, found.group_state, found.assignor_name, found.group_epoch, members, now_ms
+    )
+
+
+def _session_ms(visit: Visit, name: str, kind: str) -> int:
+    """Return the session timeout of a group of one of the newer types."""
+    configs = visit.services.configs.group(name, visit.services.settings)
+    return int(configs[f"{kind}.session.timeout.ms"].value or 0)
+
+
+async def _streams(
+    visit: Visit, name: str, deadlines: dict[str, int], now_ms: int
+) -> DescribedGroup:
+    """Return a streams group (KIP-1071)."""
+    request = StreamsGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
+    (found,) = (await visit.call(request)).groups
+    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise PageError(404, f"There is no group {name!r}.")
+    check(found.error_code, found.error_message)
+    services = visit.services
+    stored = await services.groups.run(
+        name, lambda _: scripts.streams_describe(services.keys, name)
+    )
+    inputs = input_topics(decode_topology(stored.topology))
+    counts = {topic.name: topic.partitions for topic in await services.topics.all()}
+    session = _session_ms(visit, name, "streams")
+    members = []
+    for row in found.members:
+        active, standby = (
+            {each.subtopology_id: each.partitions for each in tasks}
+            for tasks in (row.assignment.active_tasks, row.assignment.standby_tasks)
+        )
+        members.append(
+            Member(
+                row.member_id,
+                row.instance_id,
+                row.client_id,
+                row.client_host,
+                sorted({topic for topics in inputs.values() for topic in topics}),
+                None,
+                input_partitions(inputs, active, counts),
+                *_heartbeat(deadlines.get(f"m:{row.member_id}", -1), session, now_ms),
+                active=name_tasks(active),
+                standby=name_tasks(standby),
+            )
+        )
+    return DescribedGroup(
+        name,
+        "streams",
+        found.group_state,
+        "sticky",
+        found.group_epoch,
+        members,
+        now_ms,
+        stored.detail.decode(),
     )
 
 

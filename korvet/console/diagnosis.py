@@ -118,6 +118,12 @@ def of_queue(
 
 
 def _members(group: DescribedGroup, lag: int) -> Iterator[Evidence]:
+    if group.reason:
+        yield Evidence(
+            "bad",
+            "topology",
+            f"The group has no tasks until its topics are complete: {group.reason}",
+        )
     if group.state in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
         yield Evidence(
             "bad",

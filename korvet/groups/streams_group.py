@@ -180,6 +180,34 @@ def decode_tasks(encoded: bytes) -> dict[str, dict[str, list[int]]]:
     return found
 
 
+def input_topics(stored: Iterable[Subtopology]) -> dict[str, list[str]]:
+    """Return the topics that each subtopology's tasks read."""
+    return {
+        sub.id: [*sub.source_topics, *(each.name for each in sub.repartition_topics)]
+        for sub in stored
+    }
+
+
+def input_partitions(
+    inputs: Mapping[str, Sequence[str]],
+    tasks: Mapping[str, Iterable[int]],
+    counts: Mapping[str, int],
+) -> list[tuple[str, int]]:
+    """Return the partitions that tasks read; `counts` has the partitions of each topic."""
+    return sorted(
+        (topic, number)
+        for sub, numbers in tasks.items()
+        for topic in inputs.get(sub, ())
+        for number in numbers
+        if number < counts.get(topic, 0)
+    )
+
+
+def name_tasks(tasks: Mapping[str, Iterable[int]]) -> list[str]:
+    """Return the names of tasks as Kafka Streams has them, such as 0_1."""
+    return [f"{sub}_{number}" for sub, numbers in sorted(tasks.items()) for number in numbers]
+
+
 def decode_id(digits: str) -> str:
     """Return the subtopology id of its hex digits."""
     return bytes.fromhex(digits).decode("utf-8", "surrogateescape")

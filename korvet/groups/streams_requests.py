@@ -29,8 +29,6 @@ def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:
     subtopologies = request.topology.subtopologies if request.topology is not None else []
     for is_used, what in (
         (request.instance_id is not None, "Static members"),
-        (request.task_offsets is not None, "Task offsets"),
-        (request.task_end_offsets is not None, "Task end offsets"),
         (bool(request.warmup_tasks), "Warm-up tasks"),
         (any(sub.source_topic_regex for sub in subtopologies), "Patterns for source topics"),
     ):

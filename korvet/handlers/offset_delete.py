@@ -1,7 +1,8 @@
 """OffsetDelete (key 47), version 0. Delete a group's committed offsets of some partitions.
 
 Behaviour
-- INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP if it has members that are not consumers
+- INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP if it has members that are neither consumers
+  nor Kafka Streams
 - per topic: UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC (for any topic, if a member's
   subscription is malformed)
 """
@@ -10,6 +11,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.consumer_group import CELLS, unpack
 from korvet.groups.consumer_protocol import subscribed_topics
+from korvet.groups.streams_group import decode_topology, input_topics
 from korvet.name_pattern import compile_pattern
 from korvet.scripts import group as scripts
 from korvet.scripts.group import DescribeReply
@@ -23,6 +25,8 @@ from korvet.wire.messages.offset_delete import (
 
 CONSUMER = b"consumer"
 """The protocol type of consumers, and the type of a KIP-848 group."""
+STREAMS = b"streams"
+"""The protocol type, and the type, of a streams group (KIP-1071)."""
 
 
 async def offset_delete(request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
@@ -36,11 +40,13 @@ async def offset_delete(request: OffsetDeleteRequest, context: Context) -> Offse
             return _error(ErrorCode(group.error))
         if group.type == b"share":
             return _error(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.state != b"Empty" and group.protocol_type != CONSUMER:
+        if group.state != b"Empty" and group.protocol_type not in (CONSUMER, STREAMS):
             return _error(ErrorCode.NON_EMPTY_GROUP)
         subscribed: set[str] | None = set()
         if group.type == CONSUMER:
             subscribed = await _subscribed(request.group_id, context)
+        elif group.type == STREAMS and group.state != b"Empty":
+            subscribed = await _inputs(request.group_id, context)
         elif group.protocol_type == CONSUMER:
             subscribed = subscribed_topics(group.members[4::6])
         error, answer = await _delete(request, group, subscribed, context)
@@ -59,6 +65,15 @@ async def _subscribed(group_id: str, context: Context) -> set[str]:
     return names | {
         topic.name for topic in topics if any(one.matches(topic.name) for one in patterns)
     }
+
+
+async def _inputs(group_id: str, context: Context) -> set[str]:
+    """Return the topics that the tasks of a streams group read."""
+    reply = await context.services.groups.run(
+        group_id, lambda _: scripts.streams_describe(context.keys, group_id)
+    )
+    inputs = input_topics(decode_topology(reply.topology))
+    return {name for names in inputs.values() for name in names}
 
 
 async def _delete(

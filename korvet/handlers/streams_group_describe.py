@@ -5,7 +5,7 @@ Behaviour
 - TOPIC_AUTHORIZATION_FAILED for a group with a topic that the client may not describe
 - GROUP_ID_NOT_FOUND for a group that does not exist or is of another type
 - states: Empty, NotReady, Assigning, Reconciling, Stable
-- subtopologies are null while source topics are missing or not copartitioned
+- internal topics have 0 partitions while source topics are missing or not copartitioned
 """
 
 from korvet.bounded import TOO_OFTEN, RepeatLimit
@@ -90,8 +90,6 @@ def _names(sub: StoredSubtopology) -> list[str]:
 
 
 def _topology(reply: StreamsDescribeReply, stored: list[StoredSubtopology]) -> Topology:
-    if not reply.is_configured:
-        return Topology(epoch=reply.topology_epoch)
     flat = [cell.decode() for cell in reply.partitions]
     partitions = dict(zip(flat[::2], map(int, flat[1::2]), strict=True))
     return Topology(

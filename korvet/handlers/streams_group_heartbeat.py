@@ -17,8 +17,8 @@ Behaviour
   reserved, a subtopology without source topics, a repartition topic that no subtopology writes
 - GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED
 Left out
-- as in Kafka: static members, patterns, warm-up tasks and task offsets (INVALID_REQUEST); client
-  tags are stored, but do not place standby tasks
+- as in Kafka 4.3: static members, patterns and warm-up tasks (INVALID_REQUEST); client tags are
+  stored, but do not place standby tasks, and task offsets are not used
 """
 
 import msgspec

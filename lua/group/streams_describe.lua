@@ -11,7 +11,7 @@
 ---          assignment_epoch   int    the epoch of the target assignment
 ---          topology_epoch     int    the epoch of the topology
 ---          topology           bytes  as lib.streams_topology encodes it
----          is_configured      int    1: the partitions of all its topics are known
+---          detail             bytes  what prevents an assignment, empty for nothing
 ---          partitions         list   internal topic, its partitions, flat
 ---          tasks              list   subtopology, its number of tasks, flat
 ---          members            list   id, rack, client id, client host, epoch, topology epoch,
@@ -31,7 +31,7 @@ local streams_topology = require("lib.streams_topology")
 local group, consumer_members, target_assignment, moments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 local function refuse(code)
-  return { code, "", -1, -1, -1, "", 0, {}, {}, {} }
+  return { code, "", -1, -1, -1, "", "", {}, {}, {} }
 end
 
 -- List a table's keys, ordered, with their numbers.
@@ -89,5 +89,5 @@ end
 local plan = streams_topology.configure(streams_topology.decode(head[6]), counts)
 return {
   codes.NONE, head[2], tonumber(head[3]), tonumber(head[4]), tonumber(head[5]), head[6],
-  next(plan.tasks) and 1 or 0, flatten(plan.decided), flatten(plan.tasks), list_members(),
+  plan.detail, flatten(plan.decided), flatten(plan.tasks), list_members(),
 }

@@ -13,6 +13,8 @@ from korvet.groups.consumer_group import pack_bytes
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
 from korvet.store.sync_store import SyncStore
+from tests.lua.streams import STATEFUL, Member, settle
+from tests.lua.streams import Group as StreamsGroup
 from tests.support.redis_servers import TestServer
 
 KEYS = Keys()
@@ -251,3 +253,27 @@ def test_a_group_of_any_name_is_one_line(korvet: Korvet, orders: redis.Redis) ->
     assert korvet("groups", "create", name, "-t", "orders")[0] == 0
     _, row = korvet("groups", "list")[1]
     assert row == "two\\nlines\\tand\\x1b[2J\tclassic\tEmpty\t-\t0"
+
+
+def test_a_streams_group_is_described_by_its_tasks(
+    korvet: Korvet, valkey_server: TestServer
+) -> None:
+    korvet("topics", "create", "t", "--partitions", "2")
+    with valkey_server.client() as client:
+        store = SyncStore(client)
+        group = StreamsGroup(store, STATEFUL, t=2)
+        store.run(scripts.register(KEYS, group="g"))
+        members = [Member(group, name) for name in ("m1", "m2")]
+        settle(members, replicas=1)
+        assert korvet("groups", "list", "--no-header")[1] == ["g\tstreams\tStable\tstreams\t2"]
+        lines = korvet("groups", "describe", "g")[1]
+        assert lines[0] == "g: Stable, epoch 3, topology 0"
+        assert lines[1] == "member\tprocess\tclient\thost\tactive\tstandby"
+        tasks = {line.split("\t")[0]: line.split("\t")[4:] for line in lines[2:4]}
+        assert sorted(tasks.values()) == [["0_0", "0_1"], ["0_1", "0_0"]]
+        owners = {line.split("\t")[1]: line.split("\t")[-1] for line in lines[-2:]}
+        assert owners == {active[0][-1]: member for member, active in tasks.items()}
+        group.size("t", None)
+        settle(members, replicas=1)
+        (found,) = [json.loads("\n".join(korvet("groups", "describe", "g", "--json")[1]))]
+        assert found["state"] == "NotReady" and found["reason"] == "Source topics t are missing."

@@ -16,6 +16,8 @@ from korvet.keys import Keys
 from korvet.scripts import group as group_scripts
 from korvet.scripts import share
 from korvet.store.sync_store import SyncStore
+from tests.lua.streams import Group as StreamsGroup
+from tests.lua.streams import Member, settle, subtopology, topology
 from tests.support.running_console import RunningConsole, send
 
 _names = count()
@@ -160,6 +162,29 @@ def test_a_share_group_has_its_queue_and_its_locks(
 
 
 # Why is it stuck?
+
+
+def test_a_streams_group_has_its_tasks_and_the_topics_it_lacks(
+    console: RunningConsole, browser: httpx.Client, topic: str
+) -> None:
+    keys = Keys(console.namespace)
+    with SyncStore.connect(console.server.url) as store:
+        counting = topology(subtopology("0", [topic], changelogs=["c"]))
+        group = StreamsGroup(store, counting, keys=keys, **{topic: 2})
+        settle([Member(group, "m1"), Member(group, "m2")], replicas=1)
+        store.run(group_scripts.register(keys, group="g"))
+        found = console.api("/group", id="g")
+        assert (found["type"], found["state"], found["assignor"]) == ("streams", "Stable", "sticky")
+        tasks = sorted((row["active"], row["standby"]) for row in found["members"])
+        assert tasks == [(["0_0"], ["0_1"]), (["0_1"], ["0_0"])]
+        owners = {row["partition"]: row["member"] for row in found["offsets"]}
+        assert sorted(owners.values()) == ["m1", "m2"]
+        listed = {row["group"]: row["type"] for row in console.api("/groups", q="g")["groups"]}
+        assert listed["g"] == "streams"
+        assert "Standby tasks" in browser.get("/group?id=g").text
+        group.size(topic, None)
+        group.beat("m1", group.epoch("m1"))
+    assert "are missing" in evidence(console, "g")["bad topology"]
 
 
 def test_a_group_without_members_is_named(console: RunningConsole, topic: str) -> None:

@@ -63,8 +63,11 @@ STATEFUL = topology(subtopology("0", ["t"], changelogs=["c"]))
 class Group:
     """One streams group, and the topics that exist."""
 
-    def __init__(self, runner: Runner, topology: bytes = PLAIN, **sizes: int) -> None:
+    def __init__(
+        self, runner: Runner, topology: bytes = PLAIN, keys: Keys = KEYS, **sizes: int
+    ) -> None:
         self.runner = runner
+        self.keys = keys
         self.topology = topology
         self.sizes = sizes or {"t": 4}
         self.version = 1
@@ -127,7 +130,7 @@ class Group:
 
     def _run(self, member: str, epoch: int, words: dict[str, Any]) -> StreamsHeartbeatReply:
         while True:
-            call = scripts.streams_heartbeat(KEYS, "g", member=member, epoch=epoch, **words)
+            call = scripts.streams_heartbeat(self.keys, "g", member=member, epoch=epoch, **words)
             reply = self.runner.run(call)
             if reply.error != Signal.TICK_FIRST:
                 return reply
@@ -135,11 +138,17 @@ class Group:
 
     def tick(self, retention_ms: int = RETENTION_MS) -> TickReply:
         """Process expired deadlines."""
-        return self.runner.run(scripts.tick(KEYS, "g", retention_ms=retention_ms, present_ms=-1))
+        call = scripts.tick(self.keys, "g", retention_ms=retention_ms, present_ms=-1)
+        return self.runner.run(call)
 
     def describe(self) -> StreamsDescribeReply:
         """The group with its members."""
-        return self.runner.run(scripts.streams_describe(KEYS, "g"))
+        return self.runner.run(scripts.streams_describe(self.keys, "g"))
+
+    def epoch(self, member: str) -> int:
+        """The member's epoch."""
+        rows = self.describe().members
+        return int(rows[rows.index(member.encode()) + 4])
 
     def size(self, name: str, partitions: int | None) -> None:
         """A topic has so many partitions from now on, or is deleted."""

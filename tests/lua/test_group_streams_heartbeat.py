@@ -130,7 +130,7 @@ def test_a_group_without_its_topics_is_not_ready_and_has_no_tasks(runner: Runner
     assert (statuses(missing), held(missing)) == ([NO_SOURCE], set())
     assert missing.statuses[1] == b"Source topics t are missing."
     described = group.describe()
-    assert (described.state, described.is_configured) == (b"NotReady", 0)
+    assert (described.state, described.detail) == (b"NotReady", missing.statuses[1])
     assert statuses(group.beat("m", missing.epoch)) == [NO_SOURCE], "again and again"
     group.size("t", 2)
     internal = group.beat("m", missing.epoch)

@@ -31,6 +31,9 @@ class MemberRow(msgspec.Struct, frozen=True):
     partitions: int
     last_heartbeat_ms: int
     """-1 if unknown."""
+    active: list[str]
+    """Tasks of a streams group."""
+    standby: list[str]
 
 
 class OffsetRow(msgspec.Struct, frozen=True):
@@ -101,6 +104,8 @@ async def load(visit: Visit) -> GroupPage:
                 each.host,
                 len(each.partitions),
                 each.last_heartbeat_ms,
+                each.active,
+                each.standby,
             )
             for each in found.members
         ],

@@ -35,7 +35,7 @@ class StreamsDescribeReply(Reply):
     assignment_epoch: int
     topology_epoch: int
     topology: bytes
-    is_configured: int
+    detail: bytes
     partitions: list[bytes]
     tasks: list[bytes]
     members: list[bytes]

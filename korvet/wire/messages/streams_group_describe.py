@@ -32,7 +32,7 @@ class Subtopology(Message):
 class Topology(Message):
     epoch: i32
     subtopologies: list[Subtopology] | None = None
-    """Null while the topics of the topology are missing or incorrectly partitioned."""
+    """Null in Kafka 4.3 while topics are missing or incorrectly partitioned."""
 
 
 class Endpoint(Message):

@@ -14,6 +14,7 @@ from tests.conformance.cases import (
     shares,
     sharing,
     static,
+    streams,
     topics,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "shares",
     "sharing",
     "static",
+    "streams",
     "topics",
 ]
