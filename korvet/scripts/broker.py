@@ -1,7 +1,7 @@
 """The mirror of lua/broker: registrations, the controller, leases of background tasks."""
 
 from korvet.keys import Keys
-from korvet.scripts.call import Call, Reply, Script
+from korvet.scripts.call import Call, ErrorReply, Reply, Script
 
 
 class RegisterReply(Reply):
@@ -28,12 +28,6 @@ class InitLineageReply(Reply):
     lineage: bytes
 
 
-class UnregisterReply(Reply):
-    """The reply has the error only."""
-
-    error: int
-
-
 class LeaseReply(Reply):
     """`held` is 1 if the caller holds the lease."""
 
@@ -41,18 +35,12 @@ class LeaseReply(Reply):
     held: int
 
 
-class SetStorageReply(Reply):
-    """The reply has the error only."""
-
-    error: int
-
-
 REGISTER = Script("broker.register", RegisterReply)
 INIT_CLUSTER_ID = Script("broker.init_cluster_id", InitClusterIdReply)
 INIT_LINEAGE = Script("broker.init_lineage", InitLineageReply)
-UNREGISTER = Script("broker.unregister", UnregisterReply)
+UNREGISTER = Script("broker.unregister", ErrorReply)
 LEASE = Script("broker.lease", LeaseReply)
-SET_STORAGE = Script("broker.set_storage", SetStorageReply)
+SET_STORAGE = Script("broker.set_storage", ErrorReply)
 
 
 def register(keys: Keys, *, node_id: int, address: bytes, ttl_ms: int) -> Call[RegisterReply]:
@@ -70,12 +58,12 @@ def init_lineage(keys: Keys, *, lineage: str) -> Call[InitLineageReply]:
     return Call(INIT_LINEAGE, (keys.cluster(),), (lineage,))
 
 
-def set_storage(keys: Keys, *, url: str, topics: str, memory: int) -> Call[SetStorageReply]:
+def set_storage(keys: Keys, *, url: str, topics: str, memory: int) -> Call[ErrorReply]:
     """Store the URL of the remote store, whether topics use it by default, and the budget."""
     return Call(SET_STORAGE, (keys.cluster(),), (url, topics, memory))
 
 
-def unregister(keys: Keys, *, node_id: int, address: bytes) -> Call[UnregisterReply]:
+def unregister(keys: Keys, *, node_id: int, address: bytes) -> Call[ErrorReply]:
     """Remove a broker's registration if it has this address."""
     return Call(UNREGISTER, (keys.brokers(),), (node_id, address))
 

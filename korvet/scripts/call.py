@@ -25,6 +25,19 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     """The base of all replies: the fields are the script's RETURNS, in order."""
 
 
+class ErrorReply(Reply):
+    """The reply of a script that returns an error code only."""
+
+    error: int
+
+
+class VersionReply(Reply):
+    """`version` is the table's version after the change, -1 on an error."""
+
+    error: int
+    version: int
+
+
 R = TypeVar("R", bound=Reply)
 R_co = TypeVar("R_co", bound=Reply, covariant=True)
 

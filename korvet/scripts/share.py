@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from korvet.keys import Keys, encode_group
-from korvet.scripts.call import Call, Reply, Script
+from korvet.scripts.call import Call, ErrorReply, Reply, Script
 
 
 class Acknowledge(IntEnum):
@@ -91,12 +91,6 @@ class CopiedReply(Reply):
     letters: int
 
 
-class ResetReply(Reply):
-    """The group is at the offset."""
-
-    error: int
-
-
 class DeleteReply(Reply):
     """`deleted` is 1 if the group had a state."""
 
@@ -110,7 +104,7 @@ RELEASE = Script("share.release", ReleaseReply)
 DESCRIBE = Script("share.describe", DescribeReply)
 DEAD_LETTERS = Script("share.dead_letters", DeadLettersReply)
 DEAD_LETTERS_COPIED = Script("share.dead_letters_copied", CopiedReply)
-RESET = Script("share.reset", ResetReply)
+RESET = Script("share.reset", ErrorReply)
 DELETE = Script("share.delete", DeleteReply)
 
 
@@ -237,7 +231,7 @@ def dead_letters_copied(
 
 def reset(
     keys: Keys, topic: str, partition: int, *, group: str, topic_id: str, offset: int
-) -> Call[ResetReply]:
+) -> Call[ErrorReply]:
     """Move the group to `offset`, whatever its state."""
     k = keys.partition(topic, partition)
     return Call(RESET, (k.log, k.share, k.share_runs), (encode_group(group), topic_id, offset))

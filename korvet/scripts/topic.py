@@ -3,28 +3,14 @@
 from collections.abc import Iterable, Sequence
 
 from korvet.keys import Keys
-from korvet.scripts.call import Call, Reply, Script
+from korvet.scripts.call import Call, ErrorReply, Script, VersionReply
 
-
-class TopicReply(Reply):
-    """`version` is the topics table's version after the change, -1 on an error."""
-
-    error: int
-    version: int
-
-
-class ForgetDeletedReply(Reply):
-    """The deleted topic is forgotten."""
-
-    error: int
-
-
-CREATE = Script("topic.create", TopicReply)
-ADD_PARTITIONS = Script("topic.add_partitions", TopicReply)
-ALTER = Script("topic.alter", TopicReply)
-DELETE = Script("topic.delete", TopicReply)
-DELETE_DEFINITION = Script("topic.delete_definition", TopicReply)
-FORGET_DELETED = Script("topic.forget_deleted", ForgetDeletedReply)
+CREATE = Script("topic.create", VersionReply)
+ADD_PARTITIONS = Script("topic.add_partitions", VersionReply)
+ALTER = Script("topic.alter", VersionReply)
+DELETE = Script("topic.delete", VersionReply)
+DELETE_DEFINITION = Script("topic.delete_definition", VersionReply)
+FORGET_DELETED = Script("topic.forget_deleted", ErrorReply)
 
 
 def create(
@@ -37,7 +23,7 @@ def create(
     format: str,
     mode: str,
     bits: int,
-) -> Call[TopicReply]:
+) -> Call[VersionReply]:
     """Create a topic with an empty log for each partition."""
     opened = _logs(keys, topic, range(partitions))
     return Call(CREATE, (keys.topics(), *opened), (topic, definition, topic_id, format, mode, bits))
@@ -54,7 +40,7 @@ def add_partitions(
     format: str,
     mode: str,
     bits: int,
-) -> Call[TopicReply]:
+) -> Call[VersionReply]:
     """Add `partitions` with empty logs to a topic."""
     opened = _logs(keys, topic, partitions)
     return Call(
@@ -64,7 +50,7 @@ def add_partitions(
     )
 
 
-def alter(keys: Keys, *, topic: str, expected: bytes, definition: bytes) -> Call[TopicReply]:
+def alter(keys: Keys, *, topic: str, expected: bytes, definition: bytes) -> Call[VersionReply]:
     """Replace a topic's definition if it is the expected one."""
     return Call(ALTER, (keys.topics(),), (topic, expected, definition))
 
@@ -78,7 +64,7 @@ def delete(
     registry_version: bytes,
     remote_id: str,
     partitions: int,
-) -> Call[TopicReply]:
+) -> Call[VersionReply]:
     """Delete a topic with its logs, Redis groups and its commits in `groups` (group ids)."""
     parts: list[str] = []
     fields: list[str] = []
@@ -96,14 +82,14 @@ def delete(
 
 def delete_definition(
     keys: Keys, *, topic: str, expected: bytes, remote_id: str
-) -> Call[TopicReply]:
+) -> Call[VersionReply]:
     """Delete a topic's definition if it is the expected one."""
     return Call(
         DELETE_DEFINITION, (keys.topics(), keys.deleted_topics()), (topic, expected, remote_id)
     )
 
 
-def forget_deleted(keys: Keys, *, topic_id: str) -> Call[ForgetDeletedReply]:
+def forget_deleted(keys: Keys, *, topic_id: str) -> Call[ErrorReply]:
     """Forget a deleted topic whose objects are deleted."""
     return Call(FORGET_DELETED, (keys.deleted_topics(),), (topic_id,))
 

@@ -3,14 +3,7 @@
 from collections.abc import Iterable
 
 from korvet.keys import Keys
-from korvet.scripts.call import Call, Reply, Script
-
-
-class AlterReply(Reply):
-    """`version` is the users table's version after the change, -1 on an error."""
-
-    error: int
-    version: int
+from korvet.scripts.call import Call, Reply, Script, VersionReply
 
 
 class InitDecoyKeyReply(Reply):
@@ -20,13 +13,13 @@ class InitDecoyKeyReply(Reply):
     decoy_key: bytes
 
 
-ALTER = Script("user.alter", AlterReply)
+ALTER = Script("user.alter", VersionReply)
 INIT_DECOY_KEY = Script("user.init_decoy_key", InitDecoyKeyReply)
 
 
 def alter(
     keys: Keys, rows: Iterable[tuple[str, bytes, str]], *, user: str, condition: str
-) -> Call[AlterReply]:
+) -> Call[VersionReply]:
     """Set or delete credentials: rows of mechanism, credential (empty deletes) and shape."""
     flat = [value for row in rows for value in row]
     return Call(ALTER, (keys.users(),), (user, condition, *flat))

@@ -15,7 +15,7 @@ SHA256, SHA512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 
 def alter(
     *rows: tuple[str, bytes], name: str = "alice", condition: str = ""
-) -> Call[user.AlterReply]:
+) -> Call[user.VersionReply]:
     return user.alter(
         KEYS,
         [(mechanism, credential, "4096:24:bytes") for mechanism, credential in rows],

@@ -3,14 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from korvet.keys import Keys
-from korvet.scripts.call import Arg, Call, Reply, Script
+from korvet.scripts.call import Arg, Call, ErrorReply, Reply, Script
 from korvet.scripts.group.members import MemberReply
-
-
-class CheckEpochReply(Reply):
-    """The result of the check of a member that fetches offsets."""
-
-    error: int
 
 
 class DeleteOffsetsReply(Reply):
@@ -39,7 +33,7 @@ DELETE_OFFSETS = Script("group.delete_offsets", DeleteOffsetsReply)
 DELETE_TOPIC_OFFSETS = Script("group.delete_topic_offsets", DeleteTopicOffsetsReply)
 TXN_COMMIT = Script("group.txn_commit", MemberReply)
 TXN_COMPLETE = Script("group.txn_complete", TxnCompleteReply)
-CHECK_EPOCH = Script("group.check_epoch", CheckEpochReply)
+CHECK_EPOCH = Script("group.check_epoch", ErrorReply)
 
 
 def commit(
@@ -140,7 +134,7 @@ def txn_complete(
     )
 
 
-def check_epoch(keys: Keys, group_id: str, *, member: str, epoch: int) -> Call[CheckEpochReply]:
+def check_epoch(keys: Keys, group_id: str, *, member: str, epoch: int) -> Call[ErrorReply]:
     """Check the epoch of a KIP-848 member that fetches offsets."""
     k = keys.group(group_id)
     return Call(CHECK_EPOCH, (k.group, k.consumer_members, k.deadlines), (member, epoch))

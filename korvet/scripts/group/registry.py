@@ -1,7 +1,7 @@
 """Calls on the registry of groups, and on the schedule of their ticks."""
 
 from korvet.keys import Keys, encode_group
-from korvet.scripts.call import Call, Reply, Script
+from korvet.scripts.call import Call, ErrorReply, Reply, Script
 
 
 class RegisterReply(Reply):
@@ -16,12 +16,6 @@ class UnregisterReply(Reply):
 
     error: int
     removed: int
-
-
-class ScheduleTickReply(Reply):
-    """The tick is scheduled."""
-
-    error: int
 
 
 class ClaimDueReply(Reply):
@@ -41,7 +35,7 @@ class ReleaseClaimReply(Reply):
 
 REGISTER = Script("group.register", RegisterReply)
 UNREGISTER = Script("group.unregister", UnregisterReply)
-SCHEDULE_TICK = Script("group.schedule_tick", ScheduleTickReply)
+SCHEDULE_TICK = Script("group.schedule_tick", ErrorReply)
 CLAIM_DUE = Script("group.claim_due", ClaimDueReply)
 RELEASE_CLAIM = Script("group.release_claim", ReleaseClaimReply)
 
@@ -56,7 +50,7 @@ def unregister(keys: Keys, *, group: str, mark: bytes) -> Call[UnregisterReply]:
     return Call(UNREGISTER, (keys.groups(),), (encode_group(group), mark))
 
 
-def schedule_tick(keys: Keys, *, group: str, after_ms: int) -> Call[ScheduleTickReply]:
+def schedule_tick(keys: Keys, *, group: str, after_ms: int) -> Call[ErrorReply]:
     """Schedule a tick of the group within `after_ms`."""
     return Call(SCHEDULE_TICK, (keys.groups_due(),), (encode_group(group), after_ms))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from korvet.keys import Keys
-from korvet.scripts.call import Arg, Call, Reply, Script
+from korvet.scripts.call import Arg, Call, ErrorReply, Reply, Script
 
 
 class ShareHeartbeatReply(Reply):
@@ -28,13 +28,9 @@ class ShareTopicsReply(Reply):
     topics: list[bytes]
 
 
-class ShareAlterTopicsReply(Reply):
-    error: int
-
-
 SHARE_HEARTBEAT = Script("group.share_heartbeat", ShareHeartbeatReply)
 SHARE_TOPICS = Script("group.share_topics", ShareTopicsReply)
-SHARE_ALTER_TOPICS = Script("group.share_alter_topics", ShareAlterTopicsReply)
+SHARE_ALTER_TOPICS = Script("group.share_alter_topics", ErrorReply)
 
 
 def share_heartbeat(
@@ -94,7 +90,7 @@ def share_alter_topics(
     *,
     creates: int,
     is_registered: int,
-) -> Call[ShareAlterTopicsReply]:
+) -> Call[ErrorReply]:
     """Add topics with their ids to an empty share group, or remove those with an empty id."""
     k = keys.group(group_id)
     flat: list[Arg] = [cell for row in topics for cell in row]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from korvet.keys import Keys
-from korvet.scripts.call import Arg, Call, Reply, Script
+from korvet.scripts.call import Arg, Call, ErrorReply, Reply, Script
 
 
 class CleanBeginReply(Reply):
@@ -27,12 +27,6 @@ class CleanCopyReply(Reply):
     copied: int
 
 
-class CleanRewriteReply(Reply):
-    """The reply has the error only."""
-
-    error: int
-
-
 class CleanCommitReply(Reply):
     """`more` 1: entries are left to copy, call again; the copy has `length` entries.
 
@@ -47,7 +41,7 @@ class CleanCommitReply(Reply):
 
 CLEAN_BEGIN = Script("log.clean_begin", CleanBeginReply)
 CLEAN_COPY = Script("log.clean_copy", CleanCopyReply)
-CLEAN_REWRITE = Script("log.clean_rewrite", CleanRewriteReply)
+CLEAN_REWRITE = Script("log.clean_rewrite", ErrorReply)
 CLEAN_COMMIT = Script("log.clean_commit", CleanCommitReply)
 
 
@@ -87,7 +81,7 @@ def clean_rewrite(
     length: int,
     id: str,
     fields: Sequence[Arg],
-) -> Call[CleanRewriteReply]:
+) -> Call[ErrorReply]:
     """Add a rewritten entry to the compacted copy, after its `length` entries."""
     k = keys.partition(topic, partition)
     return Call(CLEAN_REWRITE, (k.log, k.compacted), (token, length, id, *fields))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from korvet.keys import Keys
-from korvet.scripts.call import Call, Reply, Script
+from korvet.scripts.call import Call, ErrorReply, Reply, Script
 
 
 class ClaimCopyReply(Reply):
@@ -45,12 +45,6 @@ class DropSegmentsReply(ExpireSegmentsReply):
     """As of log.expire_segments."""
 
 
-class ForgetSegmentsReply(Reply):
-    """The removed segments are forgotten."""
-
-    error: int
-
-
 class RestoreReply(Reply):
     """The log is created with `restored` segments."""
 
@@ -72,7 +66,7 @@ ADD_SEGMENT = Script("log.add_segment", AddSegmentReply)
 FIND_SEGMENT = Script("log.find_segment", FindSegmentReply)
 EXPIRE_SEGMENTS = Script("log.expire_segments", ExpireSegmentsReply)
 DROP_SEGMENTS = Script("log.drop_segments", DropSegmentsReply)
-FORGET_SEGMENTS = Script("log.forget_segments", ForgetSegmentsReply)
+FORGET_SEGMENTS = Script("log.forget_segments", ErrorReply)
 RESTORE = Script("log.restore", RestoreReply)
 TRIM_LOCAL = Script("log.trim_local", TrimLocalReply)
 
@@ -143,7 +137,7 @@ def drop_segments(
 
 def forget_segments(
     keys: Keys, topic: str, partition: int, *, rows: Sequence[bytes]
-) -> Call[ForgetSegmentsReply]:
+) -> Call[ErrorReply]:
     """Forget removed segments whose objects are deleted; at least one row."""
     k = keys.partition(topic, partition)
     return Call(FORGET_SEGMENTS, (k.deleted_segments,), rows)

@@ -3,13 +3,7 @@
 from collections.abc import Sequence
 
 from korvet.keys import Keys
-from korvet.scripts.call import Arg, Call, Reply, Script
-
-
-class BeginTxnReply(Reply):
-    """The transaction is registered in the partition, unless `error` is set."""
-
-    error: int
+from korvet.scripts.call import Arg, Call, ErrorReply, Reply, Script
 
 
 class WriteTxnMarkerReply(Reply):
@@ -29,7 +23,7 @@ class AbortHangingTxnReply(Reply):
     stable: int
 
 
-BEGIN_TXN = Script("log.begin_txn", BeginTxnReply)
+BEGIN_TXN = Script("log.begin_txn", ErrorReply)
 WRITE_TXN_MARKER = Script("log.write_txn_marker", WriteTxnMarkerReply)
 ABORT_HANGING_TXN = Script("log.abort_hanging_txn", AbortHangingTxnReply)
 
@@ -43,7 +37,7 @@ def begin_txn(
     producer_id: int,
     producer_epoch: int,
     transaction: int,
-) -> Call[BeginTxnReply]:
+) -> Call[ErrorReply]:
     """Register the producer's transaction of that number in the partition."""
     k = keys.partition(topic, partition)
     return Call(
