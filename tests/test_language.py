@@ -50,6 +50,15 @@ _ARTICLES = "The|A|An|Its|Their|Each|Every|All|No|As|Of|In|For|From|By|To|At|On|
 _RIDDLE = re.compile(rf"^(?:{_QUESTIONS})\b|^(?:The )?same\b", re.IGNORECASE)
 _NOT_A_VERB = re.compile(rf"^(?:{_QUESTIONS}|{_ARTICLES})\b|^[a-z]")
 _THIRD_PERSON = re.compile(r"^[A-Z][a-z]+(?<![su])s\b(?! ?=)")
+_RAISES = re.compile(
+    r"(?<=[.] )(?!Raises|Returns)[A-Z]\w*(?:Error|Refused|Exception) (?:if|for|when)\b"
+)
+MAX_WORDS = 25
+"""Words of a docstring's sentence. Lists of errors and versions of the protocol may be longer."""
+_LISTS = ("korvet/handlers/", "korvet/wire/messages/")
+_PARAGRAPHS = re.compile(r"\n\s*\n|\n\s*- ")
+_SENTENCES = re.compile(r"(?<=[.:;?])\s+")
+_NO_PROSE = re.compile(r"^ {4}|^>>>|^\||\S {2,}\S", re.MULTILINE)
 _MARKED = re.compile(r"<!-- (.+?) -->\n.*?<!-- end of \1 -->", re.DOTALL)
 _GENERATED = re.compile(r"<!-- (.+?): generated -->\n.*?<!-- end of \1 -->", re.DOTALL)
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
@@ -108,6 +117,7 @@ def _first_line(
     doc = ast.get_docstring(node)
     if not doc:
         return
+    yield from _sentences(path, node.body[0].lineno, doc)
     first = doc.splitlines()[0]
     line = node.body[0].lineno
     if _RIDDLE.search(first) or (
@@ -116,6 +126,18 @@ def _first_line(
         yield Finding(path, line, "first line: a question or a fragment", first)
     elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_property(node):
         yield from _verb_first(path, line, first)
+
+
+def _sentences(path: str, line: int, doc: str) -> Iterator[Finding]:
+    if _RAISES.search(doc):
+        yield Finding(path, line, "an exception: write 'Raises ...'", doc)
+    for paragraph in [] if path.startswith(_LISTS) else _PARAGRAPHS.split(doc):
+        if not _NO_PROSE.search(paragraph.strip("\n")):
+            for sentence in _SENTENCES.split(paragraph):
+                if len(sentence.split()) > MAX_WORDS:
+                    yield Finding(
+                        path, line, f"a sentence of more than {MAX_WORDS} words", sentence
+                    )
 
 
 def _verb_first(path: str, line: int, first: str) -> Iterator[Finding]:
@@ -175,6 +197,15 @@ def test_a_first_line_that_is_no_imperative_is_found(first: str, rule: str) -> N
     node = ast.parse(f'def f():\n    """{first}"""').body[0]
     assert isinstance(node, ast.FunctionDef)
     assert [rule in finding.rule for finding in _first_line("x.py", node)] == [True]
+
+
+def test_a_long_sentence_and_a_bare_exception_are_found() -> None:
+    long = "Return " + "one " * MAX_WORDS + "word."
+    assert [each.rule for each in _sentences("x.py", 1, long)] == [
+        "a sentence of more than 25 words"
+    ]
+    assert not list(_sentences("korvet/handlers/x.py", 1, long))
+    assert list(_sentences("x.py", 1, "Read a group. StartError if there is none."))
 
 
 @pytest.mark.parametrize("first", ["Return the offsets.", "Pass the batch on.", "Process it."])

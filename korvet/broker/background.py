@@ -81,9 +81,9 @@ class BackgroundTasks:
         expire = self._leased("producers", PRODUCERS_S * 2, retention.expire_producers)
         finish = self._leased("topics", HALF_WAY_S * 3, self._finish_topics)
         consumed = self.consumed
-        held = self._leased("held-gauge", UPDATE_S * 2, consumed.look, consumed.clear)
+        held = self._leased("held-gauge", UPDATE_S * 2, consumed.update, consumed.clear)
         gauges = self._schedule_gauges
-        waiting = self._leased("schedule-gauge", UPDATE_S * 2, gauges.look, gauges.clear)
+        waiting = self._leased("schedule-gauge", UPDATE_S * 2, gauges.update, gauges.clear)
         due_s = services.settings.integer(TRANSACTION_INTERVAL) / 1000
         tasks: dict[str, Action] = {
             "broker heartbeat": self._beat,

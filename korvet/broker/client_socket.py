@@ -215,7 +215,7 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
         """True if no request is queued or in progress."""
         return not self._answers and not self._waiting
 
-    def look(self, now: float, patience: float) -> None:
+    def check_idle(self, now: float, patience: float) -> None:
         """Close the connection if the client sent or read nothing for `patience` seconds."""
         unsent = self._transport.get_write_buffer_size()
         if unsent != self._unsent:

@@ -92,7 +92,7 @@ class ConsumedRetention:
 
     # Metric.
 
-    async def look(self) -> None:
+    async def update(self) -> None:
         """Update the rows of the metric: the records that each group holds."""
         services, held = self._services, dict[tuple[str, ...], float]()
         for topic in await self._topics():

@@ -5,8 +5,9 @@ Rules
 - Rows that boards take for counts of records are counts of records. In offset mode `dense` an
   offset is one. In the other modes an offset is replaced by the number of records appended before
   it, so that rates, lag and differences are in records.
-- A page is read from Redis at most once per FRESH_S, at a part of Redis's time, and is the same for
-  all scrapes until then. If the next one takes more than WAIT_S, a scrape gets the last one.
+- A page is read from Redis at most once per FRESH_S, and is the same for all scrapes until then.
+  Reading takes only a part of Redis's time. If the next page takes more than WAIT_S, a scrape gets
+  the last one.
 - The bounds are the settings `monitoring.max.partitions` and `monitoring.max.groups`; gauges say
   what is left out.
 """

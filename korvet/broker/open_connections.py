@@ -27,7 +27,7 @@ class ClientConnection(Protocol):
     def regulate(self) -> None:
         """Pause or resume reading, by all limits."""
 
-    def look(self, now: float, patience: float) -> None:
+    def check_idle(self, now: float, patience: float) -> None:
         """Close the connection if its client is idle."""
 
     def drain(self) -> None:

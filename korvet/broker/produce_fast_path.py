@@ -1,7 +1,7 @@
 """Recognise a Produce request that differs from an earlier one only in batch and partition.
 
-Decoding a small Produce request and encoding its response cost more than its batch (decision 10),
-and both repeat from request to request, except for a few numbers.
+Decoding a small Produce request and encoding its response cost more than its batch (decision 10).
+Both repeat from request to request, except for a few numbers.
 
 Rules
 - A template is learned from a decoded request for one partition: its frame except for correlation

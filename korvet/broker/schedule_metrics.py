@@ -25,7 +25,7 @@ class ScheduleGauges:
         metrics.scheduled_bytes.ask = lambda: {(row[0],): row[2] for row in self._rows}
         metrics.scheduled_overdue_seconds.ask = lambda: {(row[0],): row[3] for row in self._rows}
 
-    async def look(self) -> None:
+    async def update(self) -> None:
         """Update the rows: one for each topic with delivery.schedule.enable."""
         topics = await self._services.topics.all()
         rows = [await self._row(topic) for topic in topics if topic.policy.schedules]

@@ -3,8 +3,8 @@
 Rules
 - Redis's clock decides what is due, and a script moves it: a call that comes twice, or from two
   brokers, appends nothing twice. The lease only saves calls.
-- This process knows when the next record of a partition is due from the last reply, and from the
-  channel on which schedule.add publishes partitions with a new first record. A lost message, or a
+- This process knows from the last reply when the next record of a partition is due. schedule.add
+  publishes partitions with a new first record on a channel, which it follows. A lost message, or a
   new process, costs at most a scan: SCAN_S for topics with delivery.schedule.enable, SCAN_ALL_S for
   topics that no longer have it.
 - Between two calls on a partition are GAP_S: records that are due in that time share a call.

@@ -281,4 +281,4 @@ async def _close_idle(services: Services, connections: OpenConnections) -> None:
         await anyio.sleep(min(IDLE_CHECK_S, max_idle_s / 2) if max_idle_s > 0 else IDLE_CHECK_S)
         now = monotonic()
         for connection in list(connections):
-            connection.look(now, max_idle_s)
+            connection.check_idle(now, max_idle_s)

@@ -85,7 +85,7 @@ def bench(
 
 
 async def _measured(name: str, target: "Target", is_latency: bool) -> Mapping[str, float]:
-    """Run a row. StartError if the broker cannot be reached or refuses a request."""
+    """Run a row. Raises StartError if the broker cannot be reached or refuses a request."""
     from korvet.bench.frames import Refused
     from korvet.bench.latency import Latency
     from korvet.bench.rows import RATES

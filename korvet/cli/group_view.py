@@ -51,7 +51,7 @@ class GroupView(NamedTuple):
 
 
 async def read(log: "CommandLog", name: str) -> GroupView:
-    """Read a group. StartError if there is none."""
+    """Read a group. Raises StartError if there is none."""
     found = await _described(log, name)
     rows: dict[tuple[str, int], tuple[object, ...]] = {
         (row.topic, row.partition): (

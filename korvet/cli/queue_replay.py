@@ -1,8 +1,8 @@
 """Put the records of a dead letter queue back into the partitions they came from, each once.
 
 Rules
-- A chunk of the queue's partition is committed with a new producer id and its end, as metadata of
-  the group GROUP, before the first record is put back. So a repeated replay finds the same chunk
+- A chunk of the queue's partition is committed before its first record is put back: its end and a
+  new producer id, as metadata of the group GROUP. So a repeated replay finds the same chunk
   and producer, and the target partitions know how many of its records they have.
 - The chunk's end is committed once all its records are put back.
 - One replay of a queue runs at a time: it holds a lease.

@@ -73,7 +73,7 @@ async def summaries(log: "CommandLog") -> list[table_output.Row]:
 
 
 async def read(log: "CommandLog", name: str) -> QueueView:
-    """Read a share group. StartError if there is none."""
+    """Read a share group. Raises StartError if there is none."""
     from korvet.groups.assignment import decode_assignment
     from korvet.scripts import group as scripts
 

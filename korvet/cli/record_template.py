@@ -48,7 +48,7 @@ _PATTERNS = {"p": rb"\d+", "o": rb"-?\d+", "T": rb"-?\d+", "K": rb"-?\d+", "S": 
 
 
 def writer(text: str) -> Callable[[StoredRecord], bytes]:
-    """Return a function that formats a record. StartError for an unknown code."""
+    """Return a function that formats a record. Raises StartError for an unknown code."""
     parts: list[Part] = [part if isinstance(part, bytes) else _CODES[part] for part in _parse(text)]
 
     def write(record: StoredRecord) -> bytes:
@@ -60,8 +60,8 @@ def writer(text: str) -> Callable[[StoredRecord], bytes]:
 def reader(text: str) -> Callable[[bytes, int], tuple[int | None, Record]]:
     """Return a function that reads a line, without its end, as a partition and a record.
 
-    Topic, offset and lengths in a line are read and ignored. StartError for a line that differs
-    from the format.
+    Topic, offset and lengths in a line are read and ignored. Raises StartError for a line that
+    differs from the format.
     """
     parts = list(_parse(text))
     if parts and parts[-1] == b"\n":

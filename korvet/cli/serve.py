@@ -68,7 +68,7 @@ def serve(
 
 
 def run(config: Config, *, is_password_listed: bool = False) -> None:
-    """Serve until a signal. StartError if serving cannot start.
+    """Serve until a signal. Raises StartError if serving cannot start.
 
     `is_password_listed`: the command line has the password of Redis, which `ps` shows.
     """

@@ -118,7 +118,7 @@ def _reserve(where: Address, option: str = "--listen") -> socket.socket:
 
 
 def _refuse_taken(found: socket.socket, address: object, where: Address) -> None:
-    """Bind the socket. OSError if another process has the port: only workers may share it."""
+    """Bind the socket. Raises OSError if another process has the port, which workers share."""
     if where.port != 0:
         with socket.socket(found.family, found.type) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -250,7 +250,7 @@ class _Workers:
 
 
 def _await(ready: int) -> None:
-    """Wait until the child serves. _Failed if it ended."""
+    """Wait until the child serves. Raises _Failed if it ended."""
     served = os.read(ready, 1)
     os.close(ready)
     if not served:

@@ -2,7 +2,7 @@
 
 Any broker can do the work of any other, since all state is in Redis. But librdkafka asks two
 brokers when it starts. If each returned itself, two JoinGroup requests would reach Redis through
-different brokers, in any order, and a static member could be fenced by its own earlier request.
+different brokers, in any order. A static member could then be fenced by its own earlier request.
 
 Rules
 - All brokers choose the same one for a key: the first live broker in an order that the key decides

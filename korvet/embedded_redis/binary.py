@@ -68,7 +68,7 @@ def _shipped() -> Path | None:
 
 
 def major_version(binary: Path) -> int:
-    """Return the server's major version. StartError if the program reports none."""
+    """Return the server's major version. Raises StartError if the program reports none."""
     said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout
     version = re.search(r"\bv=(\d+)\.", said)
     if version is None:

@@ -2,8 +2,8 @@
 
 Rules
 - One data directory, one owner: an exclusive lock on it is held while the server runs.
-- Acknowledged writes survive: the append-only file is written before a reply is sent, Korvet syncs
-  it once a second (aof.py), and a server is always asked to stop (SIGTERM, SHUTDOWN), never killed.
+- Acknowledged writes survive: the append-only file is written before a reply is sent, and Korvet
+  syncs it once a second (aof.py). A server is asked to stop (SIGTERM, SHUTDOWN), never killed.
 - A server never outlives its owner: on Linux the kernel stops it when the owner dies, and the next
   owner of the directory first stops a server that is left. The kernel's owner is the thread that
   started the server: it must live as long as the server is needed.

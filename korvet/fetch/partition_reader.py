@@ -212,8 +212,8 @@ class PartitionReader:
     async def estimate_growth(self, fetches: Sequence[PartitionFetch]) -> bool:
         """Set `grown` from the logs' counters. Returns False if the partitions must be read.
 
-        The counters do not say how many bytes a reader gets if a transaction is open, or the
-        partition has an error, or its topic or fetch offset no longer exists.
+        The counters do not say how many bytes a reader gets if a transaction is open or the
+        partition has an error. The same holds if its topic or fetch offset no longer exists.
         """
         if any(one.is_open or (one.response and one.response.error_code) for one in fetches):
             return False

@@ -6,8 +6,8 @@ Behaviour
   start or above the end: OffsetOutOfRange. A negative size: InvalidFetchSize.
 - A topic that does not exist: FETCH returns nothing, OFFSETS one offset 0 for -1 and -2, none for
   a time. A partition the topic does not have: WrongPartition.
-- OFFSETS returns, newest first, the end of the log and the offsets of the sparse index that are
-  older than the time, down to the log start: what segment boundaries were in 0.7.
+- OFFSETS returns, newest first, the end of the log, then the older offsets of the sparse index,
+  down to the log start: what segment boundaries were in 0.7.
 """
 
 from time import time as now

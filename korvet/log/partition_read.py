@@ -2,7 +2,7 @@
 
 Rules
 - One HMGET of the log's state and one XRANGE, in one pipeline. XRANGE counts entries, not bytes:
-  COUNT comes from the expected size of entries, and its end from the sparse index if the largest
+  COUNT comes from the expected size of entries. Its end comes from the sparse index if the largest
   entry could make that far too much (`korvet/log/size_estimates.py`).
 - Values that are compressed at rest count as they are sent, in the state's bytes too.
 - If no sizes are known, or they are stale, read the state and the index first, then the entries;

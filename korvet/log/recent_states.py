@@ -8,8 +8,8 @@ Rules
   moment its command was submitted.
 - DeleteRecords through any broker is answered FRESH_S after Redis has done it: no fetch that begins
   after the response returns deleted records.
-- A state that is used in the second half of its time is read again in the background, in one
-  pipeline with the others in use.
+- A state that is used in the second half of its time is read again in the background. All that are
+  in use share a pipeline.
 """
 
 import asyncio

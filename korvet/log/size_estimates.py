@@ -1,10 +1,10 @@
 """Expected sizes of a partition's entries, which decide how many to ask Redis for.
 
 Rules
-- The next entries are expected to be as large as those just before them, if this process has read
-  those, else as large as the average in the log's state. The state has no sizes of foreign entries.
-- If the largest entry is so large that COUNT entries could far exceed the bytes asked for, the
-  XRANGE gets an end from the sparse index, which knows bytes.
+- The next entries are expected to be as large as those just before them. If this process has not
+  read those, the average in the log's state is expected. The state has no sizes of foreign entries.
+- If COUNT of the largest entries could far exceed the bytes asked for, the XRANGE gets an end from
+  the sparse index, which knows bytes.
 - A state older than STALE_S says nothing about entries appended since.
 """
 

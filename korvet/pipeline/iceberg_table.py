@@ -3,7 +3,7 @@
 Rules
 - The state is in the summary of our newest snapshot. Snapshots by others (compaction) may be newer.
 - Iceberg does not reject an append because of a concurrent one. So append rows to a branch that
-  starts at the snapshot whose state was read, add an empty snapshot with the commit, then
+  starts at the snapshot whose state was read, and add an empty snapshot with the commit. Then
   fast-forward `main` to it: atomically, and only if `main` has not moved. One of two archivers
   wins. A crash leaves a branch, which a later commit drops.
 - Iceberg recreates a dropped branch from `main` on the next commit to it. So check before the

@@ -3,7 +3,7 @@
 Rules
 - The first run stores a plan in Redis: end offsets, number of tasks, partition count of the topic.
   Later runs of the same replay then have the same rows in the same tasks and partitions, even if
-  table and topic have grown, and the sink skips what is already written.
+  table and topic have grown. The sink skips what is already written.
 - An empty table stores no plan: rows that it gets later would never be replayed.
 - All rows of a partition are in one task, in order of their offsets.
 """

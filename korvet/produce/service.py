@@ -7,8 +7,8 @@
     respond   once every append has its reply
 
 Rules
-- A request whose topics are cached, with nothing to enlist or to wait for and few batches, is sent
-  before `produce` returns, and without a task: this is the usual case.
+- The usual request has cached topics, few batches, and nothing to enlist or to wait for. It is sent
+  before `produce` returns, and without a task.
 - Any other runs the same steps in a coroutine. The connection's next request waits until the
   batches are sent: `release`.
 - A request with many batches yields to the event loop between them. It is sent to the end even if

@@ -1,7 +1,7 @@
 """The authorizer: decides by a cached copy of the ACL rules in Redis.
 
 Rules
-- Every process follows the channel of the rules and checks their version at least every 500 ms, so
+- Every process follows the channel of the rules and checks their version at least every 500 ms. So
   a change is in effect everywhere within a second.
 - If the rules cannot be read for TRUST_S, their copy is no longer used: every request that needs a
   right is refused with a retriable error until they can be read.

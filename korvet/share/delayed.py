@@ -2,8 +2,8 @@
 
 Rules
 - Acquire from all partitions once. Without records or an error wait, at most max_wait_ms.
-- A partition is tried again on a message on one of its channels (an append, or records released in
-  a full or used share partition), and when a lock lapses or a delay ends. An entry that another
+- A partition is tried again on a message of an append, or of records released in a full or used
+  share partition. It is also tried when a lock lapses or a delay ends. An entry that another
   Redis client has added publishes none: layout `record` is tried every RECHECK_S.
 - With a min_bytes above 1 the log's bytes from the group's next records on are counted first: with
   fewer than min_bytes in all partitions nothing is acquired before the wait ends.

@@ -8,9 +8,9 @@ Rules
 - Read a partition that appears while the stream runs from its beginning.
 - A batch that is delayed ends where it starts: Spark then sees no new data.
 - PySpark 4.2 and newer pass the start offset and a limit. 4.1 passes nothing: the start is then the
-  end of the last planned batch, which Spark passes after a restart, or the initial offset, which
-  the first call resolves. 4.1 does not say that a trigger wants all records, so AvailableNow with
-  a limit takes one batch per run.
+  end of the last planned batch, which Spark passes after a restart. Before the first batch it is
+  the initial offset, which the first call resolves. 4.1 does not say that a trigger wants all
+  records, so AvailableNow with a limit takes one batch per run.
 """
 
 from collections.abc import Iterator, Sequence

@@ -6,7 +6,7 @@ Rules
 - The definition in `korvet:topics` records the change before the first slot is written: `state` is
   `creating` or `deleting`, or `planned` is higher than `partitions`. Clients do not see the change
   until its last step.
-- Any broker may repeat any step: a log is created or deleted only if its topic id matches, and the
+- Any broker may repeat any step. A log is created or deleted only if its topic id matches. The
   definition is replaced only if it is still the one that was read.
 - So any broker can complete a change in progress: `finish`, which a background task with a lease
   calls.

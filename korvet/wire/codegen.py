@@ -1,7 +1,7 @@
 """Python source of a codec under construction: indentation, names, and the field of each line.
 
 A generated codec does not track its position. When it fails, the line number of the failure is
-looked up here and gives the field, so the path costs nothing until a message is malformed.
+looked up here and gives the field. So the path costs nothing until a message is malformed.
 """
 
 from collections.abc import Callable, Iterator

@@ -174,9 +174,9 @@ def too_many_records(count: int, most: int) -> BadBatch:
 def records_of(batch: Buffer, *, limit: int = UNLIMITED) -> list[Record]:
     """Return the records of one batch, decompressed to at most `limit` bytes.
 
-    Raises BadBatch: CORRUPT_MESSAGE for bytes that are no batch, INVALID_RECORD for records that do
-    not parse (a producer would retry CORRUPT_MESSAGE again and again), MESSAGE_TOO_LARGE beyond
-    `limit` or MAX_HEADERS_PER_BATCH.
+    Raises BadBatch: CORRUPT_MESSAGE for bytes that are no batch, MESSAGE_TOO_LARGE beyond `limit`
+    or MAX_HEADERS_PER_BATCH. INVALID_RECORD is for records that do not parse: a producer would
+    retry CORRUPT_MESSAGE again and again.
     """
     if len(batch) < HEADER_SIZE:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{len(batch)} bytes are no record batch")

@@ -69,7 +69,7 @@ async def test_every_group_with_a_commit_counts(tier: Tier) -> None:
     services = tier.broker.services
     assert await held_by(services.store, services.keys, await topic_of(tier)) == [(0, "two", 95)]
     tasks = BackgroundTasks(services)
-    await tasks.consumed.look()
+    await tasks.consumed.update()
     held = services.metrics.held_records.ask
     assert held is not None and held() == {("t", "0", "two"): 95}
 

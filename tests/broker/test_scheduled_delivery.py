@@ -148,13 +148,13 @@ async def test_metrics_show_what_waits_and_for_how_long_it_is_overdue(broker: Br
         assert gauge.ask is not None
         return dict(gauge.ask())
 
-    await gauges.look()
+    await gauges.update()
     assert rows(metrics.scheduled_records) == {("t",): 2}
     assert rows(metrics.scheduled_bytes)[("t",)] > 2
     assert rows(metrics.scheduled_overdue_seconds)[("t",)] > 1e9
     delivery = ScheduledDelivery(broker.services, Leases(broker.services))
     await delivery.run_once()
-    await gauges.look()
+    await gauges.update()
     assert rows(metrics.scheduled_records) == {("t",): 1}
     assert rows(metrics.scheduled_overdue_seconds) == {("t",): 0}
     assert metrics.scheduled_appended.values[()] == 1

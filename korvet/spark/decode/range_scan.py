@@ -114,7 +114,7 @@ class RangeScan:
     def dense_range(self) -> OffsetRange | None:
         """Return the part of the range in the log if every offset in it has a record, else None.
 
-        A dense log of layout `record` without transactions has no markers, so it has no gap if its
+        A dense log of layout `record` without transactions has no markers. It has no gap if its
         length equals the distance of its first and last offset. XINFO returns all in one reply.
         """
         if self._layout.holds_batches or self._log.mode != "dense":

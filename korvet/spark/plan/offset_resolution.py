@@ -21,8 +21,8 @@ def resolve_offsets(
 ) -> list[int]:
     """Return the offset of the spec in each partition.
 
-    Raises InvalidOption if the spec does not cover every partition, and DataLoss for an offset that
-    is not in the log (unless the options allow data loss).
+    Raises InvalidOption if the spec does not cover every partition. Unless the options allow data
+    loss, raises DataLoss for an offset that is not in the log.
     """
     bounds = metadata.bounds(logs, committed=options.committed_only)
     return _resolve_within(metadata, spec, logs, bounds, options)

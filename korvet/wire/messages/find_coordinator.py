@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): which broker looks after a group or a transactional id.
+"""FindCoordinator (key 10): which broker coordinates a group or a transactional id.
 
 One key up to 3, several from 4 on. Share groups are asked for from 6 on.
 """
