@@ -13,6 +13,7 @@ import typer
 
 from korvet.cli import (
     acls,
+    backup,
     bench,
     brokers,
     check,
@@ -70,6 +71,7 @@ options.command(app, "consume")(consume.consume)
 options.command(app, "top")(top.top)
 options.command(app, "quickstart")(quickstart.quickstart)
 options.command(app, "doctor")(doctor.doctor)
+options.command(app, "backup")(backup.backup)
 options.command(app, "restore")(restore.restore)
 app.command("serve")(serve_from.serve_from)
 options.command(app, "redis-acl")(redis_acl.redis_acl)

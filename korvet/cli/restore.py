@@ -7,14 +7,18 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.backup import store_url
 
 if TYPE_CHECKING:
+    from korvet.config.values import Settings
     from korvet.recovery.report import Report
 
 From = Annotated[
     str,
     typer.Option(
-        "--from", metavar="URL", help="The remote store: file:///DIR, s3://, gs://, az://."
+        "--from",
+        metavar="DIR|URL",
+        help="The backup or remote store: a directory, or file:///DIR, s3://, gs://, az://.",
     ),
 ]
 ClusterId = Annotated[
@@ -36,9 +40,18 @@ def restore(
             min=0,
         ),
     ] = None,
+    into_redis: Annotated[
+        bool | None,
+        typer.Option(
+            "--into-redis/--in-segments",
+            help="Write the records into Redis, or leave them in the segments, which brokers read "
+            "with remote.storage.url. Default: into Redis from a backup, else in segments.",
+            show_default=False,
+        ),
+    ] = None,
     json: o.Json = False,
 ) -> None:
-    """Rebuild an empty Redis from a remote store.
+    """Rebuild an empty Redis from a backup or a remote store.
 
     Prints what is lost. Exit code 2 if the namespace has any state.
     """
@@ -47,7 +60,13 @@ def restore(
     from korvet.cli import redis_target
 
     with redis_target.url(target, create=True) as url:
-        report = asyncio.run(run(url, target.namespace, from_, cluster_id, offset_gap))
+        report = asyncio.run(
+            run(
+                *(url, target.namespace, store_url(from_), cluster_id, offset_gap),
+                settings=target.settings,
+                into_redis=into_redis,
+            )
+        )
     if json:
         import msgspec
 
@@ -64,35 +83,44 @@ async def run(
     gap: int | None,
     *,
     only_segments: bool = False,
+    settings: "Settings | None" = None,
+    into_redis: bool | None = False,
 ) -> "Report":
-    """Restore the namespace of the Redis at `url`. Raises StartError if it is refused."""
+    """Restore the namespace of the Redis at `url`. Raises StartError if it is refused.
+
+    With `settings` the records of a backup, or of any store with `into_redis`, go into Redis.
+    """
     from korvet.cli.progress import progress
     from korvet.config.setting import StartError
     from korvet.keys import Keys
-    from korvet.recovery.restore import Restore, RestoreRefused, load_snapshot
-    from korvet.remote_log.store import SegmentStore
+    from korvet.recovery.restore import Restore, load_snapshot
+    from korvet.recovery.tables import RestoreRefused
+    from korvet.remote_log.store import RemoteStorageError, SegmentStore
     from korvet.store.async_store import AsyncStore
 
-    segments = SegmentStore(source)
     try:
+        segments = SegmentStore(source, create=False)
         snapshot = await load_snapshot(segments, cluster_id)
+        loads = snapshot.is_backup if into_redis is None else into_redis
         async with await AsyncStore.connect(url, client_name="korvet-cli") as store:
             count = sum(len(state.partitions) for state in snapshot.topics.values())
             with progress("partitions restored", count, shown=True) as advance:
                 restore = Restore(
                     *(store, Keys(namespace), segments, snapshot, gap),
                     only_segments=only_segments,
+                    settings=settings if loads else None,
                     on_partition=lambda: advance(1),
                 )
                 return await restore.run()
-    except RestoreRefused as error:
-        raise StartError(str(error)) from None
+    except (RestoreRefused, RemoteStorageError) as error:
+        raise StartError(f"{str(error).rstrip('.')}.") from None
 
 
 def _print(report: "Report") -> None:
     moment = datetime.fromtimestamp(report.snapshot_ms / 1000, UTC).isoformat(timespec="seconds")
+    what = "backup" if report.is_backup else "snapshot"
     table_output.line(
-        f"restored cluster {report.cluster_id} from the snapshot of {moment}: "
+        f"restored cluster {report.cluster_id} from the {what} of {moment}: "
         f"{report.topics} topics, {report.partitions} partitions, {report.segments} segments, "
         f"{report.records} records, {report.groups} groups, {report.users} users, "
         f"{report.acls} ACL rules"
@@ -100,17 +128,18 @@ def _print(report: "Report") -> None:
     for topic_id in report.unknown_topics:
         table_output.line(f"not restored: topic id {topic_id} has objects, and no definition")
     if report.scheduled:
-        table_output.line(f"{report.scheduled} scheduled records wait again, as in the snapshot")
+        table_output.line(f"{report.scheduled} scheduled records wait again, as in the {what}")
     for each in report.scheduled_lost:
         table_output.line(
             f"lost: {each.records} scheduled records of {each.topic}-{each.partition}, too many "
             "for a snapshot"
         )
-    table_output.line("records appended after the snapshot are lost unless they were copied")
+    if not report.is_backup:
+        table_output.line("records appended after the snapshot are lost unless they were copied")
     if not report.lost:
-        table_output.line("lost of what the snapshot has: nothing")
+        table_output.line(f"lost of what the {what} has: nothing")
         return
-    table_output.line("lost of what the snapshot has:")
+    table_output.line(f"lost of what the {what} has:")
     columns = ("topic", "partition", "first", "last", "reason")
     rows = [(e.topic, e.partition, e.first, e.last, e.reason) for e in report.lost]
     table_output.table(columns, rows)

@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from korvet.cli import options as o
+from korvet.cli.backup import store_url
 from korvet.cli.restore import ClusterId, From
 
 
@@ -24,7 +25,7 @@ def serve_from(
     log_level: o.LogLevel = None,
     log_format: o.LogFormat = None,
 ) -> None:
-    """Serve a remote store read-only.
+    """Serve a backup or a remote store read-only.
 
     The topics are those of the store at the start. Writes are refused with POLICY_VIOLATION.
     Consumer groups work, and are forgotten at the end.
@@ -36,6 +37,7 @@ def serve_from(
     from korvet.config.broker_config import load
     from korvet.embedded_redis.server import RedisServer
 
+    from_ = store_url(from_)
     given = {
         "listen": ",".join(listen) if listen else None,
         "advertise": ",".join(advertise) if advertise else None,

@@ -8,7 +8,7 @@ from korvet.recovery.chain import Chain
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Offsets, both inclusive, that are lost: `reason` is not copied, missing or corrupt."""
+    """Offsets, both inclusive, that are lost: `reason` is not copied, missing, corrupt or open."""
 
     topic: str
     partition: int
@@ -43,6 +43,30 @@ class Report(msgspec.Struct, frozen=True):
     scheduled: int = 0
     """Scheduled records that wait again."""
     scheduled_lost: list[ScheduledLoss] = []
+    is_backup: bool = False
+    """Whether the snapshot is of a backup."""
+
+
+class BackupReport(msgspec.Struct, frozen=True):
+    """The result of a backup."""
+
+    url: str
+    cluster_id: str
+    snapshot_ms: int
+    topics: int
+    partitions: int
+    segments: int
+    """Segments that were written: not those of an earlier run."""
+    records: int
+    bytes: int
+    groups: int
+    users: int
+    acls: int
+    scheduled: int
+    open: list[Loss]
+    """Offsets above the first record of an open transaction, which are not in the backup."""
+    left_out: list[str]
+    """Topics with offset.mode=bytes, which are not in the backup."""
 
 
 def find_losses(name: str, number: int, chain: Chain, tiered: int, end: int) -> Iterator[Loss]:

@@ -10,21 +10,22 @@ Rules
 """
 
 import asyncio
+import secrets
 from collections.abc import Callable, Sequence
 from time import time
 
-import msgspec
-
-from korvet.errors import ErrorCode
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
 from korvet.keys import Keys, decode_group
 from korvet.recovery.chain import build_chain, list_objects
+from korvet.recovery.loader import Loader, end_log
 from korvet.recovery.report import Loss, Report, ScheduledLoss, find_losses
 from korvet.recovery.scheduled import restore_scheduled
 from korvet.recovery.share_groups import restore_share_group
 from korvet.recovery.snapshot import CommitRow, PartitionState, Snapshot, SnapshotStore, TopicState
+from korvet.recovery.tables import RestoreRefused, check, restore_tables
 from korvet.remote_log.store import SegmentStore
-from korvet.scripts import acl, broker, config, group, log, topic, user
-from korvet.security import credentials
+from korvet.scripts import broker, group, log, topic
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Definition, encode_definition
 
@@ -33,10 +34,6 @@ OFFSETS_PER_MS = 1000
 COMMITS_AT_ONCE = 500
 AT_ONCE = 32
 """Max partitions, and max reads of the remote store, at a time."""
-
-
-class RestoreRefused(Exception):
-    """The restore cannot begin; the message says why and what to do."""
 
 
 async def load_snapshot(segments: SegmentStore, cluster_id: str | None) -> Snapshot:
@@ -61,6 +58,7 @@ class Restore:
     """A restore of a snapshot into a namespace.
 
     `only_segments`: logs end where their segments do, for a broker that takes no records.
+    `settings`: write the records into Redis, by these settings; None leaves them in the segments.
     `on_partition` is called after each partition.
     """
 
@@ -73,6 +71,7 @@ class Restore:
         gap: int | None = None,
         *,
         only_segments: bool = False,
+        settings: Settings | None = None,
         on_partition: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
@@ -83,6 +82,10 @@ class Restore:
         self._gap = age_ms * OFFSETS_PER_MS if gap is None else gap
         self._only_segments = only_segments
         self._on_partition = on_partition
+        self._loader: Loader | None = None
+        if settings is not None:
+            configs = TopicConfigs(settings)
+            self._loader = Loader(store, keys, segments, snapshot, configs, settings)
         self._ends: dict[tuple[str, int], int] = {}
         self._limit = asyncio.Semaphore(AT_ONCE)
         self._lost: list[Loss] = []
@@ -97,11 +100,13 @@ class Restore:
         commits = snapshot.highest_commits()
         for name, state in snapshot.topics.items():
             await self._topic(name, state, commits)
-        await self._tables()
+        await restore_tables(self._store, keys, snapshot)
         await self._groups()
         scheduled, scheduled_lost = await self._scheduled()
-        # Last: brokers on a Redis that is restored in part must not replace the snapshots.
-        await self._store.run(broker.init_lineage(keys, lineage=snapshot.lineage))
+        # Last: brokers on a Redis that is restored in part must not replace the snapshots. What is
+        # restored from a backup is not the Redis of any remote store.
+        lineage = secrets.token_hex(16) if snapshot.is_backup else snapshot.lineage
+        await self._store.run(broker.init_lineage(keys, lineage=lineage))
         return Report(
             cluster_id=snapshot.cluster_id,
             snapshot_ms=snapshot.created_ms,
@@ -115,6 +120,7 @@ class Restore:
             unknown_topics=unknown,
             scheduled=scheduled,
             scheduled_lost=scheduled_lost,
+            is_backup=snapshot.is_backup,
         )
 
     async def _refuse_state(self) -> None:
@@ -157,7 +163,7 @@ class Restore:
                 **definition.shape,
             )
         )
-        _check(reply.error, f"topic {name}")
+        check(reply.error, f"topic {name}")
 
     async def _partition(
         self, name: str, number: int, state: TopicState, partition: PartitionState, committed: int
@@ -170,21 +176,25 @@ class Restore:
             start = max(start, chain.rows[0][0])
         end = self._end(partition, max(chain.end, start), committed, definition)
         self._ends[name, number] = end
-        self._lost += find_losses(name, number, chain, max(start, partition.tiered), partition.next)
+        known = partition.tiered if self._snapshot.is_backup else partition.next
+        self._lost += find_losses(name, number, chain, max(start, partition.tiered), known)
+        loader = self._loader
+        reached = max(start, chain.end) if loader is None else start
         reply = await self._store.run(
             log.restore(
-                self._keys,
-                name,
-                number,
-                chain.rows,
+                *(self._keys, name, number, chain.rows if loader is None else []),
                 topic_id=definition.id,
                 **definition.shape,
                 epoch=partition.epoch,
                 start=start,
-                next=end,
+                next=min(reached, end),
             )
         )
-        _check(reply.error, f"the log of {name}-{number}")
+        check(reply.error, f"the log of {name}-{number}")
+        if loader is not None:
+            corrupt = await loader.load(name, number, definition, chain.rows, start)
+            self._lost += [Loss(name, number, *row[:2], "corrupt") for row in corrupt if row[2]]
+        await end_log(self._store, self._keys, name, number, definition, end)
         self._counts["segments"] += len(chain.rows)
         self._counts["records"] += sum(row[2] for row in chain.rows)
         self._on_partition()
@@ -200,44 +210,6 @@ class Restore:
             return end + self._gap
         return max(end, int(time() * 1000) << int(definition.configs["offset.bits"]))
 
-    # Tables.
-
-    async def _tables(self) -> None:
-        store, keys, snapshot = self._store, self._keys, self._snapshot
-        for resource, configs in snapshot.configs.items():
-            wanted = msgspec.json.encode(configs, order="deterministic")
-            call = config.alter(keys, resource=decode_group(resource), expected=b"", wanted=wanted)
-            _check((await store.run(call)).error, f"configs of {resource}")
-        if snapshot.acls:
-            rules = [rule.encode("utf-8", "surrogateescape") for rule in snapshot.acls]
-            await store.run(acl.create(keys, rules))
-        for field, raw in snapshot.users.items():
-            mechanism, _, name = decode_group(field).partition(":")
-            credential = credentials.decode(raw.encode())
-            if credential is not None:
-                rows = [(mechanism, raw.encode(), credential.shape)]
-                call_user = user.alter(keys, rows, user=name, condition="")
-                _check((await store.run(call_user)).error, f"user {name}")
-        for topic_id in snapshot.deleted_topics:
-            await self._note_deleted(topic_id)
-
-    async def _note_deleted(self, topic_id: str) -> None:
-        """Let brokers delete the objects of a topic that was deleted."""
-        call = topic.create(
-            self._keys,
-            0,
-            topic=topic_id,
-            definition=b"{}",
-            topic_id=topic_id,
-            format="batch",
-            mode="dense",
-            bits=0,
-        )
-        await self._store.run(call)
-        await self._store.run(
-            topic.delete_definition(self._keys, topic=topic_id, expected=b"{}", remote_id=topic_id)
-        )
-
     # Groups.
 
     async def _groups(self) -> None:
@@ -250,7 +222,7 @@ class Restore:
             error = await restore_share_group(
                 self._store, self._keys, name, starts, self._committed
             )
-            _check(error, f"offsets of share group {name}")
+            check(error, f"offsets of share group {name}")
 
     async def _commit(self, name: str, rows: Sequence[CommitRow]) -> None:
         keys = self._keys
@@ -270,7 +242,7 @@ class Restore:
         )
         await self._store.run(group.register(keys, group=name))
         reply = await self._store.run(call)
-        _check(reply.error, f"offsets of group {name}")
+        check(reply.error, f"offsets of group {name}")
         if reply.wait_ms >= 0:
             await self._store.run(group.schedule_tick(keys, group=name, after_ms=reply.wait_ms))
 
@@ -282,18 +254,10 @@ class Restore:
                 lost.append(ScheduledLoss(each.topic, each.partition, each.records))
             topic_id = self._snapshot.topics[each.topic].definition.id
             error, added = await restore_scheduled(self._store, self._keys, topic_id, each)
-            _check(error, f"scheduled records of {each.topic}-{each.partition}")
+            check(error, f"scheduled records of {each.topic}-{each.partition}")
             count += added
         return count, lost
 
     def _committed(self, name: str, number: int, offset: int) -> int:
         """Return a committed offset: at most the end of the log that is served."""
         return min(offset, self._ends.get((name, number), offset))
-
-
-def _check(error: int, what: str) -> None:
-    if error != ErrorCode.NONE:
-        raise RestoreRefused(
-            f"{what} cannot be restored ({ErrorCode(error).name}): Redis changed meanwhile. "
-            "Stop the brokers, empty Redis, and repeat the restore."
-        )

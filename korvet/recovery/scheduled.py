@@ -37,13 +37,15 @@ async def capture_scheduled(
             for number, reply in zip(numbers, replies, strict=True):
                 if reply.error or not reply.records:
                     continue
-                rows = await _rows(store, keys, topic, number) if reply.size <= room else []
+                rows = await read_rows(store, keys, topic, number) if reply.size <= room else []
                 room -= sum(len(row) for _, row in rows)
                 found.append(ScheduledRecords(topic, number, reply.records, rows))
     return found
 
 
-async def _rows(store: AsyncStore, keys: Keys, topic: str, number: int) -> list[tuple[int, bytes]]:
+async def read_rows(
+    store: AsyncStore, keys: Keys, topic: str, number: int
+) -> list[tuple[int, bytes]]:
     """Return due time and row of the partition's scheduled records, in order."""
     names, rows = keys.partition(topic, number), []
     flat = await store.command("ZRANGE", names.scheduled, 0, -1, "WITHSCORES")

@@ -84,6 +84,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     share_groups: dict[str, list[ShareRow]] = {}
     """Start offsets of share groups, by encoded group id."""
     scheduled: list[ScheduledRecords] = []
+    is_backup: bool = False
+    """Whether all records up to the ends of the logs are in the segments."""
 
     def highest_commits(self) -> dict[tuple[str, int], int]:
         """Return the highest offset that any group has committed, by topic and partition."""

@@ -9,17 +9,13 @@ Rules
 
 import asyncio
 import uuid
-from collections.abc import Sequence
 from contextlib import suppress
 from time import time
 
 from korvet.config.topic_policy import TopicPolicy
 from korvet.keys import Keys
-from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
-from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult
-from korvet.log.reader import LogReader
+from korvet.remote_log.collector import Collector
 from korvet.remote_log.manifest import object_name
 from korvet.remote_log.store import SegmentStore
 from korvet.scripts import log
@@ -27,26 +23,16 @@ from korvet.scripts.log import ClaimCopyReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
-from korvet.wire import compression
-from korvet.wire.segments import (
-    CHUNK_BYTES,
-    AbortedRow,
-    SegmentHeader,
-    SegmentWriter,
-    headers_in,
-)
+from korvet.wire.segments import SegmentHeader, SegmentWriter
 
 MAX_SEGMENT_BYTES = 32 << 20
 """Max bytes of a segment: it is built in memory."""
-READ_BYTES = 1 << 20
 ID_DIGITS = 12
 """Hex digits of a segment's id: two copies of one offset get different names."""
 LEASE_MS = 4000
 """Duration of the lease: bounds the pause after a crash, while producers may have to wait."""
 RENEW_S = 1.0
 """Seconds between two renewals of the lease during a copy."""
-LONGEST_S = 20.0
-"""Seconds of reading after which a segment is written as it is."""
 
 
 class PartitionCopier:
@@ -69,7 +55,7 @@ class PartitionCopier:
         self._holder = holder
         self._topic = topic
         self._partition = partition
-        self._reader = LogReader(store, keys)
+        self._collector = Collector(store, keys, topic, partition)
         self.lag: tuple[int, int] | None = None
         """Records and bytes that are not copied; None if another process holds the lease."""
 
@@ -91,7 +77,7 @@ class PartitionCopier:
     async def _copy(self, claim: ClaimCopyReply, at_once: tuple[int, int] | None) -> int:
         policy = self._topic.policy
         most = segment_bytes(policy) if at_once is None else at_once[1]
-        writer = await self._collect(claim.first, most)
+        writer = await self._collector.collect(claim.first, most)
         now_ms = int(time() * 1000)
         may_copy = at_once is not None or self._may_copy(claim, writer, now_ms)
         if not writer.size or not may_copy:
@@ -144,7 +130,7 @@ class PartitionCopier:
             offset_mode=policy.offset_mode,
             created_ms=now_ms,
         )
-        data = writer.finish(header, await self._aborted(writer.first, writer.last))
+        data = writer.finish(header, await self._collector.aborted(writer.first, writer.last))
         name = object_name(self._cluster_id, topic.id, number, writer.first, header.id)
         await self._segments.put(name, data)
         reply = await self._store.run(
@@ -173,7 +159,7 @@ class PartitionCopier:
             return claim.bytes >= at_once[0]
         if claim.bytes >= segment_bytes(policy):
             return True
-        result = await self._read(claim.first, 1)
+        result = await self._collector.read(claim.first, 1)
         layout = layout_of(self._topic)
         times = [
             time
@@ -183,61 +169,7 @@ class PartitionCopier:
         oldest = max(times, default=0)
         return bool(result.entries) and oldest + policy.segment_ms <= time() * 1000
 
-    async def _collect(self, first: int, most: int) -> SegmentWriter:
-        """Read committed records from `first` on into a segment of about `most` bytes."""
-        writer, offset, began = SegmentWriter(first), first, time()
-        while writer.size < most and time() - began < LONGEST_S:
-            result = await self._read(offset, min(READ_BYTES, max(most - writer.size, 1)))
-            if result.error or not result.entries:
-                break
-            for run in _runs(result.entries):
-                self._add(writer, run, result)
-            offset = result.entries[-1].last + 1
-        return writer
-
-    def _add(self, writer: SegmentWriter, run: Sequence[Entry], result: ReadResult) -> None:
-        codec = compression.BY_NAME.get(self._topic.policy.compression_type, compression.NONE)
-        parts = layout_of(self._topic).batches_of(
-            run, run[0].first, result.epoch, codec, transactions=result.stable is not None
-        )
-        whole = b"".join(parts)
-        for at, size, _ in headers_in(whole):
-            writer.add(whole[at : at + size])
-
-    async def _read(self, offset: int, max_bytes: int) -> ReadResult:
-        return await self._reader.read(
-            ReadRequest(
-                *(self._topic, self._partition, offset, max_bytes),
-                committed=True,
-                decompress=True,
-            )
-        )
-
-    async def _aborted(self, first: int, last: int) -> list[AbortedRow]:
-        """Return the aborted transactions with a record from `first` to `last`."""
-        key = self._keys.partition(self._topic.name, self._partition).aborted_txns
-        flat = await self._store.command("ZRANGEBYSCORE", key, first, "+inf", "WITHSCORES")
-        found = []
-        for member, marker in zip(flat[::2], flat[1::2], strict=True):
-            producer_id, begin, stable = map(int, member.split(b":"))
-            if begin <= last:
-                found.append(AbortedRow(producer_id, begin, int(float(marker)), stable))
-        return found
-
 
 def segment_bytes(policy: TopicPolicy) -> int:
     """Return the bytes at which a segment is written."""
     return min(policy.segment_bytes, MAX_SEGMENT_BYTES)
-
-
-def _runs(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
-    """Split entries into runs of about a chunk each."""
-    runs, begin, size = [], 0, 0
-    for at, entry in enumerate(entries):
-        size += entry.size
-        if size >= CHUNK_BYTES:
-            runs.append(entries[begin : at + 1])
-            begin, size = at + 1, 0
-    if begin < len(entries):
-        runs.append(entries[begin:])
-    return runs

@@ -154,6 +154,17 @@ def decompressed(fields: list[bytes]) -> list[bytes]:
     return out
 
 
+def compressed(fields: list[bytes], codec: int, threshold: int) -> list[bytes]:
+    """Return the fields with a longer value compressed at rest; the same list if none is."""
+    if codec == compression.NONE or max(map(len, fields)) <= threshold:
+        return fields
+    out = fields.copy()
+    for i in range(0, len(out), 2):
+        if out[i] == b"value" and len(out[i + 1]) > threshold:
+            out[i : i + 2] = _at_rest(out[i + 1], codec)
+    return out
+
+
 def append_time_of(fields: Sequence[bytes]) -> int | None:
     """Return the entry's append time if its topic stamps entries; the field is always the first."""
     if fields and fields[0] == b"append.time":

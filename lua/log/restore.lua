@@ -22,7 +22,7 @@
 --- COST     O(segments), at most 12 calls + 3 per first
 --- NOTES    Segments are in order of their offsets. Redis has no record of the log. A log without a
 ---          recent append is not younger than this call for retention: its segments are removed by
----          their own timestamps.
+---          their own timestamps. Without segments, log.load adds the records.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry_id = require("lib.entry_id")
@@ -65,11 +65,11 @@ redis.call(
   "HSET", log, "epoch", epoch, "start", num.text(start), "next", num.text(next_offset),
   "records", num.text(records), "entries", num.text(records), "start_records", num.text(records),
   "bytes", num.text(data_bytes), "start_bytes", num.text(data_bytes),
-  "max_timestamp", num.text(newest), "untimed_append_ms", num.text(now_ms)
+  "max_timestamp", num.text(newest)
 )
 if count > 0 then
   redis.call(
-    "HSET", log, "tiered", num.text(tiered), "local_start", num.text(tiered),
+    "HSET", log, "untimed_append_ms", num.text(now_ms), "tiered", num.text(tiered), "local_start", num.text(tiered),
     "tiered_records", num.text(records), "tiered_bytes", num.text(bytes)
   )
 end

@@ -239,6 +239,12 @@ def segments(lua: Doubting) -> None:
     rows = [(0, 1, 2, 9, "9:5:id")]
     restore = log.restore(KEYS, "u", 0, rows, topic_id=ID, **shape, epoch=0, start=0, next=5)
     assert lua.run(restore).restored == 1
+    empty = log.restore(KEYS, "v", 0, [], topic_id=ID, **shape, epoch=0, start=0, next=0)
+    assert lua.run(empty).restored == 0
+    entry = (0, 1, 2, 9, 5, [b"batch", b"x", b"count", b"2"])
+    aborted = [("7:0:2", 1)]
+    load = log.load(KEYS, "v", 0, topic_id=ID, next=5, aborted=aborted, entries=[entry])
+    assert lua.run(load).next == 5
 
 
 def a_share_group(lua: Doubting) -> None:

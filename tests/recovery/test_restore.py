@@ -12,8 +12,9 @@ from korvet.broker.background import BackgroundTasks
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.recovery.report import Loss, Report
-from korvet.recovery.restore import Restore, RestoreRefused, load_snapshot
+from korvet.recovery.restore import Restore, load_snapshot
 from korvet.recovery.snapshot import SnapshotStore
+from korvet.recovery.tables import RestoreRefused
 from korvet.recovery.task import SnapshotTask
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.scripts import acl, config, group, user

@@ -110,6 +110,17 @@ def told(data: Any, version: int = 18) -> list[Record]:
     return [(offset, *row[1:]) for offset, row in zip(offsets, found, strict=True)]
 
 
+def markers_in(data: Any) -> set[int]:
+    """The offsets of the markers of a fetch answer, which clients do not return."""
+    blob = b"".join(bytes(part) for part in data) if isinstance(data, list) else bytes(data or b"")
+    return {
+        row[0]
+        for batch in batches_in(blob)
+        if records.read_header(batch).attributes & records.CONTROL
+        for row in records.records_of(batch)
+    }
+
+
 async def stamp_with(broker: Broker, kind: str) -> None:
     """The topic's message.timestamp.type is changed."""
     change = AlterableConfig(name="message.timestamp.type", config_operation=0, value=kind)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from korvet.keys import Keys
-from korvet.scripts.call import Call, ErrorReply, Reply, Script
+from korvet.scripts.call import Arg, Call, ErrorReply, Reply, Script
 
 
 class ClaimCopyReply(Reply):
@@ -52,6 +52,13 @@ class RestoreReply(Reply):
     restored: int
 
 
+class LoadReply(Reply):
+    """The log ends at `next`."""
+
+    error: int
+    next: int
+
+
 class TrimLocalReply(Reply):
     """Redis has the log from `start` on; `more` is 1 if another call has more to remove."""
 
@@ -68,6 +75,7 @@ EXPIRE_SEGMENTS = Script("log.expire_segments", ExpireSegmentsReply)
 DROP_SEGMENTS = Script("log.drop_segments", DropSegmentsReply)
 FORGET_SEGMENTS = Script("log.forget_segments", ErrorReply)
 RESTORE = Script("log.restore", RestoreReply)
+LOAD = Script("log.load", LoadReply)
 TRIM_LOCAL = Script("log.trim_local", TrimLocalReply)
 
 
@@ -167,6 +175,33 @@ def restore(
             *(value for row in rows for value in row),
         ),
     )
+
+
+LoadedEntry = tuple[int, int, int, int, int, Sequence[bytes]]
+"""First and last offset, records, size, max timestamp (-1: none), and fields of an entry."""
+
+
+def load(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: str,
+    next: int = -1,
+    aborted: Sequence[tuple[str, int]] = (),
+    entries: Iterable[LoadedEntry] = (),
+) -> Call[LoadReply]:
+    """Append entries at their offsets to a log that is being restored.
+
+    `aborted` are members and scores of the aborted transactions.
+    """
+    k = keys.partition(topic, partition)
+    args: list[Arg] = [topic_id, next, len(aborted)]
+    for member, score in aborted:
+        args += (member, score)
+    for *numbers, fields in entries:
+        args += (*numbers, len(fields), *fields)
+    return Call(LOAD, (k.stream, k.log, k.index, k.aborted_txns), args)
 
 
 def trim_local(
