@@ -19,6 +19,10 @@ REFRESH_S = 0.5
 """Max age of settings and ACL rules at the start of a request, seconds."""
 CHECK_S = 15.0
 """Max age of the checks of Redis, seconds."""
+CHECK_FACTOR = 20
+"""Least age of the checks at which they are repeated, in durations of the last ones."""
+CHECK_WAIT_S = 1.0
+"""Max seconds that a page waits for the checks; then it shows the last ones."""
 
 Finding = tuple[str, str, str]
 
@@ -54,9 +58,9 @@ class ConsoleServices:
         self.passwords = PasswordCheck(services.users)
         self._checks = checks
         self._fresh_until = 0.0
-        self._findings: list[Finding] = []
+        self._findings: list[Finding] | None = None
         self._checked_until = 0.0
-        self._checking = asyncio.Lock()
+        self._checking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Read what the broker has stored: the cluster's id, settings, rules. Raises StoreError."""
@@ -84,13 +88,25 @@ class ConsoleServices:
         """Return the live brokers, and the controller's node id."""
         return await self.services.registration.read()
 
-    async def findings(self) -> list[Finding]:
-        """Return the results of the checks, which run in a thread at most every CHECK_S."""
-        async with self._checking:
-            if monotonic() >= self._checked_until:
-                self._findings = await asyncio.to_thread(self._check)
-                self._checked_until = monotonic() + CHECK_S
+    async def findings(self) -> list[Finding] | None:
+        """Return the results of the checks, which run in a thread; None if the first ones run."""
+        if self._checking is None and monotonic() >= self._checked_until:
+            self._checking = asyncio.create_task(self._check_all())
+        checking = self._checking
+        if checking is not None:
+            await asyncio.wait([checking], timeout=CHECK_WAIT_S)
+            if checking.done():
+                checking.result()
         return self._findings
+
+    async def _check_all(self) -> None:
+        began = monotonic()
+        try:
+            self._findings = await asyncio.to_thread(self._check)
+        finally:
+            took = monotonic() - began
+            self._checked_until = monotonic() + max(CHECK_S, CHECK_FACTOR * took)
+            self._checking = None
 
     def _check(self) -> list[Finding]:
         config = self.services.config

@@ -81,6 +81,8 @@ class Overview(msgspec.Struct, frozen=True):
     """Null for a user that may not describe the cluster."""
     findings: list[FindingRow]
     """The worst first."""
+    is_checked: bool
+    """False while the first checks run."""
 
 
 async def load(visit: Visit) -> Overview:
@@ -104,8 +106,9 @@ async def load(visit: Visit) -> Overview:
         traffic=traffic_of(await console.pages.snapshots()),
         redis=await _redis(visit) if sees_cluster else None,
         findings=sorted(
-            (FindingRow(*each) for each in findings), key=lambda row: _ORDER.index(row.grade)
+            (FindingRow(*each) for each in findings or ()), key=lambda row: _ORDER.index(row.grade)
         ),
+        is_checked=findings is not None,
     )
 
 

@@ -1,0 +1,32 @@
+"""The findings of the overview: slow checks delay no page."""
+
+import threading
+from collections.abc import Iterator
+from time import monotonic
+from typing import Any
+
+from tests.support.redis_servers import TestServer
+from tests.support.running_console import running_console
+
+
+def test_a_page_does_not_wait_for_slow_checks(valkey_server: TestServer) -> None:
+    go_on = threading.Event()
+    runs: list[str] = []
+
+    def slow(store: Any, namespace: str) -> Iterator[tuple[str, str, str]]:
+        runs.append(namespace)
+        assert go_on.wait(30)
+        yield "bad", "disk", "the disk is full"
+
+    with running_console(valkey_server, checks=slow) as made, made.browser() as browser:
+        began = monotonic()
+        assert "The checks of Redis still run" in browser.get("/").text
+        found = made.api("/overview")
+        assert (found["is_checked"], found["findings"]) == (False, [])
+        assert monotonic() - began < 15 and len(runs) == 1, "both waited for the same checks"
+        go_on.set()
+        while not (found := made.api("/overview"))["is_checked"]:
+            assert monotonic() - began < 30
+        assert [row["sentence"] for row in found["findings"]] == ["the disk is full"]
+        assert "the disk is full" in browser.get("/").text
+        assert len(runs) == 1, "the checks are not repeated at once"
