@@ -1,10 +1,5 @@
 """Prometheus scrapes the pages, and answers the board's and the alerts' queries."""
 
-import json
-import shutil
-import subprocess
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,13 +12,12 @@ from tests.broker.test_metrics import free_port, page
 from tests.groups.test_classic_groups import committing
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
+from tests.interop.prometheus import filled_in, promtool, scraping
 from tests.support.raw_client import Peer, batch, to_fetch, to_produce, until
 from tests.test_deploy import ALERTS, DEPLOY, board_queries
 
 pytestmark = pytest.mark.interop
 
-VARIABLES = {"$__rate_interval": "5s", "$job": ".*", "$instance": ".*"}
-VARIABLES |= {"$topic": ".*", "$group": ".*"}
 FILLED = [
     "korvet_topic_produced_records_total",
     "korvet_topic_fetched_bytes_total",
@@ -34,33 +28,6 @@ FILLED = [
     "process_resident_memory_bytes",
 ]
 """Metrics of which a broker with some traffic has rows."""
-
-
-def program(name: str) -> str:
-    found = shutil.which(name)
-    assert found, f"{name} is not installed: these tests are part of the suite, install it"
-    return found
-
-
-def promtool(*words: str, stdin: str = "") -> str:
-    """What promtool prints; it has succeeded."""
-    done = subprocess.run(
-        [program("promtool"), *words],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-def filled_in(query: str) -> str:
-    """The query as Grafana sends it."""
-    for name, value in VARIABLES.items():
-        query = query.replace(name, value)
-    return query
 
 
 BOARD_7589 = [
@@ -153,61 +120,20 @@ def test_prometheus_answers_every_query_of_the_board_and_the_alerts(
     used: tuple[int, Callable[[], Any]], tmp_path: Path
 ) -> None:
     ops, traffic = used
-    port = free_port()
-    config = tmp_path / "prometheus.yml"
-    jobs = [
-        {
-            "job_name": job,
-            "metrics_path": path,
-            "static_configs": [{"targets": [f"127.0.0.1:{ops}"]}],
-        }
-        for job, path in (("korvet", "/metrics"), ("kafka", "/metrics/kafka"))
-    ]
-    config.write_text(
-        yaml.safe_dump(
-            {
-                "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-                "rule_files": [str(DEPLOY / "prometheus/korvet.rules.yml")],
-                "scrape_configs": jobs,
-            }
-        )
-    )
-    words = [f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'tsdb'}"]
-    words += [f"--web.listen-address=127.0.0.1:{port}"]
-    log = (tmp_path / "prometheus.log").open("w")
-    process = subprocess.Popen([program("prometheus"), *words], stdout=log, stderr=log)
+    with scraping(ops, tmp_path) as prometheus:
+        ask = prometheus.ask
 
-    def ask(query: str) -> list[Any]:
-        url = f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            rows: list[Any] = json.load(answer)["data"]["result"]
-            return rows
+        def has_rates() -> bool:
+            traffic()
+            return prometheus.has("sum(rate(korvet_topic_fetched_bytes_total[5s])) > 0")
 
-    def ask_any(query: str) -> bool:
-        return bool(ask(query))
-
-    def serves() -> bool:
-        try:
-            return bool(ask('up{job="korvet"} == 1'))
-        except OSError:
-            return False
-
-    def has_rates() -> bool:
-        traffic()
-        return bool(ask("sum(rate(korvet_topic_fetched_bytes_total[5s])) > 0"))
-
-    try:
-        assert until(serves) and until(has_rates)
-        assert until(lambda: bool(ask("korvet_group_lag_records > 0")), 30)
+        assert until(partial(prometheus.has, 'up{job="korvet"} == 1')) and until(has_rates)
+        assert until(partial(prometheus.has, "korvet_group_lag_records > 0"), 30)
         assert ask('up{job="kafka"} == 1')
         for query in PANELS:
             assert ask(query) or not any(name in query for name in FILLED), query
         for query in BOARD_7589:  # the page is read every 10 s
-            assert until(partial(ask_any, query), 30), query
+            assert until(partial(prometheus.has, query), 30), query
         for rule in ALERTS:
             ask(rule["expr"])
         assert not ask('ALERTS{alertstate="firing"}')
-    finally:
-        process.terminate()
-        process.wait()
-        log.close()
