@@ -4,6 +4,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,26 @@ def test_a_record_is_delivered_at_most_as_often_as_the_limit(default_broker: Bro
     eventually(lambda: tally.delivered[b"5"] == 3)
     member.stop()
     assert set(tally.delivered.values()) == {3}
+
+
+@pytest.mark.korvet_only
+def test_a_released_record_returns_after_a_delay_that_grows(default_broker: Broker) -> None:
+    group = group_of(default_broker, share_retry_backoff_ms="300", share_retry_backoff_max_ms="500")
+    topic, tally = create_topic(default_broker.address), Tally()
+    send(producer(default_broker.address), topic, numbers(1))
+    times: list[float] = []
+
+    def choose(message: Message) -> AcknowledgeType:
+        times.append(time.monotonic())
+        return AcknowledgeType.RELEASE if len(times) < 4 else AcknowledgeType.ACCEPT
+
+    member = ShareMember(default_broker.address, group, topic, tally, choose)
+    eventually(lambda: len(tally.accepted) == 1)
+    member.stop()
+    waits = [later - sooner for sooner, later in pairwise(times)]
+    assert [wait >= least for wait, least in zip(waits, (0.3, 0.5, 0.5), strict=True)] == [True] * 3
+    # A lock would be 30 s.
+    assert sum(waits) < 15
 
 
 def test_committed_records_only_reach_a_group_of_read_committed(broker: Broker) -> None:
