@@ -56,6 +56,9 @@ def parser() -> argparse.ArgumentParser:
     fresh_command.add_argument("--aof", action="append", choices=("on", "off"))
     fresh_command.add_argument("--tls", action="store_true", help="also measure each over TLS")
     fresh_command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    fresh_command.add_argument(
+        "--remote", default="", metavar="URL|PROGRAM", help="remote store, or gofakes3 to start"
+    )
     _limits(fresh_command, cases.ALL)
 
     groups = commands.add_parser(
@@ -63,7 +66,11 @@ def parser() -> argparse.ArgumentParser:
     )
     _limits(groups, (*cases.GROUPS, "pidem"))
     groups.set_defaults(
-        format=["batch"], aof=["off"], tls=False, set=["group.initial.rebalance.delay.ms=0"]
+        format=["batch"],
+        aof=["off"],
+        tls=False,
+        remote="",
+        set=["group.initial.rebalance.delay.ms=0"],
     )
 
     legacy_command = commands.add_parser(
@@ -146,7 +153,8 @@ async def run_fresh(options: argparse.Namespace) -> str:
         options.format or ("batch", "record"), options.aof or ("on", "off"), over_tls
     ):
         tiered = bool(set(options.case or ()) & set(cases.SEGMENTS))
-        column = fresh.Column(layout, aof == "on", tuple(options.set), tls, tiered)
+        remote = options.remote if tiered else ""
+        column = fresh.Column(layout, aof == "on", tuple(options.set), tls, tiered, remote)
         async with fresh.korvet(column) as running:
             broker = target(options, running.address, running.pids)
             broker = replace(broker, is_tiered=tiered)
@@ -154,7 +162,7 @@ async def run_fresh(options: argparse.Namespace) -> str:
                 broker = replace(broker, cache_bytes=0)
             lines += await run(options, broker, column.label, running.store)
         if not tls:
-            lines.append(await _start(column))
+            lines.append(await _start(replace(column, remote="")))
     return report.table(lines)
 
 

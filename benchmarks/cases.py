@@ -19,6 +19,7 @@ from korvet.bench.throughput import Fetch
 
 SEGMENTS: dict[str, Fetch] = {
     "s1k": Fetch(100, 1000, megabytes=1000, once=True, tiered=True),
+    "s1kagain": Fetch(100, 1000, megabytes=1000, once=True, tiered=True, again=True),
     "s100": Fetch(1000, 100, megabytes=1000, once=True, tiered=True),
     "s100lz4": Fetch(1000, 100, megabytes=1000, once=True, codec="lz4", tiered=True),
 }

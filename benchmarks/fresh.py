@@ -31,12 +31,14 @@ class Column:
     settings: tuple[str, ...] = ()
     tls: bool = False
     tiered: bool = False
+    remote: str = ""
+    """URL of the remote store, or the path of gofakes3; by default a directory."""
 
     @property
     def label(self) -> str:
         """The heading of the column."""
-        tls = ", TLS" if self.tls else ""
-        return f"{self.layout}, aof {'on' if self.append_only else 'off'}{tls}"
+        more = (", TLS" if self.tls else "") + (", object store" if self.remote else "")
+        return f"{self.layout}, aof {'on' if self.append_only else 'off'}{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def command(column: Column, folder: Path, address: str, store: str | None) -> li
     words = [sys.executable, "-m", "korvet", "--listen", address, "--data-dir", str(folder)]
     settings = (f"storage.format={column.layout}", *column.settings)
     if column.tiered:
-        settings += (*TIERED, f"remote.storage.url=file://{folder / 'segments'}")
+        settings += (*TIERED, f"remote.storage.url={column.remote or f'file://{folder}/segments'}")
     for setting in settings:
         words += ["--set", setting]
     return words + (["--redis", store] if store else [])
@@ -73,6 +75,8 @@ async def korvet(column: Column) -> AsyncIterator[Running]:
         if not column.append_only:
             store, pid = await stack.enter_async_context(_plain_redis(folder))
             pids.append(pid)
+        if column.remote and "://" not in column.remote:
+            column = replace(column, remote=await stack.enter_async_context(_s3(column.remote)))
         process = await asyncio.create_subprocess_exec(
             *command(column, folder / "data", where, store),
             stdout=asyncio.subprocess.PIPE,
@@ -96,6 +100,23 @@ async def _certificate(folder: Path) -> str:
     await process.wait()
     both.write_text(key.read_text() + certificate.read_text())
     return f"ssl.keystore.location={both}"
+
+
+@asynccontextmanager
+async def _s3(program: str) -> AsyncIterator[str]:
+    """Run gofakes3, which keeps objects in memory; its address is in this process's environment."""
+    where = f"127.0.0.1:{_free_port()}"
+    process = await asyncio.create_subprocess_exec(
+        *(program, "-backend", "memory", "-host", where, "-initialbucket", "bench"),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    os.environ |= {"AWS_ENDPOINT_URL": f"http://{where}", "AWS_ALLOW_HTTP": "true"}
+    os.environ |= {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
+    try:
+        await asyncio.sleep(1)
+        yield "s3://bench/segments"
+    finally:
+        await stop(process)
 
 
 @asynccontextmanager

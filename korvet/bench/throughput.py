@@ -96,7 +96,8 @@ class Fetch:
 
     By default, five ranges of one partition, each repeatedly from its start to its end. `once`:
     five partitions from start to end, as a consumer that was away reads them. `tiered`: also wait
-    until all of it is in segments, if the broker has a remote store.
+    until all of it is in segments, if the broker has a remote store. `again`: read it once before
+    the timed part, so that caches have it.
     """
 
     records: int
@@ -105,6 +106,7 @@ class Fetch:
     once: bool = False
     codec: str = "none"
     tiered: bool = False
+    again: bool = False
 
     async def run(self, target: Target) -> Tally:
         """Write the log, then read it until its end if `once`, or until the time limit."""
@@ -114,6 +116,9 @@ class Fetch:
             ranges = deque(await write(target, name))
             if self.tiered and target.is_tiered:
                 ranges = deque(await _in_segments(target, name, ranges))
+            if self.again:
+                first = deque(Range(each.partition, each.start, each.stop) for each in ranges)
+                await self._read(target, name, first, Tally())
             tally = Tally()
             async with measured(target, tally):
                 await self._read(target, name, ranges, tally)

@@ -15,7 +15,7 @@ from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.memory import MemoryBudget
 from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.reader import RemoteLogReader
-from korvet.remote_log.store import SegmentStore
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.scripts import broker as broker_scripts
 from korvet.store.async_store import AsyncStore
 from korvet.store.replica_wait import ReplicaWait
@@ -64,9 +64,12 @@ class TieredStorage:
         limit = ReadLimit(
             lambda: self._settings().integer(rate), start.integer("remote.log.reader.threads")
         )
-        return open_store(
-            url, start, config.data_dir, config.workers, metrics=self._metrics, limit=limit
-        )
+        try:
+            return open_store(
+                url, start, config.data_dir, config.workers, metrics=self._metrics, limit=limit
+            )
+        except RemoteStorageError as error:
+            raise StartError(f"remote.storage.url {error}.") from None
 
     def _open_reader(self, segments: SegmentStore) -> RemoteLogReader:
         source = chunk_source(segments, self._settings().integer("remote.fetch.cache.bytes"))

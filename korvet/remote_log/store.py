@@ -53,15 +53,28 @@ class SegmentStore:
         self._root: Path | None = None
         self.files: LocalFiles | None = None
         """The reads of a directory; None for an object store."""
-        if parts.scheme == "file":
-            self._root = Path(unquote(parts.path))
-            if create:
+        if parts.scheme != "file":
+            self._check()
+            return
+        self._root = Path(unquote(parts.path))
+        if create:
+            try:
                 self._root.mkdir(parents=True, exist_ok=True)
-            elif not self._root.is_dir():
-                raise RemoteStorageError(f"{url}: this machine has no such directory")
-            self.files = LocalFiles(self._root, self._limit.threads)
-        else:
-            _ = self._store  # raise for an invalid URL here
+            except OSError as error:
+                raise RemoteStorageError(f"{url}: cannot be created: {error.strerror}") from error
+        elif not self._root.is_dir():
+            raise RemoteStorageError(f"{url}: this machine has no such directory")
+        self.files = LocalFiles(self._root, self._limit.threads)
+
+    def _check(self) -> None:
+        """Raise RemoteStorageError if the library cannot open the URL."""
+        try:
+            _ = self._store
+        except Exception as error:
+            raise RemoteStorageError(
+                f"{self.public_url or self.url}: cannot be opened: {_reason(error)}; use "
+                "file:///DIR, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
+            ) from error
 
     @cached_property
     def _store(self) -> Any:

@@ -10,6 +10,7 @@ from time import monotonic
 
 import pytest
 
+from korvet.cli import run
 from korvet.recovery.snapshot import SnapshotStore
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from tests.support import object_stores
@@ -129,6 +130,16 @@ async def test_a_store_that_is_away_fails_within_seconds(monkeypatch: pytest.Mon
     assert monotonic() - began < 10
     with pytest.raises(RemoteStorageError, match="write failed"):
         await store.put(NAME, b"data")
+
+
+@pytest.mark.parametrize("url", ["relative", "ftp://host/x", "s3://", "file:///proc/none/x"])
+def test_a_url_that_cannot_be_opened_is_an_error_with_a_sentence(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(RemoteStorageError, match=r"cannot be (opened|created)"):
+        SegmentStore(url)
+    assert run(["restore", "--from", url, "--redis", "redis://127.0.0.1:1"]) == 2
+    assert url in capsys.readouterr().err
 
 
 async def test_a_directory_that_is_away_is_an_error(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
+from korvet.config.setting import StartError
 from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
@@ -199,3 +200,13 @@ async def test_spark_and_the_library_know_the_brokers_default(
         assert [each.is_remote for each in partitions_of(metadata.topic("t"))] == [is_remote]
     async with await AsyncKorvet.connect(valkey_server.url, namespace=namespace) as log:
         assert (await log.find_topic("t")).policy.remote_storage is is_remote
+
+
+async def test_a_broker_with_a_store_that_cannot_be_opened_does_not_start(
+    valkey_server: TestServer,
+) -> None:
+    sets = ["remote.log.storage.system.enable=true", "remote.storage.url=ftp://host/x"]
+    options = {"redis": valkey_server.url, "namespace": "unopened", "advertise": "me:9092"}
+    with pytest.raises(StartError, match=r"^remote\.storage\.url ftp://host/x: cannot be opened"):
+        async with connected(load(options, sets=sets, environ={})):
+            pass
