@@ -57,7 +57,7 @@ async def find_topics(
     regexes: Sequence[bytes] = (),
     may_describe: Callable[[str], bool] = lambda name: True,
 ) -> TopicRows:
-    """Return the topics that the names and patterns match.
+    """Return the topics that the names and patterns match, in an order that all brokers share.
 
     A pattern matches topics only that the client may describe.
     """
@@ -71,4 +71,6 @@ async def find_topics(
         if matched or topic.name in names:
             rows.append(("t", topic.name, f"{topic.id}:{topic.partitions}"))
             rows += (("r", text, topic.name) for text in matched)
-    return rows
+    # The script compares them with the rows of the last heartbeat, which another broker may have
+    # received: the tables of two brokers may have their topics in different orders.
+    return sorted(rows)

@@ -10,7 +10,8 @@ Behaviour
   MISSING_INTERNAL_TOPICS with the reason if they cannot be created, SHUTDOWN_APPLICATION,
   ASSIGNMENT_DELAYED for the initial rebalance delay and the assignment interval; no member has
   tasks while topics are missing or incorrectly partitioned
-- while a group is not stable, members get a shorter heartbeat interval: 500 ms, or 5 ms per member
+- while a group is not stable, members get a shorter heartbeat interval: 500 ms, or 5 ms per member;
+  not while topics are missing: Kafka Streams gives up after two intervals
 - INVALID_REQUEST for empty ids, a join without topology, timeout or empty task lists, a task that
   the topology does not have, a topology that differs from the group's: delete the group first
 - STREAMS_INVALID_TOPOLOGY for a changelog topic with a partition count, names that are not valid or

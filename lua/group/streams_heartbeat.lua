@@ -307,9 +307,12 @@ end
 consumer_group.put_member(g, id, m, now_ms)
 consumer_group.save(g, now_ms)
 local has_endpoints = g.endpoint_epoch ~= endpoint_epoch
+-- Kafka Streams gives up if topics are missing for two heartbeat intervals: these are not shortened.
+local soon_ms = plan.status and 0
+  or consumer_reconcile.heartbeat_ms(g, m.converged and m.epoch == g.generation, now_ms)
 return {
   codes.NONE, m.epoch, has_assignment and 1 or 0, has_assignment and m.assigned or "",
-  consumer_reconcile.heartbeat_ms(g, m.converged and m.epoch == g.generation, now_ms), 0, {}, {},
+  soon_ms, 0, {}, {},
   streams_status.list(g, m, plan, delay), g.endpoint_epoch, has_endpoints and 1 or 0,
   has_endpoints and streams_status.endpoints(g, subs, counts) or {},
   deadlines.wait_ms(moments, now_ms), g.rebalances,

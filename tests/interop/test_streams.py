@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.korvet_only, pytest.mark.slow]
 
 GUARANTEES = ["exactly_once_v2"] if HURRIED else ["exactly_once_v2", "at_least_once"]
 DEATHS = ["broker"] if HURRIED else VICTIMS
+PROTOCOLS = ["classic", "streams"]
+"""With `streams` the broker assigns the tasks and makes the internal topics (KIP-1071)."""
 LINES = 200
 PATIENCE_S = 150.0
 MEMORY = (
@@ -61,9 +63,10 @@ class Counts:
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_streams_counts_words_whoever_dies(
-    tmp_path: Path, java_tools: Jvm, guarantee: str, seed: int
+    tmp_path: Path, java_tools: Jvm, guarantee: str, protocol: str, seed: int
 ) -> None:
     random = Random(seed)
     layout = {"storage.format": random.choice(["record", "batch"])}
@@ -74,6 +77,7 @@ def test_streams_counts_words_whoever_dies(
     origin, result = create_topic(address, partitions=2), create_topic(address, partitions=2)
     words = [address, topic_name("words"), origin, result, str(tmp_path / "state")]
     settings = ["auto.offset.reset=earliest", f"processing.guarantee={guarantee}", MEMORY]
+    settings.append(f"group.protocol={protocol}")
     application = Application(
         java_tools.words("WordCount", *words, *settings), tmp_path / "application.log"
     )
@@ -106,12 +110,14 @@ def test_streams_counts_words_whoever_dies(
         broker.close()
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_second_instance_of_streams_gets_its_share_at_once(
-    tmp_path: Path, default_broker: Broker, java_tools: Jvm
+    tmp_path: Path, default_broker: Broker, java_tools: Jvm, protocol: str
 ) -> None:
     address = default_broker.address
     origin, result = create_topic(address, partitions=2), create_topic(address, partitions=2)
     settings = ["auto.offset.reset=earliest", "commit.interval.ms=100", MEMORY]
+    settings.append(f"group.protocol={protocol}")
     words = [address, topic_name("words"), origin, result]
     logs = [tmp_path / "first.log", tmp_path / "second.log"]
     instances = [

@@ -129,6 +129,7 @@ def test_a_group_without_its_topics_is_not_ready_and_has_no_tasks(runner: Runner
     missing = group.beat("m", 0)
     assert (statuses(missing), held(missing)) == ([NO_SOURCE], set())
     assert missing.statuses[1] == b"Source topics t are missing."
+    assert missing.next_heartbeat_ms == 0, "Streams gives up after two intervals"
     described = group.describe()
     assert (described.state, described.detail) == (b"NotReady", missing.statuses[1])
     assert statuses(group.beat("m", missing.epoch)) == [NO_SOURCE], "again and again"

@@ -24,7 +24,7 @@ public class WordCount {
         for (String pair : Arrays.copyOfRange(words, 5, words.length)) settings.put(pair.split("=")[0], pair.split("=")[1]);
         var builder = new StreamsBuilder();
         builder.<String, String>stream(words[2])
-            .flatMapValues(line -> List.of(line.split(" ")))
+            .flatMapValues(line -> words(line))
             .groupBy((key, word) -> word)
             .count(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("counts"))
             .toStream()
@@ -37,12 +37,34 @@ public class WordCount {
         });
         streams.setUncaughtExceptionHandler(failure -> {
             failure.printStackTrace();
-            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
+            boolean all = String.valueOf(failure.getCause()).contains(FATAL);
+            return all ? StreamThreadExceptionResponse.SHUTDOWN_APPLICATION : StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
         });
         streams.start();
-        while (streams.state() != KafkaStreams.State.ERROR && streams.state() != KafkaStreams.State.NOT_RUNNING) Thread.sleep(100);
+        var known = "";
+        while (streams.state() != KafkaStreams.State.ERROR && streams.state() != KafkaStreams.State.NOT_RUNNING) {
+            Thread.sleep(100);
+            var now = settings.containsKey("application.server") ? hosts(streams) : "";
+            if (!now.equals(known)) System.out.println("hosts " + (known = now));
+        }
         streams.close(Duration.ofSeconds(10));
         System.exit(1);
+    }
+
+    static final String FATAL = "the application shall stop";
+
+    static List<String> words(String line) {
+        if (line.equals("!")) throw new IllegalStateException(FATAL);
+        return List.of(line.split(" "));
+    }
+
+    /** All instances that this one knows, and how many partitions of the repartition topic each has. */
+    static String hosts(KafkaStreams streams) {
+        return streams.metadataForAllStreamsClients().stream()
+            .map(each -> each.host() + ":" + each.port() + "="
+                + each.topicPartitions().stream().filter(place -> place.topic().endsWith("-repartition")).count()
+                + "+" + each.standbyTopicPartitions().stream().filter(place -> place.topic().endsWith("-repartition")).count())
+            .sorted().reduce("", (all, one) -> all + one + " ");
     }
 
     /** The tasks behind the repartition topic: those with the store. */
