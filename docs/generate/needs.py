@@ -1,7 +1,8 @@
 """The table of needs: what each API requires."""
 
 from korvet.apis import TABLE
-from korvet.broker.needs import NEEDS, EachConfig, InHandler, Need, Whole
+from korvet.broker.need import EachConfig, InHandler, Need, Whole
+from korvet.broker.needs import NEEDS
 
 
 def render() -> str:

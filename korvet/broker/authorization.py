@@ -18,7 +18,8 @@ import msgspec
 
 from korvet.apis import Api
 from korvet.broker.error_responses import refused
-from korvet.broker.needs import ERROR_OF, NEEDS, TOPIC, Each, EachConfig, Whole
+from korvet.broker.need import ERROR_OF, TOPIC, Each, EachConfig, Whole
+from korvet.broker.needs import NEEDS
 from korvet.context import Context
 from korvet.deferred import CloseWithoutResponse
 from korvet.errors import ErrorCode

@@ -11,102 +11,26 @@ Rules
 - Several `operations` are alternatives.
 """
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
-from korvet.admin.config_edits import GROUP_RESOURCE, TOPIC_RESOURCE
-from korvet.errors import ErrorCode
-from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
+from korvet.broker.need import (
+    CLUSTER,
+    GROUP,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Each,
+    EachConfig,
+    InHandler,
+    Need,
+    Whole,
+)
+from korvet.security.acl import Operation
 from korvet.wire.records import ATTRIBUTES_AT, HEADER_SIZE, MAGIC, MAGIC_AT, TRANSACTIONAL
 
-TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
-TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
 ALTER, DESCRIBE = Operation.ALTER, Operation.DESCRIBE
 CLUSTER_ACTION, IDEMPOTENT_WRITE = Operation.CLUSTER_ACTION, Operation.IDEMPOTENT_WRITE
 DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
-
-ERROR_OF = {
-    TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-
-
-def _always(_: Any) -> bool:
-    return True
-
-
-class Whole(msgspec.Struct, frozen=True):
-    """A need of the whole request; `field` names the resource, empty for the cluster.
-
-    If the field is a list, the need holds for each of its names. `top_only`: the response of a
-    denied request has the error at its top and no rows.
-    """
-
-    resource: ResourceType
-    operations: tuple[Operation, ...]
-    field: str = ""
-    top_only: bool = False
-    when: Callable[[Any], bool] = _always
-    note: str = ""
-    on_any_topic: bool = False
-    """Whether WRITE on any topic suffices too."""
-
-    @property
-    def error(self) -> ErrorCode:
-        return ERROR_OF[self.resource]
-
-    def names(self, request: Any) -> Sequence[str]:
-        """Return the names of the resources."""
-        if not self.field:
-            return (CLUSTER_NAME,)
-        value = getattr(request, self.field)
-        if isinstance(value, str):
-            return (value,)
-        return value or ()
-
-
-class Each(msgspec.Struct, frozen=True):
-    """A need of each row of the list `field`."""
-
-    field: str
-    resource: ResourceType
-    operation: Operation
-    or_cluster: Callable[[Any], Operation | None] = lambda request: None
-    """The operation on the cluster that suffices too, or None."""
-    cluster_instead: Callable[[Any], Operation | None] = lambda request: None
-    """The operation on the cluster that is needed in place of the row's, or None."""
-    note: str = ""
-
-
-class EachConfig(msgspec.Struct, frozen=True):
-    """A need of each row of `resources`, whose type of resource says on what."""
-
-    operation: Operation
-    field: str = "resources"
-
-    def resource_of(self, row: Any) -> tuple[ResourceType, str]:
-        """Return type and name of the resource that a row's configs belong to."""
-        if row.resource_type == TOPIC_RESOURCE:
-            return TOPIC, row.resource_name
-        if row.resource_type == GROUP_RESOURCE:
-            return GROUP, row.resource_name
-        return CLUSTER, CLUSTER_NAME
-
-
-class InHandler(msgspec.Struct, frozen=True):
-    """A need that the handler checks, in words."""
-
-    resource: ResourceType
-    operations: tuple[Operation, ...]
-    note: str
-
-
-Need = Whole | Each | EachConfig | InHandler
 
 
 def _is_transactional(request: Any) -> bool:
@@ -149,6 +73,11 @@ _READ_GROUP = Whole(GROUP, (READ,), "group_id", top_only=True)
 _READ_GROUP_PER_ROW = Whole(GROUP, (READ,), "group_id")
 _WRITE_TRANSACTION = Whole(TRANSACTIONAL_ID, (WRITE,), "transactional_id")
 _LISTING = "left out of a list of all topics"
+_CREATE_MISSING = InHandler(TOPIC, (CREATE,), "or CREATE on the cluster, to create a missing topic")
+_DESCRIBE_GROUPS = Each("group_ids", GROUP, DESCRIBE)
+_OF_MEMBERS = InHandler(
+    TOPIC, (DESCRIBE,), "each topic of the members, else the group has the error"
+)
 
 NEEDS: dict[str, tuple[Need, ...]] = {
     "Produce": (
@@ -160,7 +89,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             note="for a transactional batch",
         ),
         Each("topic_data", TOPIC, WRITE),
-        InHandler(TOPIC, (CREATE,), "or CREATE on the cluster, to create a missing topic"),
+        _CREATE_MISSING,
     ),
     "Fetch": (
         Each(
@@ -174,7 +103,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "ListOffsets": (Each("topics", TOPIC, DESCRIBE),),
     "Metadata": (
         InHandler(TOPIC, (DESCRIBE,), _LISTING),
-        InHandler(TOPIC, (CREATE,), "or CREATE on the cluster, to create a missing topic"),
+        _CREATE_MISSING,
     ),
     "OffsetCommit": (_READ_GROUP_PER_ROW, Each("topics", TOPIC, READ)),
     "OffsetFetch": (
@@ -266,18 +195,12 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             TOPIC, (DESCRIBE,), "subscribed_topic_names", note="each topic subscribed to by name"
         ),
     ),
-    "ConsumerGroupDescribe": (
-        Each("group_ids", GROUP, DESCRIBE),
-        InHandler(TOPIC, (DESCRIBE,), "each topic of the members, else the group has the error"),
-    ),
+    "ConsumerGroupDescribe": (_DESCRIBE_GROUPS, _OF_MEMBERS),
     "ShareGroupHeartbeat": (
         Whole(GROUP, (READ,), "group_id"),
         Whole(TOPIC, (DESCRIBE,), "subscribed_topic_names", note="each topic subscribed to"),
     ),
-    "ShareGroupDescribe": (
-        Each("group_ids", GROUP, DESCRIBE),
-        InHandler(TOPIC, (DESCRIBE,), "each topic of the members, else the group has the error"),
-    ),
+    "ShareGroupDescribe": (_DESCRIBE_GROUPS, _OF_MEMBERS),
     "StreamsGroupHeartbeat": (
         Whole(GROUP, (READ,), "group_id"),
         InHandler(TOPIC, (DESCRIBE,), "each topic of the topology"),
@@ -286,7 +209,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         ),
     ),
     "StreamsGroupDescribe": (
-        Each("group_ids", GROUP, DESCRIBE),
+        _DESCRIBE_GROUPS,
         InHandler(TOPIC, (DESCRIBE,), "each topic of the topology, else the group has the error"),
     ),
     "ShareFetch": (

@@ -185,9 +185,8 @@ class Registry:
 
     def _log_failure(self, error: Exception) -> None:
         """Log a failure once, until it changes."""
-        reason = (
-            self._taken(error) if isinstance(error, Taken) else f"{type(error).__name__} {error}"
-        )
+        kind = type(error).__name__
+        reason = self._taken(error) if isinstance(error, Taken) else f"{kind} {error}"
         if reason != self._logged:
             self._logged = reason
             log.warning("ZooKeeper registration failed", reason=reason)
@@ -247,13 +246,11 @@ class Registry:
         from kazoo.exceptions import NoNodeError
 
         client: Any = self._client
-        try:
+        with suppress(NoNodeError):
             _, stat = client.get(path)
             if stat.ephemeralOwner == client.client_id[0]:
                 client.delete(path)
                 log.info("unregistered", path=path)
-        except NoNodeError:
-            return
 
     async def close(self) -> None:
         """Remove this broker's nodes, and release the lease."""

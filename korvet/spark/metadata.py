@@ -108,12 +108,8 @@ class MetadataClient:
 
     def local_starts(self, ranges: Sequence[OffsetRange]) -> list[int]:
         """Return for each range the offset in it below which Redis has no records."""
-        starts = self.store.commands(
-            [
-                ("HGET", self.keys.partition(each.log.topic, each.log.partition).log, "local_start")
-                for each in ranges
-            ]
-        )
+        logs = (self.keys.partition(each.log.topic, each.log.partition).log for each in ranges)
+        starts = self.store.commands([("HGET", key, "local_start") for key in logs])
         return [each.local_edge(found) for each, found in zip(ranges, starts, strict=True)]
 
     def _configs(self) -> TopicConfigs:
@@ -229,15 +225,14 @@ class MetadataClient:
                 )
                 for n in left
             )
-            going = []
-            for n, reply in zip(left, replies, strict=True):
+            asked, left = left, []
+            for n, reply in zip(asked, replies, strict=True):
                 raise_if_gone(ranges[n].log, reply.error)
                 before, counted = found[n]
                 found[n] = reply.offset, counted + reply.records
                 # One call counts only part of the entries between two rows of the index.
                 if before < reply.offset and is_unfinished(n):
-                    going.append(n)
-            left = going
+                    left.append(n)
         return found
 
     def _advance_in_segments(
@@ -247,14 +242,15 @@ class MetadataClient:
         found = [(each.start, 0) for each in ranges]
         edges = self.local_starts(ranges) if ranges else []
         cold = [n for n, edge in enumerate(edges) if edge > ranges[n].start]
-        if cold:
-            with self.open_segments() as reader:
-                for n in cold:
-                    part = ranges[n].log
-                    found[n] = reader.skip_records(
-                        part.topic, part.topic_id, part.partition, ranges[n].start, edges[n],
-                        records[n], exact=part.mode != "time",
-                    )  # fmt: skip
+        if not cold:
+            return found
+        with self.open_segments() as reader:
+            for n in cold:
+                part, start = ranges[n].log, ranges[n].start
+                place = part.topic, part.topic_id, part.partition
+                found[n] = reader.skip_records(
+                    *place, start, edges[n], records[n], exact=part.mode != "time"
+                )
         return found
 
     def count(self, ranges: Sequence[OffsetRange]) -> list[int]:
