@@ -34,14 +34,7 @@ CRASHES = (
 )
 
 SHARES = (
-    # Kafka meets an error of its own there (-1), and counts the request. Korvet names the partition
-    # and its error, and of a request that cannot be, what it is.
-    Decision(
-        "ShareFetch.a_share_topic_of_an_unknown_id", (0,), [0, 30000, [[0, 100, 0, [], False]]]
-    ),
-    Decision(
-        "ShareFetch.a_share_topic_of_an_unknown_id", (1,), [0, 30000, [[0, 100, 100, [], False]]]
-    ),
+    # Kafka meets an error of its own there (-1), and counts the request. Korvet says what is wrong.
     *(Decision("ShareFetch.records_at_most", (row,), [42, 0, []]) for row in (4, 5)),
 )
 

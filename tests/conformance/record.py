@@ -3,8 +3,7 @@
     python -m tests.conformance.record HOST:PORT [CASE...]
 
 It needs an empty Apache Kafka 4.4 with `group.initial.rebalance.delay.ms=0`. With cases, or the
-beginnings of their names, only their answers are recorded again. Those of ShareFetch and
-ShareAcknowledge are Kafka 4.3's.
+beginnings of their names, only their answers are recorded again.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
     python -m tests.conformance.share_configs HOST:PORT NODE_ID
 
-It needs a Kafka 4.3 with its default configs.
+It needs a Kafka 4.4 with its default configs; a Kafka 4.3 has the same ones without dead letters.
 """
 
 import sys
@@ -20,6 +20,7 @@ from korvet.wire.messages.describe_configs import (
 from tests.support.raw_client import Peer
 
 RECORDED = Path(__file__).with_name("share_configs.json")
+DEAD_LETTERS = "errors.deadletterqueue."
 VERSION = 4
 BROKER, GROUP = 4, 32
 
@@ -40,8 +41,8 @@ def asking(node: str) -> DescribeConfigsRequest:
 def listed(answer: Any) -> Found:
     """The configs of share groups in the answer."""
     is_named: dict[str, Callable[[str], bool]] = {
-        "broker": lambda name: name.startswith("group.share."),
-        "group": lambda name: name.startswith("share."),
+        "broker": lambda name: name.startswith(("group.share.", DEAD_LETTERS)),
+        "group": lambda name: name.startswith(("share.", DEAD_LETTERS)),
     }
     found: Found = {}
     for kind, result in zip(is_named, answer.results, strict=True):
