@@ -84,12 +84,12 @@ async def _run(log: "CommandLog", to: str, target: o.Target, wait_s: float) -> "
 
 def _open(url: str) -> "SegmentStore":
     from korvet.config.setting import StartError
-    from korvet.remote_log.store import SegmentStore
+    from korvet.remote_log.store import RemoteStorageError, SegmentStore
 
     try:
         return SegmentStore(url)
-    except OSError as error:
-        raise StartError(f"{error.filename} cannot be written: {error.strerror}.") from None
+    except RemoteStorageError as error:
+        raise StartError(f"{error}.") from None
 
 
 def _remote(log: "CommandLog") -> "SegmentStore | None":

@@ -443,7 +443,7 @@ def test_damage_is_reported(tmp_path: Path, korvet: Run, other: RedisServer) -> 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("backup", "/proc/none"), "cannot be written"),
+        (("backup", "/proc/none"), "cannot be created"),
         (("restore", "--from", "/nowhere"), "no such directory"),
         (("restore", "--from", "{empty}"), "has no snapshot"),
     ],
