@@ -10,8 +10,22 @@ JOIN, LEAVE, LEAVE_STATIC = 0, -1, -2
 RESERVED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
+def invalid_names(topology: Topology) -> str | None:
+    """Return why the topology's topics cannot have their names, None if they can."""
+    for name in sorted(topic_names(topology)):
+        if name in RESERVED:
+            return f"The topic {name} is Kafka's own: a topology cannot have it."
+        reason = check_topic_name(name, reserved=True)
+        if reason:
+            return f"Topic {name!r}: {reason}"
+    return None
+
+
 def invalid_heartbeat(request: StreamsGroupHeartbeatRequest) -> tuple[ErrorCode, str | None]:
-    """Return the error of a request that is invalid whatever the group is, and the reason."""
+    """Return the error of a request that is invalid whatever the group is, and the reason.
+
+    The names of its topics are checked before, as the client must be allowed to describe them.
+    """
     reason = _unsupported(request) or _empty(request)
     if not reason:
         reason = _join_error(request) if request.member_epoch == JOIN else _epoch_error(request)
@@ -83,12 +97,6 @@ def _invalid_topology(topology: Topology) -> str | None:
                     f"The changelog topic {info.name} must have no partition count: the broker "
                     "decides it."
                 )
-    for name in sorted(topic_names(topology)):
-        if name in RESERVED:
-            return f"The topic {name} is Kafka's own: a topology cannot have it."
-        reason = check_topic_name(name, reserved=True)
-        if reason:
-            return f"Topic {name!r}: {reason}"
     if len({sub.subtopology_id for sub in topology.subtopologies}) < len(topology.subtopologies):
         return "Subtopology ids must differ."
     return None

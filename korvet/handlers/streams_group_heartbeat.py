@@ -40,7 +40,7 @@ from korvet.groups.streams_group import (
     streams_group_config,
     topic_names,
 )
-from korvet.groups.streams_requests import JOIN, invalid_heartbeat
+from korvet.groups.streams_requests import JOIN, invalid_heartbeat, invalid_names
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import StreamsHeartbeatReply
@@ -65,19 +65,17 @@ TOPOLOGY_DIFFERS = (
 async def streams_group_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: Context
 ) -> StreamsGroupHeartbeatResponse:
-    error, reason = invalid_heartbeat(request)
+    error, reason = _check(request, context)
     if error:
-        return _error(request, error, reason)
+        return _error(error, reason)
     config = streams_group_config(context.services.configs, context.settings, request.group_id)
     topology = b""
     if request.topology is not None:
-        if not all(context.may_describe(name) for name in sorted(topic_names(request.topology))):
-            return _error(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
         try:
             topology = encode_topology(request.topology)
         except IndexError:
             reason = "A copartition group has an index beyond the list of its topics."
-            return _error(request, ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
+            return _error(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
     beat = _Heartbeat(request, topology, config, context)
     if _has_no_news(request):
         async with context.services.groups.heartbeats.next_batch():
@@ -85,7 +83,7 @@ async def streams_group_heartbeat(
     else:
         reply = await beat.run()
     if reply.error:
-        return _error(request, ErrorCode(reply.error), _reason(reply.error))
+        return _error(ErrorCode(reply.error), _reason(reply.error))
     if request.member_epoch < 0:
         return StreamsGroupHeartbeatResponse(
             error_code=ErrorCode.NONE,
@@ -181,6 +179,17 @@ class _Heartbeat:
         )
 
 
+def _check(request: StreamsGroupHeartbeatRequest, context: Context) -> tuple[ErrorCode, str | None]:
+    """Return the error of a request that is invalid or not allowed whatever the group is."""
+    if request.topology is not None:
+        reason = invalid_names(request.topology)
+        if reason:
+            return ErrorCode.STREAMS_INVALID_TOPOLOGY, reason
+        if not all(context.may_describe(name) for name in sorted(topic_names(request.topology))):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+    return invalid_heartbeat(request)
+
+
 def _has_no_news(request: StreamsGroupHeartbeatRequest) -> bool:
     """Return whether the request only renews the session: then it may wait for a batch."""
     return (
@@ -259,9 +268,7 @@ def _partitions(packed: bytes) -> list[TopicPartition]:
     ]
 
 
-def _error(
-    request: StreamsGroupHeartbeatRequest, error: ErrorCode, reason: str | None = None
-) -> StreamsGroupHeartbeatResponse:
+def _error(error: ErrorCode, reason: str | None = None) -> StreamsGroupHeartbeatResponse:
     return StreamsGroupHeartbeatResponse(
         error_code=error,
         error_message=reason or error.message,

@@ -185,3 +185,15 @@ async def test_offsets_of_topics_that_tasks_read_are_not_deleted(broker: Broker)
     assert (left.error_code, left.member_epoch, answer.error_code) == (0, -1, 0)
     assert await outcome() == (0, 0, 0)
     assert (await described(broker)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_internal_topics_are_not_created_without_the_right_to(broker: Broker) -> None:
+    missing = [b"app-r", b"2", b"0", b"", b"app-c", b"2", b"0", b""]
+    internal, topics = broker.services.internal_topics, broker.services.topics
+    said = await internal.create(missing, lambda name: name == "app-r")
+    assert said == "Unauthorized to CREATE on topics app-c."
+    assert await topics.get("app-r") is None, "all of them, or none"
+    assert await internal.create(missing, lambda name: True) == ""
+    assert await internal.create(missing, lambda name: True) == "", "another broker made them"
+    found = await topics.get("app-c")
+    assert found is not None and found.partitions == 2

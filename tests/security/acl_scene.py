@@ -19,6 +19,11 @@ from korvet.wire.messages.find_coordinator import FindCoordinatorRequest
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from korvet.wire.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 from korvet.wire.schema import Message
 from tests.security.acl_outline import outline
 from tests.security.acl_probes import Ids, Probe
@@ -84,6 +89,8 @@ class Scene:
             self._join_c1()
         if "s1" in probe.name or probe.name.startswith("ShareGroup"):
             self._join_s1()
+        if "k1" in probe.name:
+            self._join_k1()
         if "e1" in probe.name.split():
             _until(lambda: self.admin.ask(moved("t1"), 0).responses[0].partitions[0])
         self.set_rules([parse(rule) for rule in rules])
@@ -154,6 +161,30 @@ class Scene:
             topic_partitions=[],
         )
         _until(lambda: self.admin.ask(request, 1))
+
+    def _join_k1(self) -> None:
+        sub = Subtopology(
+            subtopology_id="0",
+            source_topics=["t1"],
+            source_topic_regex=[],
+            state_changelog_topics=[],
+            repartition_sink_topics=[],
+            repartition_source_topics=[],
+            copartition_groups=[],
+        )
+        request = StreamsGroupHeartbeatRequest(
+            group_id="k1",
+            member_id="m1",
+            member_epoch=0,
+            endpoint_information_epoch=0,
+            rebalance_timeout_ms=30_000,
+            topology=Topology(epoch=0, subtopologies=[sub]),
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+            process_id="p",
+        )
+        _until(lambda: self.admin.ask(request, 0))
 
     def _join_s1(self) -> None:
         """Send heartbeats as the member of s1 until it has its assignment."""
