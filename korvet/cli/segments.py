@@ -73,7 +73,8 @@ def verify(files: Files) -> None:
 
 def _batch_rows(file: Path, batches: memoryview) -> list[table_output.Row]:
     from korvet.config.setting import StartError
-    from korvet.wire.segments import CorruptSegment, headers_in
+    from korvet.wire.batch_runs import headers_in
+    from korvet.wire.segments import CorruptSegment
 
     try:
         return [
@@ -90,7 +91,8 @@ def _batch_rows(file: Path, batches: memoryview) -> list[table_output.Row]:
 def _problems(data: bytes) -> Sequence[str]:
     """Return what is wrong with a segment; empty if it is as it was written."""
     from korvet.wire import records
-    from korvet.wire.segments import CorruptSegment, headers_in, read_segment
+    from korvet.wire.batch_runs import headers_in
+    from korvet.wire.segments import CorruptSegment, read_segment
 
     try:
         segment, batches = read_segment(data)

@@ -12,7 +12,8 @@ from korvet.log.reader import LogReader
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 from korvet.wire import compression
-from korvet.wire.segments import CHUNK_BYTES, AbortedRow, SegmentWriter, headers_in
+from korvet.wire.batch_runs import headers_in
+from korvet.wire.segments import CHUNK_BYTES, AbortedRow, SegmentWriter
 
 READ_BYTES = 1 << 20
 LONGEST_S = 20.0

@@ -28,7 +28,8 @@ from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.remote_log.stored_entries import entries_of
 from korvet.scripts import log
 from korvet.topics.table import Topic
-from korvet.wire.segments import Segment, count_records, last_offset, skip_batches
+from korvet.wire.batch_runs import count_records, last_offset, skip_batches
+from korvet.wire.segments import Segment
 
 MAX_ROWS = 10_000
 """Partitions whose segments are known."""

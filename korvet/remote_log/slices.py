@@ -7,7 +7,8 @@ bytes, is inside a chunk.
 import asyncio
 from typing import NamedTuple, Protocol
 
-from korvet.wire.segments import Segment, count_records, find_batches, skip_batches
+from korvet.wire.batch_runs import count_records, find_batches, skip_batches
+from korvet.wire.segments import Segment
 
 
 class Slices(NamedTuple):

@@ -14,14 +14,14 @@ Rules
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
 import msgspec
 
 from korvet.wire import records
-from korvet.wire.records import BatchHeader, Buffer
+from korvet.wire.records import Buffer
 from korvet.wire.segment_index import ROW, IndexRow, IndexRows
 
 CHUNK_BYTES = 64 * 1024
@@ -33,10 +33,6 @@ _COUNTS = struct.Struct(">III")
 _TRAILER = struct.Struct(">IIII8s")
 TRAILER_BYTES = _TRAILER.size
 _OFFSET = struct.Struct(">q")
-_PLACE = struct.Struct(">qi")
-_SPAN = struct.Struct(">qi11xi")
-"""Base offset, length and last offset delta of a batch."""
-_COUNT = struct.Struct(">i")
 
 
 class CorruptSegment(ValueError):
@@ -257,77 +253,6 @@ def read_segment(data: Buffer) -> tuple[Segment, memoryview]:
     if segment.verify(0, batches) != len(segment.rows):
         raise CorruptSegment("chunks are missing")
     return segment, batches
-
-
-def headers_in(batches: Buffer) -> Iterator[tuple[int, int, BatchHeader]]:
-    """Yield position, size and header of each batch.
-
-    Raises CorruptSegment where no whole batch begins: the bytes may not be verified.
-    """
-    at = 0
-    while at < len(batches):
-        if len(batches) - at < records.HEADER_SIZE:
-            raise CorruptSegment(f"no record batch at position {at}")
-        header = records.read_header(batches, at)
-        size = header.length + records.LOG_OVERHEAD
-        if size < records.HEADER_SIZE or at + size > len(batches) or header.magic != records.MAGIC:
-            raise CorruptSegment(f"no record batch at position {at}")
-        yield at, size, header
-        at += size
-
-
-def count_records(batches: Buffer) -> int:
-    """Return how many records whole batches have, markers included."""
-    at = count = 0
-    while at < len(batches):
-        count += _COUNT.unpack_from(batches, at + records.HEADER_SIZE - _COUNT.size)[0]
-        at += _PLACE.unpack_from(batches, at)[1] + records.LOG_OVERHEAD
-    return count
-
-
-def slice_from(batches: Buffer, offset: int, max_bytes: int) -> tuple[memoryview, int]:
-    """Return the batches from the one with the offset on, and the offset after the last.
-
-    They fit max_bytes, or are one batch. Empty if all batches end below the offset.
-    """
-    begin, end, after = find_batches(batches, 0, offset, max_bytes)
-    return memoryview(batches)[begin:end], after
-
-
-def skip_batches(batches: Buffer, offset: int) -> int:
-    """Return where the first batch begins that does not end below the offset."""
-    at = 0
-    while at < len(batches):
-        base, length, delta = _SPAN.unpack_from(batches, at)
-        if base + delta >= offset:
-            break
-        at += length + records.LOG_OVERHEAD
-    return at
-
-
-def last_offset(batches: Buffer, at: int) -> int:
-    """Return the last offset of the batches from position `at` on."""
-    last, end, unpack = -1, len(batches), _SPAN.unpack_from
-    while at < end:
-        base, length, delta = unpack(batches, at)
-        last = base + delta
-        at += length + records.LOG_OVERHEAD
-    return last
-
-
-def find_batches(batches: Buffer, at: int, offset: int, max_bytes: int) -> tuple[int, int, int]:
-    """Return where those batches begin and end, searched from position `at` on, and the offset."""
-    begin, after = -1, -1
-    while at < len(batches):
-        base, length, delta = _SPAN.unpack_from(batches, at)
-        size = length + records.LOG_OVERHEAD
-        if begin < 0 and base + delta >= offset:
-            begin = at
-        elif begin >= 0 and at + size - begin > max_bytes:
-            break
-        at += size
-        after = base + delta + 1
-    return (begin, at, after) if begin >= 0 else (at, at, -1)
 
 
 def _unpack_trailer(data: Buffer) -> tuple[int, int, int, int, bytes]:

@@ -16,8 +16,9 @@ from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import SegmentStore
 from korvet.wire import batch_builder
+from korvet.wire.batch_runs import headers_in
 from korvet.wire.records import Record
-from korvet.wire.segments import SegmentHeader, SegmentWriter, headers_in, read_segment
+from korvet.wire.segments import SegmentHeader, SegmentWriter, read_segment
 
 TOPIC_ID = "0" * 32
 BATCHES = 60

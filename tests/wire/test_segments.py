@@ -5,7 +5,7 @@ import struct
 import msgspec
 import pytest
 
-from korvet.wire import batch_builder, control_records, segments
+from korvet.wire import batch_builder, batch_runs, control_records, segments
 from korvet.wire.records import read_header
 from korvet.wire.segments import AbortedRow, CorruptSegment, SegmentHeader, SegmentWriter
 
@@ -50,7 +50,7 @@ def test_a_segment_is_read_as_it_was_written() -> None:
     assert list(segment.aborted) == ABORTED
     assert len(segment.rows) > 3, "one row per 64 KiB"
     assert sum(row.records for row in segment.rows) == 400
-    offsets = [header.base_offset for _, _, header in segments.headers_in(batches)]
+    offsets = [header.base_offset for _, _, header in batch_runs.headers_in(batches)]
     assert offsets == list(range(100, 500, 10))
 
 
@@ -75,7 +75,8 @@ def test_a_slice_has_whole_batches_that_fit_or_one() -> None:
         (140, size, b"", -1),
     ]
     for offset, most, expected, after in cases:
-        assert segments.slice_from(data, offset, most) == (expected, after), offset
+        begin, end, found = batch_runs.find_batches(data, 0, offset, most)
+        assert (data[begin:end], found) == (expected, after), offset
 
 
 def test_aborted_transactions_are_those_that_reach_into_the_offsets() -> None:
@@ -112,7 +113,7 @@ def test_the_first_batch_may_begin_below_the_first_offset() -> None:
     segment, batches = segments.read_segment(writer.finish(HEADER, []))
     assert (segment.header.first, segment.header.last) == (105, 119)
     assert segment.chunk_of(105) == 0
-    assert segments.slice_from(batches, 105, 1)[1] == 110
+    assert batch_runs.find_batches(batches, 0, 105, 1)[2] == 110
 
 
 def test_an_offset_in_a_gap_between_chunks_is_found_in_the_next() -> None:
@@ -124,8 +125,9 @@ def test_an_offset_in_a_gap_between_chunks_is_found_in_the_next() -> None:
     for n in range(39):
         offset = 100 + 30 * n + 15
         chunk = segment.chunk_of(offset)
-        found, after = segments.slice_from(batches[segment.rows[chunk].position :], offset, 1)
-        assert (read_header(found).base_offset, after) == (130 + 30 * n, 140 + 30 * n)
+        position = segment.rows[chunk].position
+        begin, _, after = batch_runs.find_batches(batches, position, offset, 1)
+        assert (read_header(batches, begin).base_offset, after) == (130 + 30 * n, 140 + 30 * n)
 
 
 @pytest.mark.parametrize("length", [-12, 0, 48, 10**6, -(2**31)])
@@ -134,7 +136,7 @@ def test_a_batch_without_its_own_length_is_corrupt(length: int) -> None:
     data = batch(100) + batch(110)
     struct.pack_into(">i", data, 8, length)
     with pytest.raises(CorruptSegment, match="no record batch at position 0"):
-        list(segments.headers_in(data))
+        list(batch_runs.headers_in(data))
 
 
 @pytest.mark.parametrize("at", ["start", "between", "end"])
