@@ -39,6 +39,8 @@ class Memory(Protocol):
 
     @property
     def is_full(self) -> bool: ...
+    @property
+    def is_exceeded(self) -> bool: ...
 
 
 class PartitionAppend(ABC):
@@ -134,11 +136,21 @@ class PartitionAppender:
         self._read_cache = read_cache
         self._metrics = metrics
 
+    def _refuse_if_full(self, append: PartitionAppend) -> None:
+        """Raise BadBatch if the log cannot leave Redis: producers send the batch again."""
+        policy = append.topic.policy
+        if not policy.remote_storage or policy.remote_copy_disable:
+            reason = "Redis has reached local.memory.bytes and the topic is not tiered."
+        elif self._memory.is_exceeded:
+            reason = "Redis is above local.memory.bytes: the remote store does not take copies."
+        else:
+            return
+        raise BadBatch(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+
     def prepare(self, append: PartitionAppend, transaction: int | None = None) -> None:
         """Validate the batch and make its call, or raise BadBatch."""
-        if self._memory.is_full and not append.topic.policy.remote_storage:
-            reason = "Redis has reached local.memory.bytes and the topic is not tiered."
-            raise BadBatch(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+        if self._memory.is_full:
+            self._refuse_if_full(append)
         append.call = prepare_append(
             self._keys,
             append.topic,

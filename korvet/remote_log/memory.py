@@ -4,7 +4,8 @@ Rules
 - Every broker reads used_memory while a budget is set. The less room is left, the sooner it reads
   again, so that producers at full speed do not pass the budget between two reads.
 - Above COPY_MARK the evictor makes room; above SLOW_MARK producers are throttled.
-- At the budget only batches for topics that cannot be tiered are refused.
+- At the budget only batches for topics that cannot be tiered are refused; above REFUSE_MARK all
+  are, as the remote store does not take copies then.
 """
 
 import asyncio
@@ -20,6 +21,8 @@ TRIM_MARK = 0.75
 """Part of the budget down to which copied records leave Redis."""
 SLOW_MARK = 0.85
 """Part of the budget above which producers are throttled."""
+REFUSE_MARK = 1.1
+"""Part of the budget above which batches for all topics are refused."""
 MAX_THROTTLE_MS = 10_000
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.02, 0.5
 PEAK_BYTES = 400e6
@@ -50,6 +53,10 @@ class MemoryBudget:
     @property
     def is_full(self) -> bool:
         return self.level >= 1
+
+    @property
+    def is_exceeded(self) -> bool:
+        return self.level > REFUSE_MARK
 
     def level_of(self, run: str) -> float:
         """Return the level of the server with that run id, 0 if it was not read."""

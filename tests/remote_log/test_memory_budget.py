@@ -114,6 +114,33 @@ async def test_records_of_a_topic_that_is_not_tiered_stay_and_further_ones_are_r
 
 
 @pytest.mark.parametrize(
+    ("part", "configs", "is_refused"),
+    [
+        (0.99, {}, False),
+        (1.05, {}, False),
+        (1.11, {}, True),
+        (0.99, {"remote_log_copy_disable": "true"}, False),
+        (1.01, {"remote_log_copy_disable": "true"}, True),
+    ],
+)
+async def test_tiered_topics_are_refused_too_if_copies_do_not_make_room(
+    broker: Broker,
+    part: float,
+    configs: dict[str, str],
+    is_refused: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the remote store away, throttled producers would fill the memory of the machine."""
+    await broker.create("t", partitions=1, remote_storage_enable="true", **configs)
+    memory = broker.services.memory
+    monkeypatch.setattr(memory, "level", part)
+    answer = await produce(broker, packed([(0, 1, b"k", b"v", [])], 13))
+    assert (answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR) == is_refused
+    monkeypatch.setattr(memory, "level", 0.5)
+    assert (await produce(broker, packed([(0, 1, b"k", b"v", [])], 13))).error_code == 0
+
+
+@pytest.mark.parametrize(
     ("used", "slows", "most_ms"),
     [(0, False, 0), (85, False, 0), (90, True, 111), (100, True, 1000)],
 )
