@@ -120,11 +120,11 @@ class Group(msgspec.Struct, frozen=True):
     txn_offsets: str
     """hash: producer id -> its newest transaction; with a partition -> a pending commit."""
     consumer_members: str
-    """hash: consumer or share group: member id -> its epoch, subscription and partitions."""
+    """hash: consumer, share or streams group: member id -> epoch, subscription, partitions."""
     target_assignment: str
-    """hash: consumer or share group: member id -> its target assignment."""
+    """hash: consumer, share or streams group: member id -> its target assignment."""
     partition_owners: str
-    """hash: consumer group (KIP-848): partition -> its owner and since which epoch."""
+    """hash: consumer group: partition (streams group: task) -> its owner and since which epoch."""
     share_topics: str
     """hash: share group (KIP-932): topic with state of the group in its partitions -> topic id."""
 

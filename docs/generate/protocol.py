@@ -96,7 +96,7 @@ CLAIMED: dict[int, tuple[str, int, int]] = {
 }
 
 _REASONS: dict[str, str] = {
-    r"Streams": "this kind of group is not supported",
+    r"Streams": "descriptions of topologies for people are not stored",
     r"ShareGroupState": "between Kafka's brokers: the state is in Redis",
     r"DelegationToken": "no delegation tokens",
     r"Raft|Unregister": "KRaft only: the metadata is in Redis",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from korvet.wire.messages.list_groups import ListGroupsRequest
 from korvet.wire.messages.streams_group_describe import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
@@ -46,11 +47,12 @@ class Words:
         self.counts = Counts(address, self.result)
         self.writer = librdkafka.producer(address)
         self.instances: list[Application] = []
-        self.sent = 0
+        self.sent = self.started = 0
 
     def instance(self, *settings: str, origin: str = "") -> Path:
         """Start one more instance; its log is returned."""
-        log = self.folder / f"{len(self.instances)}.log"
+        self.started += 1
+        log = self.folder / f"{self.started}.log"
         words = [self.address, self.name, origin or self.origin, self.result]
         words += [str(log.with_suffix("")), "auto.offset.reset=earliest", "group.protocol=streams"]
         words += ["commit.interval.ms=100", MEMORY, *settings]
@@ -201,6 +203,27 @@ def test_an_application_continues_at_another_broker_in_the_same_epoch(
         assert (after.group_state, after.group_epoch) == ("Stable", before.group_epoch)
         assert min(words.counts.by_word.values()) >= 40
         brokers[0].start()
+
+
+def test_an_application_may_change_its_protocol_and_keeps_its_counts(
+    tmp_path: Path, java_tools: Tools
+) -> None:
+    broker = Broker(tmp_path / "broker", SHORT)
+    with broker, counting(java_tools, tmp_path, broker.address) as words:
+        for life, protocol in enumerate(("classic", "streams", "classic"), 1):
+            session = ["session.timeout.ms=1500", "heartbeat.interval.ms=300"]
+            words.instance(f"group.protocol={protocol}", *EOS, *session)
+            words.write(10)
+            eventually(words.counted, PATIENCE_S)
+            assert set(words.counts.by_word.values()) == {10 * life}
+            words.instances.pop().kill()
+            eventually(lambda: [words.name, "Empty"] in _listed(words), PATIENCE_S)
+
+
+def _listed(words: Words) -> list[list[str]]:
+    with Peer(words.address) as peer:
+        asked = ListGroupsRequest(states_filter=[], types_filter=[])
+        return [[row.group_id, row.group_state] for row in peer.ask("ListGroups", 5, asked).groups]
 
 
 def test_a_source_topic_may_come_later_and_its_absence_is_an_error_after_that(
