@@ -211,9 +211,20 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
         return f"{self.host}:{self.port}"
 
     @property
+    def session_id(self) -> int:
+        """Identity of the connection's session; 0 without one."""
+        return 0
+
+    @property
     def idle(self) -> bool:
         """True if no request is queued or in progress."""
         return not self._answers and not self._waiting
+
+    @property
+    def is_quiet(self) -> bool:
+        """Return whether the broker has nothing of the client to read, to answer or to send."""
+        is_sent = not self._transport.get_write_buffer_size()
+        return self.idle and self._intake.half is None and is_sent
 
     def check_idle(self, now: float, patience: float) -> None:
         """Close the connection if the client sent or read nothing for `patience` seconds."""

@@ -74,6 +74,10 @@ class Connection(ClientSocket):
         self._flushing = False
         self._auth: Authentication | None = None
 
+    @property
+    def session_id(self) -> int:
+        return id(self.session)
+
     # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

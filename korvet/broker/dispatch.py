@@ -83,6 +83,8 @@ class Request(msgspec.Struct):
     """Whether the client waits because Redis is nearly full."""
     throttle_ms: int = 0
     """Time for which the client's next request waits, once this one is answered."""
+    pause_ms: int = 0
+    """Time for which the response asks the client to send nothing; what it sends is served."""
 
 
 def may_be_large(frame: Buffer) -> bool:
@@ -115,13 +117,14 @@ def begin(
     # The next request of a limited client waits for the charge of this one.
     released = _no_release if limits or slowed else release
     context = Context(services, row.key, version, header.client_id, session, released)
+    pause_ms = services.pause_ms(body, session) if row.key == PRODUCE and services.pause_ms else 0
     answer = services.interceptor.response(row, body) if services.interceptor else None
     if answer is None:
         tracing = services.tracing
         handle = authorization.handle if tracing is None else tracing.handle
         answer = handle(row, body, context)
     promise = _promise(body, services) if row.key == FETCH else 0
-    if limits or slowed:
+    if limits or slowed or pause_ms:
         answer = TimedAwaitable(answer)
     return Request(
         row,
@@ -135,6 +138,7 @@ def begin(
         limits,
         len(frame),
         slowed,
+        pause_ms=pause_ms,
     )
 
 
@@ -207,7 +211,7 @@ async def finish(request: Request, services: Services) -> list[Buffer] | None:
         if not isinstance(error, StoreUnavailable):
             logger.error_again("request failed in Redis", api=row.name, error=error)
         response = error_response(row, request.body, error)
-    if request.limits or request.slowed:
+    if request.limits or request.slowed or request.pause_ms:
         response = await _throttle(request, response, services)
     parts = None
     if response is not None and _is_long(response):
@@ -226,8 +230,9 @@ async def _throttle(
     )
     if request.slowed:
         request.throttle_ms = max(request.throttle_ms, services.memory.throttle_ms())
-    if request.throttle_ms and response is not None and hasattr(response, "throttle_time_ms"):
-        longest = max(request.throttle_ms, response.throttle_time_ms)
+    asked = max(request.throttle_ms, request.pause_ms)
+    if asked and response is not None and hasattr(response, "throttle_time_ms"):
+        longest = max(asked, response.throttle_time_ms)
         return msgspec.structs.replace(response, throttle_time_ms=longest)
     return response
 

@@ -8,10 +8,15 @@ Rules
   no connection breaks while a client needs it.
 - Requests with acks=0, commits and LeaveGroup are still served: the first have no response, the
   others often end a client.
+- A producer that is not idempotent may have retries=0, and would report the error. It is served for
+  SERVED_S from its first request on, and the responses ask for a pause by their throttle time
+  (KIP-219): the client sends nothing on the connection meanwhile. Once what it had sent is answered
+  and the connection was quiet for CLOSED_S, the broker closes it: no request is lost, and the
+  client looks up the leader. A client that does not pause gets the error afterwards.
 - Without another broker there is nothing to move to: requests are served until the broker stops.
 """
 
-from collections.abc import Awaitable, Sized
+from collections.abc import Awaitable, Iterable
 from time import monotonic
 from typing import Any
 
@@ -19,9 +24,13 @@ import anyio
 
 from korvet.apis import Api
 from korvet.broker.error_responses import refused
+from korvet.broker.open_connections import ClientConnection, OpenConnections
 from korvet.cluster.registration import REST_S, BrokerRegistration
 from korvet.context import Interceptor, Services
 from korvet.errors import ErrorCode
+from korvet.security.session import Session
+from korvet.wire import records
+from korvet.wire.messages.produce import ProduceRequest
 from korvet.wire.schema import Message
 
 SETTLE_S = REST_S + 0.1
@@ -34,6 +43,12 @@ HEARTBEAT_S = 3.2
 HANDOVER_S = 4.0
 """Max seconds."""
 CHECK_S = 0.1
+SERVED_S = 0.6
+"""Seconds for which a producer that is not idempotent is served, from its first request on."""
+PAUSE_MS = 2000
+CLOSED_S = 0.3
+"""Seconds without a request after which the connection of a paused producer is closed: a request
+that was on its way when the client got the response has arrived."""
 
 MOVED = dict.fromkeys(
     ("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "ShareFetch", "ShareAcknowledge"),
@@ -58,6 +73,12 @@ class Handover:
     def __init__(self, earlier: Interceptor | None) -> None:
         self._earlier = earlier
         self.moved_at = monotonic()
+        self._served: object = None
+        """The request that `pause_ms` has last found to be served."""
+        self._paused: dict[int, tuple[float, Session]] = {}
+        """Of paused clients: the end of the time in which they are served."""
+        self._quiet: dict[int, tuple[float, float]] = {}
+        """Of paused clients: when they sent their last bytes, and since when that is known."""
 
     def __bool__(self) -> bool:
         return True
@@ -65,10 +86,53 @@ class Handover:
     def response(self, api: Api, request: Any) -> Awaitable[Message | None] | None:
         """Return the error of a request that moves its client, None for any other."""
         error = MOVED.get(api.name)
-        if error is None or getattr(request, "acks", 1) == 0:
+        is_served = getattr(request, "acks", 1) == 0 or request is self._served
+        if error is None or (is_served and request is not None):
             return self._earlier.response(api, request) if self._earlier else None
         self.moved_at = monotonic()
         return _answer(api, request, error)
+
+    def pause_ms(self, request: ProduceRequest, session: Session) -> int:
+        """Return for how long the client of a request shall send nothing; 0: it is moved.
+
+        Called before `response`.
+        """
+        if request.acks == 0 or is_idempotent(request):
+            return 0
+        self.moved_at = monotonic()
+        until, _ = self._paused.setdefault(id(session), (self.moved_at + SERVED_S, session))
+        if self.moved_at >= until:
+            return 0
+        self._served = request
+        return PAUSE_MS
+
+    def close_paused(self, connections: Iterable[ClientConnection]) -> None:
+        """Close the connections of paused clients that were quiet for CLOSED_S."""
+        now = monotonic()
+        for connection in list(connections):
+            key = connection.session_id
+            if key not in self._paused:
+                continue
+            sent, since = self._quiet.get(key, (0.0, now))
+            if not connection.is_quiet or sent != connection.last_active:
+                self._quiet[key] = (connection.last_active, now)
+            elif now - since >= CLOSED_S:
+                connection.drain()
+
+
+def is_idempotent(request: ProduceRequest) -> bool:
+    """Return whether the producer repeats requests by itself: it has a transaction or an id."""
+    if request.transactional_id is not None:
+        return True
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            batch = partition.records
+            if batch is not None:
+                is_new = (
+                    len(batch) >= records.HEADER_SIZE and batch[records.MAGIC_AT] == records.MAGIC
+                )
+                return is_new and records.read_header(batch).producer_id >= 0
+    return False
 
 
 async def _answer(api: Api, request: Any, error: ErrorCode) -> Message | None:
@@ -76,18 +140,20 @@ async def _answer(api: Api, request: Any, error: ErrorCode) -> Message | None:
     return refused(api, request, error, top=top)
 
 
-async def move_clients(services: Services, connections: Sized) -> None:
+async def move_clients(services: Services, connections: OpenConnections) -> None:
     """Move the clients to the other brokers, for at most HANDOVER_S after SETTLE_S."""
     if not has_others(services.registration) or not connections:
         return
     await anyio.sleep(SETTLE_S)
     handover = Handover(services.interceptor)
     services.interceptor = handover
+    services.pause_ms = handover.pause_ms
     served = services.metrics.requests.values
     has_members = any(api in MEMBERS for api, _ in served)
     began = monotonic()
     at_least, at_most = HEARTBEAT_S if has_members else QUIET_S, HANDOVER_S
     while connections and monotonic() - began < at_most:
+        handover.close_paused(connections)
         is_quiet = monotonic() - handover.moved_at >= QUIET_S
         if is_quiet and monotonic() - began >= at_least:
             return

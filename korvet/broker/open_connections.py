@@ -24,6 +24,18 @@ class ClientConnection(Protocol):
 
     closed: "asyncio.Future[None]"
 
+    @property
+    def session_id(self) -> int:
+        """Identity of the connection's session; 0 without one."""
+
+    @property
+    def last_active(self) -> float:
+        """Time at which the client sent its last bytes."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Return whether the broker has nothing of the client to read, to answer or to send."""
+
     def regulate(self) -> None:
         """Pause or resume reading, by all limits."""
 

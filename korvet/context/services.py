@@ -1,6 +1,7 @@
 """The services of one broker process: what handlers and background tasks work with."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from korvet.admin.alter_configs import ConfigAdmin
 from korvet.admin.auto_create import TopicAutoCreator
@@ -32,6 +33,7 @@ from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer
 from korvet.security.mechanisms import Mechanisms
 from korvet.security.quotas import Quotas
+from korvet.security.session import Session
 from korvet.security.users import Users
 from korvet.share.service import ShareService
 from korvet.store.async_store import AsyncStore
@@ -70,6 +72,8 @@ class Services:
         self.apis = apis
         self.metrics = metrics
         self.interceptor: Interceptor | None = None
+        self.pause_ms: Callable[[Any, Session], int] | None = None
+        """Returns for how long the client of a Produce request shall send nothing, in ms."""
         self.tracing: Tracing | None = None
         self.replica_wait = ReplicaWait(store)
         self.response_memory = ResponseMemory()

@@ -1,14 +1,25 @@
 """Requests that move a client to another broker, and those that are served to the end."""
 
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from korvet import apis
 from korvet.broker import handover
-from korvet.broker.handover import MEMBERS, MOVED, Handover, has_others, move_clients
+from korvet.broker.handover import (
+    MEMBERS,
+    MOVED,
+    PAUSE_MS,
+    Handover,
+    has_others,
+    move_clients,
+)
+from korvet.broker.open_connections import ClientConnection, OpenConnections
 from korvet.broker.read_only import ReadOnly
 from korvet.errors import ErrorCode
+from korvet.security.session import Session
 from korvet.wire.schema import encode
 from tests.support.connected_broker import Broker, broker
 from tests.support.raw_client import batch, to_fetch, to_produce
@@ -17,6 +28,13 @@ __all__ = ["broker"]
 
 
 ROWS = {row.name: row for row in apis.TABLE}
+
+
+def open_ones(broker: Broker) -> OpenConnections:
+    """One connection that has produced nothing."""
+    made = OpenConnections(lambda: broker.services.settings)
+    made.add(cast(ClientConnection, Mock(session_id=0)))
+    return made
 
 
 def test_the_names_are_those_of_apis() -> None:
@@ -55,6 +73,27 @@ def test_a_producer_without_acknowledgements_and_a_commit_are_served() -> None:
         assert moved.response(ROWS[name], None) is None
 
 
+def test_only_producers_that_may_not_repeat_are_served_for_some_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moved, session = Handover(None), Session("127.0.0.1")
+    plain, old = to_produce("t", batch([b"v"])), to_produce("t", b"x" * 40)
+    for request in (plain, old):
+        assert moved.pause_ms(request, session) == PAUSE_MS
+        assert moved.response(ROWS["Produce"], request) is None
+    for request in (
+        to_produce("t", batch([b"v"], producer=(7, 0, 0))),
+        to_produce("t", batch([b"v"]), acks=0),
+        msgspec.structs.replace(plain, transactional_id="t"),
+    ):
+        assert moved.pause_ms(request, session) == 0
+    monkeypatch.setattr(handover, "SERVED_S", 0.0)
+    assert moved.pause_ms(plain, Session("127.0.0.1")) == 0
+    answer = moved.response(ROWS["Produce"], to_produce("t", batch([b"w"])))
+    assert answer is not None
+    answer.close()  # type: ignore[attr-defined]
+
+
 async def test_an_earlier_interceptor_still_answers() -> None:
     answer = Handover(ReadOnly()).response(ROWS["DeleteTopics"], None)
     assert answer is not None
@@ -73,7 +112,7 @@ async def test_a_broker_that_left_names_only_the_others(broker: Broker) -> None:
 async def test_the_only_broker_hands_nothing_over(broker: Broker) -> None:
     await broker.services.registration.leave()
     assert not has_others(broker.services.registration)
-    await move_clients(broker.services, [1])
+    await move_clients(broker.services, open_ones(broker))
     assert broker.services.interceptor is None
 
 
@@ -85,5 +124,5 @@ async def test_the_handover_ends_once_no_request_was_moved_lately(
         monkeypatch.setattr(handover, name, 0.0)
     await broker.services.registration.leave()
     broker.services.metrics.answered("Heartbeat", "NONE", 0.001)
-    await move_clients(broker.services, [1])
+    await move_clients(broker.services, open_ones(broker))
     assert isinstance(broker.services.interceptor, Handover)

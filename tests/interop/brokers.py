@@ -62,6 +62,11 @@ class Broker:
         """The broker has ended by itself after SIGTERM; its exit code."""
         return self._end(signal.SIGTERM)
 
+    def terminate(self) -> None:
+        """The broker has got SIGTERM."""
+        assert self._process is not None
+        self._process.terminate()
+
     def ended(self) -> int:
         """The exit code of a broker that has been told to stop already."""
         assert self._process is not None
