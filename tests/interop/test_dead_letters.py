@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import AcknowledgeType, Message
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
@@ -12,7 +13,6 @@ from tests.interop.librdkafka import eventually, producer, read, send
 from tests.interop.records import Record
 from tests.interop.share_members import ShareMember, Tally, configure_group
 
-pytestmark = [pytest.mark.korvet_only, pytest.mark.slow]
 RECORDS = 300
 LIMIT = 5
 SETTINGS = {
@@ -36,6 +36,42 @@ def header(message: Message, name: str) -> bytes:
     return value
 
 
+@pytest.mark.needs_api(78)
+def test_dead_letters_have_the_headers_and_partitions_of_kafka(default_broker: Broker) -> None:
+    """A Kafka 4.4 passes this test too."""
+    address, group, tally = default_broker.address, topic_name("share"), Tally()
+    topic, queue = create_topic(address, 3), f"dlq.{group}"
+    config = {"errors.deadletterqueue.group.enable": "true"}
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(queue, 2, 1, config=config)])[queue].result(60)
+    configure_group(
+        address,
+        group,
+        errors_deadletterqueue_topic_name=queue,
+        errors_deadletterqueue_copy_record_enable="true",
+        share_delivery_count_limit="2",
+    )
+    sink, offsets = producer(address), dict[tuple[bytes, int], int]()
+    for partition in range(3):
+        values = [b"%d" % (10 * partition + n) for n in (0, 3, 7)]
+        appended = send(sink, topic, [Record(b"k", value) for value in values], partition)
+        offsets |= {(value, partition): at for value, at in zip(values, appended, strict=True)}
+    member = ShareMember(address, group, topic, tally, choose)
+    found = read(address, queue, 4) + read(address, queue, 2, partition=1)
+    member.stop()
+    for one in found:
+        value = one.value() or b""
+        partition = int(header(one, "partition"))
+        assert one.key() == b"k" and one.partition() == partition % 2
+        assert int(header(one, "offset")) == offsets[value, partition]
+        assert (header(one, "topic"), header(one, "group")) == (topic.encode(), group.encode())
+        assert int(header(one, "delivery.count")) == (2 if value.endswith(b"7") else 1)
+        assert header(one, "message")
+    assert len({(one.value(), one.partition()) for one in found}) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.korvet_only
 @pytest.mark.parametrize("way", ["kill", "kill_everything"])
 @pytest.mark.parametrize("form", ["batch", "record"])
 def test_each_record_that_fails_is_a_dead_letter_once(tmp_path: Path, way: str, form: str) -> None:
