@@ -110,14 +110,8 @@ if epoch == 0 and m and instance ~= "" and m.instance ~= instance then
 end
 local owned = has_owned and consumer_group.decode(ARGV[16]) or nil
 local is_repeated = m and epoch > 0 and epoch ~= m.epoch
-if is_repeated then
-  -- The response with its newest epoch may have been lost: the previous epoch is valid as long as
-  -- the member owns nothing that it was not assigned.
-  local is_previous = epoch == m.previous and epoch < m.epoch and owned
-  local assigned = consumer_group.to_set(consumer_group.decode(m.assigned))
-  if not is_previous or #consumer_group.filter(owned, assigned, false) > 0 then
-    return refuse(codes.FENCED_MEMBER_EPOCH)
-  end
+if is_repeated and not consumer_reconcile.is_previous(m, epoch, owned) then
+  return refuse(codes.FENCED_MEMBER_EPOCH)
 end
 if not m and not replaced and not former and g.size >= max_size then
   return refuse(codes.GROUP_MAX_SIZE_REACHED)
