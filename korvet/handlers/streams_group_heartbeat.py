@@ -128,7 +128,7 @@ class _Heartbeat:
             if reply.missing:
                 self._creates = False
                 self.failure = await context.services.internal_topics.create(
-                    reply.missing, context.may_create
+                    reply.missing, context.may_create, self._charge
                 )
             # The group may have topics from another broker, whose table is newer than this one.
             await topics.refresh()
@@ -136,6 +136,9 @@ class _Heartbeat:
             self._version = topics.cached_version
             self._rows = await find_topics(topics, reply.names)
             self._resolved = encode_subscription(reply.names) if reply.need_topics else b""
+
+    async def _charge(self, partitions: int) -> None:
+        await self._context.charge_mutation(partitions, strict_since=0)
 
     def _call(self, is_registered: int) -> Call[StreamsHeartbeatReply]:
         request, config, context = self._request, self._config, self._context

@@ -15,134 +15,188 @@ M.ACTIVE, M.STANDBY = "a", "b"
 -- Passes over all standby tasks to improve their balance, at most.
 local PASSES = 10
 
-local function by_id(a, b)
-  return a.id < b.id
-end
-
--- List the tasks: ordered by partition, so that partitions of one number stay together, or else by
--- subtopology.
-local function list_tasks(subtopologies, by_partition)
-  local tasks = {}
-  for at, sub in ipairs(subtopologies) do
-    for number = 0, sub.count - 1 do
-      tasks[#tasks + 1] = {
-        id = sub.id .. ":" .. num.small(number), at = at, number = number, sub = sub,
-      }
-    end
+-- List the tasks, ordered by partition: those that read partitions of one number are neighbours.
+local function list_tasks(subtopologies)
+  local tasks, most = {}, 0
+  for _, sub in ipairs(subtopologies) do
+    most = math.max(most, sub.count)
   end
-  if by_partition then
-    table.sort(tasks, function(a, b)
-      if a.number ~= b.number then
-        return a.number < b.number
+  for number = 0, most - 1 do
+    for _, sub in ipairs(subtopologies) do
+      if number < sub.count then
+        tasks[#tasks + 1] = { id = sub.id .. ":" .. num.small(number), sub = sub }
       end
-      return a.at < b.at
-    end)
+    end
   end
   return tasks
 end
 
--- Return the members that had the task as active, and as standby: task id -> list of members.
-local function former_holders(members)
-  local active, standby = {}, {}
-  for _, m in ipairs(members) do
-    for _, item in ipairs(m.former) do
-      local kind, task = string.match(item, "^(%l)(.*)$")
-      local holders = kind == M.ACTIVE and active or standby
-      holders[task] = holders[task] or {}
-      table.insert(holders[task], m)
+-- Order the tasks by subtopology, keeping their order in each.
+local function by_subtopology(tasks, subtopologies)
+  local lists, ordered = {}, {}
+  for _, task in ipairs(tasks) do
+    lists[task.sub] = lists[task.sub] or {}
+    table.insert(lists[task.sub], task)
+  end
+  for _, sub in ipairs(subtopologies) do
+    for _, task in ipairs(lists[sub] or {}) do
+      ordered[#ordered + 1] = task
     end
   end
-  return active, standby
+  return ordered
 end
 
-local function no_rank()
-  return 0
-end
-
--- Return that of the allowed members which has the fewest tasks; of these that with the lowest
--- rank, then that whose process has the fewest for its size, then the first.
-local function least_loaded(members, is_allowed, rank)
-  local best, best_rank, best_load
-  rank = rank or no_rank
+-- Note for each task the members that had it as active, and as standby.
+local function note_holders(members, tasks)
+  local by_id = {}
+  for _, task in ipairs(tasks) do
+    by_id[task.id], task.former, task.standby, task.replicas = task, {}, {}, {}
+  end
   for _, m in ipairs(members) do
-    if is_allowed(m) and (not best or m.load <= best.load) then
-      local its_rank, load = rank(m), m.in_process.load / m.in_process.size
-      local is_better = not best or m.load < best.load or its_rank < best_rank
-        or its_rank == best_rank and load < best_load
-      if is_better then
-        best, best_rank, best_load = m, its_rank, load
+    for _, item in ipairs(m.former) do
+      local task = by_id[string.sub(item, 2)]
+      if task then
+        table.insert(string.sub(item, 1, 1) == M.ACTIVE and task.former or task.standby, m)
       end
     end
   end
-  return best
 end
 
-local function give(holder, m, task)
-  holder[task.id] = holder[task.id] or {}
-  table.insert(holder[task.id], m)
-  m.load, m.in_process.load = m.load + 1, m.in_process.load + 1
-  m.in_process.holds[task.id] = true
+-- A queue of members by load. Those of one load are in the order in which they reached it.
+local function new_queue(members)
+  local queue = { low = 0, high = 0 }
+  for _, m in ipairs(members) do
+    queue[m.load] = queue[m.load] or {}
+    table.insert(queue[m.load], m)
+    queue.high = math.max(queue.high, m.load)
+  end
+  return queue
+end
+
+-- Remove and return the first member with the lowest load that is below `limit`, of those without
+-- the task in their process; of all, without a task. Nil if there is none.
+local function take_first(queue, task, limit)
+  while queue.low <= queue.high and #(queue[queue.low] or {}) == 0 do
+    queue.low = queue.low + 1
+  end
+  for load = queue.low, math.min(queue.high, limit - 1) do
+    for i, m in ipairs(queue[load] or {}) do
+      if not task or not m.in_process.holds[task.id] then
+        return table.remove(queue[load], i)
+      end
+    end
+  end
+  return nil
+end
+
+local function put(queue, m)
+  queue[m.load] = queue[m.load] or {}
+  table.insert(queue[m.load], m)
+  queue.low, queue.high = math.min(queue.low, m.load), math.max(queue.high, m.load)
+end
+
+-- Remove the member from its place.
+local function withdraw(queue, m)
+  for i, other in ipairs(queue[m.load]) do
+    if other == m then
+      table.remove(queue[m.load], i)
+      return
+    end
+  end
+end
+
+local function hold(m, task)
+  m.load, m.in_process.holds[task.id] = m.load + 1, true
 end
 
 -- Assign each task to one member. `extra` members may have one task more than `share`.
-local function assign_active(members, subtopologies, former, standby, chosen)
-  local tasks = list_tasks(subtopologies, true)
+local function assign_active(members, tasks, subtopologies)
   local share, extra = math.floor(#tasks / #members), #tasks % #members
-  local function has_room(m)
-    return m.load < share or m.load == share and extra > 0
-  end
   local function take(m, task)
     if m.load == share then
       extra = extra - 1
     end
-    give(chosen, m, task)
+    hold(m, task)
+    task.active = m
   end
-  for _, holders in ipairs({ former, standby }) do
+  for _, kind in ipairs({ "former", "standby" }) do
     for _, task in ipairs(tasks) do
-      if not chosen[task.id] then
-        local m = least_loaded(holders[task.id] or {}, has_room)
-        if m then
-          take(m, task)
+      local best
+      for _, m in ipairs(task.active and {} or task[kind]) do
+        local has_room = m.load < share or m.load == share and extra > 0
+        if has_room and (not best or m.load < best.load) then
+          best = m
         end
+      end
+      if best then
+        take(best, task)
       end
     end
   end
-  for _, task in ipairs(list_tasks(subtopologies, false)) do
-    if not chosen[task.id] then
-      take(least_loaded(members, has_room), task)
+  local queue = new_queue(members)
+  for _, task in ipairs(by_subtopology(tasks, subtopologies)) do
+    if not task.active then
+      -- There is room for all tasks: so the member with the fewest has room.
+      local m = take_first(queue, nil, #tasks + 1)
+      take(m, task)
+      put(queue, m)
     end
   end
-  return #tasks
 end
 
--- Let former holders keep or get a standby task, if their process does not have it and they have
--- fewer tasks than `quota`, if one is given.
-local function keep_standby(tasks, holders, chosen, quota)
+-- Let former holders keep or get standby tasks, if their process does not have the task, and they
+-- have fewer tasks than `quota`.
+local function keep_standby(tasks, kind, quota)
   for _, task in ipairs(tasks) do
-    for _, m in ipairs(holders[task.id] or {}) do
-      local has_room = not quota or m.load < quota
-      if task.lacking > 0 and has_room and not m.in_process.holds[task.id] then
-        give(chosen, m, task)
+    for _, m in ipairs(task[kind]) do
+      if task.lacking > 0 and m.load < quota and not m.in_process.holds[task.id] then
+        hold(m, task)
+        table.insert(task.replicas, m)
         task.lacking = task.lacking - 1
       end
     end
   end
 end
 
+-- Give the lacking standby tasks to the members with the fewest tasks. Those of one member's active
+-- tasks are placed in turn, and so with several members.
+local function fill_standby(queue, tasks)
+  local order, lists = {}, {}
+  for _, task in ipairs(tasks) do
+    if not lists[task.active] then
+      lists[task.active] = {}
+      order[#order + 1] = lists[task.active]
+    end
+    table.insert(lists[task.active], task)
+  end
+  for _, list in ipairs(order) do
+    for _, task in ipairs(list) do
+      for _ = 1, task.lacking do
+        local m = take_first(queue, task, math.huge)
+        if not m then
+          break
+        end
+        hold(m, task)
+        put(queue, m)
+        table.insert(task.replicas, m)
+      end
+    end
+  end
+end
+
 -- Move standby tasks to members that have at least two tasks less. Return whether any moved.
-local function balance_standby(members, tasks, chosen)
+local function balance_standby(queue, tasks)
   local moved = false
   for _, task in ipairs(tasks) do
-    local function may_take(m)
-      return not m.in_process.holds[task.id]
-    end
-    for i, m in ipairs(chosen[task.id] or {}) do
-      local other = least_loaded(members, may_take)
-      if other and other.load + 1 < m.load then
-        m.load, m.in_process.load = m.load - 1, m.in_process.load - 1
-        m.in_process.holds[task.id] = nil
-        give(chosen, other, task)
-        chosen[task.id][i], moved = table.remove(chosen[task.id]), true
+    for i, m in ipairs(task.replicas) do
+      local other = take_first(queue, task, m.load - 1)
+      if other then
+        hold(other, task)
+        put(queue, other)
+        withdraw(queue, m)
+        m.load, m.in_process.holds[task.id] = m.load - 1, nil
+        put(queue, m)
+        task.replicas[i], moved = other, true
       end
     end
   end
@@ -150,71 +204,64 @@ local function balance_standby(members, tasks, chosen)
 end
 
 -- Assign `replicas` standby tasks of each stateful task, or as many as there are other processes.
--- The standby tasks of one process's active tasks are spread over several members.
-local function assign_standby(members, subtopologies, replicas, former, standby, active, chosen)
-  local tasks, total = {}, 0
-  for _, task in ipairs(list_tasks(subtopologies, true)) do
-    total = total + (task.sub.is_stateful and replicas + 1 or 1)
+local function assign_standby(members, all, replicas)
+  local tasks, total = {}, #all
+  for _, task in ipairs(all) do
     if task.sub.is_stateful then
-      tasks[#tasks + 1] = task
-      task.lacking = replicas
+      tasks[#tasks + 1], task.lacking, total = task, replicas, total + replicas
     end
   end
-  keep_standby(tasks, standby, chosen)
-  keep_standby(tasks, former, chosen, math.ceil(total / #members))
-  for i = #tasks, 1, -1 do
-    local task = tasks[i]
-    local backups = active[task.id][1].in_process.backups
-    local function may_take(m)
-      return not m.in_process.holds[task.id]
-    end
-    local function rank(m)
-      return backups[m] or 0
-    end
-    for _ = 1, task.lacking do
-      local m = least_loaded(members, may_take, rank)
-      if not m then
-        break
-      end
-      give(chosen, m, task)
-      backups[m] = (backups[m] or 0) + 1
-    end
-  end
+  keep_standby(tasks, "standby", math.huge)
+  keep_standby(tasks, "former", math.ceil(total / #members))
+  local queue = new_queue(members)
+  fill_standby(queue, tasks)
   for _ = 1, PASSES do
-    if not balance_standby(members, tasks, chosen) then
+    if not balance_standby(queue, tasks) then
       break
     end
   end
 end
 
+-- Order members by id, and then so that each process has its first member before any has its
+-- second one: a queue then spreads tasks over processes.
+local function order_members(members)
+  local processes = {}
+  table.sort(members, function(a, b)
+    return a.id < b.id
+  end)
+  for _, m in ipairs(members) do
+    local process = processes[m.process] or { size = 0, holds = {} }
+    processes[m.process], process.size = process, process.size + 1
+    m.in_process, m.turn, m.load, m.target = process, process.size, 0, {}
+  end
+  table.sort(members, function(a, b)
+    if a.turn ~= b.turn then
+      return a.turn < b.turn
+    end
+    return a.id < b.id
+  end)
+end
+
 --- Compute every member's target. Subtopologies are tables with id, count (of tasks) and
 --- is_stateful, ordered. Return the assignor's name, and the number of tasks.
 function M.assign(members, subtopologies, replicas)
-  local processes = {}
-  table.sort(members, by_id)
-  for _, m in ipairs(members) do
-    local process = processes[m.process] or { load = 0, size = 0, holds = {}, backups = {} }
-    processes[m.process] = process
-    process.size, m.in_process, m.load, m.target = process.size + 1, process, 0, {}
+  order_members(members)
+  local tasks = list_tasks(subtopologies)
+  if #members == 0 or #tasks == 0 then
+    return "sticky", 0
   end
-  local former, standby = former_holders(members)
-  local active, replica = {}, {}
-  local total = 0
-  if #members > 0 then
-    total = assign_active(members, subtopologies, former, standby, active)
-    if replicas > 0 then
-      assign_standby(members, subtopologies, replicas, former, standby, active, replica)
+  note_holders(members, tasks)
+  assign_active(members, tasks, subtopologies)
+  if replicas > 0 then
+    assign_standby(members, tasks, replicas)
+  end
+  for _, task in ipairs(by_subtopology(tasks, subtopologies)) do
+    table.insert(task.active.target, M.ACTIVE .. task.id)
+    for _, m in ipairs(task.replicas) do
+      table.insert(m.target, M.STANDBY .. task.id)
     end
   end
-  local tasks = list_tasks(subtopologies, false)
-  for _, row in ipairs({ { M.ACTIVE, active }, { M.STANDBY, replica } }) do
-    for _, task in ipairs(tasks) do
-      for _, m in ipairs(row[2][task.id] or {}) do
-        m.target[#m.target + 1] = row[1] .. task.id
-      end
-    end
-  end
-  return "sticky", total
+  return "sticky", #tasks
 end
 
 return M

@@ -13,6 +13,9 @@ local pack = require("lib.pack")
 
 local M = {}
 
+-- Tasks of a group, at most: they are assigned in one call.
+local MAX_TASKS = 50000
+
 M.MISSING_SOURCE_TOPICS, M.INCORRECTLY_PARTITIONED_TOPICS, M.MISSING_INTERNAL_TOPICS = 1, 2, 3
 
 local function decode_infos(text)
@@ -280,12 +283,17 @@ function M.configure(subs, existing)
     end
   end
   plan.decided = decided
+  local total = 0
   for _, sub in ipairs(subs) do
     local most = 0
     for _, name in ipairs(sub.inputs) do
       most = math.max(most, count_of(name))
     end
-    plan.tasks[sub.id] = most
+    plan.tasks[sub.id], total = most, total + most
+  end
+  if total > MAX_TASKS then
+    return fail(plan, M.INCORRECTLY_PARTITIONED_TOPICS, "The topology has " .. num.text(total)
+      .. " tasks; a group can have " .. num.small(MAX_TASKS) .. ": use fewer partitions.")
   end
   decide_changelogs(subs, plan)
   compare_internal(plan, existing)

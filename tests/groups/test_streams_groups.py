@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
+from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.offset_delete import (
@@ -190,10 +191,23 @@ async def test_offsets_of_topics_that_tasks_read_are_not_deleted(broker: Broker)
 async def test_internal_topics_are_not_created_without_the_right_to(broker: Broker) -> None:
     missing = [b"app-r", b"2", b"0", b"", b"app-c", b"2", b"0", b""]
     internal, topics = broker.services.internal_topics, broker.services.topics
-    said = await internal.create(missing, lambda name: name == "app-r")
+    charged: list[int] = []
+
+    async def charge(partitions: int) -> None:
+        charged.append(partitions)
+        if len(charged) == 1:
+            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "Try again.")
+
+    said = await internal.create(missing, lambda name: name == "app-r", charge)
     assert said == "Unauthorized to CREATE on topics app-c."
+    said = await internal.create(missing, lambda name: True, charge)
+    assert said == "Creation failed: app-r, app-c (Try again.)."
     assert await topics.get("app-r") is None, "all of them, or none"
-    assert await internal.create(missing, lambda name: True) == ""
-    assert await internal.create(missing, lambda name: True) == "", "another broker made them"
+    assert await internal.create(missing, lambda name: True, charge) == ""
+    assert await internal.create(missing, lambda name: True, charge) == "", "another broker did"
     found = await topics.get("app-c")
     assert found is not None and found.partitions == 2
+    many = [b"app-m", b"10000", b"0", b"", b"app-n", b"1", b"0", b""]
+    said = await internal.create(many, lambda name: True, charge)
+    assert "10000 new partitions at once, not 10001" in said
+    assert charged == [4, 4, 4]

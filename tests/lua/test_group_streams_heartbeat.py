@@ -178,6 +178,13 @@ def test_topics_that_are_not_copartitioned_are_named(
     assert (statuses(reply), reply.statuses[1].decode()) == ([UNEQUAL], detail)
 
 
+def test_a_topology_with_more_tasks_than_one_call_can_assign_gets_none(runner: Runner) -> None:
+    subs = [subtopology(str(number), ["t"]) for number in range(6)]
+    reply = Group(runner, topology(*subs), t=10_000).beat("m", 0)
+    assert (statuses(reply), held(reply)) == ([UNEQUAL], set())
+    assert b"has 60000 tasks" in reply.statuses[1]
+
+
 def test_repartition_topics_follow_each_other_and_their_copartition_groups(runner: Runner) -> None:
     subs = (
         subtopology("0", ["t"], sinks=["a"]),
