@@ -8,7 +8,8 @@ Rules
 - An offset is the millisecond of the commit and a number, counted so that the last record of a
   millisecond has the highest. A read returns whole milliseconds, and only those before the moment
   at which it began, in which no commit can follow. So a reader that continues misses none.
-- Records have the key and the value of Kafka 4.0 (versions 1 and 3), which every tool reads.
+- Records have the key and the value of Kafka 4.0 (versions 1 and 3), which every tool reads. Kafka
+  4.3 writes values of version 4, with the topic's id, which older tools refuse.
 """
 
 import asyncio
@@ -74,6 +75,13 @@ class OffsetsView:
         self._ends = [0] * PARTITIONS
         self._next_refresh = 0.0
         self._reading: asyncio.Task[None] | None = None
+        self._is_listed = False
+
+    async def is_listed(self) -> bool:
+        """Return whether the topic is in lists of all: from the first group on, as in Kafka."""
+        if not self._is_listed:
+            self._is_listed = bool(await self._store.command("EXISTS", self._keys.groups()))
+        return self._is_listed
 
     async def bounds(self, partition: int) -> tuple[int, int]:
         """Return the first offset and the end of a partition."""

@@ -6,8 +6,8 @@ Behaviour
 - brokers with their addresses on the client's listener; brokers without that listener are left out
 - TOPIC_AUTHORIZATION_FAILED for a topic that the client may not describe, whether it exists or not,
   and for a missing one that it may not create; other topics are left out of a list of all
-- `__consumer_offsets` is a view of the committed offsets: by its name an internal topic of 50
-  partitions, left out of a list of all
+- `__consumer_offsets` is a view of the committed offsets: an internal topic of 50 partitions, in a
+  list of all once there was a group
 - a missing topic with a reserved name is logged with the setting that permits it
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic
 - a missing topic is created if broker and client allow it; the response has it at once, up to
@@ -93,7 +93,10 @@ def _is_named(row: MetadataRequestTopic) -> bool:
 
 async def _all(context: Context) -> Iterable[Topic]:
     try:
-        return await context.topics.all()
+        stored = await context.topics.all()
+        view = context.services.offsets_view
+        hidden = any(topic.name == view.topic.name for topic in stored)
+        return stored if hidden or not await view.is_listed() else [view.topic, *stored]
     except StoreUnavailable:
         if not len(context.topics):
             raise

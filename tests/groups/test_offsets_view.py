@@ -141,6 +141,18 @@ async def test_metadata_has_it_by_name_and_id_as_an_internal_topic(broker: Broke
     assert found.is_internal and len(found.partitions) == PARTITIONS
 
 
+async def test_lists_of_all_topics_have_it_once_there_was_a_group(broker: Broker) -> None:
+    await broker.create("t")
+    listed = (await broker.ask(MetadataRequest(topics=None))).topics
+    assert [row.name for row in listed] == ["t"]
+    await commit(broker, 5)
+    for version in (1, 9, 13):
+        listed = (await broker.ask(MetadataRequest(topics=None), version)).topics
+        assert [(row.name, row.is_internal) for row in listed] == [(NAME, True), ("t", False)]
+    await broker.ask(DeleteGroupsRequest(groups_names=["g"]))
+    assert len((await broker.ask(MetadataRequest(topics=None))).topics) == 2
+
+
 @pytest.mark.parametrize("version", [4, 12, 13, 18])
 async def test_a_reader_gets_each_commit_once(broker: Broker, version: int) -> None:
     await broker.create("t", 3)
