@@ -80,7 +80,7 @@ class DiskCache:
     def write(self, name: str, start: int, end: int, data: memoryview) -> None:
         """Let a thread write the bytes, unless writes in progress are too many."""
         size = len(data) + CRC_BYTES
-        is_welcome = self._writes < MAX_WRITES and size <= self._step
+        is_welcome = self._writes < MAX_WRITES and size <= self._capacity // 8
         if not is_welcome or monotonic() < self._rests_until:
             return
         self._writes += 1
