@@ -4,6 +4,9 @@ import asyncio
 import hashlib
 import json
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,14 +63,14 @@ def digest(found: list[bytes]) -> str:
     return hashlib.sha256(b"".join(found)).hexdigest()
 
 
-def read(address: str, topic: str, offset: int = 0) -> list[bytes]:
-    """Return the values from an offset to the end, by librdkafka."""
+def read(address: str, topic: str, offset: int = 0, count: int = COUNT) -> list[bytes]:
+    """Return the values from an offset to below `count`, by librdkafka."""
     consumer = librdkafka.consumer(address, check_crcs=True)
     consumer.assign([TopicPartition(topic, 0, offset)])
     found: list[bytes] = []
     end = time.monotonic() + 60
-    while len(found) < COUNT - offset and time.monotonic() < end:
-        for message in consumer.consume(500, 0.5):
+    while len(found) < count - offset and time.monotonic() < end:
+        for message in consumer.consume(min(500, count - offset - len(found)), 0.5):
             assert message.error() is None, message.error()
             value = message.value()
             assert value is not None and message.offset() == offset + len(found)
@@ -193,14 +196,23 @@ def test_the_bucket_alone_rebuilds_the_cluster(
     # Without the first broker's lease: this one only reads.
     settings = {"remote.storage.url": store.url, "remote.log.storage.system.enable": "true"}
     with Broker(tmp_path / "broker", settings) as broker:
-        consumer = librdkafka.consumer(broker.address, check_crcs=True)
-        consumer.assign([TopicPartition("batch", 0, 0)])
-        found: list[bytes] = []
-        end = time.monotonic() + 60
-        while len(found) < copied and time.monotonic() < end:
-            found += [message.value() or b"" for message in consumer.consume(500, 0.5)]
-        consumer.close()
+        found = read(broker.address, "batch", count=copied)
     assert digest(found) == digest(values()[:copied])
+
+
+def test_a_read_only_broker_serves_the_bucket(filled: Filled, store: ObjectStore) -> None:
+    copied = filled.offset("record", "tiered")
+    words = [sys.executable, "-m", "korvet", "serve", "--from", store.url]
+    with subprocess.Popen(
+        [*words, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().removeprefix("listening on ").strip()
+        try:
+            found = read(address, "record", count=copied)
+        finally:
+            process.send_signal(signal.SIGTERM)
+    assert digest(found) == digest(values()[:copied]) and process.returncode == 0
 
 
 def test_deleted_records_take_their_objects_along(filled: Filled, store: ObjectStore) -> None:

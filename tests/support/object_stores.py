@@ -1,6 +1,6 @@
 """Object stores on loopback: S3 by moto, Azure by Azurite, Google Cloud by fake-gcs-server.
 
-Azurite is an npm package, fake-gcs-server a Go module: `go install` it, as .ci/run does.
+Azurite is an npm package, fake-gcs-server a Go module: .ci/run installs both.
 """
 
 import base64
@@ -71,10 +71,10 @@ def s3_environment(endpoint: str) -> dict[str, str]:
 
 @contextmanager
 def azure(folder: Path) -> Iterator[ObjectStore]:
-    """Serve Azure's API by Azurite, which is installed in that folder once."""
+    """Serve Azure's API by Azurite; without one it is installed in that folder, once."""
     port = _free_port()
-    words = [program("node", "install Node"), str(_azurite(folder)), "--inMemoryPersistence"]
-    words += ["--silent", "--disableTelemetry", "--skipApiVersionCheck"]
+    words = [_azurite(folder), "--inMemoryPersistence", "--silent", "--disableTelemetry"]
+    words += ["--skipApiVersionCheck"]
     words += ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
     endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
     with _running(words, port, {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{ACCOUNT_KEY}"}):
@@ -88,17 +88,20 @@ def azure(folder: Path) -> Iterator[ObjectStore]:
         yield ObjectStore(f"az://{BUCKET}/some/prefix", environment)
 
 
-def _azurite(folder: Path) -> Path:
-    """Return Azurite's main file; processes that install it at the same time wait for the first."""
+def _azurite(folder: Path) -> str:
+    """Return Azurite's program; processes that install it at the same time wait for the first."""
+    found = shutil.which("azurite-blob")
+    if found:
+        return found
     folder.mkdir(exist_ok=True)
-    main = folder / "node_modules/azurite/dist/src/blob/main.js"
+    main = folder / "node_modules/.bin/azurite-blob"
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not main.exists():
             npm = program("npm", "install npm")
             words = [npm, "install", "--no-audit", "--no-fund", "--silent", AZURITE]
             subprocess.run([*words, "--prefix", str(folder)], check=True, timeout=300)
-    return main
+    return str(main)
 
 
 def _create_container(endpoint: str) -> None:
