@@ -11,9 +11,11 @@ from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from tests.conformance.cases.shares import looking, moving
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
+from tests.interop.jvm import Tools
 from tests.interop.librdkafka import consumer, eventually, producer, read, send, take
 from tests.interop.records import Record
 from tests.interop.share_members import ShareMember, Tally, configure_group
+from tests.interop.test_streams_groups import counting, tasks
 from tests.store.cluster_topology import cluster
 from tests.support.raw_client import Peer as Wire
 
@@ -123,3 +125,16 @@ def test_a_share_group_reads_partitions_in_all_slots_and_is_deleted(on_cluster: 
         deletion = DeleteGroupsRequest(groups_names=[group])
         assert wire.ask("DeleteGroups", 2, deletion).results[0].error_code == 0
         assert wire.ask("DescribeShareGroupOffsets", 1, looking(group)).groups[0].topics == []
+
+
+@pytest.mark.slow
+def test_a_streams_application_has_internal_topics_in_all_slots(
+    on_cluster: Broker, tmp_path: Path, java_tools: Tools
+) -> None:
+    with counting(java_tools, tmp_path, on_cluster.address, partitions=6) as words:
+        words.instance("processing.guarantee=exactly_once_v2")
+        words.write(30)
+        eventually(words.counted, 120)
+        assert set(words.counts.by_word.values()) == {30}
+        found = words.described()
+        assert (found.group_state, len(tasks(found, "active"))) == ("Stable", 12)
