@@ -213,7 +213,10 @@ class Connection(ClientSocket):
             return False
         self._at_once += 1
         self._answers.begin(len(frame), answer)
-        self._flush_soon()
+        self._send_ready()
+        self._count_requests()
+        if self._waiting or self._closing:
+            self._flush_soon()
         return True
 
     def _may_begin(self) -> bool:
@@ -323,14 +326,18 @@ class Connection(ClientSocket):
             self._flushing = True
             self._loop.call_soon(self._flush)
 
-    def _flush(self) -> None:
-        """Send the responses that no earlier request delays."""
-        self._flushing = False
+    def _send_ready(self) -> None:
+        """Write the responses that no earlier request delays."""
         parts = self._answers.take()
         if parts:
             self._services.metrics.sent_bytes.add(sum(map(len, parts)))
             self._transport.writelines(parts)
             self._count_unsent()
+
+    def _flush(self) -> None:
+        """Send the responses that no earlier request delays."""
+        self._flushing = False
+        self._send_ready()
         self._count_requests()
         if self._waiting or not self._reading:
             self._pump()

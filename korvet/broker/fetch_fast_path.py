@@ -22,7 +22,7 @@ from korvet.broker.receive_buffer import Frame
 from korvet.context import Services
 from korvet.fetch.leader_epoch import check_leader_epoch
 from korvet.fetch.partition_reader import READ_COMMITTED, TOPIC_IDS_SINCE, takes_batches
-from korvet.fetch.record_age import max_timestamp_of
+from korvet.fetch.record_age import MAX_TIMESTAMP_AT
 from korvet.log.recent_states import RecentState, RecentStates
 from korvet.remote_log.reader import ReadyBatches, RemoteLogReader
 from korvet.security.acl import Operation, ResourceType
@@ -115,21 +115,24 @@ class FetchTemplate:
     def _numbers(self, *numbers: int) -> tuple[int, ...]:
         return numbers[: len(self._row.format) - 1]
 
+    def matches(self, frame: Frame) -> bool:
+        """Return whether the frame is the template's except for its numbers."""
+        offset_at, index_at = self._offset_at, self._index_at
+        return (
+            len(frame) == self._length
+            and frame[_AFTER_CORRELATION_ID:index_at] == self._middle
+            and frame[offset_at + 8 :] == self._end
+            and frame[index_at + 4 : offset_at] == self._epoch
+            and frame[:4] == self._start
+        )
+
     def answer(self, frame: Frame) -> list[Buffer] | None:
         """Return the response to a frame that matches, None if it must be decoded."""
         began = perf_counter()
-        offset_at, index_at = self._offset_at, self._index_at
-        if (
-            len(frame) != self._length
-            or frame[_AFTER_CORRELATION_ID:index_at] != self._middle
-            or frame[offset_at + 8 :] != self._end
-            or frame[index_at + 4 : offset_at] != self._epoch
-            or frame[:4] != self._start
-            or not self._is_current()
-        ):
+        if not self.is_current():
             return None
-        (index,) = _INT32.unpack_from(frame, index_at)
-        (offset,) = _INT64.unpack_from(frame, offset_at)
+        (index,) = _INT32.unpack_from(frame, self._index_at)
+        (offset,) = _INT64.unpack_from(frame, self._offset_at)
         states, remote = _readers(self._services)
         state = states.fresh(self._topic, index) if states is not None else None
         if state is None or remote is None or not state.start <= offset < state.local_start:
@@ -137,13 +140,13 @@ class FetchTemplate:
         most = self._max_bytes
         if most > self._services.response_memory.available:
             return None
-        ready = remote.read_now(self._topic.id, index, offset, most)
+        ready = remote.read_now(self._topic, index, offset, most)
         if ready is None or not self._is_enough(ready, offset, state):
             return None
         self._count(ready, perf_counter() - began)
         return self._response(frame, index, state, ready.data)
 
-    def _is_current(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether nothing has changed that decides on the response."""
         services = self._services
         return (
@@ -165,7 +168,7 @@ class FetchTemplate:
         metrics, size = self._services.metrics, len(ready.data)
         metrics.remote_fetched_bytes.add(size)
         metrics.fetched(self._topic.name, ready.records, size)
-        timestamp = max_timestamp_of((ready.data,))
+        timestamp = _INT64.unpack_from(ready.data, MAX_TIMESTAMP_AT)[0]
         if timestamp >= 0:
             metrics.fetch_age_seconds.observe(max(0.0, time() - timestamp / 1000))
         metrics.fetch_work_seconds.observe(seconds)
@@ -202,9 +205,8 @@ class FetchTemplates:
             self._quotas = services.quotas.version
             self._templates.clear()
         for template in self._templates:
-            found = template.answer(frame)
-            if found is not None:
-                return found
+            if template.matches(frame):
+                return template.answer(frame)
         return None
 
     def learn(self, frame: Frame, request: object) -> None:
@@ -218,6 +220,12 @@ class FetchTemplates:
         topic = self._topic_of(request)
         if topic is None:
             return
+        for each in self._templates:
+            if each.matches(frame):
+                if each.is_current():
+                    return  # its read had to wait
+                self._templates.remove(each)
+                break
         self._misses += 1
         if self._misses > MAX_MISSES and self._misses & (self._misses - 1):
             return

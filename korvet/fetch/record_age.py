@@ -7,9 +7,9 @@ from itertools import islice
 from korvet.wire.records import Buffer
 
 _MAGIC_AT, _BATCHES = 16, 2
-_MAX_TIMESTAMP_AT = 35
+MAX_TIMESTAMP_AT = 35
 _INT64 = struct.Struct(">q")
-_HEAD_BYTES = _MAX_TIMESTAMP_AT + _INT64.size
+_HEAD_BYTES = MAX_TIMESTAMP_AT + _INT64.size
 
 
 def max_timestamp_of(parts: Sequence[Buffer]) -> int:
@@ -20,5 +20,5 @@ def max_timestamp_of(parts: Sequence[Buffer]) -> int:
     head = b"".join(memoryview(part)[:_HEAD_BYTES] for part in islice(parts, 3))
     if len(head) < _HEAD_BYTES or head[_MAGIC_AT] != _BATCHES:
         return -1
-    timestamp: int = _INT64.unpack_from(head, _MAX_TIMESTAMP_AT)[0]
+    timestamp: int = _INT64.unpack_from(head, MAX_TIMESTAMP_AT)[0]
     return timestamp

@@ -8,8 +8,8 @@ Rules
   moment its command was submitted.
 - DeleteRecords through any broker is answered FRESH_S after Redis has done it: no fetch that begins
   after the response returns deleted records.
-- A state that is used in the second half of its time is read again in the background. All that are
-  in use share a pipeline.
+- A state that is used in the second half of its time is read again in the background. So are the
+  others in use, in the same pipeline.
 """
 
 import asyncio
@@ -66,8 +66,9 @@ class RecentStates:
         self._keys = keys
         self._states: dict[tuple[str, int], RecentState] = {}
         self._used: dict[tuple[str, int], Topic] = {}
-        """Partitions whose state was used in the second half of its time."""
-        self._is_renewing = False
+        """Partitions whose state was used since states were read again."""
+        self._renewals = 0
+        """States that are being read again."""
 
     def fresh(self, topic: Topic, partition: int) -> RecentState | None:
         """Return the state if it is fresh, else None."""
@@ -78,11 +79,10 @@ class RecentStates:
         age = monotonic() - found.submitted_at
         if age >= FRESH_S:
             return None
-        if age >= RENEW_S:
-            self._used[key] = topic
-            if not self._is_renewing:
-                self._is_renewing = True
-                asyncio.get_running_loop().call_soon(self._renew)
+        self._used[key] = topic
+        if age >= RENEW_S and not self._renewals:
+            self._renewals = 1
+            asyncio.get_running_loop().call_soon(self._renew)
         return found
 
     async def read(self, topic: Topic, partition: int) -> Fields:
@@ -98,19 +98,21 @@ class RecentStates:
 
     def _renew(self) -> None:
         """Read the states in use again, without waiting for them."""
-        self._is_renewing = False
         submitted_at, used = monotonic(), list(self._used.items())[:MAX_RENEWED]
         self._used.clear()
+        self._renewals = 0
         for key, topic in used:
             try:
                 reply = self._submit(topic, key[1])
             except StoreError:
                 return  # the fetch that finds no fresh state reports it
+            self._renewals += 1
             reply.add_done_callback(partial(self._renewed, key, topic, submitted_at))
 
     def _renewed(
         self, key: tuple[str, int], topic: Topic, submitted_at: float, reply: "asyncio.Future[Any]"
     ) -> None:
+        self._renewals -= 1
         if not reply.cancelled() and reply.exception() is None:
             self._keep(key, topic, reply.result(), submitted_at)
 

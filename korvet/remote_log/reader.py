@@ -27,6 +27,7 @@ from korvet.remote_log.slices import ChunkSource, read_slices
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.remote_log.stored_entries import entries_of
 from korvet.scripts import log
+from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 from korvet.wire.batch_runs import count_records, last_offset, skip_batches
 from korvet.wire.segments import Segment
@@ -85,6 +86,8 @@ class RemoteLogReader:
         self._known: OrderedDict[tuple[str, int], tuple[KnownSegment, ...]] = OrderedDict()
         self._next_chunks: dict[tuple[str, int], int] = {}
         """The chunk that a reader continues with, by object and offset."""
+        self._loading: dict[tuple[str, int], asyncio.Task[None]] = {}
+        """Partitions whose next segment is looked up."""
 
     async def read(self, request: ReadRequest, result: ReadResult) -> bool:
         """Add the records from the request's offset on to the result, as far as segments have them.
@@ -116,7 +119,7 @@ class RemoteLogReader:
     def _add_ready(self, request: ReadRequest, result: ReadResult) -> bool:
         """Add what `read_now` returns; return whether it returns something."""
         offset = max(request.offset, result.start)
-        ready = self.read_now(request.topic.id, request.partition, offset, request.max_bytes)
+        ready = self.read_now(request.topic, request.partition, offset, request.max_bytes)
         if ready is None:
             return False
         if request.committed:
@@ -127,13 +130,13 @@ class RemoteLogReader:
         return True
 
     def read_now(
-        self, topic_id: str, partition: int, offset: int, max_bytes: int
+        self, topic: Topic, partition: int, offset: int, max_bytes: int
     ) -> ReadyBatches | None:
         """Return batches from the offset on, of whole chunks that fit max_bytes.
 
         None if that has to wait, is too much at once, or fails: call `read`.
         """
-        known = find_known(self._known.get((topic_id, partition), ()), offset)
+        known = find_known(self._known.get((topic.id, partition), ()), offset)
         segment = None if known is None else self._footers.known(known.name)
         if known is None or segment is None or max_bytes > READ_BYTES:
             return None
@@ -149,6 +152,8 @@ class RemoteLogReader:
             return None
         if data is None:
             return None
+        if 2 * stop - chunk >= len(rows):
+            self._load_next(topic, partition, known.row.last + 1)
         if segment.header.offset_mode == TIME and stop < len(rows):
             self._continue_at(name, last_offset(data, rows.positions[stop - 1] - start) + 1, stop)
         after = segment.offset_after(stop - 1)
@@ -163,10 +168,28 @@ class RemoteLogReader:
         if len(self._next_chunks) > MAX_READERS:
             del self._next_chunks[next(iter(self._next_chunks))]
 
+    def _load_next(self, topic: Topic, partition: int, offset: int) -> None:
+        """Read row and footer of the next segment before a reader comes to its end."""
+        key = (topic.id, partition)
+        if key in self._loading or find_known(self._known.get(key, ()), offset) is not None:
+            return
+        self._loading[key] = asyncio.create_task(self._load(topic, partition, offset))
+
+    async def _load(self, topic: Topic, partition: int, offset: int) -> None:
+        try:
+            async with asyncio.timeout(self._max_wait_s()):
+                found = await self._segment_of(topic, partition, offset)
+                if found is not None:
+                    await self._footers.get(found.name, found.row.data_bytes, found.row.size)
+        except (TimeoutError, StoreError):
+            pass  # the fetch that needs the segment reports it
+        finally:
+            del self._loading[topic.id, partition]
+
     async def _read(self, request: ReadRequest, result: ReadResult) -> None:
         offset = max(request.offset, result.start)
         while True:
-            found = await self._segment_of(request, offset)
+            found = await self._segment_of(request.topic, request.partition, offset)
             if found is None:
                 raise RemoteStorageError(f"no segment has offset {offset}")
             row, name = found
@@ -210,16 +233,14 @@ class RemoteLogReader:
             raise RemoteStorageError(f"{name}: no record at or after {reply.timestamp} ms")
         return reply.timestamp, segment.rows.offsets[chunk]
 
-    async def _segment_of(self, request: ReadRequest, offset: int) -> KnownSegment | None:
+    async def _segment_of(self, topic: Topic, partition: int, offset: int) -> KnownSegment | None:
         """Return the segment with the offset, or the next one; None if there is none."""
-        key = (request.topic.id, request.partition)
+        key = (topic.id, partition)
         known = self._known.get(key, ())
         found = find_known(known, offset)
         if found is not None:
             return found
-        row = await find_segment(
-            self._store, self._keys, request.topic.name, request.partition, offset
-        )
+        row = await find_segment(self._store, self._keys, topic.name, partition, offset)
         if row is None:
             return None
         found = KnownSegment(row, row.object_name(self._cluster_id(), *key))

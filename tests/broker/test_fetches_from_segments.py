@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import time
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from korvet.broker.fetch_fast_path import FetchTemplate
 from korvet.errors import ErrorCode
 from korvet.log import recent_states
 from korvet.testing import Broker
+from korvet.wire import batch_builder
 from korvet.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -26,9 +28,9 @@ from korvet.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from korvet.wire.records import Record
 from tests.support.certificates import Authority
 from tests.support.raw_client import ROWS, Peer, parsed, request, to_produce, until
-from tests.support.raw_client import batch as made
 
 AUTHORITY = Authority.make()
 LISTENERS = ("PLAINTEXT", "SSL")
@@ -45,6 +47,13 @@ TOPIC = {
     "storage.format": "batch",
 }
 MODES = {"time": "t", "dense": "d"}
+
+
+def made(number: int) -> bytes:
+    """Return a batch of 40 KB; a copy waits for segment.ms after its timestamp."""
+    now_ms = int(time() * 1000)
+    rows: list[Record] = [(at, now_ms, None, b"%04d" % number * 500, []) for at in range(20)]
+    return bytes(batch_builder.build(rows))
 
 
 class TlsPeer(Peer):
@@ -94,7 +103,7 @@ class Tiers:
             self.ids[name] = UUID(hex=made_topic.id)
             with Peer(self.one.bootstrap_servers) as peer:
                 for number in range(BATCHES):
-                    data = made([b"%04d" % number * 500] * 20)
+                    data = made(number)
                     for partition in range(PARTITIONS):
                         sent = to_produce(name, data, partition=partition)
                         answer = peer.ask("Produce", 12, sent).responses[0]
@@ -240,7 +249,7 @@ def test_a_repeated_fetch_gets_byte_for_byte_what_a_decoded_one_gets(
             data = bytes(row.records)
             size += len(data)
             offset, fetches = next_offset(data), fetches + 1
-    assert size == BATCHES * len(made([b"0000" * 500] * 20)) and fetches >= 4
+    assert size == BATCHES * len(made(0)) and fetches >= 4
     # The first two fetches read the state, the segment's row and its footer; so does each segment.
     assert known.count(True) >= fetches // 2
 
@@ -399,7 +408,7 @@ def test_a_template_ends_with_what_it_was_learned_under(
         for _ in range(3):
             wanted = tiers.ask(peer, place)
         assert known[-1]
-        current = FetchTemplate._is_current
+        current = FetchTemplate.is_current
 
         def changed(self: FetchTemplate) -> bool:
             services = self._services
@@ -416,7 +425,7 @@ def test_a_template_ends_with_what_it_was_learned_under(
                 others[change]()
                 return current(self)
 
-        monkeypatch.setattr(FetchTemplate, "_is_current", changed)
+        monkeypatch.setattr(FetchTemplate, "is_current", changed)
         assert tiers.ask(peer, place) == wanted
         assert not known[-1]
 
