@@ -20,7 +20,7 @@ local now_ms = clock.now_ms()
 local row = redis.call("HGET", cluster, field)
 if row then
   local ends, by = string.match(row, "^(%d+) (.*)$")
-  if by ~= holder and tonumber(ends) > now_ms then
+  if by ~= holder and not clock.is_over(tonumber(ends), now_ms, ttl_ms) then
     return { codes.NONE, 0 }
   end
 end

@@ -7,6 +7,15 @@ function M.now_ms()
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
+-- Max duration of a lease in ms, unless a caller asks for more.
+local LONGEST_MS = 60000
+
+--- Return whether a lease of other holders ends now or earlier. One that ends further ahead than a
+--- lease lasts is from before a backward step of the clock: its holder may have died long ago.
+function M.is_over(ends_ms, now_ms, ttl_ms)
+  return ends_ms <= now_ms or ends_ms > now_ms + math.max(ttl_ms, LONGEST_MS)
+end
+
 --- Return a moment at least `ms` from now, and less than a tenth of that later. It changes in steps
 --- of that tenth: Redis writes nothing to its file and replicas if a score is set to its current
 --- value.

@@ -36,7 +36,7 @@ end
 local now_ms, fence = clock.now_ms(), 1
 if state[7] then
   local number, ends, by = string.match(state[7], "^(%d+) (%d+) (.*)$")
-  if by ~= holder and tonumber(ends) > now_ms then
+  if by ~= holder and not clock.is_over(tonumber(ends), now_ms, ttl_ms) then
     return { codes.NONE, 0, -1, 0, 0 }
   end
   fence = by == holder and tonumber(number) or tonumber(number) + 1

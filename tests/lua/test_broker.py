@@ -123,6 +123,15 @@ def test_a_duty_is_anothers_only_after_its_lease(lua: LuaRunner) -> None:
     assert not lease(lua, "retention", "a")
 
 
+def test_a_clock_that_went_back_leaves_no_duty_to_the_dead(lua: LuaRunner) -> None:
+    assert lease(lua, "retention", "dead") and lease(lua, "expiry", "a")
+    lua.advance(-50_000)
+    assert not lease(lua, "retention", "b"), "a lease may last that long"
+    lua.advance(-3_600_000)
+    assert lease(lua, "expiry", "a") and not lease(lua, "expiry", "b"), "who lives renews it"
+    assert lease(lua, "retention", "b") and not lease(lua, "retention", "dead")
+
+
 def test_a_full_redis_still_knows_its_brokers_and_their_duties(redis_server: TestServer) -> None:
     with redis_server.client() as client:
         client.flushall()

@@ -262,3 +262,11 @@ def test_a_log_without_segments_stays_as_it_is(runner: Runner) -> None:
     part = filled(runner)
     assert (drop(part).start, part.bounds().first, part.bounds().next) == (0, 0, 10)
     assert part.runner.command("HEXISTS", part.keys.log, "copy_lease") == 0
+
+
+def test_a_clock_that_went_back_leaves_no_copy_to_the_dead(lua: LuaRunner) -> None:
+    part = filled(lua)
+    dead = claim(part, "dead").fence
+    lua.advance(-3_600_000)
+    assert claim(part, "b").fence == dead + 1
+    assert claim(part, "dead").fence == 0, "the holder that lives after all is refused"
