@@ -8,7 +8,9 @@ Rules
 
 from korvet.broker.leases import Leases
 from korvet.context import Services
+from korvet.groups.share_offsets import list_partitions
 from korvet.keys import decode_group
+from korvet.scripts import share
 
 CHECK_S = 10.0
 """Seconds between two passes over the groups with a dead letter queue."""
@@ -24,20 +26,23 @@ class WaitingLetters:
 
     async def run_once(self) -> None:
         """Begin to copy the waiting letters of every group with a queue."""
-        configs, share = self._services.configs, self._services.share
-        named = map(decode_group, configs.groups())
-        groups = [group for group in named if share.config(group).has_dead_letters]
+        services = self._services
+        named = map(decode_group, services.configs.groups())
+        groups = [group for group in named if services.share.config(group).has_dead_letters]
         if groups and await self._leases.hold("dead-letters", LEASE_S):
             for group in groups:
                 await self._copy(group)
 
     async def _copy(self, group: str) -> None:
         services = self._services
-        for part in await services.share_offsets.describe_all(group):
-            services.share.dead_letters.notice(
-                group,
-                services.share.config(group),
-                part.topic,
-                part.partition,
-                part.dead_letters,
+        _, _, topics = await services.share_offsets.topics_of(group)
+        places = list_partitions(topics)
+        states = await services.store.run_many(
+            share.describe(
+                services.keys, topic.name, number, group=group, topic_id=topic.id, most=0
             )
+            for topic, number in places
+        )
+        config = services.share.config(group)
+        for place, state in zip(places, states, strict=True):
+            services.share.dead_letters.notice(group, config, *place, state.letters)
