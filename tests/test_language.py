@@ -106,6 +106,9 @@ def _python(path: Path) -> Iterator[Finding]:
             yield from _words(name, node.lineno, node.value)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _first_line(name, node)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", node.name)
+            yield from _words(name, node.lineno, words)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield from _words(name, token.start[0], token.string)

@@ -15,7 +15,7 @@ from typing import Any
 from korvet import logfmt
 from korvet.broker.leases import Leases
 from korvet.context import Services
-from korvet.groups.consumed import Consumed, consumed, held_by
+from korvet.groups.consumed import Consumed, list_consumed, list_held
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.store.errors import StoreError
@@ -56,7 +56,7 @@ class ConsumedRetention:
     async def remove_consumed(self, topic: Topic) -> None:
         """Remove what is consumed or too old, of each partition."""
         services = self._services
-        for number, found in enumerate(await consumed(services.store, services.keys, topic)):
+        for number, found in enumerate(await list_consumed(services.store, services.keys, topic)):
             for call in self._calls(topic, number, found):
                 more = 1
                 while more:
@@ -96,7 +96,7 @@ class ConsumedRetention:
         """Update the rows of the metric: the records that each group holds."""
         services, held = self._services, dict[tuple[str, ...], float]()
         for topic in await self._topics():
-            for number, group, records in await held_by(services.store, services.keys, topic):
+            for number, group, records in await list_held(services.store, services.keys, topic):
                 held[topic.name, str(number), group] = records
         self._held = dict(sorted(held.items(), key=lambda row: -row[1])[:ROWS])
 

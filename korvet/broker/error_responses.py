@@ -69,7 +69,7 @@ def _answer(kind: Any, asked: object, code: ErrorCode) -> Any:
         item = _item(hint)
         if name == _CODE:
             values[name] = code
-        elif item is not None and _tells_errors(item):
+        elif item is not None and _has_error_field(item):
             values[name] = [_answer(item, one, code) for one in _asked(asked, name)]
         elif item is not None and (same := _same_items(asked, name, item)):
             values[name] = same
@@ -126,11 +126,11 @@ def _first(kind: Any, scalar: object) -> str:
 
 
 @cache
-def _tells_errors(kind: Any) -> bool:
+def _has_error_field(kind: Any) -> bool:
     """Return whether a list element has an error code, itself or in a list of its elements."""
     hints = _hints(kind)
     items = [item for hint in hints.values() if (item := _item(hint)) is not None]
-    return _CODE in hints or any(_tells_errors(item) for item in items)
+    return _CODE in hints or any(_has_error_field(item) for item in items)
 
 
 @cache

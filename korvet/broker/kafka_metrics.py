@@ -28,8 +28,8 @@ from korvet.groups.lag_survey import (
     LagSurvey,
     PartitionEnds,
     Survey,
+    await_and_rest,
     chunks,
-    rested,
 )
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
@@ -127,7 +127,7 @@ class KafkaPage:
         submit, keys = self._services.store.submit_command, self._services.keys
         for some in chunks(numbered, CALLS_PER_PIPELINE):
             logs = [keys.partition(topic.name, number).log for topic, number in some]
-            totals = await rested(
+            totals = await await_and_rest(
                 asyncio.gather(*(submit("HMGET", log, "records", "start_records") for log in logs))
             )
             for (topic, number), (appended, trimmed) in zip(some, totals, strict=True):

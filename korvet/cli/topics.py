@@ -83,7 +83,7 @@ def describe(
     what they alone hold (cold), and the total. Other records and bytes are those in Redis.
     """
     from korvet.cli.admin_client import on_log
-    from korvet.groups.consumed import held_by
+    from korvet.groups.consumed import list_held
     from korvet.remote_log.manifest import ColdPart, ManifestTotals, cold_part, totals
 
     async def run(
@@ -101,7 +101,7 @@ def describe(
             for part in offsets
         ]
         shown = [(c.name, c.value, c.source.name.lower()) for c in configs if c.setting.effect]
-        held = {row[0]: row[1:] for row in await held_by(log.store, log.keys, topic)}
+        held = {row[0]: row[1:] for row in await list_held(log.store, log.keys, topic)}
         columns = _PARTITION_COLUMNS
         if topic.policy.consumed_by:
             columns = (*columns, "held_by", "held_records")

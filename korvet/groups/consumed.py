@@ -34,7 +34,7 @@ class Consumed(msgspec.Struct, frozen=True):
     group: str
 
 
-async def consumed(store: AsyncStore, keys: Keys, topic: Topic) -> list[Consumed]:
+async def list_consumed(store: AsyncStore, keys: Keys, topic: Topic) -> list[Consumed]:
     """Return what the topic's groups have consumed, for each partition."""
     names = topic.policy.consumed_by
     groups = await GroupRegistry(store, keys).list_all() if EVERY in names else list(names)
@@ -46,9 +46,9 @@ async def consumed(store: AsyncStore, keys: Keys, topic: Topic) -> list[Consumed
     return lowest(commits, topic.id, topic.partitions, every=EVERY in names)
 
 
-async def held_by(store: AsyncStore, keys: Keys, topic: Topic) -> list[tuple[int, str, int]]:
+async def list_held(store: AsyncStore, keys: Keys, topic: Topic) -> list[tuple[int, str, int]]:
     """Return partition, group and records that it holds, of each partition with such a group."""
-    found = await consumed(store, keys, topic)
+    found = await list_consumed(store, keys, topic)
     replies = await store.run_many(
         log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(each.offset, 0))
         for number, each in enumerate(found)

@@ -104,7 +104,7 @@ class PartitionEnds:
             if (topic.name, number) not in self._found
         }
         for some in chunks(list(missing.items()), CALLS_PER_PIPELINE):
-            replies = await rested(
+            replies = await await_and_rest(
                 self._store.run_many(
                     log.list_offsets(self._keys, topic.name, number, topic_id=topic.id)
                     for (_, number), topic in some
@@ -143,7 +143,7 @@ class LagSurvey:
     async def _read(self, names: Sequence[str]) -> list[GroupLag]:
         """Return the groups of these names, with their lag."""
         submit, keys = self._store.submit_command, self._keys
-        replies = await rested(
+        replies = await await_and_rest(
             asyncio.gather(
                 *(submit("HMGET", keys.group(name).group, "size", "type") for name in names),
                 *(submit("HGETALL", keys.group_offsets(name)) for name in names),
@@ -169,7 +169,7 @@ class LagSurvey:
         places = list_partitions(await find_topics(self._topics, flat))
         found: list[SharePartition] = []
         for some in chunks(places, CALLS_PER_PIPELINE // 2):
-            found += await rested(describe_partitions(store, keys, name, some))
+            found += await await_and_rest(describe_partitions(store, keys, name, some))
         found = [part for part in found if part.start >= 0 and part.lag >= 0]
         found.sort(key=lambda part: (part.topic.name, part.partition))
         rows = [
@@ -198,7 +198,7 @@ class LagSurvey:
 
     async def _counted(self, commits: Sequence[Commit]) -> list[LagRow]:
         """Return the rows of these commits, with records counted by Redis."""
-        replies = await rested(
+        replies = await await_and_rest(
             self._store.run_many(
                 log.lag(
                     *(self._keys, topic.name, number),
@@ -235,7 +235,7 @@ def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield items[at : at + size]
 
 
-async def rested(pipeline: Awaitable[T]) -> T:
+async def await_and_rest(pipeline: Awaitable[T]) -> T:
     """Await the pipeline, then rest for REST_FACTOR times as long."""
     began = monotonic()
     found = await pipeline

@@ -32,7 +32,7 @@ from korvet.log.read_result import ReadResult, RemoteReader, drop_uncommitted
 from korvet.log.recent_states import STATE, RecentStates
 from korvet.log.size_estimates import count_for, index_rows_for, range_end
 from korvet.scripts import log
-from korvet.store.async_store import let_go
+from korvet.store.async_store import ignore_result
 from korvet.store.calls import ReadCalls
 from korvet.wire import records
 
@@ -223,7 +223,7 @@ class PartitionRead:
                 self._local_start = int(await pending[2] or 0)
         except BaseException:
             for each in pending:
-                let_go(each)
+                ignore_result(each)
             raise
         if self._result.error:
             return [], False

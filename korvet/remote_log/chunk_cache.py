@@ -5,7 +5,7 @@ from collections import OrderedDict
 
 from korvet.remote_log.local_chunks import LocalChunks, verified
 from korvet.remote_log.store import SegmentStore
-from korvet.store.async_store import let_go
+from korvet.store.async_store import ignore_result
 from korvet.wire.segments import Segment
 
 BLOCK_BYTES = 1 << 20
@@ -67,7 +67,7 @@ class ChunkCache:
                 return
             each = block_of(segment, following)
             if (name, each) not in self._blocks:
-                let_go(self._load(name, segment, each))
+                ignore_result(self._load(name, segment, each))
             following = chunks_of(segment, each)[1]
 
     def _load(self, name: str, segment: Segment, block: int) -> "asyncio.Future[memoryview]":

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from korvet import logfmt
-from korvet.store.async_store import let_go
+from korvet.store.async_store import ignore_result
 
 THREADS = 4
 MIN_FREE_BYTES = 256 << 20
@@ -87,7 +87,7 @@ class DiskCache:
         loop = asyncio.get_running_loop()
         writing = loop.run_in_executor(self._threads, self._store, name, start, end, data)
         writing.add_done_callback(self._finished)
-        let_go(writing)
+        ignore_result(writing)
 
     async def forget(self, name: str) -> None:
         """Remove all parts of an object."""

@@ -257,11 +257,11 @@ async def _all(futures: list[asyncio.Future[R]]) -> list[R]:
         return [await future for future in futures]
     except BaseException:
         for future in futures:
-            let_go(future)
+            ignore_result(future)
         raise
 
 
-def let_go(future: asyncio.Future[Any]) -> None:
+def ignore_result(future: asyncio.Future[Any]) -> None:
     """Mark the future's exception as retrieved: its caller is gone."""
     future.add_done_callback(_look_at)
 

@@ -43,7 +43,7 @@ class Watchers(Sentinel):
         """
         began = time.monotonic()
         while True:
-            found, failures = self._told()
+            found, failures = self._ask_sentinels()
             if not sentinel.leaves(found) or time.monotonic() - began >= sentinel.HOLD_S:
                 break
             time.sleep(AGAIN_S)
@@ -52,7 +52,7 @@ class Watchers(Sentinel):
             raise MasterNotFoundError(str(sentinel.unnamed(self._location, failures)))
         return named
 
-    def _told(self) -> tuple[list[sentinel.SentinelView], list[BaseException]]:
+    def _ask_sentinels(self) -> tuple[list[sentinel.SentinelView], list[BaseException]]:
         """Return the views of the Sentinels that answer in time, and why the others did not."""
         pool = ThreadPoolExecutor(len(self.sentinels))
         asked = {pool.submit(self._ask, client) for client in self.sentinels}

@@ -21,7 +21,7 @@ from typing import Any
 from korvet.keys import replica_wait_key
 from korvet.scripts.call import Arg
 from korvet.store.address import Address
-from korvet.store.async_store import AsyncStore, let_go
+from korvet.store.async_store import AsyncStore, ignore_result
 from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import CommandFailed, StoreUnavailable
 from korvet.store.handshake import ConnectOptions, ask, parse_info
@@ -82,7 +82,7 @@ class ReplicaWait:
             pipeline.send(
                 PendingCommand(written, command=("SET", replica_wait_key(key), "", "PX", 1))
             )
-            let_go(written)
+            ignore_result(written)
             words = ("WAITAOF", 1, replicas) if fsync else ("WAIT", replicas)
             reply = await self._ask(key, run, pipeline, *words, limit_ms)
             if not fsync:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from korvet.broker.background import BackgroundTasks
-from korvet.groups.consumed import held_by
+from korvet.groups.consumed import list_held
 from korvet.topics.table import Topic
 from tests.recovery.test_restore import commit, node
 from tests.remote_log.test_tiered_log import Tier
@@ -67,7 +67,7 @@ async def test_every_group_with_a_commit_counts(tier: Tier) -> None:
     await run(tier)
     assert await local(tier) == 25
     services = tier.broker.services
-    assert await held_by(services.store, services.keys, await topic_of(tier)) == [(0, "two", 95)]
+    assert await list_held(services.store, services.keys, await topic_of(tier)) == [(0, "two", 95)]
     tasks = BackgroundTasks(services)
     await tasks.consumed.update()
     held = services.metrics.held_records.ask

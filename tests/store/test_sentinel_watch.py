@@ -62,7 +62,7 @@ def test_who_connects_waits_for_the_master_that_is_being_made(
         SentinelView(2, *NEW, False),
     ]
     watchers = redis_clients.Watchers(parse("redis+sentinel://127.0.0.1:1/m"))
-    monkeypatch.setattr(watchers, "_told", lambda: ([told.pop(0)], []))
+    monkeypatch.setattr(watchers, "_ask_sentinels", lambda: ([told.pop(0)], []))
     monkeypatch.setattr(redis_clients, "AGAIN_S", 0)
     assert watchers.discover_master("m") == NEW
 
@@ -71,7 +71,8 @@ def test_a_failover_that_comes_to_nothing_keeps_nobody_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watchers = redis_clients.Watchers(parse("redis+sentinel://127.0.0.1:1/m"))
-    monkeypatch.setattr(watchers, "_told", lambda: ([SentinelView(1, *OLD, False, True)], []))
+    view = SentinelView(1, *OLD, False, True)
+    monkeypatch.setattr(watchers, "_ask_sentinels", lambda: ([view], []))
     monkeypatch.setattr(sentinels, "HOLD_S", 0)
     assert watchers.discover_master("m") == OLD
 

@@ -9,7 +9,7 @@ from korvet.config.setting import Source
 from korvet.config.topic_settings import TOPIC
 from korvet.console.lags import GroupLag, lags_of
 from korvet.console.visit import PageError, Visit, check
-from korvet.groups.consumed import held_by
+from korvet.groups.consumed import list_held
 from korvet.remote_log.manifest import ManifestTotals, totals
 from korvet.scripts import log as log_scripts
 from korvet.security.acl import Operation, ResourceType
@@ -129,7 +129,7 @@ async def _partitions(visit: Visit, topic: Topic, numbers: range) -> list[Partit
         counts = await count_records(visit, topic, numbers)
     held = {}
     if topic.policy.consumed_by:
-        held = {row[0]: row[1] for row in await held_by(store, keys, topic)}
+        held = {row[0]: row[1] for row in await list_held(store, keys, topic)}
     rows = []
     for number, reply, records, open_count in zip(numbers, replies, counts, opened, strict=True):
         check(reply.error)
