@@ -7,10 +7,10 @@
 ---          aborted_txns  zset    "producer id:first:stable after it" -> offset of the marker
 --- ARGV     topic_id      bytes   the topic id the caller expects, 32 hex digits
 ---          next          int     the least offset of the next record; -1: the end of the entries
----          aborted       int     number of aborted transactions
----          rest...       bytes   For each of them its member and its score. Then for each entry its
----                                first and last offset, its records, its size, its max timestamp
----                                (-1: none), the number of its fields and values, then those
+---          rest...       bytes   the number of aborted transactions, and for each its member and its
+---                                score; then for each entry its first and last offset, its
+---                                records, its size, its max timestamp (-1: none), the number of its
+---                                fields and values, then those
 --- RETURNS  error         int     a lib.codes value
 ---          next          int     the log end offset
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID OFFSET_OUT_OF_RANGE
