@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
@@ -17,7 +18,7 @@ from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
 from tests.interop.jvm import Tools
 from tests.interop.librdkafka import eventually
-from tests.interop.test_exactly_once import Application
+from tests.interop.test_exactly_once import HURRIED, SEEDS, Application
 from tests.interop.test_streams import MEMORY, PATIENCE_S, Counts
 from tests.interop.test_transactions import write
 from tests.support.raw_client import Peer
@@ -68,7 +69,11 @@ class Words:
 
     def counted(self) -> bool:
         """Whether every word was counted."""
-        return sum(self.counts.read().by_word.values()) >= self.sent
+        return self.has_counted(self.sent)
+
+    def has_counted(self, words: int) -> bool:
+        """Whether so many words were counted."""
+        return sum(self.counts.read().by_word.values()) >= words
 
     def described(self, address: str = "") -> DescribedGroup:
         """The group, as the broker describes it."""
@@ -203,6 +208,36 @@ def test_an_application_continues_at_another_broker_in_the_same_epoch(
         assert (after.group_state, after.group_epoch) == ("Stable", before.group_epoch)
         assert min(words.counts.by_word.values()) >= 40
         brokers[0].start()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_instances_killed_at_random_lose_and_double_nothing(
+    tmp_path: Path, java_tools: Tools, seed: int
+) -> None:
+    random = Random(seed)
+    broker = Broker(tmp_path / "broker", SHORT | {"group.streams.num.standby.replicas": "1"})
+    with broker, counting(java_tools, tmp_path, broker.address, partitions=4) as words:
+        for _ in range(3):
+            words.instance("num.stream.threads=2", *EOS)
+        for _ in range(3 if HURRIED else 8):
+            words.write(random.randrange(20, 60))
+            half = words.sent - random.randrange(words.sent)
+            eventually(lambda half=half: words.has_counted(half), PATIENCE_S)  # type: ignore[misc]
+            if random.random() < 0.3:
+                broker.kill()
+                broker.start()
+            else:
+                killed = random.choice(words.instances)
+                killed.kill()
+                killed.keep_alive()
+        eventually(words.counted, PATIENCE_S)
+        assert set(words.counts.by_word.values()) == {words.sent // len(LINE.split())}
+        assert words.counts.steps_back == 0
+        eventually(lambda: is_stable(words, 6), PATIENCE_S)
+        found = words.described()
+        every = [(sub, number) for sub in "01" for number in range(4)]
+        assert tasks(found, "active") == every
+        assert tasks(found, "standby") == [place for place in every if place[0] == "1"]
 
 
 def test_an_application_may_change_its_protocol_and_keeps_its_counts(
