@@ -13,7 +13,8 @@ Behaviour
 - while a group is not stable, members get a shorter heartbeat interval: 500 ms, or 5 ms per member;
   not while topics are missing: Kafka Streams gives up after two intervals
 - INVALID_REQUEST for empty ids, a join without topology, timeout or empty task lists, a task that
-  the topology does not have, a topology that differs from the group's: delete the group first
+  the topology does not have, and a topology that differs from that of the group's members; a group
+  without members takes a new one, while Kafka 4.3 requires that the group is deleted
 - STREAMS_INVALID_TOPOLOGY for a changelog topic with a partition count, names that are not valid or
   reserved, a subtopology without source topics, a repartition topic that no subtopology writes
 - GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED
@@ -57,8 +58,8 @@ from korvet.wire.messages.streams_group_heartbeat import (
 MISSING_INTERNAL_TOPICS = 3
 """The status that says why internal topics could not be created."""
 TOPOLOGY_DIFFERS = (
-    "The topology differs from the group's, or a task is not in it. To change the topology, delete "
-    "the group or use another application.id."
+    "The topology differs from that of the group's members, or a task is not in it. To change the "
+    "topology, stop all instances first."
 )
 
 

@@ -57,7 +57,7 @@
 ---          most 60 calls + 8 per thousand
 --- NOTES    The heartbeat of a member that has converged and sends no news reads three rows and
 ---          writes one deadline.
----          INVALID_REQUEST: another topology than the group's, or a task that it does not have.
+---          INVALID_REQUEST: another topology than the members', or a task that it does not have.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumer_group = require("lib.consumer_group")
@@ -181,6 +181,10 @@ if not m and g.size >= max_size then
   return refuse(codes.GROUP_MAX_SIZE_REACHED)
 end
 local stored = not is_new and redis.call("HGET", group, "topology") or nil
+-- A group without members takes the topology of the first one, unless that is older.
+if g.size == 0 and topology_epoch >= g.topology_epoch then
+  stored = nil
+end
 local is_stale = stored and topology_epoch < g.topology_epoch
 if stored and topology_epoch >= 0 and not is_stale
   and (topology ~= stored or topology_epoch ~= g.topology_epoch) then
@@ -251,7 +255,10 @@ bumps_epoch = update(m) or bumps_epoch
 if is_new then
   -- Epochs begin as in Kafka: the first target assignment is that of epoch 2.
   g.generation = math.max(g.generation, 1)
-  g.assignment_epoch, g.topology_epoch = g.generation, topology_epoch
+  g.assignment_epoch = g.generation
+end
+if not stored then
+  g.topology_epoch, g.notice = topology_epoch, 0
   redis.call("HSET", group, "topology", topology)
 end
 if not text then

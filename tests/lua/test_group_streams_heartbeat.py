@@ -101,6 +101,22 @@ def test_a_topology_can_only_be_repeated(group: Group) -> None:
     assert len(stale.held) == len(fresh.held) == 2
 
 
+def test_a_group_without_members_takes_the_next_topology(group: Group) -> None:
+    group.sizes["u"] = 2
+    group.beat("m1", 0, topology_epoch=1)
+    group.beat("m2", 0, topology_epoch=0)
+    for member in ("m1", "m2"):
+        group.beat(member, -1)
+    other = topology(subtopology("0", ["u"]))
+    older = group.beat("m3", 0, topology=other, topology_epoch=0)
+    assert (older.error, statuses(older)) == (0, [STALE])
+    group.beat("m3", -1)
+    taken = group.beat("m3", 0, topology=other, topology_epoch=1)
+    assert (taken.statuses, held(taken)) == ([], {"a30:0", "a30:1"})
+    assert group.beat("m4", 0, topology_epoch=1).error == ErrorCode.INVALID_REQUEST
+    assert group.beat("m3", taken.epoch).statuses == []
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
