@@ -91,7 +91,7 @@ PAGES = (
         topics.load,
         topics.Topics,
         "Topics with size and slowest group.",
-        (_SEARCH, _PAGE),
+        (_SEARCH, _PAGE, Parameter("lags", "0 leaves out the slowest groups.")),
     ),
     Page(
         "/create-topic",

@@ -21,6 +21,8 @@ def test_the_list_of_topics_has_sizes_and_the_slowest_group(console: RunningCons
     assert (row["partitions"], row["records"]) == (3, 60)
     assert row["slowest"]["group"] == "billing"
     assert (row["slowest"]["lag"], row["groups"]) == (60, 2)
+    (polled,) = console.api("/topics", q="orders", lags=0)["topics"]
+    assert (polled["records"], polled["slowest"]) == (row["records"], None)
 
 
 def test_a_page_of_the_list_has_50_topics(console: RunningConsole) -> None:

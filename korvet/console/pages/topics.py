@@ -4,7 +4,7 @@ from time import time
 
 import msgspec
 
-from korvet.console.lags import GroupLag, lags_of
+from korvet.console.lags import GroupLag, TopicLags, lags_of
 from korvet.console.pages.topic import count_records, is_tiered
 from korvet.console.visit import Visit
 from korvet.scripts import log as log_scripts
@@ -62,7 +62,8 @@ async def load(visit: Visit) -> Topics:
     pages = max(1, -(-len(found) // PAGE))
     page = max(1, visit.number("page", 1, pages))
     shown = found[(page - 1) * PAGE : page * PAGE]
-    lags = await lags_of(visit, shown)
+    # An open page repeats its read for the rates only.
+    lags = TopicLags({}, False) if visit.query("lags") == "0" else await lags_of(visit, shown)
     calls: list[Call[log_scripts.ListOffsetsReply]] = []
     sized = set()
     for topic in shown:
