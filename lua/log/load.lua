@@ -101,5 +101,8 @@ if markers then
 end
 if untimed then
   redis.call("HSET", log, "untimed_append_ms", num.text(clock.now_ms()))
+elseif state[6] == "0" and records > 0 then
+  -- What log.restore wrote for a log without records: these have timestamps for retention.
+  redis.call("HDEL", log, "untimed_append_ms")
 end
 return { codes.NONE, next_offset }

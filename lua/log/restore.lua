@@ -65,11 +65,11 @@ redis.call(
   "HSET", log, "epoch", epoch, "start", num.text(start), "next", num.text(next_offset),
   "records", num.text(records), "entries", num.text(records), "start_records", num.text(records),
   "bytes", num.text(data_bytes), "start_bytes", num.text(data_bytes),
-  "max_timestamp", num.text(newest)
+  "max_timestamp", num.text(newest), "untimed_append_ms", num.text(now_ms)
 )
 if count > 0 then
   redis.call(
-    "HSET", log, "untimed_append_ms", num.text(now_ms), "tiered", num.text(tiered), "local_start", num.text(tiered),
+    "HSET", log, "tiered", num.text(tiered), "local_start", num.text(tiered),
     "tiered_records", num.text(records), "tiered_bytes", num.text(bytes)
   )
 end
