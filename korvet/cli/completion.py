@@ -30,7 +30,7 @@ def _fields(context: typer.Context, table: str) -> list[str]:
 
     try:
         target = target_of(context.params, context.find_root().params)
-        url = _running(target)
+        url = running(target)
         if url is None:
             return []
         keys = Keys(target.namespace)
@@ -41,7 +41,7 @@ def _fields(context: typer.Context, table: str) -> list[str]:
     return sorted(name.decode() for name in names if name[:1] != b":")
 
 
-def _running(target: "Target") -> str | None:
+def running(target: "Target") -> str | None:
     """Return the URL of the target's Redis, None if it does not run."""
     from korvet.embedded_redis.socket import ask, socket_path
 

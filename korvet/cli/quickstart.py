@@ -15,6 +15,8 @@ from korvet.cli import options as o
 from korvet.config.broker_config import Config
 
 _TOPIC = "tour"
+_DEFAULT = "127.0.0.1:9092"
+_PLAIN = "PLAINTEXT://"
 
 
 class _Step(NamedTuple):
@@ -27,15 +29,21 @@ class _Step(NamedTuple):
 def quickstart(
     target: o.Target,
     bootstrap: Annotated[
-        str,
-        typer.Option("--bootstrap", metavar="HOST:PORT", help="The broker's address."),
-    ] = "127.0.0.1:9092",
+        str | None,
+        typer.Option(
+            "--bootstrap",
+            metavar="HOST:PORT",
+            help=f"The broker's address. Default: that of a running one, else {_DEFAULT}.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Show the tour with the commands of the clients on this machine.
 
     It prints commands and runs none of them.
     """
     korvet = _Words(target)
+    bootstrap = bootstrap or _running(target) or _DEFAULT
     steps = [
         *_ours(korvet, _answers(bootstrap)),
         *_clients(bootstrap),
@@ -50,6 +58,25 @@ def quickstart(
         table_output.line("")
     if target.settings.text("offset.mode") == "time":
         table_output.line(f"Note: {offset_note.of_new_topics()}.")
+
+
+def _running(target: o.Target) -> str | None:
+    """Return the address of a broker on the target's Redis; None without one for plain clients."""
+    from korvet.cli.brokers import live
+    from korvet.cli.completion import running
+    from korvet.store.errors import StoreError
+    from korvet.store.sync_store import SyncStore
+
+    url = running(target)
+    try:
+        if url is None:
+            return None
+        with SyncStore.connect(url) as store:
+            listeners = [str(row[2]) for row in live(store, target.namespace)]
+    except StoreError:
+        return None
+    found = [each for row in listeners for each in row.split(",") if each.startswith(_PLAIN)]
+    return found[0].removeprefix(_PLAIN) if found else None
 
 
 def _answers(bootstrap: str) -> bool:

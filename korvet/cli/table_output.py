@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+WRAPPED = 40
+"""Longest cell that a table on a terminal shows in one line."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 Row = Sequence[object]
 
@@ -38,7 +40,10 @@ class Part(NamedTuple):
 
 
 def table(columns: Sequence[str], rows: Iterable[Row], *, header: bool = True) -> None:
-    """Print rows below the names of their columns. Off a terminal each is a line with tabs."""
+    """Print rows below the names of their columns. Off a terminal each is a line with tabs.
+
+    On a terminal that is too narrow, a row has a line for each of its values.
+    """
     if not sys.stdout.isatty():
         if header:
             sys.stdout.write("\t".join(columns) + "\n")
@@ -47,7 +52,25 @@ def table(columns: Sequence[str], rows: Iterable[Row], *, header: bool = True) -
         return
     from rich.console import Console
 
-    Console(markup=False, highlight=False).print(_shown(columns, rows, header=header))
+    console, found = Console(markup=False, highlight=False), list(rows)
+    if _fits(columns, found, console.width):
+        console.print(_shown(columns, found, header=header))
+        return
+    # Names and values below each other: a table would cut both.
+    wide = max(map(len, columns))
+    for row in found:
+        for name, cell in zip(columns, row, strict=True):
+            line(f"{name:{wide}}  {_plain(cell)}")
+        line("")
+
+
+def _fits(columns: Sequence[str], rows: Sequence[Row], width: int) -> bool:
+    """Return whether a table of that width shows names and values whole, or can wrap long ones."""
+    widest = [
+        max(len(name), *(min(len(_plain(row[at])), WRAPPED) for row in rows), 0)
+        for at, name in enumerate(columns)
+    ]
+    return sum(widest) + 2 * len(columns) - 2 <= width
 
 
 def _shown(columns: Sequence[str], rows: Iterable[Row], *, header: bool) -> "Table":

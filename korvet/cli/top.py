@@ -88,11 +88,12 @@ class _Sampler:
         def total(field: str) -> int:
             return sum(int(info.get(field, 0)) for info in servers)
 
-        brokers = await self._log.store.command("HLEN", self._log.keys.brokers())
+        known = await self._log.store.command("HLEN", self._log.keys.brokers())
+        brokers = max(0, int(known) - 1)
         limit = total("maxmemory")
         memory = size(total("used_memory")) + (f" of {size(limit)}" if limit else "")
         return (
-            f"{max(0, int(brokers) - 1)} brokers, {len(servers)} Redis: {memory}, "
+            f"{brokers} broker{'s' * (brokers != 1)}, {len(servers)} Redis: {memory}, "
             f"{total('instantaneous_ops_per_sec')} commands/s, "
             f"{total('connected_clients')} connections"
         )

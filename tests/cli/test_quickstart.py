@@ -51,6 +51,18 @@ def test_every_command_of_the_tour_works(
         assert running.stop() == 0
 
 
+def test_the_tour_has_the_address_of_the_running_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KORVET_REDIS_URL", raising=False)
+    with broker(cwd=tmp_path) as running:
+        assert run(["quickstart"]) == 0
+        said = capsys.readouterr().out
+        assert f"127.0.0.1:{running.port}" in said and "Start a broker" not in said
+        assert running.stop() == 0
+
+
 def test_the_tour_names_the_options_it_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
