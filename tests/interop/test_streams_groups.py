@@ -155,9 +155,9 @@ def test_standby_tasks_take_over_where_an_instance_is_killed(
 
 
 def test_instances_and_threads_share_tasks_and_internal_topics_have_their_configs(
-    tmp_path: Path, default_broker: Broker, java_tools: Tools
+    tmp_path: Path, default_broker: Broker, share_tools: Tools
 ) -> None:
-    with counting(java_tools, tmp_path, default_broker.address, partitions=6) as words:
+    with counting(share_tools, tmp_path, default_broker.address, partitions=6) as words:
         words.instance("num.stream.threads=2", *EOS)
         words.write(30)
         eventually(words.counted, PATIENCE_S)
@@ -280,9 +280,9 @@ def test_a_source_topic_may_come_later_and_its_absence_is_an_error_after_that(
 
 
 def test_a_fatal_error_of_one_instance_shuts_all_down(
-    tmp_path: Path, default_broker: Broker, java_tools: Tools
+    tmp_path: Path, default_broker: Broker, share_tools: Tools
 ) -> None:
-    with counting(java_tools, tmp_path, default_broker.address) as words:
+    with counting(share_tools, tmp_path, default_broker.address) as words:
         logs = [words.instance(), words.instance()]
         eventually(lambda: is_stable(words, 2), PATIENCE_S)
         write(words.writer, words.origin, ["!"])
@@ -306,9 +306,9 @@ def test_instances_know_the_partitions_of_all_user_endpoints(
 
 
 def test_kafkas_tool_lists_describes_resets_and_deletes(
-    tmp_path: Path, own_broker: Broker, java_tools: Tools
+    tmp_path: Path, own_broker: Broker, share_tools: Tools
 ) -> None:
-    with counting(java_tools, tmp_path, own_broker.address) as words:
+    with counting(share_tools, tmp_path, own_broker.address) as words:
         words.instance("client.id=me")
         words.write(10)
         eventually(words.counted, PATIENCE_S)
