@@ -6,7 +6,7 @@ between two of its rows, without the records. Entries of foreign clients are not
 
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.values import StoredRecord
-from korvet.log.partition_read import LARGEST
+from korvet.log.entries_query import LARGEST
 
 MAX_ENTRY_BYTES = 16 << 20
 """Bytes between two rows of the index above which a page does not read them."""

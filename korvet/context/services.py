@@ -148,6 +148,7 @@ class Services:
         )
         self.log_reader.remote = self.tiered.reader
         self.log_reader.states = self.tiered.states
+        self.log_reader.ranges = store
 
     def _add_produce(self) -> None:
         unknown_producers = UnknownProducers()

@@ -87,7 +87,7 @@ class DelayedFetch:
                 size += one.size
                 failed = failed or (one.response is not None and one.response.error_code != 0)
                 more = more or _has_more(one, result, params.committed)
-                if one.records > YIELD_RECORDS:
+                if one.records > YIELD_RECORDS and not layout_of(one.topic).holds_batches:
                     await asyncio.sleep(0)
         self._size = size
         self._is_complete = failed or (more and size > 0) or size >= params.min_bytes

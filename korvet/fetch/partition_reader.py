@@ -155,7 +155,8 @@ class PartitionReader:
 
     async def _read_delivered(self, wanted: ReadRequest, first: int, last: int) -> ReadResult:
         """Read the entries that a Redis group has delivered to this client, and no others."""
-        result = await self._log_reader.read(msgspec.structs.replace(wanted, offset=first))
+        wanted = msgspec.structs.replace(wanted, offset=first, batches=False)
+        result = await self._log_reader.read(wanted)
         result.entries = [entry for entry in result.entries if entry.first <= last]
         result.size = sum(entry.size for entry in result.entries)
         return result

@@ -1,12 +1,9 @@
 """Read a partition from an offset: the log's state and its entries, bounded in bytes.
 
 Rules
-- One HMGET of the log's state and one XRANGE, in one pipeline. XRANGE counts entries, not bytes:
-  COUNT comes from the expected size of entries. Its end comes from the sparse index if the largest
-  entry could make that far too much (`korvet/log/size_estimates.py`).
+- One HMGET of the log's state and one XRANGE, in one pipeline (`entries_query`). Large batches far
+  below the end are sent from where they were received (`catch_up`).
 - Values that are compressed at rest count as they are sent, in the state's bytes too.
-- If no sizes are known, or they are stale, read the state and the index first, then the entries;
-  at the end of the log, the state and FEW_ENTRIES together.
 - If the entries were far smaller than expected, ask for more, at most FILLS times.
 - A committed read ends at the last stable offset, and lists the aborted transactions below it. The
   state is read first: a transaction that has ended by then is in the index of aborted ones.
@@ -16,27 +13,24 @@ Rules
   as the end: its reader has read records that the failover lost, and continues with new ones.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
-from time import time
 from typing import Any
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
+from korvet.log.catch_up import find_batches, is_catch_up, read_range
+from korvet.log.entries_query import EntriesQuery
 from korvet.log.entry import Entry
-from korvet.log.entry_id import DENSE_MS, entry_id, split_id
+from korvet.log.entry_rows import take_rows
 from korvet.log.layouts import layout_of
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult, RemoteReader, drop_uncommitted
-from korvet.log.recent_states import STATE, RecentStates
-from korvet.log.size_estimates import count_for, index_rows_for, range_end
+from korvet.log.read_result import Ranges, ReadResult, RemoteReader, drop_uncommitted, outside
+from korvet.log.recent_states import RecentStates
 from korvet.scripts import log
-from korvet.store.async_store import ignore_result
+from korvet.store.async_store import all_of
 from korvet.store.calls import ReadCalls
-from korvet.wire import records
 
-LARGEST, CLEANED = STATE[6], STATE[8]
 FILLS = 3
 """Further XRANGEs of one read whose entries were smaller than expected."""
 
@@ -54,16 +48,18 @@ class PartitionRead:
         is_promoted: Callable[[str], bool],
         remote: RemoteReader | None = None,
         states: RecentStates | None = None,
+        ranges: Ranges | None = None,
     ) -> None:
         topic = request.topic
         self._request = request
         self._store = store
         self._keys = keys
         self._cache = cache
-        self._max_entries = max_entries
+        self._query = EntriesQuery(request, store, keys, cache, max_entries)
         self._is_promoted = is_promoted
         self._remote = remote
         self._states = states
+        self._ranges = ranges
         self._local_start = 0
         """The offset from which on Redis has the records; those below are in segments."""
         self._is_fresh = False
@@ -73,7 +69,7 @@ class PartitionRead:
         self._topic = topic
         self._partition = request.partition
         self._layout = layout_of(topic)
-        self._key = keys.partition(topic.name, request.partition)
+        self._key = self._query.key
         self._offset = request.offset
         self._result = ReadResult(ErrorCode.NONE)
         self._known_end = -1
@@ -88,7 +84,7 @@ class PartitionRead:
                 return await self._read_remote()
             await self._read_entries()
             result = self._result
-            if result.error:
+            if result.error or result.remote:
                 return result
             if self._remote is not None and self._may_have_gap():
                 await self._read_local_start()
@@ -100,10 +96,14 @@ class PartitionRead:
                 self._store, result, self._layout, self._key, self._offset, self._known_end
             )
             # After a cleaning the index of aborted transactions is newer than the entries.
-            if not self._topic.policy.compact or await self._read_cleaned() == self._cleaned:
+            if not self._topic.policy.compact or await self._query.cleaned() == self._cleaned:
                 break
         if self._offset < result.start or (not result.entries and self._offset > result.end):
-            return await self._read_bounds()
+            call = log.list_offsets(
+                self._keys, self._topic.name, self._partition, topic_id=self._topic.id
+            )
+            is_promoted = self._is_promoted(self._key.stream)
+            return outside(await self._store.run(call), self._offset, is_promoted=is_promoted)
         return result
 
     async def _read_entries(self) -> None:
@@ -111,15 +111,17 @@ class PartitionRead:
         while True:
             if await self._waits_for_transaction() or await self._read_cached():
                 return
-            rows, more = await self._query()
-            if self._result.error:
+            rows, more = await self._read_rows()
+            if self._result.error or self._result.remote:
                 return
             full = self._take(rows, self._offset)
             if self._result.entries:
                 if more and not full:
                     await self._fill()
                 return
-            after = self._offset_after(rows) if rows else -1
+            after = self._query.offset_after(rows) if rows else -1
+            if after > self._result.end and self._layout.holds_batches:  # no record can follow
+                return
             if after <= self._offset:
                 return
             self._offset = after
@@ -135,11 +137,8 @@ class PartitionRead:
         return self._has_gap or (is_empty and not self._is_fresh)
 
     async def _read_local_start(self) -> None:
-        found = await self._submit_local_start()
+        found = await self._store.submit_command(*self._query.local_start())
         self._local_start = int(found or 0)
-
-    def _submit_local_start(self) -> "asyncio.Future[Any]":
-        return self._store.submit_command("HGET", self._key.log, "local_start")
 
     async def _read_remote(self) -> ReadResult:
         """Read records that left Redis; an error is retriable, whatever its cause."""
@@ -195,109 +194,94 @@ class PartitionRead:
             return
         cached = self._cache.batches_from(self._topic, self._partition, at, room)
         if not cached:
-            rows, _ = await self._query_range(at, room, average, self._max_entries)
+            self._is_fresh = False
+            rows, _ = await self._query.read(at, room, average, self._query.max_entries)
             self._take(rows, at)
         elif cached[0].size <= room:  # appended while the state was read
             self._add_cached(cached)
 
     # From Redis.
 
-    async def _query(self) -> tuple[list[Any], bool]:
-        """Read the state and entries. Returns rows, and whether there may be more of them."""
-        count = self._first_count()
-        submit, request = self._store.submit_command, self._request
-        pending = [submit("HMGET", self._key.log, *STATE)]
+    async def _read_rows(self) -> tuple[list[Any], bool]:
+        """Read the state and entries. Returns rows, and whether there may be more of them.
+
+        Large batches are the result's already: no rows then.
+        """
+        query, request = self._query, self._request
+        count = query.first_count(self._offset, request.max_bytes)
+        if not count:
+            return await self._read_after_state()
+        if self._ranges is not None and is_catch_up(request, self._offset, self._cache):
+            found = await self._read_range(self._ranges, count)
+            if found is not None:
+                return found
+        submit = self._store.submit_command
+        pending = [submit(*query.state()), submit(*query.entries(self._offset, count))]
         # In time mode almost each read begins in a gap.
-        self._is_fresh = bool(count) and self._remote is not None and self._has_times
-        if count:
-            start = self._id(self._offset)
-            pending.append(submit("XRANGE", self._key.stream, start, "+", "COUNT", count))
-        else:
-            pending.append(self._submit_index(self._offset, request.max_bytes))
+        self._is_fresh = self._remote is not None and query.has_times
         if self._is_fresh:
-            pending.append(self._submit_local_start())
-        try:
-            self._use_state(await pending[0])
-            rows = await pending[1]
-            if self._is_fresh:
-                self._local_start = int(await pending[2] or 0)
-        except BaseException:
-            for each in pending:
-                ignore_result(each)
-            raise
+            pending.append(submit(*query.local_start()))
+        state, rows, *local = await all_of(pending)
+        self._use_state(state)
+        if local:
+            self._local_start = int(local[0] or 0)
+        return ([], False) if self._result.error else (rows, len(rows) == count)
+
+    async def _read_after_state(self) -> tuple[list[Any], bool]:
+        """Read the state and the index, then as many entries as they say."""
+        query, max_bytes, self._is_fresh = self._query, self._request.max_bytes, False
+        submitted = self._store.submit_command(*query.state())
+        state, index = await all_of([submitted, query.submit_index(self._offset, max_bytes)])
+        self._use_state(state)
         if self._result.error:
             return [], False
-        if count:
-            return rows, len(rows) == count
-        where = self._topic, self._partition, self._offset
-        average = self._cache.sizes.average(*where)
-        most = self._max_entries
-        return await self._query_range(self._offset, request.max_bytes, average, most, rows)
+        average = query.average(self._offset)
+        return await query.read(self._offset, max_bytes, average, query.max_entries, index)
 
-    def _first_count(self) -> int:
-        """Return how many entries to ask for together with the state; 0: read the state first."""
-        sizes, max_bytes = self._cache.sizes, self._request.max_bytes
-        known = sizes.get(self._topic, self._partition)
-        if known is None:
-            return 0
-        average = sizes.average(self._topic, self._partition, self._offset)
-        count = count_for(max_bytes, average, self._max_entries)
-        if known.is_stale or known.may_exceed(count, max_bytes):
-            at_end = self._offset >= known.end
-            return min(count, known.count_at_end(max_bytes)) if at_end else 0
-        return count
-
-    async def _query_range(
-        self,
-        offset: int,
-        max_bytes: int,
-        average: float,
-        most: int,
-        index: Sequence[bytes] | None = None,
-    ) -> tuple[list[Any], bool]:
-        """Read entries, up to an offset of the index if COUNT alone could give far too much.
-
-        Returns rows, and whether there may be more of them.
-        """
-        known, end = self._cache.sizes.get(self._topic, self._partition), None
-        count = count_for(max_bytes, average, most)
-        self._is_fresh = False
-        if known is None or known.may_exceed(count, max_bytes):
-            if index is None:
-                index = await self._submit_index(offset, max_bytes)
-            end = range_end(index, max_bytes)
-        submit, stream, start = self._store.submit_command, self._key.stream, self._id(offset)
-        last = "+" if end is None else self._id(end)
-        rows: list[Any] = await submit("XRANGE", stream, start, last, "COUNT", count)
-        if not rows and end is not None:  # another client has trimmed the stream
-            count = 1
-            rows = await submit("XRANGE", stream, start, "+", "COUNT", count)
-        return rows, end is not None or len(rows) == count
+    async def _read_range(self, ranges: Ranges, count: int) -> tuple[list[Any], bool] | None:
+        """Read large batches: set the result's, or return rows; None to read in another way."""
+        walk = await read_range(self._query, ranges, self._offset, count)
+        if walk is None:
+            return None
+        self._use_state(walk.state)
+        if self._result.error:
+            return [], False
+        self._is_fresh, self._local_start = True, int(walk.local_start or 0)
+        found = find_batches(walk, self._request, self._offset, self._known_end, self._result)
+        if found is None:
+            rows = walk.rows
+            return None if rows is None else (rows, len(rows) == count)
+        self._cache.learn_range(self._topic, self._partition, found)
+        self._result.set_batches(found.parts, found.next, found.records, found.size)
+        return [], False
 
     async def _fill(self) -> None:
         """Ask for more, if the entries were far smaller than expected."""
         result, request = self._result, self._request
         for _ in range(FILLS):
             had, at = len(result.entries), result.entries[-1].last + 1
-            most = self._max_entries - had
+            most = self._query.max_entries - had
             if 2 * result.size >= request.max_bytes or most <= 0:
                 return
-            rows, more = await self._query_range(
+            self._is_fresh = False
+            rows, more = await self._query.read(
                 at, request.max_bytes - result.size, result.size / had, most
             )
             full = self._take(rows, at)
             if full or not more or len(result.entries) == had:
                 return
 
-    def _submit_index(self, offset: int, max_bytes: int) -> "asyncio.Future[Any]":
-        """Read the rows of the sparse index above an offset."""
-        return self._store.submit_command(
-            *("ZRANGEBYSCORE", self._key.index, f"({offset}", "+inf"),
-            *("LIMIT", 0, index_rows_for(max_bytes)),
-        )
+    def _take(self, rows: Sequence[Any], offset: int) -> bool:
+        """Add the entries of an XRANGE reply that fit. Returns whether one did not."""
+        entries = self._result.entries
+        had = len(entries)
+        full = take_rows(rows, offset, self._request, self._result, self._cache)
+        if len(entries) > had and entries[had].first > offset:
+            self._has_gap |= not self._is_fresh
+        return full
 
     async def _read_state(self) -> None:
-        self._use_state(await self._store.submit_command("HMGET", self._key.log, *STATE))
+        self._use_state(await self._store.submit_command(*self._query.state()))
 
     async def _read_recent_state(self) -> None:
         """Use a state of the last milliseconds: records in segments hardly change."""
@@ -327,81 +311,3 @@ class PartitionRead:
         self._result = ReadResult(
             ErrorCode.NONE, start, end, epoch, [], stable=stable, appended=size
         )
-
-    async def _read_cleaned(self) -> bytes | None:
-        """Return up to which offset the log is cleaned by now."""
-        log_key = self._key.log
-        cleaned: bytes | None = await self._store.submit_command("HGET", log_key, CLEANED)
-        return cleaned
-
-    async def _read_bounds(self) -> ReadResult:
-        """Read the exact bounds for an offset that is outside the log's state."""
-        topic, offset = self._topic, self._offset
-        bounds = await self._store.run(
-            log.list_offsets(self._keys, topic.name, self._partition, topic_id=topic.id)
-        )
-        if bounds.error:
-            return ReadResult(ErrorCode(bounds.error))
-        lost = bounds.next < offset <= bounds.coming and self._is_promoted(self._key.stream)
-        if not lost and not bounds.start <= offset <= bounds.next:
-            return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)  # as Kafka's, without bounds
-        end, stable = (offset, offset) if lost else (bounds.next, bounds.stable)
-        return ReadResult(ErrorCode.NONE, bounds.start, end, bounds.epoch, [], 0, stable)
-
-    # Entries.
-
-    @property
-    def _has_times(self) -> bool:
-        return self._topic.policy.offset_mode == "time"
-
-    def _id(self, offset: int) -> str:
-        policy = self._topic.policy
-        return entry_id(policy.offset_mode, policy.offset_bits, max(offset, 0))
-
-    def _take(self, rows: Sequence[Any], offset: int) -> bool:
-        """Add the entries of an XRANGE reply that fit. Returns whether one did not."""
-        result, request, layout = self._result, self._request, self._layout
-        policy, parse = self._topic.policy, layout.parse_entry
-        is_time, bits = self._has_times, policy.offset_bits
-        has_tail = layout.has_tail and not request.raw
-        had, now_ms, full = len(result.entries), int(time() * 1000), False
-        for raw_id, fields in rows:
-            milliseconds, sequence = split_id(raw_id)
-            if is_time:
-                last = (milliseconds << bits) | sequence
-                has_offset = sequence < 1 << bits
-            else:
-                last, has_offset = sequence, milliseconds == DENSE_MS
-                milliseconds = now_ms
-            entry = parse(last, milliseconds, fields, request.decompress) if has_offset else None
-            if entry is None:
-                self._cache.skip(self._topic, self._partition, raw_id)
-                continue
-            if has_tail and layout.last_record(entry) < offset:
-                continue
-            if result.entries and (
-                result.size + entry.size > request.max_bytes
-                or last - result.entries[0].first > records.MAX_SPAN
-            ):
-                full = True
-                break
-            result.entries.append(entry)
-            result.size += entry.size
-        if len(result.entries) > had and result.entries[had].first > offset:
-            self._has_gap |= not self._is_fresh
-        if result.entries:
-            result.end = max(result.end, result.entries[-1].last + 1)
-            self._cache.learn_entries(
-                *(self._topic, self._partition, offset, result.entries[had:], result.end)
-            )
-        return full
-
-    def _offset_after(self, rows: Sequence[Any]) -> int:
-        """Return the offset after rows without records; -1 if no record can follow."""
-        policy = self._topic.policy
-        milliseconds, sequence = split_id(rows[-1][0])
-        after = sequence + 1 if milliseconds == DENSE_MS else -1
-        if policy.offset_mode == "time":
-            bits = policy.offset_bits
-            after = (milliseconds << bits) + min(sequence + 1, 1 << bits)
-        return after if after <= self._result.end or not self._layout.holds_batches else -1

@@ -5,6 +5,7 @@ from typing import cast
 
 from korvet import logfmt
 from korvet.log.batch_cache import BatchCache
+from korvet.log.batch_walk import Batches
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
 from korvet.log.size_estimates import SizeEstimates
@@ -16,7 +17,7 @@ from korvet.topics.table import Topic
 LARGE = 16 * 1024
 """Bytes of a batch from which on a read from Redis costs little more than one from the cache."""
 TAIL_SHARE = 16
-"""The part of the cache's bytes from a log's end within which all batches are cached."""
+"""The part of the cache's bytes that is the end of a log: all its batches are cached."""
 MAX_READ = 20_000
 """Large batches whose first read is noted."""
 logger = logfmt.get("log.reader")
@@ -74,15 +75,39 @@ class ReadCache:
         if not entries:
             return
         size, last = sum(entry.size for entry in entries), entries[-1].last
-        self.sizes.note_read(topic, partition, last + 1, size / len(entries))
+        density = size / max(1, last + 1 - entries[0].first)
+        self.sizes.note_read(topic, partition, last + 1, size / len(entries), density)
         if not self._batches.capacity or not layout_of(topic).holds_batches:
             return
-        span = max(1, last + 1 - entries[0].first)
-        is_tail = (end - last - 1) * size <= self._batches.capacity // TAIL_SHARE * span
+        is_tail = (end - last - 1) * density <= self._tail_bytes
         for entry in entries:
             if is_tail or entry.size < LARGE or self._was_read(topic.id, partition, offset):
                 self._batches.put(topic.id, partition, offset, entry)
             offset = entry.last + 1
+
+    def is_catch_up(self, topic: Topic, partition: int, offset: int, max_bytes: int) -> bool:
+        """Return whether large batches are expected that would not be cached.
+
+        They are far below the end, and nothing has read them before.
+        """
+        sizes = self.sizes
+        if sizes.average(topic, partition, offset) < LARGE:
+            return False
+        if sizes.bytes_behind(topic, partition, offset) - max_bytes <= self._tail_bytes:
+            return False
+        return not self._batches.capacity or (topic.id, partition, offset) not in self._read
+
+    def learn_range(self, topic: Topic, partition: int, batches: Batches) -> None:
+        """Note the size of large batches that were just read, and that they were."""
+        size, span = batches.size, batches.next - batches.first
+        self.sizes.note_read(topic, partition, batches.next, size / len(batches.parts), size / span)
+        for offset in batches.offsets:
+            self._was_read(topic.id, partition, offset)
+
+    @property
+    def _tail_bytes(self) -> int:
+        """Bytes from a log's end within which all batches are cached."""
+        return self._batches.capacity // TAIL_SHARE
 
     def _was_read(self, topic_id: str, partition: int, offset: int) -> bool:
         """Return whether the batch at the offset was read before, and note that it is now."""

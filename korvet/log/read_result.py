@@ -1,5 +1,6 @@
 """The result of one read of a partition, and its restriction to committed records."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -10,12 +11,23 @@ from korvet.keys import Partition
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import BaseLayout
 from korvet.log.read_request import ReadRequest
+from korvet.scripts.call import Arg
+from korvet.scripts.log import ListOffsetsReply
 from korvet.store.calls import ReadCalls
+from korvet.store.range_connection import RangeReply
 from korvet.topics.table import Topic
 from korvet.wire.records import Buffer
 
 ABORTED_ROWS = 256
 """Rows of the index of aborted transactions per command."""
+
+
+class Ranges(Protocol):
+    """A store with a connection for large ranges."""
+
+    def submit_range(
+        self, key: str, commands: Sequence[Sequence[Arg]], reply: RangeReply
+    ) -> asyncio.Future[None] | None: ...
 
 
 class RemoteReader(Protocol):
@@ -47,12 +59,19 @@ class ReadResult(msgspec.Struct):
     aborted: list[tuple[int, int]] = []
     """Producer id and first offset of aborted transactions; only of a committed read."""
     remote: Sequence[Buffer] = ()
-    """Stored batches of a segment, in place of entries, if the request takes `batches`."""
+    """Stored batches, in place of entries, if the request takes `batches`: of a segment, or large
+    ones of Redis that are not cached."""
     remote_next: int = -1
     """The offset after them."""
     remote_records: int = 0
     appended: int = 0
     """Bytes ever appended to the log, just before the entries were read."""
+
+    def set_batches(self, parts: Sequence[Buffer], following: int, records: int, size: int) -> None:
+        """Set stored batches in place of entries; `following` is the offset after them."""
+        self.remote, self.remote_next, self.remote_records = parts, following, records
+        self.size = size
+        self.end = max(self.end, following)
 
     @property
     def last_stable(self) -> int:
@@ -60,6 +79,17 @@ class ReadResult(msgspec.Struct):
         if self.stable is None or self.stable < 0:
             return self.end
         return max(self.stable, self.start)
+
+
+def outside(bounds: ListOffsetsReply, offset: int, *, is_promoted: bool) -> ReadResult:
+    """Return the result of a read at an offset outside the log's state, by its exact bounds."""
+    if bounds.error:
+        return ReadResult(ErrorCode(bounds.error))
+    lost = bounds.next < offset <= bounds.coming and is_promoted
+    if not lost and not bounds.start <= offset <= bounds.next:
+        return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)  # as Kafka's, without bounds
+    end, stable = (offset, offset) if lost else (bounds.next, bounds.stable)
+    return ReadResult(ErrorCode.NONE, bounds.start, end, bounds.epoch, [], 0, stable)
 
 
 async def drop_uncommitted(

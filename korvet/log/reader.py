@@ -6,7 +6,7 @@ from korvet.keys import Keys
 from korvet.log.partition_read import PartitionRead
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult, RemoteReader
+from korvet.log.read_result import Ranges, ReadResult, RemoteReader
 from korvet.log.recent_states import RecentStates
 from korvet.log.size_estimates import MAX_ENTRIES
 from korvet.store.calls import ReadCalls
@@ -30,6 +30,8 @@ class LogReader:
         self.remote: RemoteReader | None = None
         self.states: RecentStates | None = None
         """States of the last milliseconds, for reads from segments."""
+        self.ranges: Ranges | None = None
+        """The store, if it has a connection for large ranges."""
         self.cache = ReadCache(cache_bytes, connection_epoch)
         self._store = store
         self._keys = keys
@@ -40,6 +42,9 @@ class LogReader:
         """Return the entries from the request's offset on, at least one if there is one."""
         read = PartitionRead(
             *(request, self._store, self._keys, self.cache),
-            *(self._max_entries, self._is_promoted, self.remote, self.states),
+            *(self._max_entries, self._is_promoted),
+            remote=self.remote,
+            states=self.states,
+            ranges=self.ranges,
         )
         return await read.run()

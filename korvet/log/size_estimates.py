@@ -65,8 +65,11 @@ class SizeEstimate(msgspec.Struct, frozen=True):
 
 
 def count_for(max_bytes: int, average: float, most: int) -> int:
-    """Return how many entries of that average size have about `max_bytes`, at most `most`."""
-    return max(1, min(int(max_bytes / max(average, 1.0)) + 1, most))
+    """Return how many entries of that average size fit `max_bytes`, from 1 to `most`.
+
+    One more would be read for nothing if all have that size: a tenth of a read of ten batches.
+    """
+    return max(1, min(int(max_bytes / max(average, 1.0)), most))
 
 
 def index_rows_for(max_bytes: int) -> int:
@@ -94,6 +97,7 @@ class SizeEstimates:
         self._by_partition: dict[tuple[str, int], SizeEstimate] = {}
         self._by_offset: dict[tuple[str, int, int], float] = {}
         self._local_starts: dict[tuple[str, int], int] = {}
+        self._densities: dict[tuple[str, int], float] = {}
 
     def learn(
         self,
@@ -121,8 +125,13 @@ class SizeEstimates:
         """Return whether the records at the offset are known to be in segments only."""
         return offset < self._local_starts.get((topic.id, partition), 0)
 
-    def note_read(self, topic: Topic, partition: int, offset: int, average: float) -> None:
-        """Store the average size of the entries just below `offset`."""
+    def note_read(
+        self, topic: Topic, partition: int, offset: int, average: float, density: float
+    ) -> None:
+        """Store the size of the entries just below `offset`: on average, and per offset."""
+        if len(self._densities) > MAX_PARTITIONS:
+            self._densities.clear()
+        self._densities[topic.id, partition] = density
         place = topic.id, partition, offset
         self._by_offset.pop(place, None)
         if len(self._by_offset) >= MAX_OFFSETS:
@@ -132,6 +141,13 @@ class SizeEstimates:
     def get(self, topic: Topic, partition: int) -> SizeEstimate | None:
         """Return what the log's state said last; None if it was never read."""
         return self._by_partition.get((topic.id, partition))
+
+    def bytes_behind(self, topic: Topic, partition: int, offset: int) -> float:
+        """Return about how many bytes the log has from the offset on; 0 if it was never read."""
+        found = self._by_partition.get((topic.id, partition))
+        if found is None:
+            return 0
+        return (found.end - offset) * self._densities.get((topic.id, partition), 0.0)
 
     def is_open(self, topic: Topic, partition: int, offset: int) -> bool:
         """Return whether a transaction was open at or below the offset, by the last state."""

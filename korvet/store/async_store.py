@@ -12,7 +12,7 @@ Guarantees
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any, Self, TypeVar
 
@@ -22,6 +22,7 @@ from korvet.store.cluster_router import ClusterRouter
 from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import RedisUnreachable, StoreUnavailable
 from korvet.store.handshake import ConnectOptions, Server, parse_info
+from korvet.store.range_connection import PendingRange, RangeConnection, RangeReply
 from korvet.store.reconnect import Listener, ReconnectingConnection
 from korvet.store.reply_waiter import ReplyWaiter
 from korvet.store.router import Router, SingleRouter
@@ -168,7 +169,7 @@ class AsyncStore(Listener):
 
         The first failure is raised; the other calls run all the same.
         """
-        return await _all([self.submit(call) for call in calls])
+        return await all_of([self.submit(call) for call in calls])
 
     def submit_command(self, *command: Arg) -> asyncio.Future[Any]:
         """Send a plain command on the read connection; return the future of the raw reply."""
@@ -183,6 +184,21 @@ class AsyncStore(Listener):
         """Return the raw reply to a plain command: bytes, int, None or a list of these."""
         return await self.submit_command(*command)
 
+    def submit_range(
+        self, key: str, commands: Sequence[Sequence[Arg]], reply: RangeReply
+    ) -> asyncio.Future[None] | None:
+        """Send the commands of a large range on the key's connection for ranges.
+
+        The reply has been read once the future is done. None if there is no connection.
+        """
+        pipeline = self._router.for_range(key).pipeline
+        if not isinstance(pipeline, RangeConnection):
+            return None
+        future: asyncio.Future[None] = self._loop.create_future()
+        started = perf_counter() if self.on_call is not None else 0.0
+        pipeline.send_range(PendingRange(future, commands, reply, started))
+        return future
+
     async def used_memory(self) -> dict[str, int]:
         """Return the used_memory of each connected server in bytes, by its run id."""
         found = await self.info("memory")
@@ -196,7 +212,7 @@ class AsyncStore(Listener):
             futures.append(self._loop.create_future())
             command = PendingCommand(futures[-1], None, ("INFO", section), perf_counter())
             connection.pipeline.send(command)
-        replies = await _all(futures)
+        replies = await all_of(futures)
         return {
             run: (connection.place, parse_info(reply))
             for (run, connection), reply in zip(servers.items(), replies, strict=True)
@@ -252,7 +268,8 @@ class AsyncStore(Listener):
                     break
 
 
-async def _all(futures: list[asyncio.Future[R]]) -> list[R]:
+async def all_of(futures: Sequence[asyncio.Future[R]]) -> list[R]:
+    """Return the replies in order; after the first failure the others are dropped."""
     try:
         return [await future for future in futures]
     except BaseException:

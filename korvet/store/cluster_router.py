@@ -100,6 +100,9 @@ class ClusterRouter:
     def for_command(self, command: Sequence[Arg]) -> ReconnectingConnection:
         return self._node_of(slot_of_command(command)).reads
 
+    def for_range(self, key: str) -> ReconnectingConnection:
+        return self._node_of(slot_of_key(key)).ranges
+
     def for_write(self, key: str) -> ReconnectingConnection:
         return self._node_of(slot_of_key(key)).writes
 

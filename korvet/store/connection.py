@@ -172,19 +172,7 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         pending = self._pending
         try:
             while (reply := gets()) is not NOTHING:
-                pending_command = pending.popleft()
-                self.pending_bytes -= pending_command.size
-                future = pending_command.future
-                if future is None or type(reply) is ErrorReply:
-                    self._answer_special(pending_command, reply)
-                elif not future.done():
-                    call = pending_command.call
-                    if call is None:
-                        future.set_result(reply)
-                    else:
-                        self._answer(future, call, reply)
-                    if pending_command.started:
-                        self._owner.settled(pending_command, "ok")
+                self._deliver(pending.popleft(), reply)
         except (hiredis.ProtocolError, IndexError) as error:
             self.close(f"invalid reply from Redis: {error}")
             return
@@ -225,6 +213,21 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         else:
             transport.writelines(buffers)
         self.writes += 1
+
+    def _deliver(self, pending_command: PendingCommand, reply: object) -> None:
+        """Pass the reply to the command's waiter."""
+        self.pending_bytes -= pending_command.size
+        future = pending_command.future
+        if future is None or type(reply) is ErrorReply:
+            self._answer_special(pending_command, reply)
+        elif not future.done():
+            call = pending_command.call
+            if call is None:
+                future.set_result(reply)
+            else:
+                self._answer(future, call, reply)
+            if pending_command.started:
+                self._owner.settled(pending_command, "ok")
 
     def _answer(self, waiter: ReplyWaiter[Any], call: Call[Any], reply: object) -> None:
         try:

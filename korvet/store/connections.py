@@ -1,13 +1,15 @@
 """The connections to one server, and which of them takes a call.
 
-Three connections, so that long work does not delay short work: an append of a thousand records
-delays no heartbeat, and a long reply delays neither. Each keeps the order of its calls.
+Four connections, so that long work does not delay short work: an append of a thousand records
+delays no heartbeat, a long reply delays neither, and a large range of entries delays no short
+command. Each keeps the order of its calls.
 """
 
 from typing import Any
 
 from korvet.scripts.call import Call
 from korvet.store.handshake import ConnectOptions
+from korvet.store.range_connection import RangeConnection
 from korvet.store.reconnect import Listener, ReconnectingConnection
 from korvet.store.sentinel_lookup import Find
 
@@ -16,13 +18,14 @@ GROUPS = "group."
 
 
 class ConnectionSet:
-    """A connection for writes of groups, one for other writes, one for reads."""
+    """A connection for writes of groups, one for other writes, one for reads, one for ranges."""
 
     def __init__(self, find: Find, options: ConnectOptions, listener: Listener) -> None:
         self.writes = ReconnectingConnection(find, options, listener)
         self.groups = ReconnectingConnection(find, options, listener)
         self.reads = ReconnectingConnection(find, options, listener)
-        self.all = (self.writes, self.groups, self.reads)
+        self.ranges = ReconnectingConnection(find, options, listener, RangeConnection)
+        self.all = (self.writes, self.groups, self.ranges, self.reads)
 
     def for_call(self, call: Call[Any]) -> ReconnectingConnection:
         """Return the connection that takes the call: always the same one for a script."""

@@ -30,6 +30,8 @@ class Router(Protocol):
 
     def for_command(self, command: Sequence[Arg]) -> ReconnectingConnection: ...
 
+    def for_range(self, key: str) -> ReconnectingConnection: ...
+
     def for_write(self, key: str) -> ReconnectingConnection: ...
 
     def connections(self) -> Sequence[ReconnectingConnection]: ...
@@ -67,6 +69,9 @@ class SingleRouter:
 
     def for_command(self, command: Sequence[Arg]) -> ReconnectingConnection:
         return self._connections.reads
+
+    def for_range(self, key: str) -> ReconnectingConnection:
+        return self._connections.ranges
 
     def for_write(self, key: str) -> ReconnectingConnection:
         return self._connections.writes

@@ -153,7 +153,8 @@ def note_read(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, measure: Callable[[list[Any]], int] = size_of
 ) -> list[int]:
     """How much each XRANGE of the broker finds from now on."""
-    read, submit = list[int](), broker.services.store.submit_command
+    store = broker.services.store
+    read, submit, submit_range = list[int](), store.submit_command, store.submit_range
 
     async def noted(*command: Any) -> Any:
         reply = await submit(*command)
@@ -161,9 +162,16 @@ def note_read(
             read.append(measure(reply))
         return reply
 
+    async def noted_range(sent: Any, reply: Any) -> None:
+        await sent
+        read.append(measure(reply.rows))
+
+    def ranged(key: str, commands: Any, reply: Any) -> Any:
+        sent = submit_range(key, commands, reply)
+        return sent and asyncio.ensure_future(noted_range(sent, reply))
+
     monkeypatch.setattr(
-        broker.services.store,
-        "submit_command",
-        lambda *command: asyncio.ensure_future(noted(*command)),
+        store, "submit_command", lambda *command: asyncio.ensure_future(noted(*command))
     )
+    monkeypatch.setattr(store, "submit_range", ranged)
     return read

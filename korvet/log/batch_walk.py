@@ -1,0 +1,159 @@
+"""Read a large XRANGE of layout `batch` where it was received: two steps per batch, no copy.
+
+The replies are those to HMGET of the log's state, XRANGE, and HGET of its local start.
+
+Rules
+- It takes entries as brokers append them: `batch`, `count`, `max.timestamp`. At any other entry,
+  and at an error, it only looks for the end of the replies: `rows` then gives the parsed reply.
+- A batch gets its offset and leader epoch in the buffer itself, which belongs to this reply alone.
+"""
+
+import re
+import struct
+from typing import Any, NamedTuple
+
+from korvet.log.entry_id import DENSE_MS
+from korvet.store.raw_reply import parsed
+from korvet.store.reply_bytes import end_of
+from korvet.wire.records import HEADER_SIZE, MAX_SPAN
+
+ENTRY_OVERHEAD = 128
+"""Bytes of a reply per entry, without its fields."""
+_STATE_BYTES = 512
+_ARRAY = re.compile(rb"\*(\d+)\r\n")
+_VALUE = re.compile(rb"\$(?:-1\r\n|\d+\r\n([^\r\n]*)\r\n)")
+_HEAD = re.compile(rb"\*2\r\n\$\d+\r\n(\d+)-(\d+)\r\n\*6\r\n\$5\r\nbatch\r\n\$(\d+)\r\n")
+_TAIL = re.compile(
+    rb"\r\n\$5\r\ncount\r\n\$\d+\r\n(\d{1,16})\r\n\$13\r\nmax\.timestamp\r\n\$\d+\r\n-?\d+\r\n"
+)
+_LEAST_TAIL = 48
+_OFFSET, _EPOCH, _EPOCH_AT = struct.Struct(">q"), struct.Struct(">i"), 12
+
+
+class Batches(NamedTuple):
+    """Stored batches at their offsets."""
+
+    parts: list[memoryview]
+    offsets: list[int]
+    """From which on each was read: the end of the one before."""
+    first: int
+    next: int
+    """The offset after them."""
+    records: int
+    size: int
+
+
+class BatchWalk:
+    """The three replies; complete once `read` has returned their end."""
+
+    def __init__(self, count: int, average: float, bits: int | None) -> None:
+        """Expect `count` entries; `bits` of an id's sequence are of the offset in time mode."""
+        self.size = int(count * (average + ENTRY_OVERHEAD)) + _STATE_BYTES
+        self.state: list[bytes | None] = []
+        """The values that HMGET returned; empty for an error."""
+        self.local_start: bytes | None = None
+        self._bits = bits
+        self._view = memoryview(b"")
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all positions: the bytes have moved."""
+        self._begin = self._at = self._left = -1
+        self._needed = 0
+        self._is_plain = True
+        self._found: list[tuple[int, int, int, int]] = []
+
+    def read(self, view: memoryview, start: int, end: int) -> int:
+        """Return the position after the replies; -1 if they are incomplete."""
+        if end < self._needed or (self._left < 0 and not self._read_beginning(view, start, end)):
+            return -1
+        while self._left:
+            if not self._read_entry(view, end):
+                return -1
+            self._left -= 1
+        stop = end_of(view, self._at, end)
+        if stop >= 0:
+            value = _VALUE.match(view, self._at, end)
+            self.local_start = None if value is None else value[1]
+            self._view = view[self._begin : self._at]
+        return stop
+
+    @property
+    def rows(self) -> Any:
+        """Return the reply to XRANGE, parsed; None if it is an error."""
+        rows = parsed(self._view)
+        return rows if isinstance(rows, list) else None
+
+    def take(self, offset: int, max_bytes: int, epoch: int) -> Batches | None:
+        """Return the batches that fit `max_bytes`, at least one, for a read from `offset` on.
+
+        None if there is none, or if an entry is no plain batch.
+        """
+        if not self._is_plain or not self._found:
+            return None
+        first = self._found[0][0] - self._found[0][1] + 1
+        whole = memoryview(self._view.obj)
+        parts: list[memoryview] = []
+        offsets: list[int] = []
+        size = records = 0
+        following = offset
+        for last, count, at, stop in self._found:
+            length = stop - at
+            if parts and (size + length > max_bytes or last - first > MAX_SPAN):
+                break
+            _OFFSET.pack_into(whole, at, last - count + 1)
+            _EPOCH.pack_into(whole, at + _EPOCH_AT, epoch)
+            parts.append(whole[at:stop])
+            offsets.append(following)
+            size += length
+            records += count
+            following = last + 1
+        return Batches(parts, offsets, first, following, records, size)
+
+    # Implementation.
+
+    def _read_beginning(self, view: memoryview, start: int, end: int) -> bool:
+        """Read the state and the number of entries. Returns False if they are incomplete."""
+        begin = end_of(view, start, end)
+        if begin < 0:
+            return False
+        found = _ARRAY.match(view, begin, end)
+        if found is None:  # an error, or the beginning of a number
+            stop = end_of(view, begin, end)
+            if stop < 0:
+                return False
+            self._begin, self._at, self._left, self._is_plain = begin, stop, 0, False
+            return True
+        state = _ARRAY.match(view, start, begin)
+        if state is not None:
+            self.state = [value or None for value in _VALUE.findall(view, state.end(), begin)]
+        self._begin, self._at, self._left = begin, found.end(), int(found[1])
+        return True
+
+    def _read_entry(self, view: memoryview, end: int) -> bool:
+        """Go past the next entry. Returns False if it is incomplete."""
+        head = _HEAD.match(view, self._at, end) if self._is_plain else None
+        if head is not None:
+            at = head.end()
+            stop = at + int(head[3])
+            if end < stop + _LEAST_TAIL:
+                self._needed = stop + _LEAST_TAIL
+                return False
+            tail = _TAIL.match(view, stop, end)
+            last = self._offset_of(int(head[1]), int(head[2]))
+            if tail is not None and last >= 0 and stop - at >= HEADER_SIZE:
+                self._found.append((last, int(tail[1]), at, stop))
+                self._at = tail.end()
+                return True
+        stop = end_of(view, self._at, end)
+        if stop < 0:
+            return False
+        self._is_plain = False
+        self._at = stop
+        return True
+
+    def _offset_of(self, milliseconds: int, sequence: int) -> int:
+        """Return the offset of an id; -1 if it has none."""
+        if self._bits is None:
+            return sequence if milliseconds == DENSE_MS else -1
+        return (milliseconds << self._bits) | sequence if sequence < 1 << self._bits else -1

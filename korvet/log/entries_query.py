@@ -1,0 +1,117 @@
+"""The commands that read a log's state and its entries, and how many entries they ask for.
+
+Rules
+- XRANGE counts entries, not bytes: COUNT comes from the expected size of entries. Its end comes
+  from the sparse index if the largest entry could make that far too much (`size_estimates`).
+- If no sizes are known, or they are stale, the state and the index are read first, then the
+  entries; at the end of the log, the state and FEW_ENTRIES together.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from korvet.keys import Keys
+from korvet.log.entry_id import DENSE_MS, entry_id, split_id
+from korvet.log.read_cache import ReadCache
+from korvet.log.read_request import ReadRequest
+from korvet.log.recent_states import STATE
+from korvet.log.size_estimates import count_for, index_rows_for, range_end
+from korvet.store.calls import ReadCalls
+
+LARGEST, CLEANED, LOCAL_START = STATE[6], STATE[8], STATE[9]
+
+
+class EntriesQuery:
+    """Sends the commands of one read."""
+
+    def __init__(
+        self, request: ReadRequest, store: ReadCalls, keys: Keys, cache: ReadCache, max_entries: int
+    ) -> None:
+        self.key = keys.partition(request.topic.name, request.partition)
+        self.max_entries = max_entries
+        self._where = request.topic, request.partition
+        self.policy = request.topic.policy
+        self._store = store
+        self._sizes = cache.sizes
+
+    @property
+    def has_times(self) -> bool:
+        """Return whether offsets have the time of the append: most begin in a gap."""
+        return self.policy.offset_mode == "time"
+
+    def average(self, offset: int) -> float:
+        """Return the expected size of an entry from the offset on."""
+        return self._sizes.average(*self._where, offset)
+
+    def first_count(self, offset: int, max_bytes: int) -> int:
+        """Return how many entries to ask for together with the state; 0: read the state first."""
+        known = self._sizes.get(*self._where)
+        if known is None:
+            return 0
+        count = count_for(max_bytes, self.average(offset), self.max_entries)
+        if known.is_stale or known.may_exceed(count, max_bytes):
+            at_end = offset >= known.end
+            return min(count, known.count_at_end(max_bytes)) if at_end else 0
+        return count
+
+    def state(self) -> tuple[str, ...]:
+        """Return the command that reads the log's state."""
+        return "HMGET", self.key.log, *STATE
+
+    def entries(self, offset: int, count: int, last: str = "+") -> tuple[str | int, ...]:
+        """Return the command that reads entries from the offset on."""
+        return "XRANGE", self.key.stream, self._id(offset), last, "COUNT", count
+
+    def local_start(self) -> tuple[str, ...]:
+        """Return the command that reads from which offset on Redis has the records."""
+        return "HGET", self.key.log, LOCAL_START
+
+    def submit_index(self, offset: int, max_bytes: int) -> "asyncio.Future[Any]":
+        """Read the rows of the sparse index above an offset."""
+        return self._store.submit_command(
+            *("ZRANGEBYSCORE", self.key.index, f"({offset}", "+inf"),
+            *("LIMIT", 0, index_rows_for(max_bytes)),
+        )
+
+    async def cleaned(self) -> bytes | None:
+        """Return up to which offset the log is cleaned by now."""
+        cleaned: bytes | None = await self._store.submit_command("HGET", self.key.log, CLEANED)
+        return cleaned
+
+    async def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        average: float,
+        most: int,
+        index: Sequence[bytes] | None = None,
+    ) -> tuple[list[Any], bool]:
+        """Read entries, up to an offset of the index if COUNT alone could give far too much.
+
+        Returns rows, and whether there may be more of them.
+        """
+        known, end = self._sizes.get(*self._where), None
+        count = count_for(max_bytes, average, most)
+        if known is None or known.may_exceed(count, max_bytes):
+            if index is None:
+                index = await self.submit_index(offset, max_bytes)
+            end = range_end(index, max_bytes)
+        submit, last = self._store.submit_command, "+" if end is None else self._id(end)
+        rows: list[Any] = await submit(*self.entries(offset, count, last))
+        if not rows and end is not None:  # another client has trimmed the stream
+            count = 1
+            rows = await submit(*self.entries(offset, count))
+        return rows, end is not None or len(rows) == count
+
+    def offset_after(self, rows: Sequence[Any]) -> int:
+        """Return the offset after rows without records; -1 if their ids have none."""
+        milliseconds, sequence = split_id(rows[-1][0])
+        if self.has_times:
+            bits = self.policy.offset_bits
+            return (milliseconds << bits) + min(sequence + 1, 1 << bits)
+        return sequence + 1 if milliseconds == DENSE_MS else -1
+
+    def _id(self, offset: int) -> str:
+        policy = self.policy
+        return entry_id(policy.offset_mode, policy.offset_bits, max(offset, 0))

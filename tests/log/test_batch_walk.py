@@ -1,0 +1,151 @@
+"""Batches are found where they were received, in whatever parts the bytes arrive."""
+
+from random import Random
+
+import hiredis
+import pytest
+
+from korvet.log.batch_walk import BatchWalk
+from korvet.log.entry_id import DENSE_MS
+from korvet.wire.records import HEADER_SIZE, read_header
+
+STATE = (b"topic", b"30", b"0", None, b"", b"-1")
+RANDOM = Random(29)
+
+
+def packed(value: object) -> bytes:
+    """A value as Redis replies it."""
+    if value is None:
+        return b"$-1\r\n"
+    if isinstance(value, bytes):
+        return b"$%d\r\n%b\r\n" % (len(value), value)
+    assert isinstance(value, list | tuple)
+    return b"*%d\r\n%b" % (len(value), b"".join(map(packed, value)))
+
+
+def entry(last: int, count: int, size: int, *, mode: str = "dense") -> list[object]:
+    """An entry as brokers append it."""
+    batch = RANDOM.randbytes(size - 4) + b"\r\n$5"
+    fields = [b"batch", batch, b"count", b"%d" % count, b"max.timestamp", b"1700000000000"]
+    name = b"%d-%d" % ((last >> 4, last & 15) if mode == "time" else (DENSE_MS, last))
+    return [name, fields]
+
+
+def walked(reply: bytes, cuts: list[int], bits: int | None = None) -> tuple[BatchWalk, int]:
+    """The walk after the bytes have arrived in parts; they begin behind others."""
+    buffer = bytearray(b"+before\r\n" + reply + b"$5\r\nnext")
+    start, walk, stop = 9, BatchWalk(3, 100.0, bits), -1
+    for cut in [*cuts, len(reply), len(reply) + 8]:
+        # What has not arrived yet is not looked at.
+        view = memoryview(buffer[: start + cut] + bytes(len(buffer) - start - cut))
+        if stop < 0:
+            walk.restart()
+        stop = walk.read(view, start, start + cut)
+        if stop >= 0:
+            assert stop == start + len(reply)
+            return walk, cut
+    raise AssertionError("the end was not found")
+
+
+def replies(rows: object, local: bytes | None = b"7") -> bytes:
+    """The three replies of a range."""
+    body = rows if isinstance(rows, bytes) else packed(rows)
+    return packed(STATE) + body + packed(local)
+
+
+def test_batches_have_their_offsets_and_their_bytes() -> None:
+    rows = [entry(9, 10, 200), entry(12, 2, HEADER_SIZE), entry(30, 1, 5000)]
+    reply = replies(rows)
+    for cut in range(len(reply) + 1):
+        walk, seen = walked(reply, [cut])
+        assert seen == len(reply)
+        assert walk.state == [b"topic", b"30", b"0", None, None, b"-1"]
+        assert walk.local_start == b"7"
+    found = walk.take(3, 1 << 20, 5)
+    assert found is not None
+    assert (found.first, found.next, found.records, found.size) == (0, 31, 13, 5261)
+    assert found.offsets == [3, 10, 13]
+    for part, (_, fields), first in zip(found.parts, rows, (0, 11, 30), strict=True):
+        stored = fields[1]  # type: ignore[index]
+        assert part[16:] == stored[16:] and part[8:12] == stored[8:12]
+        assert read_header(part).base_offset == first
+        assert read_header(part).leader_epoch == 5
+
+
+def test_the_bytes_are_read_as_they_arrive_without_a_new_start() -> None:
+    rows = [entry(9 + 10 * n, 10, 300 + n) for n in range(20)]
+    reply = replies(rows)
+    buffer = bytearray(len(reply))
+    for step in (1, 7, 64, 1000):
+        walk, stop = BatchWalk(20, 300.0, None), -1
+        for end in range(0, len(reply) + step, step):
+            buffer[:end] = reply[:end]
+            stop = walk.read(memoryview(buffer), 0, min(end, len(reply)))
+        assert stop == len(reply)
+        found = walk.take(0, 1 << 20, 0)
+        assert found is not None and len(found.parts) == 20
+
+
+def test_no_more_than_fits_is_taken_and_one_at_least() -> None:
+    walk, _ = walked(replies([entry(9, 10, 200), entry(19, 10, 200), entry(29, 10, 200)]), [])
+    sizes = [walk.take(0, most, 0) for most in (1, 399, 400, 600)]
+    assert [found and len(found.parts) for found in sizes] == [1, 1, 2, 3]
+    assert sizes[2] is not None and (sizes[2].next, sizes[2].records) == (20, 20)
+
+
+def test_ids_of_time_mode_are_offsets_with_gaps() -> None:
+    rows = [entry(163, 2, 100, mode="time"), entry(1602, 1, 100, mode="time")]
+    walk, _ = walked(replies(rows), [], 4)
+    found = walk.take(7, 1 << 20, 0)
+    assert found is not None
+    assert [read_header(part).base_offset for part in found.parts] == [162, 1602]
+    assert (found.first, found.next, found.records) == (162, 1603, 3)
+    beyond = [[b"10-16", rows[0][1]]]  # a sequence that is no part of an offset
+    assert walked(replies(beyond), [], 4)[0].take(7, 1 << 20, 0) is None
+
+
+GOOD = entry(9, 10, 200)
+FOREIGN: dict[str, list[object]] = {
+    "other fields": [b"%d-5" % DENSE_MS, [b"value", b"x"]],
+    "no fields": [b"%d-5" % DENSE_MS, []],
+    "a number too many": [b"%d-5" % DENSE_MS, [*GOOD[1], b"a", b"b"]],  # type: ignore[misc]
+    "append time": [b"%d-5" % DENSE_MS, [b"append.time", b"5", *GOOD[1]]],  # type: ignore[misc]
+    "another time": [b"5-5", GOOD[1]],
+    "a short batch": entry(12, 1, HEADER_SIZE - 1),
+    "a count of words": [
+        b"%d-5" % DENSE_MS,
+        [b"batch", bytes(80), b"count", b"soon", b"max.timestamp", b"5"],
+    ],
+    "a time of words": [
+        b"%d-5" % DENSE_MS,
+        [b"batch", bytes(80), b"count", b"1", b"max.timestamp", b"soon"],
+    ],
+}
+
+
+@pytest.mark.parametrize("other", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_entry_of_another_client_leaves_the_rows(other: list[object], place: int) -> None:
+    rows: list[object] = [entry(3, 2, 150), entry(40, 2, 150)]
+    rows.insert(place, other)
+    reply = replies(rows)
+    for cut in range(0, len(reply), 5):
+        walk, seen = walked(reply, [cut])
+        assert seen == len(reply) and walk.take(0, 1 << 20, 0) is None
+    parser = hiredis.Reader()
+    parser.feed(packed(rows))
+    assert walk.rows == parser.gets()
+
+
+def test_without_entries_there_are_no_batches() -> None:
+    walk, _ = walked(replies([]), [])
+    assert walk.take(0, 1 << 20, 0) is None and walk.rows == []
+
+
+def test_errors_end_where_they_end() -> None:
+    error = b"-WRONGTYPE no stream\r\n"
+    walk, seen = walked(replies(error, None), [5, 60])
+    assert walk.take(0, 100, 0) is None and walk.rows is None and walk.local_start is None
+    whole = error * 3
+    walk, seen = walked(whole, [10])
+    assert seen == len(whole) and walk.state == [] and walk.rows is None

@@ -1,0 +1,190 @@
+"""Ranges on a real server: buffers that are not copied, and what else a connection does."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+import pytest
+
+from korvet.scripts.call import Arg
+from korvet.store import range_connection
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreUnavailable
+from korvet.store.range_connection import PendingRange, RangeConnection
+from korvet.store.raw_reply import parsed
+from korvet.store.reply_bytes import end_of
+from tests.store.proxy import proxy
+from tests.support.redis_servers import TestServer
+
+
+class Whole:
+    """Takes one reply after another, without a look inside."""
+
+    def __init__(self, size: int, replies: int = 1) -> None:
+        self.size = size
+        self.left = replies
+        self.moves = 0
+        self.views: list[memoryview] = []
+
+    def restart(self) -> None:
+        """The bytes have moved."""
+        self.moves += 1
+
+    def read(self, view: memoryview, start: int, end: int) -> int:
+        """The position after all replies."""
+        found, at = list[memoryview](), start
+        for _ in range(self.left):
+            stop = end_of(view, at, end)
+            if stop < 0:
+                return -1
+            found.append(view[at:stop])
+            at = stop
+        self.views = found
+        return at
+
+    @property
+    def values(self) -> list[object]:
+        """The replies, parsed."""
+        return [parsed(view) for view in self.views]
+
+
+def sent(store: AsyncStore, reply: Whole, *commands: Sequence[Arg]) -> "asyncio.Future[None]":
+    """The range is on its way."""
+    future = store.submit_range("k", commands, reply)
+    assert future is not None
+    return future
+
+
+async def fill(store: AsyncStore, sizes: Sequence[int]) -> list[bytes]:
+    """Strings of these sizes, by their place."""
+    values = [bytes([65 + at % 26]) * size for at, size in enumerate(sizes)]
+    for at, value in enumerate(values):
+        await store.command("SET", f"v{at}", value)
+    return values
+
+
+@pytest.mark.parametrize("expected", [16, 100_000, 3_000_000])
+async def test_replies_of_any_size_are_whole_however_large_they_were_expected(
+    redis_server: TestServer, expected: int
+) -> None:
+    async with await AsyncStore.connect(redis_server.url) as store:
+        values = await fill(store, [0, 10, 200_000, 1_500_000, 70_000, 2_500_000, 3])
+        replies = [Whole(expected, 2) for _ in values]
+        pending = [
+            sent(store, reply, ("GET", f"v{at}"), ("ECHO", str(at)))
+            for at, reply in enumerate(replies)
+        ]
+        await asyncio.gather(*pending)
+        # Later replies are not written over earlier ones.
+        for at, reply in enumerate(replies):
+            assert reply.values == [values[at], b"%d" % at]
+
+
+async def test_other_commands_are_answered_between_ranges(redis_server: TestServer) -> None:
+    async with await AsyncStore.connect(redis_server.url) as store:
+        values = await fill(store, [300_000, 300_000])
+        connection = store._router.for_range("k")
+        pipeline = connection.pipeline
+        assert isinstance(pipeline, RangeConnection)
+        for _ in range(3):
+            replies = [Whole(300_000), Whole(300_000)]
+            first = sent(store, replies[0], ("GET", "v0"))
+            asked = asyncio.get_running_loop().create_future()
+            pipeline.send(range_connection.PendingCommand(asked, command=("MGET", "v1", "none")))
+            last = sent(store, replies[1], ("GET", "v1"))
+            assert await asked == [values[1], None]
+            await asyncio.gather(first, last)
+            assert [reply.values for reply in replies] == [[values[0]], [values[1]]]
+        assert pipeline.pending_bytes == 0
+
+
+async def test_an_error_reply_is_passed_on(redis_server: TestServer) -> None:
+    async with await AsyncStore.connect(redis_server.url) as store:
+        await store.command("SET", "v", "x")
+        reply = Whole(100, 2)
+        await sent(store, reply, ("HGET", "v", "f"), ("GET", "v"))
+        assert bytes(reply.views[0]).startswith(b"-WRONGTYPE")
+        assert reply.values[1] == b"x"
+
+
+async def test_a_range_that_is_no_longer_awaited_disturbs_none(redis_server: TestServer) -> None:
+    async with await AsyncStore.connect(redis_server.url) as store:
+        values = await fill(store, [400_000, 500_000])
+        left = sent(store, Whole(400_000), ("GET", "v0"))
+        left.cancel()
+        reply = Whole(500_000)
+        await sent(store, reply, ("GET", "v1"))
+        assert reply.values == [values[1]]
+
+
+async def test_a_broken_connection_fails_its_ranges_and_comes_back(
+    redis_server: TestServer,
+) -> None:
+    async with proxy(redis_server.url) as wire, await AsyncStore.connect(wire.url) as store:
+        values = await fill(store, [400_000])
+        wire.hold()
+        pending = sent(store, Whole(400_000), ("GET", "v0"))
+        await asyncio.sleep(0)
+        wire.cut()
+        with pytest.raises(StoreUnavailable):
+            await pending
+        await store.ready()
+        reply = Whole(400_000)
+        await sent(store, reply, ("GET", "v0"))
+        assert reply.values == [values[0]]
+
+
+async def test_without_a_connection_no_range_is_sent(redis_server: TestServer) -> None:
+    async with await AsyncStore.connect(redis_server.url) as store:
+        await store._router.for_range("k").close()
+        assert store.submit_range("k", (("PING",),), Whole(10)) is None
+
+
+class Owner:
+    """Notes why the connection ended."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.ended = asyncio.Event()
+
+    def lost(self, pipeline: object, reason: str) -> None:
+        """The end."""
+        self.reasons.append(reason)
+        self.ended.set()
+
+    def settled(self, pending_command: object, outcome: str) -> None:
+        """Nothing to note."""
+
+    def redirected(self, pending_command: object, message: str) -> bool:
+        """Never."""
+        return False
+
+    def progressed(self) -> None:
+        """Nothing to do."""
+
+
+@pytest.mark.parametrize("answer", [b"nonsense\r\n", b"*1\r\n?\r\n", b"+a\r\n+too many\r\n"])
+async def test_bytes_that_are_no_reply_end_the_connection(answer: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(answer)
+        with contextlib.suppress(ConnectionError):
+            await reader.read(100)
+        writer.close()
+
+    owner, loop = Owner(), asyncio.get_running_loop()
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+        _, made = await loop.create_connection(
+            lambda: RangeConnection(owner, 30.0), "127.0.0.1", port
+        )
+        future: asyncio.Future[None] = loop.create_future()
+        made.send_range(PendingRange(future, (("PING",),), Whole(10), 0.0))
+        if answer.startswith(b"+"):
+            await future
+        else:
+            with pytest.raises(StoreUnavailable, match="invalid reply"):
+                await future
+        await asyncio.wait_for(owner.ended.wait(), 10)
+    assert "invalid reply" in owner.reasons[0]
