@@ -46,6 +46,8 @@ class Tally:
         self.delivered: Counter[bytes] = Counter()
         self.at: dict[bytes, float] = {}
         """When each record was delivered last, by the monotonic clock."""
+        self.counts: dict[bytes, int] = {}
+        """The delivery count that each record came with last."""
         self.accepted: set[bytes] = set()
         self.unsure: set[bytes] = set()
         """Records whose acceptance had no answer, or an error."""
@@ -58,6 +60,7 @@ class Tally:
         with self.lock:
             self.delivered[value] += 1
             self.at[value] = monotonic()
+            self.counts[value] = message.delivery_count() or 0
             if value in self.accepted:
                 self.again.append(value)
 

@@ -254,6 +254,11 @@ def test_nothing_accepted_returns_after_a_kill(tmp_path: Path, redis_too: bool) 
         assert len(tally.accepted) > 700
         returned = [tally.at[b"%d" % n] for n in range(5)]
         assert min(returned) >= began + LOCK_S
+        # A count is the deliveries seen, and at most one whose response was lost by the kill.
+        assert [tally.counts[b"%d" % n] for n in range(5)] == [2] * 5
+        seen = tally.delivered
+        unseen = {count - seen[value] for value, count in tally.counts.items() if int(value) >= 5}
+        assert unseen <= {0, 1}
         assert "Traceback" not in broker.log
 
 
