@@ -1,11 +1,13 @@
 """A broker whose Redis is a cluster of three masters: real clients see no difference."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka import AcknowledgeType, KafkaException, Message
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from tests.conformance.cases.shares import looking, moving
@@ -125,6 +127,39 @@ def test_a_share_group_reads_partitions_in_all_slots_and_is_deleted(on_cluster: 
         deletion = DeleteGroupsRequest(groups_names=[group])
         assert wire.ask("DeleteGroups", 2, deletion).results[0].error_code == 0
         assert wire.ask("DescribeShareGroupOffsets", 1, looking(group)).groups[0].topics == []
+
+
+def test_dead_letters_of_all_slots_arrive_in_their_queue_and_return(on_cluster: Broker) -> None:
+    address, group = on_cluster.address, topic_name("share")
+    name, queue = create_topic(address, 6), f"dlq.{group}"
+    config = {"errors.deadletterqueue.group.enable": "true"}
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(queue, 1, 1, config=config)])[queue].result(60)
+    configure_group(
+        address,
+        group,
+        errors_deadletterqueue_topic_name=queue,
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    sink, tally = producer(address), Tally()
+
+    def choose(message: Message) -> AcknowledgeType:
+        is_first = tally.delivered[message.value() or b""] == 1
+        return AcknowledgeType.REJECT if is_first else AcknowledgeType.ACCEPT
+
+    for partition in range(6):
+        send(sink, name, [Record(b"k", b"%d-%d" % (partition, n)) for n in range(5)], partition)
+    members = [ShareMember(address, group, name, tally, choose) for _ in range(2)]
+    found = sorted(message.value() or b"" for message in read(address, queue, 30))
+    assert found == [b"%d-%d" % (partition, n) for partition in range(6) for n in range(5)]
+    url = on_cluster.options[1]
+    command = [sys.executable, "-m", "korvet", "queues", "replay", queue, "--redis", url]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert told == "30 records put back\n"
+    eventually(lambda: len(tally.accepted) == 30)
+    for member in members:
+        member.stop()
+    assert set(tally.delivered.values()) == {2}
 
 
 @pytest.mark.slow
