@@ -13,6 +13,7 @@ from typing import Any
 from korvet.broker.leases import Leases
 from korvet.context import Services
 from korvet.groups import lag_history
+from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag_survey import LagRow, LagSurvey, Survey
 from korvet.groups.share_offsets import SharePartition
 from korvet.metrics import Gauge, Labels
@@ -28,6 +29,7 @@ class GroupGauges:
     def __init__(self, services: Services, leases: Leases) -> None:
         self._services = services
         self._leases = leases
+        self._counted = CountedLags()
         self._found: Survey | None = None
         self._rows: list[tuple[str, LagRow]] = []
         self._hidden_rows = 0
@@ -77,7 +79,9 @@ class GroupGauges:
         if not services.metrics.is_scraped or not await self._hold():
             found = None
         else:
-            survey = LagSurvey(services.store, services.keys, services.topics)
+            survey = LagSurvey(
+                services.store, services.keys, services.topics, counted=self._counted
+            )
             most = services.settings.integer("monitoring.max.groups")
             found = await survey.run(most, self._hold)
             if found is not None and await lag_history.is_due(services.store, services.keys):

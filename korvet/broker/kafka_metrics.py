@@ -22,6 +22,7 @@ import msgspec
 from korvet.broker.prometheus import escaped
 from korvet.cluster.registration import leader_of
 from korvet.context import Services
+from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag_survey import (
     CALLS_PER_PIPELINE,
     LagRow,
@@ -64,6 +65,7 @@ class KafkaPage:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._counted = CountedLags()
         self._text = b""
         self._read_at = -FRESH_S
         self._reading: asyncio.Task[None] | None = None
@@ -95,7 +97,7 @@ class KafkaPage:
         places = [(topic, number) for topic in shown for number in range(topic.partitions)]
         await ends.read(places)
         spans = await self._spans(places, ends)
-        survey = LagSurvey(services.store, services.keys, services.topics, ends)
+        survey = LagSurvey(services.store, services.keys, services.topics, ends, self._counted)
         found = await survey.run(services.settings.integer("monitoring.max.groups"))
         parts: list[str] = []
         hidden = len(topics) - len(shown)

@@ -10,6 +10,7 @@ from korvet import logfmt
 from korvet.broker.leases import Leases
 from korvet.context import Services
 from korvet.groups import lag_history
+from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag_survey import LagSurvey
 from korvet.store.errors import StoreError
 
@@ -23,16 +24,16 @@ log = logfmt.get("console")
 
 async def run(services: Services) -> None:
     """Record until cancelled."""
-    leases = Leases(services)
+    leases, counted = Leases(services), CountedLags()
     while True:
         try:
-            await record_if_due(services, leases)
+            await record_if_due(services, leases, counted)
         except StoreError as error:
             log.warning("lag of groups not recorded, retrying", error=error)
         await asyncio.sleep(LOOK_S)
 
 
-async def record_if_due(services: Services, leases: Leases) -> None:
+async def record_if_due(services: Services, leases: Leases, counted: CountedLags) -> None:
     """Record the lag of this minute, unless another broker does. Raises StoreError."""
     store, keys = services.store, services.keys
 
@@ -42,6 +43,7 @@ async def record_if_due(services: Services, leases: Leases) -> None:
     if not await lag_history.is_due(store, keys) or not await hold():
         return
     most = services.settings.integer("monitoring.max.groups")
-    found = await LagSurvey(store, keys, services.topics).run(most, hold)
+    survey = LagSurvey(store, keys, services.topics, counted=counted)
+    found = await survey.run(most, hold)
     if found is not None:
         await lag_history.record(store, keys, found)

@@ -5,7 +5,7 @@ Rules
 - Redis is busy with it for a part of the time: after each pipeline the survey rests for REST_FACTOR
   times the pipeline's duration.
 - The end of a partition is read once for all groups. Only a group below the end of a log whose
-  offsets have gaps needs a call more.
+  offsets have gaps needs a call more, and none if an earlier count still holds.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
+from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag import parse_commits
 from korvet.groups.offset_commit import CommittedOffset
 from korvet.groups.registry import GroupRegistry
@@ -117,12 +118,19 @@ class LagSurvey:
     """A pass over all groups."""
 
     def __init__(
-        self, store: AsyncStore, keys: Keys, topics: TopicTable, ends: PartitionEnds | None = None
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        ends: PartitionEnds | None = None,
+        counted: CountedLags | None = None,
     ) -> None:
         self._store = store
         self._keys = keys
         self._topics = topics
         self._ends = ends or PartitionEnds(store, keys)
+        self._lags = counted or CountedLags()
+        self._lags.begin()
 
     async def run(self, max_groups: int, proceed: Proceed | None = None) -> Survey | None:
         """Read all groups and return those with the most lag.
@@ -188,6 +196,8 @@ class LagSurvey:
                 continue
             lag = _lag_without_call(topic, commit.offset, end)
             if lag is None:
+                lag = self._lags.find(topic, number, max(commit.offset, 0), end)
+            if lag is None:
                 counted.append((topic, number, commit))
             else:
                 rows.append(LagRow(topic.name, number, commit.offset, end.next, lag))
@@ -208,11 +218,15 @@ class LagSurvey:
                 for topic, number, commit in commits
             )
         )
-        return [
-            LagRow(topic.name, number, commit.offset, reply.next, reply.records)
-            for (topic, number, commit), reply in zip(commits, replies, strict=True)
-            if not reply.error
-        ]
+        rows = []
+        for (topic, number, commit), reply in zip(commits, replies, strict=True):
+            if reply.error:
+                continue
+            end = self._ends[topic.name, number]
+            if reply.next == end.next:
+                self._lags.keep(topic, number, max(commit.offset, 0), end, reply.records)
+            rows.append(LagRow(topic.name, number, commit.offset, reply.next, reply.records))
+        return rows
 
 
 def _lag_without_call(topic: Topic, offset: int, end: ListOffsetsReply) -> int | None:

@@ -6,6 +6,7 @@ from korvet.broker.group_metrics import GroupGauges
 from korvet.broker.leases import Leases
 from korvet.console import lag_recorder
 from korvet.groups import lag_history, lag_survey
+from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag_survey import GroupLag, LagRow, Survey
 from tests.groups.test_classic_groups import commit
 from tests.groups.test_lag_survey import produce
@@ -81,7 +82,7 @@ async def test_the_first_of_scrapes_and_consoles_records(broker: Broker) -> None
     (sample,) = await lag_history.read(services.store, services.keys, "g")
     assert sample.lags == {("t", 0): 4}
     before = await minutes(broker)
-    await lag_recorder.record_if_due(services, Leases(services))
+    await lag_recorder.record_if_due(services, Leases(services), CountedLags())
     assert await minutes(broker) == before, "the minute has a sample"
 
 
@@ -92,8 +93,8 @@ async def test_a_console_records_without_a_scrape(broker: Broker) -> None:
     services = broker.services
     first, second = Leases(services), Leases(services)
     assert await first.hold(lag_recorder.LEASE, 60)
-    await lag_recorder.record_if_due(services, second)
+    await lag_recorder.record_if_due(services, second, CountedLags())
     assert await minutes(broker) == [], "another broker's console is at it"
-    await lag_recorder.record_if_due(services, first)
+    await lag_recorder.record_if_due(services, first, CountedLags())
     (sample,) = await lag_history.read(services.store, services.keys, "g")
     assert sample.lags == {("t", 0): 2}

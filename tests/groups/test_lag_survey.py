@@ -8,6 +8,7 @@ from korvet.broker.group_metrics import GroupGauges
 from korvet.broker.leases import Leases
 from korvet.context import Services
 from korvet.groups import lag_survey
+from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag import list_lags
 from korvet.groups.lag_survey import LagRow, LagSurvey, Survey
 from korvet.scripts.log import list_offsets
@@ -46,11 +47,55 @@ async def produce(broker: Broker, topic: str, count: int, partition: int = 0) ->
     return offsets
 
 
+async def delete_below(broker: Broker, offset: int) -> None:
+    """Delete the records of partition 0 of topic t below the offset."""
+    part = DeleteRecordsPartition(partition_index=0, offset=offset)
+    topics = [DeleteRecordsTopic(name="t", partitions=[part])]
+    await broker.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+
+
 async def surveyed(services: Services, *, groups: int = 100) -> Survey:
     survey = LagSurvey(services.store, services.keys, services.topics)
     found = await survey.run(groups)
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS[:4])
+async def test_a_count_is_used_again_until_the_log_changes(
+    broker: Broker, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", 1, storage_format=form, offset_mode=mode)
+    offsets = await produce(broker, "t", 9)
+    for name, at in (("a", 3), ("b", 3), ("c", 6)):
+        await commit(broker, group_id=name, offset=offsets[at])
+    services, counted, calls = broker.services, CountedLags(), list[str]()
+    run_many = services.store.run_many
+
+    async def watched(asked: Any) -> Any:
+        asked = list(asked)
+        calls.extend(each.script.name for each in asked)
+        return await run_many(asked)
+
+    monkeypatch.setattr(services.store, "run_many", watched)
+
+    async def lags() -> tuple[list[int], int]:
+        calls.clear()
+        survey = LagSurvey(services.store, services.keys, services.topics, counted=counted)
+        found = await survey.run(10)
+        assert found is not None
+        by_name = {group.group: group.lag for group in found.groups}
+        return [by_name[name] for name in "abc"], calls.count("log.lag")
+
+    first, asked = await lags()
+    assert first == [6, 6, 3] and asked <= 2, "two groups have one offset"
+    assert await lags() == ([6, 6, 3], 0)
+    await produce(broker, "t", 2)
+    assert (await lags())[0] == [8, 8, 5]
+    await delete_below(broker, offsets[5])
+    assert (await lags())[0] == [6, 6, 5]
+    await commit(broker, group_id="a", offset=offsets[8])
+    assert (await lags())[0] == [3, 6, 5]
 
 
 @pytest.mark.parametrize(("form", "mode"), LAYOUTS)
@@ -83,16 +128,7 @@ async def test_records_that_were_deleted_are_no_lag(broker: Broker) -> None:
     await broker.create("t", 1, storage_format="record", offset_mode="dense")
     await produce(broker, "t", 10)
     await commit(broker, offset=0)
-    await broker.ask(
-        DeleteRecordsRequest(
-            topics=[
-                DeleteRecordsTopic(
-                    name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=7)]
-                )
-            ],
-            timeout_ms=1000,
-        )
-    )
+    await delete_below(broker, 7)
     assert (await surveyed(broker.services)).groups[0].lag == 3
 
 
