@@ -25,6 +25,8 @@ from korvet.wire.segments import AbortedRow, CorruptSegment, read_segment
 
 CALL_BYTES = 1 << 20
 CALL_ENTRIES = 1000
+RECORD_BYTES = 8
+"""Bytes of a record in a batch, without its key, its value and its headers."""
 
 
 class Loader:
@@ -91,7 +93,7 @@ class Loader:
         packed = record_entries.compressed(
             fields, compression.BY_NAME[topic.policy.storage_compression], self._threshold
         )
-        return entry.first, entry.last, 1, entry.size, entry.milliseconds, packed
+        return entry.first, entry.last, 1, _size_of_record(fields), entry.milliseconds, packed
 
 
 async def end_log(
@@ -137,6 +139,18 @@ async def _load(
 def _aborted(row: AbortedRow) -> tuple[str, int]:
     """Return member and score of an aborted transaction."""
     return f"{row.producer_id}:{row.first}:{row.stable}", row.last
+
+
+def _size_of_record(fields: Sequence[bytes]) -> int:
+    """Return the bytes that the record had in its producer's batch, about."""
+    size = RECORD_BYTES
+    for at in range(0, len(fields), 2):
+        name, held = fields[at], fields[at + 1]
+        if name in (b"key", b"value"):
+            size += len(held)
+        elif b"header." in name:
+            size += len(name) - len(b"header.") + len(held)
+    return size
 
 
 def _counts_of_batch(entry: Entry) -> tuple[int, int, int]:

@@ -67,6 +67,7 @@ class Broker:
             f"{name}={value}"
             for name, value in {**_QUICK, **_sasl(users), **(settings or {})}.items()
         ]
+        self._settings = dict(settings or {})
         self._listeners = dict.fromkeys(listeners, "127.0.0.1:0")
         self._options = {"redis": redis, "node-id": str(node_id), "ops": "off"}
         self._faults = Faults()
@@ -93,7 +94,7 @@ class Broker:
     def log(self) -> Korvet:
         """The broker's log, for what a test prepares or checks without a Kafka client."""
         if self._log is None:
-            self._log = Korvet.connect(self.redis_url)
+            self._log = Korvet.connect(self.redis_url, settings=self._settings)
         return self._log
 
     def start(self) -> Self:

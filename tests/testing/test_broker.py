@@ -142,6 +142,11 @@ def test_clients_reconnect_to_a_broker_that_restarts() -> None:
         assert stored(broker, "orders") == [b"a", b"b"]
 
 
+def test_the_topics_follow_the_settings() -> None:
+    with Broker(topics={"orders": 1}, settings={"offset.mode": "dense"}) as broker:
+        assert broker.log.topic("orders").offset_mode == "dense"
+
+
 def test_two_brokers_serve_one_log() -> None:
     with Broker(topics={"orders": 1}) as first, Broker(redis=first.redis_url, node_id=1) as second:
         assert produce(second, "orders", b"a") == 0
