@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
 
 _MEMBER = ("member", "instance", "client", "host")
-_STREAMS_MEMBER = ("member", "process", "client", "host", "active", "standby")
+_STREAMS_MEMBER = ("member", "instance", "process", "client", "host", "active", "standby")
 _OFFSET = ("topic", "partition", "committed", "end", "lag", "behind", "metadata", "member")
 
 
@@ -169,12 +169,13 @@ async def _streams(log: "CommandLog", name: str) -> _Described | None:
     owners: dict[tuple[str, int], str] = {}
     cells = streams_group.CELLS
     for row in (found.members[at : at + cells] for at in range(0, len(found.members), cells)):
-        tasks = streams_group.decode_tasks(row[9])
+        tasks = streams_group.decode_tasks(row[10])
         active, standby = tasks[streams_group.ACTIVE], tasks[streams_group.STANDBY]
         member = row[0].decode()
         members.append(
             (
-                *(member, row[6].decode() or None, row[2].decode() or None, row[3].decode()),
+                *(member, row[1].decode() or None, row[7].decode() or None),
+                *(row[3].decode() or None, row[4].decode()),
                 " ".join(streams_group.name_tasks(active)) or None,
                 " ".join(streams_group.name_tasks(standby)) or None,
             )

@@ -16,7 +16,7 @@ from korvet.groups.consumer_group import group_timeout_ms, pack, pack_bytes, unp
 
 ACTIVE, STANDBY, WARMUP = "a", "b", "c"
 """The kinds of tasks."""
-CELLS = 11
+CELLS = 12
 """Cells per member in the reply of lua/group/streams_describe.lua."""
 
 

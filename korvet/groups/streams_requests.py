@@ -5,7 +5,7 @@ from korvet.groups.streams_group import topic_names
 from korvet.topics.names import check_topic_name
 from korvet.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
 
-JOIN, LEAVE, LEAVE_STATIC = 0, -1, -2
+JOIN, LEAVE_STATIC = 0, -2
 """Member epochs with a special meaning."""
 RESERVED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
@@ -42,7 +42,6 @@ def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:
     """Return what the request uses that streams groups do not have, None if nothing."""
     subtopologies = request.topology.subtopologies if request.topology is not None else []
     for is_used, what in (
-        (request.instance_id is not None, "Static members"),
         (bool(request.warmup_tasks), "Warm-up tasks"),
         (any(sub.source_topic_regex for sub in subtopologies), "Patterns for source topics"),
     ):
@@ -56,6 +55,7 @@ def _empty(request: StreamsGroupHeartbeatRequest) -> str | None:
         (request.member_id, "member id"),
         (request.group_id, "group id"),
         (request.rack_id, "rack"),
+        (request.instance_id, "instance id"),
     ):
         if value is not None and not value.strip():
             return f"The {name} must not be empty."
@@ -81,9 +81,9 @@ def _epoch_error(request: StreamsGroupHeartbeatRequest) -> str | None:
         return "A topology can only be given when joining."
     if len({rows is None for rows in tasks}) > 1:
         return "If one list of tasks is given, all must be."
-    if request.member_epoch == LEAVE_STATIC:
+    if request.member_epoch == LEAVE_STATIC and request.instance_id is None:
         return "Member epoch -2 requires an instance id: it is for static members."
-    if request.member_epoch < LEAVE:
+    if request.member_epoch < LEAVE_STATIC:
         return f"Invalid member epoch {request.member_epoch}."
     return None
 

@@ -119,11 +119,13 @@ def _info(info: Info, partitions: dict[str, int]) -> TopicInfo:
 
 
 def _member(row: list[bytes]) -> Member:
-    member, rack, client_id, host, epoch, topology_epoch, process, endpoint, tags, *tasks = row
+    member, instance, rack, client_id, host, epoch, topology_epoch, process, *rest = row
+    endpoint, tags, *tasks = rest
     place = decode_endpoint(endpoint.decode())
     return Member(
         member_id=member.decode(),
         member_epoch=int(epoch),
+        instance_id=instance.decode() or None,
         rack_id=rack.decode() or None,
         client_id=client_id.decode(),
         client_host=host.decode(),

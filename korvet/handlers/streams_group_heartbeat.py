@@ -17,10 +17,13 @@ Behaviour
   without members takes a new one, while Kafka 4.3 requires that the group is deleted
 - STREAMS_INVALID_TOPOLOGY for a changelog topic with a partition count, names that are not valid or
   reserved, a subtopology without source topics, a repartition topic that no subtopology writes
-- GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED
+- a static member (Kafka 4.4) that left with epoch -2 keeps its tasks until its session expires; the
+  next member with its instance id gets them
+- GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED,
+  UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID
 Left out
-- as in Kafka 4.3: static members, patterns and warm-up tasks (INVALID_REQUEST); client tags are
-  stored, but do not place standby tasks, and task offsets are not used
+- as in Kafka 4.3: patterns and warm-up tasks (INVALID_REQUEST); client tags are stored, but do not
+  place standby tasks, and task offsets are not used
 """
 
 import msgspec
@@ -179,6 +182,7 @@ class _Heartbeat:
             topics_version=self._version,
             resolved=self._resolved,
             creates=int(self._creates),
+            instance=request.instance_id or "",
             rows=self._rows,
         )
 

@@ -14,9 +14,9 @@
 ---          detail             bytes  what prevents an assignment, empty for nothing
 ---          partitions         list   internal topic, its partitions, flat
 ---          tasks              list   subtopology, its number of tasks, flat
----          members            list   id, rack, client id, client host, epoch, topology epoch,
----                                    process id, user endpoint, client tags, tasks, target, flat;
----                                    tags are packed, tasks encoded by lib.consumer_group
+---          members            list   id, instance, rack, client id, client host, epoch, topology
+---                                    epoch, process id, user endpoint, client tags, tasks, target,
+---                                    flat; tags are packed, tasks encoded by lib.consumer_group
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND
 --- COST     O(members + topology), at most 5 calls
 local codes = require("lib.codes")
@@ -62,8 +62,8 @@ local function list_members()
   for _, pair in ipairs(order) do
     local id, m = pair[1], pair[2]
     for _, cell in ipairs({
-      id, m.rack, m.client_id, m.client_host, num.text(m.epoch), m.topology_epoch, m.process,
-      m.endpoint, m.tags, m.assigned, targets[id] or "",
+      id, m.instance, m.rack, m.client_id, m.client_host, num.text(m.epoch), m.topology_epoch,
+      m.process, m.endpoint, m.tags, m.assigned, targets[id] or "",
     }) do
       list[#list + 1] = cell
     end

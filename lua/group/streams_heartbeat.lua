@@ -5,9 +5,10 @@
 ---          consumer_members   hash   member id -> epoch, subscription and partitions
 ---          target_assignment  hash   member id -> the partitions it should own
 ---          partition_owners   hash   partition -> epoch and member id of its owner
+---          instances          hash   group instance id -> member id
 ---          deadlines          zset   member id or phase -> moment, ms
 --- ARGV     member             bytes  the member id
----          epoch              int    0: join, -1: leave, else its epoch
+---          epoch              int    0: join, -1: leave, -2: static member leaves, else its epoch
 ---          rack               bytes  its rack, empty: unchanged
 ---          client_id          bytes  the client id of the request
 ---          client_host        bytes  the client's address
@@ -33,6 +34,7 @@
 ---          resolved           bytes  the names of a reply with need_topics, packed twice as
 ---                                    lib.consumer_reconcile encodes them: their topics follow
 ---          creates            int    1: internal topics can be created, if nothing is written yet
+---          instance           bytes  group instance id, empty for none
 ---          kind...            bytes  t
 ---          key...             bytes  a topic's name
 ---          value...           bytes  topic id:partitions
@@ -51,8 +53,9 @@
 ---          endpoints          list   endpoint, active and standby partitions, flat
 ---          wait_ms            int    until the group's next deadline, -1: no new one
 ---          rebalances         int    1: the group epoch has grown
---- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_MEMBER_EPOCH
----          GROUP_MAX_SIZE_REACHED INVALID_REQUEST STREAMS_INVALID_TOPOLOGY REGISTER_FIRST
+--- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
+---          UNRELEASED_INSTANCE_ID FENCED_MEMBER_EPOCH GROUP_MAX_SIZE_REACHED INVALID_REQUEST
+---          STREAMS_INVALID_TOPOLOGY REGISTER_FIRST
 --- COST     O(the member's tasks + topology), and O(members * tasks) for a target assignment, at
 ---          most 60 calls + 8 per thousand
 --- NOTES    The heartbeat of a member that has converged and sends no news reads three rows and
@@ -70,15 +73,16 @@ local streams_assign = require("lib.streams_assign")
 local streams_status = require("lib.streams_status")
 local streams_topology = require("lib.streams_topology")
 
-local group, members, moments = KEYS[1], KEYS[2], KEYS[5]
-local id, epoch = ARGV[1], tonumber(ARGV[2])
+local group, members, moments = KEYS[1], KEYS[2], KEYS[6]
+local id, epoch, instance = ARGV[1], tonumber(ARGV[2]), ARGV[27]
 local session_ms, rebalance_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
 local interval_ms, delay_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
 local replicas, max_size = tonumber(ARGV[10]), tonumber(ARGV[11])
 local topology_epoch, topology = tonumber(ARGV[13]), ARGV[14]
 local has_owned, endpoint_epoch, shuts_down = ARGV[20] == "1", tonumber(ARGV[22]), ARGV[23] == "1"
 local topics_version, resolved, creates = ARGV[24], ARGV[25], ARGV[26] == "1"
-local ROWS = 27
+local ROWS = 28
+local LEAVE_STATIC = -2
 -- The group has had a member with an older topology.
 local STALE = 2
 
@@ -89,7 +93,7 @@ end
 -- Return the time to the member's next heartbeat if nothing concerns it, else nil.
 local function renew_unchanged(text, now_ms)
   local has_news = ARGV[3] ~= "" or rebalance_ms >= 0 or ARGV[15] == "1" or ARGV[17] ~= ""
-    or ARGV[18] == "1" or has_owned or shuts_down
+    or ARGV[18] == "1" or has_owned or shuts_down or instance ~= ""
   if not text or epoch <= 0 or has_news then
     return nil
   end
@@ -156,10 +160,8 @@ local next_ms = renew_unchanged(text, now_ms)
 if next_ms then
   return { codes.NONE, epoch, 0, "", next_ms, 0, {}, {}, {}, endpoint_epoch, 0, {}, -1, 0 }
 end
-local g = consumer_group.load(
-  { group, members, KEYS[3], KEYS[4], "", moments }, consumer_group.STREAMS
-)
-local m = consumer_group.parse_member(text)
+local g = consumer_group.load(KEYS, consumer_group.STREAMS)
+local m, replaced = consumer_group.parse_member(text), nil
 local is_new = g.type ~= consumer_group.STREAMS
 
 -- Check. Refusals live here.
@@ -169,15 +171,33 @@ end
 if is_new and epoch ~= 0 then
   return refuse(codes.GROUP_ID_NOT_FOUND)
 end
-if epoch ~= 0 and not m then
+if instance ~= "" then
+  local other = redis.call("HGET", g.instances, instance)
+  if other and other ~= id then
+    if epoch ~= 0 then
+      return refuse(codes.FENCED_INSTANCE_ID)
+    end
+    replaced = consumer_group.get_member(g, other)
+    if replaced.epoch ~= LEAVE_STATIC then
+      return refuse(codes.UNRELEASED_INSTANCE_ID)
+    end
+    replaced.id = other
+  end
+end
+if epoch ~= 0 and (not m or m.instance ~= instance and instance ~= "") then
   return refuse(codes.UNKNOWN_MEMBER_ID)
+end
+-- A member that joins with another instance id is removed and added as a new one.
+local former
+if m and (replaced or epoch == 0 and instance ~= "" and m.instance ~= instance) then
+  former, m, text = m, nil, nil
 end
 local owned = has_owned and consumer_group.decode(ARGV[21]) or nil
 local is_repeated = m and epoch > 0 and epoch ~= m.epoch
 if is_repeated and not consumer_reconcile.is_previous(m, epoch, owned) then
   return refuse(codes.FENCED_MEMBER_EPOCH)
 end
-if not m and g.size >= max_size then
+if not m and not replaced and not former and g.size >= max_size then
   return refuse(codes.GROUP_MAX_SIZE_REACHED)
 end
 local stored = not is_new and redis.call("HGET", group, "topology") or nil
@@ -193,8 +213,18 @@ end
 if is_new and not g.type and ARGV[12] ~= "1" then
   return refuse(codes.REGISTER_FIRST)
 end
-key_types.hashes(KEYS, 3, 4)
+key_types.hashes(KEYS, 3, 5)
 
+if epoch == LEAVE_STATIC then
+  -- Write.
+  local had_converged = m.converged and m.epoch == g.assignment_epoch
+  g.converged = g.converged - (had_converged and 1 or 0)
+  m.epoch, m.converged = LEAVE_STATIC, false
+  consumer_group.put_member(g, id, m, now_ms)
+  consumer_group.save(g, now_ms)
+  local wait_ms = deadlines.wait_ms(moments, now_ms)
+  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, {}, 0, 0, {}, wait_ms, 0 }
+end
 if epoch < 0 then
   -- Write.
   consumer_group.remove_member(g, id, m)
@@ -242,8 +272,9 @@ if creates and #plan.missing > 0 then
 end
 local joins = epoch == 0
 local is_ready = plan.status and 0 or 1
+m = replaced or m
 local bumps_epoch = is_new or not m or g.ready ~= is_ready or g.replicas ~= replicas
-local former = m and m.process
+local former_process = m and m.process
 m = m or {
   epoch = 0, previous = 0, rebalance = 0, revoke_by = 0, converged = false, assignor = "",
   regex = "", names = "", assigned = "", revoking = "", rack = "", instance = "", process = "",
@@ -261,16 +292,35 @@ if not stored then
   g.topology_epoch, g.notice = topology_epoch, 0
   redis.call("HSET", group, "topology", topology)
 end
-if not text then
+if former then
+  consumer_group.remove_member(g, id, former)
+end
+if replaced then
+  -- The static member has revoked these by leaving.
+  consumer_group.release_partitions(g, consumer_group.decode(m.revoking), former_process)
+  m.revoking, m.epoch, m.previous = "", 0, 0
+  local target = redis.call("HGET", g.targets, replaced.id)
+  redis.call("HDEL", members, replaced.id)
+  redis.call("HDEL", g.targets, replaced.id)
+  redis.call("ZREM", moments, "m:" .. replaced.id)
+  if target then
+    redis.call("HSET", g.targets, id, target)
+  end
+elseif not text then
   if g.size == 0 then
     g.start_ms = delay_ms > 0 and now_ms + delay_ms or 0
   end
   g.size = g.size + 1
-elseif former ~= m.process then
+end
+if former_process and (replaced or former_process ~= m.process) then
   for _, list in ipairs({ consumer_group.decode(m.assigned), consumer_group.decode(m.revoking) }) do
-    consumer_group.release_partitions(g, list, former)
+    consumer_group.release_partitions(g, list, former_process)
     consumer_group.own_partitions(g, id, list, m.process)
   end
+end
+if joins and instance ~= "" then
+  m.instance = instance
+  redis.call("HSET", g.instances, instance, id)
 end
 g.subscription, g.ready, g.replicas = subscription, is_ready, replicas
 g.shutdown = shuts_down and id or g.shutdown

@@ -1,7 +1,7 @@
 --- The stored state of a consumer group (KIP-848): its hash, its members, its partitions' owners.
 --- A share group (KIP-932) is stored alike, without instances and owners: its members share
---- partitions. A streams group (KIP-1071) is stored alike, without instances: its members own tasks
---- (lib.task_owners) in place of partitions.
+--- partitions. A streams group (KIP-1071) is stored alike: its members own tasks (lib.task_owners) in
+--- place of partitions.
 ---
 --- group              generation: the group epoch, grows with the members and their topics.
 ---                    assignment_epoch: the epoch of the target assignment; assigned_at_ms: when it
@@ -130,17 +130,16 @@ local function load_streams(g)
 end
 
 --- Load the group of that type; KEYS are group, consumer_members, target_assignment,
---- partition_owners, instances, deadlines. A share group has no owners and instances, a streams
---- group no instances.
+--- partition_owners, instances, deadlines. A share group has no owners and instances.
 function M.load(keys, type)
   local g = {
     group = keys[1], members = keys[2], targets = keys[3], deadlines = keys[6], rebalances = 0,
     wanted_type = type,
   }
-  if type == M.CONSUMER then
+  if type ~= M.SHARE then
     g.owners, g.instances = keys[4], keys[5]
-  elseif type == M.STREAMS then
-    g.owners = keys[4]
+  end
+  if type == M.STREAMS then
     load_streams(g)
   end
   local row = redis.call(
@@ -174,7 +173,7 @@ function M.save(g, now_ms)
     g.state, g.converged, g.shutdown = M.EMPTY, 0, g.shutdown and ""
     redis.call("UNLINK", g.members, g.targets)
     if g.owners then
-      redis.call("UNLINK", g.owners, g.instances or g.owners)
+      redis.call("UNLINK", g.owners, g.instances)
       deadlines.check_offsets(g.deadlines, now_ms)
     end
   else
@@ -340,7 +339,7 @@ end
 
 --- Remove a member by its id, its instance, or both, for LeaveGroup. Return a lib.codes value.
 function M.evict_member(g, id, instance)
-  if instance ~= "" and g.instances then
+  if instance ~= "" then
     local known = redis.call("HGET", g.instances, instance)
     if known and id ~= "" and id ~= known then
       return codes.FENCED_INSTANCE_ID

@@ -268,8 +268,8 @@ def test_a_streams_group_is_described_by_its_tasks(
         assert korvet("groups", "list", "--no-header")[1] == ["g\tstreams\tStable\tstreams\t2"]
         lines = korvet("groups", "describe", "g")[1]
         assert lines[0] == "g: Stable, epoch 3, topology 0"
-        assert lines[1] == "member\tprocess\tclient\thost\tactive\tstandby"
-        tasks = {line.split("\t")[0]: line.split("\t")[4:] for line in lines[2:4]}
+        assert lines[1] == "member\tinstance\tprocess\tclient\thost\tactive\tstandby"
+        tasks = {line.split("\t")[0]: line.split("\t")[5:] for line in lines[2:4]}
         assert sorted(tasks.values()) == [["0_0", "0_1"], ["0_1", "0_0"]]
         owners = {line.split("\t")[1]: line.split("\t")[-1] for line in lines[-2:]}
         assert owners == {active[0][-1]: member for member, active in tasks.items()}

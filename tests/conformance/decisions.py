@@ -64,12 +64,7 @@ OTHERWISE = (
     Decision("Produce.numbers_below_nothing", (2,), [87, "none"]),
 )
 
-STREAMS = (
-    # Static members of streams groups are new in Kafka 4.4; Korvet refuses them, as 4.3 does.
-    Decision("StreamsGroupHeartbeat.streams_members_that_cannot_be", (8,), 42),
-)
-
-DECISIONS = (*CRASHES, *SHARES, *STREAMS, *OTHERWISE)
+DECISIONS = (*CRASHES, *SHARES, *OTHERWISE)
 
 NOT_AS_KAFKA = frozenset(
     {

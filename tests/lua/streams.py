@@ -103,6 +103,7 @@ class Group:
             "owned": ";".join(sorted(owned or ())).encode(),
             "endpoint_epoch": 0,
             "shutdown": 0,
+            "instance": "",
         } | changes
         seen: dict[str, Any] = {"resolved": b"", "rows": (), "creates": int(self.creates)}
         while True:
@@ -148,7 +149,7 @@ class Group:
     def epoch(self, member: str) -> int:
         """The member's epoch."""
         rows = self.describe().members
-        return int(rows[rows.index(member.encode()) + 4])
+        return int(rows[rows.index(member.encode()) + 5])
 
     def size(self, name: str, partitions: int | None) -> None:
         """A topic has so many partitions from now on, or is deleted."""

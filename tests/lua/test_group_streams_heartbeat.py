@@ -53,7 +53,7 @@ def test_tasks_move_by_epochs_and_are_revoked_first(group: Group) -> None:
     assert held(more) == {"a30:2", "a30:3"}
     described = group.describe()
     assert (described.state, described.epoch, described.assignment_epoch) == (b"Stable", 3, 3)
-    assert described.members[::11] == [b"m1", b"m2"]
+    assert described.members[::12] == [b"m1", b"m2"]
     quiet = group.beat("m1", 3)
     assert (quiet.epoch, quiet.has_assignment, quiet.statuses) == (3, 0, [])
 
@@ -261,7 +261,7 @@ def test_a_standby_task_becomes_active_where_its_member_was_lost(lua: LuaRunner)
     assert active == {f"30:{n}" for n in range(4)}
     kept = {task[1:] for task in one.held if task[0] == "a"}
     assert standby <= kept or len(kept) == 2
-    assert group.describe().members[::11] == [b"m0", b"m2"]
+    assert group.describe().members[::12] == [b"m0", b"m2"]
 
 
 def test_members_share_their_user_endpoints(group: Group) -> None:
@@ -362,3 +362,49 @@ def test_a_member_of_another_process_takes_its_tasks_along(group: Group) -> None
     assert held(again) == held(first)
     group.beat("m1", -1)
     assert group.runner.command("EXISTS", K.partition_owners) == 0
+
+
+def test_a_static_member_keeps_its_tasks_under_a_new_id_and_process(group: Group) -> None:
+    one, two = Member(group, "m1", instance="i"), Member(group, "m2", instance="j")
+    settle([one, two])
+    before = set(one.held)
+    assert group.beat("m3", 0, instance="i").error == ErrorCode.UNRELEASED_INSTANCE_ID
+    left = group.beat("m1", -2, instance="i")
+    assert (left.error, left.epoch) == (0, -2)
+    assert group.beat("m2", two.epoch).error == 0
+    again = group.beat("m3", 0, instance="i", process="new")
+    assert held(again) == before
+    assert group.beat("m1", 3, instance="i").error == ErrorCode.FENCED_INSTANCE_ID
+    assert group.beat("m1", 3).error == ErrorCode.UNKNOWN_MEMBER_ID
+    third = Member(group, "m3", instance="i", process="new")
+    third.epoch, third.held = again.epoch, held(again)
+    settle([third, two])
+    assert third.held == before
+    described = group.describe()
+    assert (described.state, described.members[1::12]) == (b"Stable", [b"j", b"i"])
+    for member in ("m2", "m3"):
+        group.beat(member, -1)
+    names = (K.consumer_members, K.target_assignment, K.partition_owners, K.instances)
+    assert group.runner.command("EXISTS", *names) == 0
+
+
+def test_a_member_that_joins_as_another_instance_gives_up_the_first(group: Group) -> None:
+    one, two = Member(group, "m1", instance="i"), Member(group, "m2", instance="j")
+    settle([one, two])
+    group.beat("m2", -2, instance="j")
+    other, third = Member(group, "m1", instance="j"), Member(group, "m3", instance="i")
+    settle([other, third])
+    assert len(other.held) == len(third.held) == 2 and not other.held & third.held
+    assert group.describe().members[::12] == [b"m1", b"m3"]
+
+
+def test_a_static_member_that_does_not_return_is_removed(lua: LuaRunner) -> None:
+    group = Group(lua)
+    one, two = Member(group, "m1", instance="i"), Member(group, "m2")
+    settle([one, two])
+    group.beat("m1", -2, instance="i")
+    for _ in range(SESSION_MS // TICK_MS + 2):
+        lua.advance(TICK_MS)
+        assert two.step() == ErrorCode.NONE
+    settle([two])
+    assert len(two.held) == 4 and lua.command("EXISTS", K.instances) == 0

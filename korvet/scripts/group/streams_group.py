@@ -75,6 +75,7 @@ def streams_heartbeat(
     topics_version: bytes,
     resolved: bytes,
     creates: int,
+    instance: str,
     rows: Iterable[tuple[str, str, str]],
 ) -> Call[StreamsHeartbeatReply]:
     """Handle a StreamsGroupHeartbeat. Rows are kind, key and value: the topics of what `resolved`
@@ -82,7 +83,10 @@ def streams_heartbeat(
     k = keys.group(group_id)
     return Call(
         STREAMS_HEARTBEAT,
-        (k.group, k.consumer_members, k.target_assignment, k.partition_owners, k.deadlines),
+        (
+            *(k.group, k.consumer_members, k.target_assignment, k.partition_owners),
+            *(k.instances, k.deadlines),
+        ),
         (
             member,
             epoch,
@@ -110,6 +114,7 @@ def streams_heartbeat(
             topics_version,
             resolved,
             creates,
+            instance,
             *(cell for row in rows for cell in row),
         ),
     )

@@ -158,6 +158,25 @@ async def a_streams_member_that_comes_and_goes(ask: Ask) -> Any:
 
 
 @case("StreamsGroupHeartbeat")
+async def a_static_streams_member_that_comes_again(ask: Ask) -> Any:
+    other, who = "n" * 22, {"instance_id": "i"}
+    epoch = (await ask(beating(ask, **who))).member_epoch
+    rows = [
+        await ask(beating(ask, **who, member_id=other)),
+        await ask(beating(ask, epoch, **who, member_id=other)),
+        await ask(beating(ask, epoch, instance_id="j")),
+        await ask(beating(ask, -2, instance_id="j")),
+        await ask(beating(ask, -2, **who)),
+        await ask(beating(ask, **who, member_id=other)),
+        await ask(beating(ask, epoch, **who)),
+        await ask(beating(ask, -2, **who, member_id=other)),
+        await ask(beating(ask, **who, member_id=other)),
+        await ask(beating(ask, -1, **who, member_id=other)),
+    ]
+    return [(row.error_code, row.member_epoch > 0) for row in rows]
+
+
+@case("StreamsGroupHeartbeat")
 async def topics_that_a_topology_lacks(ask: Ask) -> Any:
     name = f"{ask.group}-internal"
     fixed = info(f"{name}-fixed", 5)
