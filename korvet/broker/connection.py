@@ -18,6 +18,7 @@ from korvet import logfmt
 from korvet.broker.authentication import Authentication, RawToken
 from korvet.broker.bad_request_log import named
 from korvet.broker.client_socket import LINGER_S, ClientSocket
+from korvet.broker.direct_write import LARGE_BYTES, DirectWriter
 from korvet.broker.dispatch import (
     CloseConnection,
     Request,
@@ -72,6 +73,7 @@ class Connection(ClientSocket):
         self._at_once = 0
         self._current = -1
         self._flushing = False
+        self._direct: DirectWriter | None = None
         self._auth: Authentication | None = None
 
     @property
@@ -328,10 +330,22 @@ class Connection(ClientSocket):
 
     def _send_ready(self) -> None:
         """Write the responses that no earlier request delays."""
+        if self._direct is not None and self._direct.waits:
+            self._flush_soon()
+            return
         parts = self._answers.take()
+        if not parts:
+            return
+        size = sum(map(len, parts))
+        self._services.metrics.sent_bytes.add(size)
+        if size >= LARGE_BYTES:
+            if self._direct is None:
+                self._direct = DirectWriter(self._transport)
+            parts = self._direct.write(parts, size)
         if parts:
-            self._services.metrics.sent_bytes.add(sum(map(len, parts)))
             self._transport.writelines(parts)
+            if self._direct is not None:
+                self._direct.note_given()
             self._count_unsent()
 
     def _flush(self) -> None:

@@ -35,6 +35,9 @@ class ChunkCache:
         """Return the chunk after the last one of the chunk's block."""
         return chunks_of(segment, block_of(segment, chunk))[1]
 
+    def read_ahead(self, name: str, segment: Segment, first: int, after: int) -> None:
+        """Do nothing: blocks are read ahead, or not at all."""
+
     def read_now(self, name: str, segment: Segment, first: int, after: int) -> None:
         """Return None: a read may have to wait."""
 

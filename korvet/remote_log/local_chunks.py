@@ -1,5 +1,6 @@
 """Verified chunks of segments in a local directory; nothing is cached but in the page cache."""
 
+from korvet.remote_log.read_ahead import Chunks, ReadAhead
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.wire.segments import CorruptSegment, Segment
 
@@ -14,11 +15,13 @@ class LocalChunks:
 
     def __init__(self, store: SegmentStore) -> None:
         self._store = store
+        self._ahead = ReadAhead()
 
     @property
     def hits(self) -> int:
         """Reads that the page cache had all bytes of."""
-        return self._store.files.hits if self._store.files is not None else 0
+        found = self._store.files.hits if self._store.files is not None else 0
+        return found + self._ahead.hits
 
     @property
     def misses(self) -> int:
@@ -36,9 +39,19 @@ class LocalChunks:
 
     def read_now(self, name: str, segment: Segment, first: int, after: int) -> memoryview | None:
         """Return what `read` returns if it has not to wait, else None."""
+        ready = self._ahead.take(self._store.path_of(name), first, after)
+        if ready is not None:
+            return ready
         begin, end = segment.rows.positions[first], segment.end_of(after - 1)
         data = self._store.get_now(name, begin, end)
         return None if data is None else verified(name, segment, first, data)
+
+    def read_ahead(self, name: str, segment: Segment, first: int, after: int) -> None:
+        """Let a thread read and verify chunks that a reader will ask for next."""
+        begin, end = segment.rows.positions[first], segment.end_of(after - 1)
+        buffer = self._store.lend_ahead(name, begin, end)
+        if buffer is not None:
+            self._ahead.ask(Chunks(self._store.path_of(name), segment, first, after, buffer))
 
 
 def verified(name: str, segment: Segment, first: int, data: memoryview) -> memoryview:

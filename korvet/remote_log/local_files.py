@@ -48,16 +48,29 @@ class LocalFiles:
         self._read_ahead(name, path, start + size)
         return data[:count].toreadonly()
 
+    def path_of(self, name: str) -> str:
+        """Return the path of a file."""
+        return self._root + name
+
+    def lend(self, name: str, start: int, size: int) -> memoryview:
+        """Return a buffer for a read from the page cache, into which the kernel reads ahead."""
+        self._continue(name, start + size)
+        return self._buffers.take(size)
+
     def read_cached(self, name: str, start: int, size: int) -> memoryview | None:
         """Return the bytes if the page cache has all of them, else None."""
         path, data = self._root + name, self._buffers.take(size)
-        if not _read_cached(path, data, start):
+        if not read_page_cache(path, data, start):
             return None
         self.hits += 1
-        known = self._ahead.get(name)
-        if known is not None and known - start - size < AHEAD_BYTES // 2:
-            self._read_ahead(name, path, max(known, start + size))
+        self._continue(name, start + size)
         return data.toreadonly()
+
+    def _continue(self, name: str, end: int) -> None:
+        """Let the kernel read further ahead of a reader that comes to `end`."""
+        known = self._ahead.get(name)
+        if known is not None and known - end < AHEAD_BYTES // 2:
+            self._read_ahead(name, self._root + name, max(known, end))
 
     def _read_ahead(self, name: str, path: str, start: int) -> None:
         """Let the kernel read AHEAD_BYTES from `start` on; a thread asks: it may have to wait."""
@@ -69,7 +82,7 @@ class LocalFiles:
             asyncio.get_running_loop().run_in_executor(self._threads, _advise, path, start)
 
 
-def _read_cached(path: str, data: memoryview, start: int) -> bool:
+def read_page_cache(path: str, data: memoryview, start: int) -> bool:
     """Fill the buffer from the page cache. Returns False if that has not all of it."""
     if not hasattr(os, "RWF_NOWAIT"):
         return False

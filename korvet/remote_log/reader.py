@@ -142,6 +142,7 @@ class RemoteLogReader:
             return None
         name, rows = known.name, segment.rows
         chunk = self._next_chunks.get((name, offset), -1)
+        continues = chunk >= 0
         skips = chunk < 0 and offset > rows.offsets[chunk := rows.at_offset(offset)]
         start, stop = rows.positions[chunk], segment.chunks_within(chunk, max_bytes)
         if segment.end_of(stop - 1) - start > max_bytes:
@@ -154,9 +155,14 @@ class RemoteLogReader:
             return None
         if 2 * stop - chunk >= len(rows):
             self._load_next(topic, partition, known.row.last + 1)
-        if segment.header.offset_mode == TIME and stop < len(rows):
-            self._continue_at(name, last_offset(data, rows.positions[stop - 1] - start) + 1, stop)
         after = segment.offset_after(stop - 1)
+        if stop < len(rows):
+            following = after
+            if segment.header.offset_mode == TIME:
+                following = last_offset(data, rows.positions[stop - 1] - start) + 1
+            self._continue_at(name, following, stop)
+            if continues:
+                self.source.read_ahead(name, segment, stop, segment.chunks_within(stop, max_bytes))
         if not skips:
             return ReadyBatches(data, after, sum(rows.records[chunk:stop]), segment)
         data = data[skip_batches(data, offset) :]

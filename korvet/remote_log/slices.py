@@ -30,6 +30,9 @@ class ChunkSource(Protocol):
     def limit(self, segment: Segment, chunk: int) -> int:
         """Return the chunk after the last one that a read from `chunk` on can return."""
 
+    def read_ahead(self, name: str, segment: Segment, first: int, after: int) -> None:
+        """Prepare what a reader will ask `read_now` for next."""
+
     def read_now(self, name: str, segment: Segment, first: int, after: int) -> memoryview | None:
         """Return what `read` returns if it has not to wait, else None."""
 

@@ -157,6 +157,21 @@ class SegmentStore:
             self._metrics.remote_read_bytes.add(len(found))
         return found
 
+    def path_of(self, name: str) -> str:
+        """Return the path of an object's file; that of no file for an object store."""
+        return self.files.path_of(name) if self.files is not None else name
+
+    def lend_ahead(self, name: str, start: int, end: int) -> memoryview | None:
+        """Return a buffer for a read that a reader of the file will need next.
+
+        None for an object store, or while the limit delays reads.
+        """
+        if self.files is None or self._limit.delays:
+            return None
+        self._limit.charge(end - start)
+        self._metrics.remote_read_bytes.add(end - start)
+        return self.files.lend(name, start, end - start)
+
     def get_blocking(self, name: str, start: int, end: int) -> memoryview:
         """Return the object's bytes from `start` to below `end`; the thread waits for them."""
         import obstore

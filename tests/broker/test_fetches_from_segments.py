@@ -3,7 +3,7 @@
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import time
+from time import sleep, time
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from korvet.errors import ErrorCode
 from korvet.log import recent_states
 from korvet.testing import Broker
 from korvet.wire import batch_builder
+from korvet.wire.messages.api_versions import ApiVersionsRequest
 from korvet.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -287,6 +288,45 @@ def test_fetches_sent_ahead_are_answered_in_their_order(
                 assert (number, row.partition_index) == (n, place.partition)
                 assert next_offset(bytes(row.records)) > place.offset and not row.error_code
     assert known.count(True) > 20
+
+
+@pytest.mark.parametrize("listener", LISTENERS)
+@pytest.mark.usefixtures("lasting")
+def test_a_slow_client_gets_large_and_small_responses_whole_and_in_order(
+    tiers: Tiers, known: list[bool], listener: str
+) -> None:
+    place = Place(offset=tiers.start(), max_bytes=900_000)
+    small = request("ApiVersions", 0, ApiVersionsRequest(), 7)
+    with tiers.peer(listener) as peer:
+        wanted = [tiers.ask(peer, place) for _ in range(3)][-1]
+        assert len(bytes(wanted.records)) > 500_000
+        for n in range(20):
+            peer.send(tiers.frame(place, number=n), small, tiers.frame(place, number=100 + n))
+        sleep(0.05)
+        for n in range(20):
+            assert tiers.response(peer) == (n, wanted)
+            assert peer.answer()[:4] == (7).to_bytes(4, "big")
+            assert tiers.response(peer) == (100 + n, wanted)
+    assert known.count(True) > 20
+
+
+@pytest.mark.usefixtures("lasting")
+def test_chunks_read_ahead_are_those_of_their_reader(tiers: Tiers, known: list[bool]) -> None:
+    """Three readers of one partition, one of whom goes back and forth."""
+    start, end = tiers.ends["d", 2]
+    batch = len(made(0))
+    with tiers.peer() as one, tiers.peer() as two, tiers.peer() as three:
+        offset = start
+        while offset < end:
+            rows = [tiers.ask(one, Place("d", 2, offset)), tiers.ask(two, Place("d", 2, offset))]
+            assert rows[0] == rows[1]
+            again = tiers.ask(three, Place("d", 2, max(start, offset - 40), max_bytes=2 * batch))
+            data = bytes(rows[0].records)
+            assert int.from_bytes(data[:8], "big") == offset and len(data) % batch == 0
+            back = bytes(again.records)
+            assert int.from_bytes(back[:8], "big") == max(start, offset - 40)
+            offset = next_offset(data)
+    assert known.count(True) > 3
 
 
 @pytest.mark.parametrize("listener", LISTENERS)

@@ -264,7 +264,7 @@ async def test_a_slow_disk_delays_no_fetch_either(
         return read(path, data, start)
 
     with monkeypatch.context() as patch:
-        patch.setattr(local_files, "_read_cached", lambda *_: False)
+        patch.setattr(local_files, "read_page_cache", lambda *_: False)
         patch.setattr(local_files, "_read", slow)
         patch.setattr(services.log_reader.remote, "_max_wait_s", lambda: 0.05)
         answer = await fetch(tier.broker, 0)
