@@ -174,6 +174,7 @@ class SchemaRegistry:
                 raise self._refusal(error, what) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
+            reason = getattr(reason, "strerror", None) or reason
             raise RegistryAway(
                 f"The schema registry at {self.url} does not answer: {reason}."
             ) from None

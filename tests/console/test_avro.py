@@ -38,6 +38,7 @@ def produce(console: RunningConsole, registry: Registry, topic: str, count: int)
         producer = SerializingProducer(
             {
                 "bootstrap.servers": console.bootstrap,
+                "log_level": 0,
                 "key.serializer": AvroSerializer(client, '"string"'),
                 "value.serializer": AvroSerializer(client, json.dumps(CUP)),
             }
