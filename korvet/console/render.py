@@ -3,6 +3,7 @@
 import hmac
 from datetime import UTC, datetime
 from functools import cache
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -77,7 +78,10 @@ def sign_in(visit: Visit, to: str, error: str) -> str:
 def failure(status: int, sentence: str) -> str:
     """Return a page with one sentence."""
     template = _environment().get_template("error.html")
-    return template.render(visit=None, status=status, error=sentence, done="", here="")
+    phrase = HTTPStatus(status).phrase
+    return template.render(
+        visit=None, status=status, phrase=phrase, error=sentence, done="", here=""
+    )
 
 
 def count(number: float) -> str:

@@ -118,7 +118,9 @@ def test_a_group_is_deleted(console: RunningConsole, browser: httpx.Client, topi
     console.log.reset("gone", topic, "earliest")
     page = send(browser, "/group?id=gone", "/group/delete", id="gone")
     assert "Group gone was deleted." in page.text
-    assert browser.get("/group?id=gone").status_code == 404
+    missing = browser.get("/group?id=gone")
+    assert missing.status_code == 404
+    assert "Not Found <small>404" in missing.text and "There is no group" in missing.text
 
 
 def test_a_share_group_has_its_queue_and_its_locks(
