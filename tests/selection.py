@@ -15,7 +15,7 @@ import pytest
 REASONS = {
     "spark": "start Spark sessions, which need Java",
     "java": "run Java clients, which need a JDK and Maven",
-    "interop": "need programs: redis-server, kcat, Prometheus, systemd, Helm, Go, Node with npm",
+    "interop": "need programs: redis-server, kcat, Prometheus, systemd, Helm, Go, Node, and others",
     "browser": "drive the console in Chromium (Debian package chromium)",
     "slow": "wait for long faults: repeated kills, failovers, long random models",
 }
