@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from korvet import Record
+from korvet.console import browse
 from tests.support.running_console import RunningConsole, send
 
 
@@ -114,8 +115,9 @@ def test_records_are_read_from_a_time(console: RunningConsole) -> None:
 
 
 def test_a_search_ends_after_its_limit_and_continues_from_its_cursor(
-    console: RunningConsole,
+    console: RunningConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(browse, "MAX_SECONDS", 60.0)  # the limit of records is met first
     console.log.create_topic("long", 1, {"storage.format": "batch"})
     for _ in range(3):
         console.log.produce("long", [Record(b"x" * 50) for _ in range(10_000)])
