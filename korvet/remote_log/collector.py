@@ -29,12 +29,21 @@ class Collector:
         self._topic = topic
         self._partition = partition
         self._reader = LogReader(store, keys)
+        self._reader.ranges = store
 
-    async def collect(self, first: int, most: int, end: int | None = None) -> SegmentWriter:
+    async def collect(
+        self, first: int, most: int, end: int | None = None, buffer: bytearray | None = None
+    ) -> SegmentWriter:
         """Return the records from `first` on, below `end`, as a segment of about `most` bytes."""
-        writer, offset, began = SegmentWriter(first), first, time()
+        writer, offset, began = SegmentWriter(first, buffer), first, time()
         while writer.size < most and time() - began < LONGEST_S:
-            result = await self.read(offset, min(READ_BYTES, max(most - writer.size, 1)))
+            room = min(READ_BYTES, max(most - writer.size, 1))
+            result = await self.read(offset, room, batches=end is None)
+            if result.remote:
+                for batch in result.remote:
+                    writer.add(batch)
+                offset = result.remote_next
+                continue
             entries = [each for each in result.entries if end is None or each.last < end]
             if result.error or not entries:
                 break
@@ -43,12 +52,13 @@ class Collector:
             offset = entries[-1].last + 1
         return writer
 
-    async def read(self, offset: int, max_bytes: int) -> ReadResult:
-        """Return the committed entries from the offset on."""
+    async def read(self, offset: int, max_bytes: int, *, batches: bool = False) -> ReadResult:
+        """Return the committed entries from the offset on, or `batches` if there are large ones."""
         return await self._reader.read(
             ReadRequest(
                 *(self._topic, self._partition, offset, max_bytes),
                 committed=True,
+                batches=batches,
                 decompress=True,
             )
         )
@@ -58,7 +68,7 @@ class Collector:
         parts = layout_of(self._topic).batches_of(
             run, run[0].first, result.epoch, codec, transactions=result.stable is not None
         )
-        whole = b"".join(parts)
+        whole = memoryview(b"".join(parts))
         for at, size, _ in headers_in(whole):
             writer.add(whole[at : at + size])
 

@@ -17,6 +17,7 @@ from korvet.keys import Keys
 from korvet.log.layouts import layout_of
 from korvet.remote_log.collector import Collector
 from korvet.remote_log.manifest import object_name
+from korvet.remote_log.segment_buffers import SegmentBuffers
 from korvet.remote_log.store import SegmentStore
 from korvet.scripts import log
 from korvet.scripts.log import ClaimCopyReply
@@ -47,6 +48,7 @@ class PartitionCopier:
         holder: str,
         topic: Topic,
         partition: int,
+        buffers: SegmentBuffers,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -55,6 +57,7 @@ class PartitionCopier:
         self._holder = holder
         self._topic = topic
         self._partition = partition
+        self._buffers = buffers
         self._collector = Collector(store, keys, topic, partition)
         self.lag: tuple[int, int] | None = None
         """Records and bytes that are not copied; None if another process holds the lease."""
@@ -77,12 +80,16 @@ class PartitionCopier:
     async def _copy(self, claim: ClaimCopyReply, at_once: tuple[int, int] | None) -> int:
         policy = self._topic.policy
         most = segment_bytes(policy) if at_once is None else at_once[1]
-        writer = await self._collector.collect(claim.first, most)
+        buffer = self._buffers.take()
+        writer = await self._collector.collect(claim.first, most, buffer=buffer)
         now_ms = int(time() * 1000)
         may_copy = at_once is not None or self._may_copy(claim, writer, now_ms)
-        if not writer.size or not may_copy:
-            return 0
-        return await self._publish(claim.fence, writer, now_ms)
+        size = 0
+        if writer.size and may_copy:
+            size = await self._publish(claim.fence, writer, now_ms)
+        # After an exception the object may still be being written.
+        self._buffers.give_back(buffer)
+        return size
 
     def _may_copy(self, claim: ClaimCopyReply, writer: SegmentWriter, now_ms: int) -> bool:
         """Return whether the segment is old enough, or enough was appended after it."""

@@ -13,6 +13,7 @@ from korvet.metrics import Metrics
 from korvet.remote_log.copier import PartitionCopier
 from korvet.remote_log.manifest import SegmentRow
 from korvet.remote_log.orphans import delete_orphans
+from korvet.remote_log.segment_buffers import SegmentBuffers
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.scripts import log
 from korvet.scripts.call import Call
@@ -67,6 +68,7 @@ class RemoteLogManager:
         metrics.remote_copy_lag_records.ask = lambda: self._largest_lags(0)
         metrics.remote_copy_lag_bytes.ask = lambda: self._largest_lags(1)
         self._copied: set[tuple[str, int]] = set()
+        self._buffers = SegmentBuffers()
         self._may_copy_at = 0.0
         self._collects_at = monotonic() + COLLECT_INTERVAL_S * random()
 
@@ -79,6 +81,7 @@ class RemoteLogManager:
 
     async def run_once(self) -> None:
         """Copy and trim each partition once; the failure of one does not affect the others."""
+        self._buffers.drop_unused()
         try:
             await self.delete_objects(int(time() * 1000))
         except (StoreError, RemoteStorageError) as error:
@@ -206,7 +209,7 @@ class RemoteLogManager:
                 return 0
             copier = PartitionCopier(
                 *(self._store, self._keys, self._segments, self._cluster_id(), self._holder),
-                *(topic, partition),
+                *(topic, partition, self._buffers),
             )
             try:
                 return self._charge(await copier.copy_segment(at_once))

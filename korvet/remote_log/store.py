@@ -114,7 +114,7 @@ class SegmentStore:
         place = host if ":" in user else user + at + host
         return parts._replace(netloc=place, query="", fragment="").geturl()
 
-    async def put(self, name: str, data: bytes) -> None:
+    async def put(self, name: str, data: bytes | memoryview) -> None:
         """Create the object; fails if it exists. A local file is synced to the disk."""
         import obstore
 

@@ -142,15 +142,15 @@ class Segment:
 
 
 class SegmentWriter:
-    """Collects the batches of a segment; `first` is the first offset it covers."""
+    """Collects the batches of a segment in a buffer; `first` is the first offset it covers."""
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, buffer: bytearray | None = None) -> None:
         self.first = first
         self.last = first - 1
         self.records = 0
         self.max_timestamp = -1
         self.size = 0
-        self._parts: list[Buffer] = []
+        self.buffer = bytearray() if buffer is None else buffer
         self._rows: list[IndexRow] = []
         self._position = 0
         """Where the open chunk begins."""
@@ -166,13 +166,14 @@ class SegmentWriter:
         """
         header = records.read_header(batch)
         last = header.base_offset + header.last_offset_delta
-        if last <= self.last or (self._parts and header.base_offset <= self.last):
+        if last <= self.last or (self.size and header.base_offset <= self.last):
             raise ValueError(f"batch at {header.base_offset} after offset {self.last}")
         if self._offset < 0:
             self._offset = header.base_offset
-        self._parts.append(batch)
         self._sum = _crc(batch, self._sum)
-        self.size += len(batch)
+        end = self.size + len(batch)
+        self.buffer[self.size : end] = batch
+        self.size = end
         self.last = last
         if not header.attributes & records.CONTROL:
             self.records += header.records
@@ -188,8 +189,8 @@ class SegmentWriter:
         self._position, self._offset, self._newest = self.size, -1, -1
         self._count = self._sum = 0
 
-    def finish(self, header: SegmentHeader, aborted: Iterable[AbortedRow]) -> bytes:
-        """Return the segment; `header` gets offsets, sizes and counts."""
+    def finish(self, header: SegmentHeader, aborted: Iterable[AbortedRow]) -> memoryview:
+        """Return the segment, a view of the buffer; `header` gets offsets, sizes and counts."""
         if self._offset >= 0:
             self._close_chunk()
         whole = msgspec.structs.replace(
@@ -206,7 +207,9 @@ class SegmentWriter:
         counts = (len(self._rows), len(dropped), len(text))
         footer = b"".join((rows, *dropped, text))
         trailer = _TRAILER.pack(*counts, _footer_crc(footer, counts), MAGIC)
-        return b"".join((*self._parts, footer, trailer))
+        end = self.size + len(footer) + len(trailer)
+        self.buffer[self.size : end] = footer + trailer
+        return memoryview(self.buffer)[:end]
 
 
 def footer_size(trailer: Buffer) -> int:

@@ -39,7 +39,7 @@ def written(batches: int = 3, size: int = 100, first: int = 100) -> bytes:
     writer = SegmentWriter(first)
     for at in range(batches):
         writer.add(batch(first + 10 * at, size=size))
-    return writer.finish(HEADER, ABORTED)
+    return bytes(writer.finish(HEADER, ABORTED))
 
 
 def test_a_segment_is_read_as_it_was_written() -> None:
