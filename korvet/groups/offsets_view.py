@@ -17,7 +17,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from time import monotonic, time
 from typing import NamedTuple
 from uuid import UUID
@@ -77,11 +77,13 @@ class OffsetsView:
         self._reading: asyncio.Task[None] | None = None
         self._is_listed = False
 
-    async def is_listed(self) -> bool:
-        """Return whether the topic is in lists of all: from the first group on, as in Kafka."""
+    async def listed(self, stored: list[Topic]) -> list[Topic]:
+        """Return all topics by name: with this one from the first group on, as in Kafka."""
         if not self._is_listed:
             self._is_listed = bool(await self._store.command("EXISTS", self._keys.groups()))
-        return self._is_listed
+        if not self._is_listed or any(topic.name == NAME for topic in stored):
+            return stored
+        return sorted([self.topic, *stored], key=attrgetter("name"))
 
     async def bounds(self, partition: int) -> tuple[int, int]:
         """Return the first offset and the end of a partition."""

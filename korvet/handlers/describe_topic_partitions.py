@@ -57,7 +57,7 @@ async def _topics(
 ) -> tuple[list[Topic], list[DescribeTopicPartitionsResponseTopic]]:
     """Return the requested topics that exist, and the error rows of the others."""
     if not names:
-        every = await context.topics.all()
+        every = await context.services.offsets_view.listed(await context.topics.all())
         return [topic for topic in every if context.may_describe(topic.name, audit=False)], []
     found, missing = [], []
     for name in names:

@@ -93,10 +93,7 @@ def _is_named(row: MetadataRequestTopic) -> bool:
 
 async def _all(context: Context) -> Iterable[Topic]:
     try:
-        stored = await context.topics.all()
-        view = context.services.offsets_view
-        hidden = any(topic.name == view.topic.name for topic in stored)
-        return stored if hidden or not await view.is_listed() else [view.topic, *stored]
+        return await context.services.offsets_view.listed(await context.topics.all())
     except StoreUnavailable:
         if not len(context.topics):
             raise

@@ -149,6 +149,8 @@ async def test_lists_of_all_topics_have_it_once_there_was_a_group(broker: Broker
     for version in (1, 9, 13):
         listed = (await broker.ask(MetadataRequest(topics=None), version)).topics
         assert [(row.name, row.is_internal) for row in listed] == [(NAME, True), ("t", False)]
+    described = (await broker.ask(DescribeTopicPartitionsRequest(topics=[]))).topics
+    assert [(row.name, row.is_internal) for row in described] == [(NAME, True), ("t", False)]
     await broker.ask(DeleteGroupsRequest(groups_names=["g"]))
     assert len((await broker.ask(MetadataRequest(topics=None))).topics) == 2
 
