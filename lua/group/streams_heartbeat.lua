@@ -131,7 +131,8 @@ local function update(m)
   m.session, m.client_id, m.client_host = session_ms, ARGV[4], ARGV[5]
   m.rebalance = rebalance_ms >= 0 and rebalance_ms or m.rebalance
   m.rack = ARGV[3] ~= "" and ARGV[3] or m.rack
-  m.process = ARGV[15] == "1" and ARGV[16] or m.process
+  -- A member that joins owns nothing: only then can its tasks pass to another process.
+  m.process = epoch == 0 and ARGV[15] == "1" and ARGV[16] or m.process
   m.endpoint = ARGV[17] ~= "" and ARGV[17] or m.endpoint
   m.tags = ARGV[18] == "1" and ARGV[19] or m.tags
   m.topology_epoch = topology_epoch >= 0 and ARGV[13] or m.topology_epoch
@@ -296,9 +297,7 @@ if former then
   consumer_group.remove_member(g, id, former)
 end
 if replaced then
-  -- The static member has revoked these by leaving.
-  consumer_group.release_partitions(g, consumer_group.decode(m.revoking), former_process)
-  m.revoking, m.epoch, m.previous = "", 0, 0
+  m.epoch, m.previous = 0, 0
   local target = redis.call("HGET", g.targets, replaced.id)
   redis.call("HDEL", members, replaced.id)
   redis.call("HDEL", g.targets, replaced.id)
@@ -313,10 +312,13 @@ elseif not text then
   g.size = g.size + 1
 end
 if former_process and (replaced or former_process ~= m.process) then
-  for _, list in ipairs({ consumer_group.decode(m.assigned), consumer_group.decode(m.revoking) }) do
-    consumer_group.release_partitions(g, list, former_process)
-    consumer_group.own_partitions(g, id, list, m.process)
-  end
+  -- Tasks that another member of its new process has are left out.
+  local list = consumer_group.decode(m.assigned)
+  consumer_group.release_partitions(g, consumer_group.decode(m.revoking), former_process)
+  consumer_group.release_partitions(g, list, former_process)
+  list = consumer_group.filter_free(g, id, list, m.process)
+  consumer_group.own_partitions(g, id, list, m.process)
+  m.assigned, m.revoking = consumer_group.encode(list), ""
 end
 if joins and instance ~= "" then
   m.instance = instance

@@ -17,14 +17,20 @@ TOPOLOGY = topology(
     subtopology("1", ["u"], repartition=[("r", 0)], changelogs=["c"]),
     subtopology("2", ["t", "u"]),
 )
-GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)
+GONE = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.UNRELEASED_INSTANCE_ID,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+)
 
 
 class Client:
     """A member. It owns tasks that it revokes until it has reported that."""
 
-    def __init__(self, world: "World", name: str, process: str) -> None:
-        self.world, self.name, self.process = world, name, process
+    def __init__(self, world: "World", name: str, process: str, instance: str) -> None:
+        self.world, self.name, self.process, self.instance = world, name, process, instance
         self.rebalance_ms = world.random.choice([10_000, 60_000])
         self.forget()
 
@@ -42,6 +48,7 @@ class Client:
     def beat(self, lost: float) -> None:
         """Send a heartbeat. After a lost response it has all fields again, as from clients."""
         random, words = self.world.random, dict[str, Any](replicas=self.world.replicas)
+        words["instance"] = self.instance
         if self.epoch == 0 or self.full:
             words |= {"has_process": 1, "process": self.process, "rebalance_ms": self.rebalance_ms}
         reports = self.full or random.random() < 0.3
@@ -93,11 +100,20 @@ class World:
             for number in range(count)
         }
 
-    def come(self) -> None:
+    def come(self, instance: str = "") -> None:
         """Add a client."""
         self.count += 1
         process = f"p{self.random.randrange(4)}"
-        self.clients.append(Client(self, f"m{self.count}", process))
+        self.clients.append(Client(self, f"m{self.count}", process, instance))
+
+    def go(self) -> None:
+        """Make a client leave, stop, or rejoin with another id and maybe in another process."""
+        gone = self.clients.pop(self.random.randrange(len(self.clients)))
+        if gone.instance and gone.epoch and self.random.random() < 0.6:
+            self.group.beat(gone.name, -2, instance=gone.instance)
+            self.come(gone.instance)
+        elif self.random.random() < 0.6:
+            self.group.beat(gone.name, -1, instance=gone.instance)
 
     def resize(self) -> None:
         """Delete a topic, or create it again."""
@@ -126,11 +142,9 @@ class World:
         """Take one random step."""
         random, kind = self.random, self.random.random()
         if not self.clients or (kind < 0.1 and len(self.clients) < 6):
-            self.come()
+            self.come(random.choice(["", f"i{self.count}"]))
         elif kind < 0.15:
-            gone = self.clients.pop(random.randrange(len(self.clients)))
-            if random.random() < 0.6:
-                self.group.beat(gone.name, -1)
+            self.go()
         elif kind < 0.18:
             random.choice(self.clients).forget()
         elif kind < 0.22:
@@ -185,5 +199,7 @@ def test_lost_responses_and_late_leaves_give_no_task_two_owners(lua: LuaRunner, 
     assert standby == Counter({task: replicas for task in stateful if replicas})
     assert not any(client.giving for client in world.clients)
     for client in world.clients:
-        world.group.beat(client.name, -1)
-    assert not lua.command("EXISTS", K.consumer_members, K.target_assignment, K.partition_owners)
+        world.group.beat(client.name, -1, instance=client.instance)
+    assert not lua.command(
+        "EXISTS", K.consumer_members, K.target_assignment, K.partition_owners, K.instances
+    )
