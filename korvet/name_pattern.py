@@ -6,11 +6,6 @@ Kafka uses RE2J. Of 42,000 random patterns the two engines matched the same name
 
 from functools import lru_cache
 
-import re2
-
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
-
 
 class BadPattern(ValueError):
     """The text is not a pattern; the message says why."""
@@ -20,8 +15,13 @@ class NamePattern:
     """A pattern to match names with. Raises BadPattern."""
 
     def __init__(self, text: str) -> None:
+        # Here: few groups have patterns, and the module takes 2.6 MB.
+        import re2
+
+        options = re2.Options()
+        options.log_errors = False
         try:
-            self._pattern = re2.compile(text, _OPTIONS)
+            self._pattern = re2.compile(text, options)
         except re2.error as error:
             reason = error.args[0].decode(errors="replace")
             raise BadPattern(f"{text!r} is not a pattern of RE2: {reason}.") from None
