@@ -43,8 +43,6 @@ AT_WORK = 32
 """Max requests in progress: they fill a round trip to Redis and take a few milliseconds."""
 AT_WORK_BYTES = 1 << 20
 """Bytes of requests in progress above which none begins: one is received while one is stored."""
-AT_ONCE = 2
-"""Fetches that are answered from segments before other connections have their turn."""
 MAX_UNSENT = 4 << 20
 LARGE_ANSWERS = 16 << 20
 """Bytes of pending large responses above which no further Fetch of the connection begins."""
@@ -70,7 +68,6 @@ class Connection(ClientSocket):
         self._templates = TemplateCache(services, self.session)
         self._fetches = FetchTemplates(services, self.session)
         self._busy = False
-        self._at_once = 0
         self._current = -1
         self._flushing = False
         self._direct: DirectWriter | None = None
@@ -163,7 +160,6 @@ class Connection(ClientSocket):
 
     def _pump(self) -> None:
         """Begin the next requests, as far as order and limits allow."""
-        self._at_once = 0
         while self._waiting and not self._busy and self._may_begin():
             frame = self._intake.next()
             weight = len(frame)
@@ -213,16 +209,15 @@ class Connection(ClientSocket):
         answer = self._fetches.answer(frame)
         if answer is None:
             return False
-        self._at_once += 1
         self._answers.begin(len(frame), answer)
         self._send_ready()
         self._count_requests()
-        if self._waiting or self._closing:
+        if self._closing:
             self._flush_soon()
         return True
 
     def _may_begin(self) -> bool:
-        if not self._writable or self._is_muted() or self._at_once >= AT_ONCE:
+        if not self._writable or self._is_muted():
             return False
         if len(self._answers) >= self._at_work or self._answers.weight >= AT_WORK_BYTES:
             return False
@@ -232,7 +227,13 @@ class Connection(ClientSocket):
         if store.pending_bytes >= store.max_pending_bytes:
             self._await_room()
             return False
-        return True
+        if self._fetches.is_empty or not may_be_large(self._waiting[0]):
+            return True
+        return self._connections.turns.take(self)
+
+    def continue_requests(self) -> None:
+        """Begin the next requests, as it is this connection's turn."""
+        self._pump()
 
     def _begin(self, frame: Buffer) -> Any:
         """Return the request for `_finish`, or its response as a list.

@@ -196,6 +196,11 @@ class FetchTemplates:
         self._misses = 0
         self._quotas = services.quotas.version
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is no template."""
+        return not self._templates
+
     def answer(self, frame: Frame) -> list[Buffer] | None:
         """Return the response to a Fetch that matches a template; None: decode it."""
         services = self._services

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+from korvet.broker.turns import Turns
 from korvet.config.values import Settings
 
 _ROOM = 0.75
@@ -54,6 +55,8 @@ class OpenConnections:
 
     def __init__(self, settings: Callable[[], Settings]) -> None:
         self._settings = settings
+        self.turns = Turns()
+        """Turns of fetches that are answered without waiting."""
         self._open: set[ClientConnection] = set()
         self._hosts: Counter[str] = Counter()
         self._users: Counter[str] = Counter()
