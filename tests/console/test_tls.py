@@ -55,7 +55,10 @@ def test_the_start_names_https_and_pages_and_probes_are_served(
     assert console.url.startswith("https://")
     paths = ("/", "/topics", "/livez", "/readyz", "/metrics", "/metrics/kafka", "/api/openapi.json")
     for path in (*paths, *paths):  # the second time on connections that the console has
-        assert browser.get(path).status_code == 200, path
+        end = time.monotonic() + 30  # readiness and a first page may take longer than they wait
+        while (status := browser.get(path).status_code) == 503 and time.monotonic() < end:
+            pass
+        assert status == 200, path
 
 
 def test_the_cookie_is_sent_with_tls_only(browser: httpx.Client) -> None:
