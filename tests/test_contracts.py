@@ -79,10 +79,15 @@ def test_nothing_is_refused_below_the_line_where_writing_begins(name: str) -> No
     if not (contract.writes and contract.refuses):
         return
     text = source(name)
-    assert re.search(r"^\s*-- Write\.", text, re.MULTILINE), "no line `-- Write.`"
-    below = blank_comments(text[text.index("-- Write.") :])
+    lines = list(re.finditer(r"^( *)-- Write\.", text, re.MULTILINE))
+    assert lines, "no line `-- Write.`"
     only_refused = set(contract.refuses) - set(contract.signals)
-    assert not only_refused & set(re.findall(r"\bcodes\.([A-Z_]+)", below))
+    for line in lines:
+        below = text[line.end() :]
+        if line[1]:  # a branch, which returns at its end
+            below = re.split(r"^end$", below, maxsplit=1, flags=re.MULTILINE)[0]
+            assert re.search(r"^  return ", below, re.MULTILINE)
+        assert not only_refused & set(re.findall(r"\bcodes\.([A-Z_]+)", blank_comments(below)))
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.lua")), ids=lambda p: p.stem)

@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe (key 89), version 0. State, topology, members of streams groups (KIP-1071).
+"""StreamsGroupDescribe (key 89), versions 0-1. State and members of streams groups (KIP-1071).
 
 Behaviour
 - INVALID_GROUP_ID for an empty id, INVALID_REQUEST for one that is listed more than ten times
@@ -6,6 +6,9 @@ Behaviour
 - GROUP_ID_NOT_FOUND for a group that does not exist or is of another type
 - states: Empty, NotReady, Assigning, Reconciling, Stable
 - internal topics have 0 partitions while source topics are missing or not copartitioned
+Versions
+- v1 has the assignor's name; a topology description (KIP-1331) is not stored, as in a Kafka without
+  a plugin for it
 """
 
 from korvet.bounded import TOO_OFTEN, RepeatLimit
@@ -40,25 +43,30 @@ from korvet.wire.messages.streams_group_describe import (
     Topology,
 )
 
+ASSIGNOR = "sticky"
+"""Kafka's name of the assignor."""
+NOT_STORED = 1
+"""The status of a topology description that the broker does not have."""
 HIDDEN_TOPICS = "The group has topics that the client is not authorized to describe."
 
 
 async def streams_group_describe(
     request: StreamsGroupDescribeRequest, context: Context
 ) -> StreamsGroupDescribeResponse:
-    asked = request.include_authorized_operations
     times = RepeatLimit()
     return StreamsGroupDescribeResponse(
         groups=[
             _error(group, ErrorCode.INVALID_REQUEST, TOO_OFTEN)
             if times.too_many(group)
-            else await _group(group, asked, context)
+            else await _group(group, request, context)
             for group in request.group_ids
         ]
     )
 
 
-async def _group(group_id: str, asked: bool, context: Context) -> DescribedGroup:
+async def _group(
+    group_id: str, request: StreamsGroupDescribeRequest, context: Context
+) -> DescribedGroup:
     if not group_id:
         return _error(group_id, ErrorCode.INVALID_GROUP_ID, None)
     reply = await context.services.groups.run(
@@ -79,8 +87,12 @@ async def _group(group_id: str, asked: bool, context: Context) -> DescribedGroup
         topology=_topology(reply, stored),
         members=[_member(rows[at : at + CELLS]) for at in range(0, len(rows), CELLS)],
         authorized_operations=(
-            context.authorized_operations(ResourceType.GROUP, group_id) if asked else UNASKED
+            context.authorized_operations(ResourceType.GROUP, group_id)
+            if request.include_authorized_operations
+            else UNASKED
         ),
+        topology_description_status=NOT_STORED if request.include_topology_description else 0,
+        assignor_name=ASSIGNOR,
     )
 
 

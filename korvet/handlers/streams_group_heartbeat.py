@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (key 88), version 0. Renew a streams group member's session (KIP-1071).
+"""StreamsGroupHeartbeat (key 88), versions 0-1. Renew a streams group member's session (KIP-1071).
 
 Behaviour
 - the broker assigns tasks (sticky): a member first revokes tasks, then its epoch advances, then it
@@ -21,6 +21,8 @@ Behaviour
   next member with its instance id gets them
 - GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED,
   UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID
+Versions
+- v1 (Kafka 4.4) has an acceptable recovery lag, -1 here: tasks are not placed by their lag
 Left out
 - as in Kafka 4.3: patterns and warm-up tasks (INVALID_REQUEST); client tags are stored, but do not
   place standby tasks, and task offsets are not used

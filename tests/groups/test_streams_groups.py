@@ -211,3 +211,19 @@ async def test_internal_topics_are_not_created_without_the_right_to(broker: Brok
     said = await internal.create(many, lambda name: True, charge)
     assert "10000 new partitions at once, not 10001" in said
     assert charged == [4, 4, 4]
+
+
+async def test_a_topology_description_is_not_stored_as_in_a_kafka_without_plugin(
+    broker: Broker,
+) -> None:
+    joined = await beat(broker, "m1", 0)
+    assert (joined.acceptable_recovery_lag, joined.topology_description_required) == (-1, False)
+    for asked, status in ((False, 0), (True, 1)):
+        request = StreamsGroupDescribeRequest(
+            group_ids=["g"],
+            include_authorized_operations=False,
+            include_topology_description=asked,
+        )
+        group = (await broker.ask(request)).groups[0]
+        assert (group.topology_description, group.assignor_name) == (None, "sticky")
+        assert group.topology_description_status == status

@@ -53,14 +53,17 @@ def _plain(value: Any) -> Any:
 
 WITHOUT_VERSION_0 = {76, 77, 78, 79}
 """Share groups: Kafka 4.1 removed version 0, which was of a preview."""
-RENAMED = {"generation_id": "generation_id_or_member_epoch"}
+RENAMED = {
+    "generation_id": "generation_id_or_member_epoch",
+    "acceptable_recovery_lag": "acceptable_recovery_lag_legacy",
+}
 
 
 def _named(ours: Message, name: str) -> Any:
     """kio leaves `_ms` off the names of times and spans of time, and has names of older Kafkas."""
     known = ours.__struct_fields__
     return getattr(
-        ours, next(each for each in (name, f"{name}_ms", RENAMED.get(name)) if each in known)
+        ours, next(each for each in (RENAMED.get(name), name, f"{name}_ms") if each in known)
     )
 
 

@@ -1,12 +1,15 @@
 """StreamsGroupDescribe (key 89): state, topology and members of streams groups (KIP-1071)."""
 
-from korvet.wire.schema import Message, i16, i32, i64, message, u16
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i8, i16, i32, i64, message, u16
 
 
-@message(key=89, versions=(0, 0), flexible=0, request=True)
+@message(key=89, versions=(0, 1), flexible=0, request=True)
 class StreamsGroupDescribeRequest(Message):
     group_ids: list[str]
     include_authorized_operations: bool
+    include_topology_description: Annotated[bool, Field(since=1)] = False
 
 
 class KeyValue(Message):
@@ -75,6 +78,30 @@ class Member(Message):
     is_classic: bool = False
 
 
+class TopologyNode(Message):
+    name: str
+    node_type: i8
+    source_topics: list[str]
+    sink_topic: str | None = None
+    stores: list[str]
+    successors: list[str]
+
+
+class TopologyDescriptionSubtopology(Message):
+    subtopology_id: str
+    nodes: list[TopologyNode]
+
+
+class GlobalStore(Message):
+    source: TopologyNode
+    processor: TopologyNode
+
+
+class TopologyDescription(Message):
+    subtopologies: list[TopologyDescriptionSubtopology]
+    global_stores: list[GlobalStore]
+
+
 class DescribedGroup(Message):
     error_code: i16
     error_message: str | None = None
@@ -86,9 +113,13 @@ class DescribedGroup(Message):
     members: list[Member]
     authorized_operations: i32 = -2147483648
     """A bit field; the least number if it was not asked for."""
+    topology_description: Annotated[TopologyDescription | None, Field(since=1)] = None
+    topology_description_status: Annotated[i8, Field(since=1)] = 0
+    """0: not requested; 1: not stored."""
+    assignor_name: Annotated[str | None, Field(since=1)] = None
 
 
-@message(key=89, versions=(0, 0), flexible=0, request=False)
+@message(key=89, versions=(0, 1), flexible=0, request=False)
 class StreamsGroupDescribeResponse(Message):
     throttle_time_ms: i32 = 0
     groups: list[DescribedGroup]

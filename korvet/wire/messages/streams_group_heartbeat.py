@@ -3,7 +3,9 @@
 The member chooses its own id. Null means unchanged since the last heartbeat.
 """
 
-from korvet.wire.schema import Message, i8, i16, i32, i64, message, u16
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i8, i16, i32, i64, message, u16
 
 
 class KeyValue(Message):
@@ -59,7 +61,7 @@ class TaskOffset(Message):
     offset: i64
 
 
-@message(key=88, versions=(0, 0), flexible=0, request=True)
+@message(key=88, versions=(0, 1), flexible=0, request=True)
 class StreamsGroupHeartbeatRequest(Message):
     group_id: str
     member_id: str
@@ -100,7 +102,7 @@ class EndpointToPartitions(Message):
     standby_partitions: list[TopicPartition]
 
 
-@message(key=88, versions=(0, 0), flexible=0, request=False)
+@message(key=88, versions=(0, 1), flexible=0, request=False)
 class StreamsGroupHeartbeatResponse(Message):
     throttle_time_ms: i32 = 0
     error_code: i16
@@ -108,12 +110,15 @@ class StreamsGroupHeartbeatResponse(Message):
     member_id: str
     member_epoch: i32
     heartbeat_interval_ms: i32
-    acceptable_recovery_lag: i32 = 0
+    acceptable_recovery_lag_legacy: Annotated[i32, Field(until=0)] = 0
     task_offset_interval_ms: i32 = 0
+    acceptable_recovery_lag: Annotated[i64, Field(since=1)] = -1
+    """-1: the broker does not place tasks by their lag."""
     status: list[Status] | None = None
     active_tasks: list[TaskIds] | None = None
     """Null, as the other tasks: unchanged."""
     standby_tasks: list[TaskIds] | None = None
     warmup_tasks: list[TaskIds] | None = None
+    topology_description_required: Annotated[bool, Field(since=1)] = False
     endpoint_information_epoch: i32 = 0
     partitions_by_user_endpoint: list[EndpointToPartitions] | None = None
