@@ -59,6 +59,8 @@ def outline(value: Any) -> Any:
 
 
 def _field(name: str, value: Any) -> Any:
+    if name == "acquired_records":  # as many as other probes have produced by then
+        return None
     if isinstance(value, UUID):
         return ("id" if value.int else None) if name in NAMES else None
     if name in CODES:
