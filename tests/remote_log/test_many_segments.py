@@ -75,7 +75,7 @@ def segment(first: int, name: str) -> bytes:
     numbers = dict.fromkeys(("partition", "first", "last", "records", "bytes", "max_timestamp"), 0)
     shape = {"storage_format": "batch", "offset_mode": "dense"}
     header = msgspec.convert({**values, **numbers, **shape}, SegmentHeader)
-    return writer.finish(header, [])
+    return bytes(writer.finish(header, []))
 
 
 async def costs(lua: LuaRunner, folder: Path, count: int) -> list[list[tuple[int, int]]]:

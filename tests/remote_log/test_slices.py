@@ -47,7 +47,7 @@ def written(batches: int = BATCHES) -> bytes:
         },
         SegmentHeader,
     )
-    return writer.finish(header, [])
+    return bytes(writer.finish(header, []))
 
 
 class OneRow:
