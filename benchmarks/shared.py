@@ -22,13 +22,8 @@ from korvet.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from korvet.wire.messages.share_fetch import (
-    AcknowledgementBatch,
-    FetchPartition,
-    FetchTopic,
-    ShareFetchRequest,
-    ShareFetchResponse,
-)
+from korvet.wire.messages.share_acknowledge import AcknowledgementBatch, AcknowledgePartition
+from korvet.wire.messages.share_fetch import FetchTopic, ShareFetchRequest, ShareFetchResponse
 from korvet.wire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
@@ -173,7 +168,7 @@ class _Consumer:
             AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=ACCEPT)
             for first, last in acquired
         ]
-        row = FetchPartition(partition_index=0, acknowledgement_batches=batches)
+        row = AcknowledgePartition(partition_index=0, acknowledgement_batches=batches)
         topics = [FetchTopic(topic_id=self.run.topic_id, partitions=[row])]
         most = self.run.plan.most
         request = ShareFetchRequest(

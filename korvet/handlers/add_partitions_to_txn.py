@@ -29,10 +29,10 @@ from korvet.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from korvet.wire.structs import NamedPartitions
 
 Place = tuple[str, int]
 Outcome = dict[Place, ErrorCode]
@@ -73,7 +73,7 @@ async def _results(
 
 
 def _topic_result(
-    topic: AddPartitionsToTxnTopic, outcome: Outcome, version: int
+    topic: NamedPartitions, outcome: Outcome, version: int
 ) -> AddPartitionsToTxnTopicResult:
     rows = []
     for number in topic.partitions:

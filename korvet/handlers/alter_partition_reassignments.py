@@ -19,9 +19,9 @@ from korvet.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
-    ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from korvet.wire.structs import PartitionErrorMessage
 
 
 async def alter_partition_reassignments(
@@ -33,7 +33,7 @@ async def alter_partition_reassignments(
         for row in topic.partitions:
             error, reason = await outcome(_check(topic.name, row, context))
             rows.append(
-                ReassignablePartitionResponse(
+                PartitionErrorMessage(
                     partition_index=row.partition_index, error_code=error, error_message=reason
                 )
             )

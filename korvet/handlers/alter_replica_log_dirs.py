@@ -12,12 +12,11 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.topics.table import LOG_DIRECTORY
 from korvet.wire.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
-    AlterReplicaLogDirTopic,
     AlterReplicaLogDirTopicResult,
 )
+from korvet.wire.structs import NamedPartitions, PartitionError
 
 
 async def alter_replica_log_dirs(
@@ -33,7 +32,7 @@ async def alter_replica_log_dirs(
 
 
 async def _answered(
-    asked: AlterReplicaLogDirTopic, path: str, context: Context
+    asked: NamedPartitions, path: str, context: Context
 ) -> AlterReplicaLogDirTopicResult:
     topic = await context.topics.get(asked.name)
     count = 0 if topic is None else topic.partitions
@@ -47,7 +46,7 @@ async def _answered(
     return AlterReplicaLogDirTopicResult(
         topic_name=asked.name,
         partitions=[
-            AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error(number))
+            PartitionError(partition_index=number, error_code=error(number))
             for number in asked.partitions
         ],
     )

@@ -17,10 +17,10 @@ from korvet.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
-    AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
 )
 from korvet.wire.schema import ZERO_UUID
+from korvet.wire.structs import PartitionErrorMessage
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -65,7 +65,7 @@ def _topic(
     for part in row.partitions:
         error = errors.get((row.topic_name, part.partition_index), UNKNOWN)
         partitions.append(
-            AlterShareGroupOffsetsResponsePartition(
+            PartitionErrorMessage(
                 partition_index=part.partition_index,
                 error_code=error,
                 error_message=error.message if error else None,

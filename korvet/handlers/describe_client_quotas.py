@@ -16,11 +16,11 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.security.quotas import ENTITY_TYPES, IP
 from korvet.topics.lifecycle import Refused
+from korvet.wire.messages.alter_client_quotas import EntityData
 from korvet.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
-    EntityData,
     EntryData,
     ValueData,
 )

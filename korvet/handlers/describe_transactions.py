@@ -14,9 +14,9 @@ from korvet.transactions.members import member_names, parse_partition_member
 from korvet.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    TopicData,
     TransactionState,
 )
+from korvet.wire.structs import TopicPartitions
 
 
 async def describe_transactions(
@@ -55,7 +55,7 @@ async def _describe(transactional_id: str, context: Context) -> TransactionState
         producer_id=state.producer_id,
         producer_epoch=state.producer_epoch,
         topics=[
-            TopicData(topic=topic, partitions=sorted(numbers))
+            TopicPartitions(topic=topic, partitions=sorted(numbers))
             for topic, numbers in sorted(by_topic.items())
         ],
     )

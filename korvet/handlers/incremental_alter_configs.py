@@ -16,8 +16,8 @@ Left out
 
 from korvet.admin.config_edits import Change, Edit
 from korvet.context import Context
+from korvet.wire.messages.alter_configs import AlterConfigsResourceResponse
 from korvet.wire.messages.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )

@@ -29,9 +29,9 @@ from korvet.scripts.group import MemberReply
 from korvet.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from korvet.wire.structs import PartitionError
 
 MEMBER_EPOCH_SINCE = 9
 """The first version that members of a consumer group may use."""
@@ -49,7 +49,7 @@ async def offset_commit(request: OffsetCommitRequest, context: Context) -> Offse
     group_error = ErrorCode.NONE
     if commit.needs_group:
         group_error = await _commit(request, commit.rows, context)
-    rows = OffsetCommitResponseTopic, OffsetCommitResponsePartition
+    rows = OffsetCommitResponseTopic, PartitionError
     return OffsetCommitResponse(topics=commit_results(request.topics, commit, group_error, *rows))
 
 

@@ -16,12 +16,8 @@ from korvet.name_pattern import compile_pattern
 from korvet.scripts import group as scripts
 from korvet.scripts.group import DescribeReply
 from korvet.scripts.signals import Signal
-from korvet.wire.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-)
+from korvet.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from korvet.wire.structs import PartitionError, TopicErrors
 
 CONSUMER = b"consumer"
 """The protocol type of consumers, and the type of a KIP-848 group."""
@@ -95,12 +91,8 @@ async def _delete(
                 error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:
                 fields.append(context.keys.partition(asked.name, part.partition_index).stream)
-            rows.append(
-                OffsetDeleteResponsePartition(
-                    partition_index=part.partition_index, error_code=error
-                )
-            )
-        answers.append(OffsetDeleteResponseTopic(name=asked.name, partitions=rows))
+            rows.append(PartitionError(partition_index=part.partition_index, error_code=error))
+        answers.append(TopicErrors(name=asked.name, partitions=rows))
     group_error = await context.services.groups.delete_offsets(
         request.group_id, fields, group.state.decode(), group.generation
     )

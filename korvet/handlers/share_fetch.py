@@ -43,8 +43,8 @@ from korvet.share.delayed import DelayedShareFetch, SharedPartition
 from korvet.share.sessions import CLOSE, OPEN, SessionError, SharePartitionId, ShareSession
 from korvet.share.targets import Targets
 from korvet.topics.table import Topic
+from korvet.wire.messages.share_acknowledge import AcknowledgementBatch
 from korvet.wire.messages.share_fetch import (
-    AcknowledgementBatch,
     AcquiredRecords,
     PartitionData,
     ShareFetchableTopicResponse,

@@ -16,13 +16,12 @@ from korvet.groups.assignment import decode_assignment
 from korvet.groups.consumer_group import CELLS, unpack
 from korvet.scripts import group as scripts
 from korvet.security.acl import UNASKED, ResourceType
+from korvet.wire.messages.consumer_group_describe import Assignment, TopicPartitions
 from korvet.wire.messages.share_group_describe import (
-    Assignment,
     DescribedGroup,
     Member,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
-    TopicPartitions,
 )
 
 HIDDEN_TOPICS = "The group has topics that the client is not authorized to describe."

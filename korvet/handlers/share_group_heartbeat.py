@@ -18,21 +18,15 @@ import uuid
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
-from korvet.groups.consumer_group import (
-    TopicRows,
-    encode_subscription,
-    find_topics,
-    pack,
-)
+from korvet.groups.consumer_group import TopicRows, encode_subscription, find_topics, pack
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import ShareHeartbeatReply
+from korvet.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 from korvet.wire.messages.share_group_heartbeat import (
-    Assignment,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
-    TopicPartitions,
 )
 
 JOIN, LEAVE = 0, -1

@@ -32,16 +32,13 @@ from korvet.security.acl import UNASKED, ResourceType
 from korvet.wire.messages.streams_group_describe import (
     Assignment,
     DescribedGroup,
-    Endpoint,
-    KeyValue,
     Member,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
     Subtopology,
-    TaskIds,
-    TopicInfo,
     Topology,
 )
+from korvet.wire.messages.streams_group_heartbeat import Endpoint, KeyValue, TaskIds, TopicInfo
 
 ASSIGNOR = "sticky"
 """Kafka's name of the assignor."""

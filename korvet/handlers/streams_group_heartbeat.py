@@ -57,8 +57,8 @@ from korvet.wire.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     TaskIds,
-    TopicPartition,
 )
+from korvet.wire.structs import TopicPartitions
 
 MISSING_INTERNAL_TOPICS = 3
 """The status that says why internal topics could not be created."""
@@ -270,10 +270,10 @@ def _endpoints(flat: list[bytes]) -> list[EndpointToPartitions] | None:
     return found
 
 
-def _partitions(packed: bytes) -> list[TopicPartition]:
+def _partitions(packed: bytes) -> list[TopicPartitions]:
     cells = unpack(packed)
     return [
-        TopicPartition(topic=topic, partitions=sorted(map(int, numbers.split(","))))
+        TopicPartitions(topic=topic, partitions=sorted(map(int, numbers.split(","))))
         for topic, numbers in zip(cells[::2], cells[1::2], strict=True)
     ]
 

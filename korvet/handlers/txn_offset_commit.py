@@ -26,9 +26,9 @@ from korvet.transactions.members import group_member
 from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from korvet.wire.structs import PartitionError
 
 ABORTABLE_SINCE = 4
 IMPLICIT_SINCE = 5
@@ -55,7 +55,7 @@ async def txn_offset_commit(
         group_error = await _store(request, commit.rows, context)
     if not by_id:
         group_error = _OLDER_ERRORS.get(group_error, group_error)
-    rows = TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition
+    rows = TxnOffsetCommitResponseTopic, PartitionError
     return TxnOffsetCommitResponse(
         topics=commit_results(request.topics, commit, group_error, *rows)
     )

@@ -31,12 +31,11 @@ from korvet.transactions.hanging import Participation
 from korvet.transactions.members import partition_member
 from korvet.wire.messages.write_txn_markers import (
     WritableTxnMarker,
-    WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from korvet.wire.structs import PartitionError, TopicErrors
 
 RAISED_SINCE = 2
 """The transaction version from which on each transaction, and its end, has its own epoch."""
@@ -71,10 +70,10 @@ async def write_txn_markers(
             WritableTxnMarkerResult(
                 producer_id=producer_id,
                 topics=[
-                    WritableTxnMarkerTopicResult(
+                    TopicErrors(
                         name=name,
                         partitions=[
-                            WritableTxnMarkerPartitionResult(partition_index=n, error_code=error)
+                            PartitionError(partition_index=n, error_code=error)
                             for n, error in of.items()
                         ],
                     )

@@ -6,9 +6,9 @@ from korvet.errors import ErrorCode as E
 from korvet.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
 )
 from korvet.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from korvet.wire.structs import NamedPartitions
 from tests.support.connected_broker import Broker
 
 
@@ -20,7 +20,7 @@ async def test_a_partition_may_be_moved_to_where_it_lies_and_nowhere_else(
     (here,) = (await broker.ask(DescribeLogDirsRequest(topics=None), 4)).results
 
     async def moved(path: str, name: str, *partitions: int) -> list[tuple[str, int, E]]:
-        topic = AlterReplicaLogDirTopic(name=name, partitions=list(partitions))
+        topic = NamedPartitions(name=name, partitions=list(partitions))
         request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
         return [
             (result.topic_name, row.partition_index, E(row.error_code))

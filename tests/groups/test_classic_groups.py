@@ -39,7 +39,6 @@ from korvet.wire.messages.offset_delete import (
 from korvet.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
 from korvet.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -48,6 +47,7 @@ from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from korvet.wire.structs import PartitionIndexes
 from tests.support.connected_broker import Broker
 from tests.support.redis_servers import TestServer
 
@@ -273,7 +273,7 @@ async def test_commits_are_fetched_in_every_version(
     rows = [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1])]
     request = OffsetFetchRequest(
         group_id=group,
-        topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])],
+        topics=[PartitionIndexes(name="t", partition_indexes=[0, 1])],
         groups=[OffsetFetchRequestGroup(group_id=group, topics=rows)],
     )
     answer = await broker.ask(request, version)

@@ -19,10 +19,11 @@ from korvet.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from korvet.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from korvet.wire.messages.elect_leaders import ElectLeadersRequest
 from korvet.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest
 from korvet.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from korvet.wire.structs import TopicPartitions
 from tests.support.connected_broker import Broker
 
 ANY: dict[str, Any] = {

@@ -4,7 +4,7 @@ from korvet.errors import ErrorCode as E
 from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest
-from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from korvet.wire.messages.describe_producers import DescribeProducersRequest
 from korvet.wire.messages.describe_transactions import DescribeTransactionsRequest
 from korvet.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -16,6 +16,7 @@ from korvet.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from korvet.wire.structs import PartitionIndexes
 from tests.support.connected_broker import Broker
 
 TWELVE = 12
@@ -74,7 +75,7 @@ async def test_transactions_and_producers_are_described_ten_times_at_most(broker
     codes = [row.error_code for row in answer.transaction_states]
     assert codes == [E.TRANSACTIONAL_ID_NOT_FOUND] * 10 + LAST_TWO
     await broker.create("t")
-    asked = TopicRequest(name="t", partition_indexes=[0] * TWELVE + [1])
+    asked = PartitionIndexes(name="t", partition_indexes=[0] * TWELVE + [1])
     answer = await broker.ask(DescribeProducersRequest(topics=[asked]))
     codes = [row.error_code for row in answer.topics[0].partitions]
     assert codes == [E.NONE] * 10 + LAST_TWO + [E.NONE]

@@ -15,7 +15,6 @@ from korvet.wire import batch_builder
 from korvet.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from korvet.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
 from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -30,6 +29,7 @@ from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from korvet.wire.schema import Message
+from korvet.wire.structs import NamedPartitions
 from tests.support.raw_client import Peer, until
 
 PATIENCE_S = 20.0
@@ -118,9 +118,7 @@ class Side:
         **who: Any,
     ) -> str:
         """AddPartitionsToTxn; the codes of all partitions."""
-        asked = [
-            AddPartitionsToTxnTopic(name=topic or self.topic, partitions=list(partitions or (0,)))
-        ]
+        asked = [NamedPartitions(name=topic or self.topic, partitions=list(partitions or (0,)))]
         name, producer_id, epoch = self._who(**who)
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=name,

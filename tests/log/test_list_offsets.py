@@ -14,8 +14,8 @@ from korvet.scripts import log
 from korvet.security.session import Session
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, records
-from korvet.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from korvet.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from korvet.wire.messages.describe_producers import DescribeProducersRequest
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -26,6 +26,7 @@ from korvet.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from korvet.wire.structs import PartitionIndexes, TopicPartitions
 from tests.support.connected_broker import Broker
 
 LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, TIERED, PENDING = -1, -2, -3, -4, -5, -6
@@ -243,7 +244,7 @@ async def test_the_one_log_directory_tells_what_partitions_take(
     await fill(broker, 1, 2, 3)
 
     async def sizes(*names: str, everything: bool = False) -> dict[tuple[str, int], int]:
-        topics = [DescribableLogDirTopic(topic=name, partitions=[0, 1, 99]) for name in names]
+        topics = [TopicPartitions(topic=name, partitions=[0, 1, 99]) for name in names]
         request = DescribeLogDirsRequest(topics=None if everything else topics)
         (place,) = (await broker.ask(request, version)).results
         assert (place.error_code, place.log_dir, place.is_cordoned) == (E.NONE, "redis", False)
@@ -264,8 +265,8 @@ async def test_producers_are_described_as_partitions_remember_them(broker: Broke
     await fill(broker, 1, 2, 3, producer=5)
     await fill(broker, 1)
     topics = [
-        TopicRequest(name="t", partition_indexes=[0, 1, 99]),
-        TopicRequest(name="absent", partition_indexes=[0]),
+        PartitionIndexes(name="t", partition_indexes=[0, 1, 99]),
+        PartitionIndexes(name="absent", partition_indexes=[0]),
     ]
     answer = await broker.ask(DescribeProducersRequest(topics=topics))
     rows = [row for topic in answer.topics for row in topic.partitions]

@@ -19,10 +19,7 @@ from korvet.store.errors import StoreRefused
 from korvet.store.reply_waiter import ReplyWaiter
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder
-from korvet.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-)
+from korvet.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from korvet.wire.messages.produce import (
     PartitionProduceData,
@@ -30,6 +27,7 @@ from korvet.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from korvet.wire.structs import NamedPartitions
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import fetch, told
 
@@ -133,7 +131,7 @@ async def test_an_expired_producer_continues_in_its_next_transaction_in_order(
         InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
     )
     who = {"v3_and_below_producer_id": began.producer_id, "v3_and_below_producer_epoch": 0}
-    place = [AddPartitionsToTxnTopic(name="t", partitions=[0])]
+    place = [NamedPartitions(name="t", partitions=[0])]
     joining = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="tx", v3_and_below_topics=place, **who
     )

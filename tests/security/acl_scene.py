@@ -5,10 +5,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from uuid import UUID
 
-from korvet.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-)
+from korvet.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from korvet.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from korvet.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -25,6 +22,7 @@ from korvet.wire.messages.streams_group_heartbeat import (
     Topology,
 )
 from korvet.wire.schema import Message
+from korvet.wire.structs import NamedPartitions
 from tests.security.acl_outline import outline
 from tests.security.acl_probes import Ids, Probe
 from tests.security.acl_probes.groups import commit
@@ -71,7 +69,7 @@ class Scene:
         for name in ("x1", "x3"):
             request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=900_000)
             producer = _until(lambda: self.admin.ask(request, 4))  # noqa: B023
-        topic = AddPartitionsToTxnTopic(name="t3", partitions=[0])
+        topic = NamedPartitions(name="t3", partitions=[0])
         self.admin.ask(
             AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id="x3",

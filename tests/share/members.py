@@ -10,19 +10,14 @@ from korvet.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from korvet.wire.messages.share_acknowledge import AcknowledgementBatch as SettledBatch
 from korvet.wire.messages.share_acknowledge import (
+    AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from korvet.wire.messages.share_fetch import (
-    AcknowledgementBatch,
-    FetchPartition,
-    FetchTopic,
-    ForgottenTopic,
-    ShareFetchRequest,
-)
+from korvet.wire.messages.share_acknowledge import AcknowledgementBatch as SettledBatch
+from korvet.wire.messages.share_fetch import FetchTopic, ForgottenTopic, ShareFetchRequest
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import packed, produce, rows, told
 
@@ -82,7 +77,7 @@ class Member:
         known = topic_id or await self.topic_id()
         acks = acks or {}
         named = [
-            FetchPartition(
+            AcknowledgePartition(
                 partition_index=number,
                 acknowledgement_batches=[
                     AcknowledgementBatch(first_offset=a, last_offset=b, acknowledge_types=types)

@@ -9,7 +9,7 @@ from korvet.share.acknowledger import Batch, typed_ranges
 from korvet.share.ranges import entries_with, ranges_of
 from korvet.topics.table import Topic
 from korvet.wire import control_records
-from korvet.wire.messages.share_fetch import AcknowledgementBatch
+from korvet.wire.messages.share_acknowledge import AcknowledgementBatch
 from tests.support.connected_broker import Broker
 
 

@@ -5,17 +5,14 @@ import pytest
 from korvet.errors import ErrorCode as E
 from korvet.scripts.transaction import DescribeReply
 from korvet.transactions.coordinator import EXPIRE_BATCH
-from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from korvet.wire.messages.describe_producers import DescribeProducersRequest
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from korvet.wire.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
+from korvet.wire.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
+from korvet.wire.structs import PartitionIndexes
 from tests.support.connected_broker import Broker
 from tests.transactions.test_coordinator import opened
 
@@ -36,7 +33,7 @@ async def marked(
         producer_epoch=epoch,
         transaction_result=committed,
         topics=[
-            WritableTxnMarkerTopic(name=name, partition_indexes=[number])
+            PartitionIndexes(name=name, partition_indexes=[number])
             for name, number in places or [("t", 0)]
         ],
         coordinator_epoch=coordinator,
@@ -50,7 +47,7 @@ async def marked(
 
 async def producers(broker: Broker) -> list[tuple[int, int]]:
     """Who is known to t-0, and where their transactions began."""
-    request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
+    request = DescribeProducersRequest(topics=[PartitionIndexes(name="t", partition_indexes=[0])])
     (row,) = (await broker.ask(request)).topics[0].partitions
     return [(each.producer_id, each.current_txn_start_offset) for each in row.active_producers]
 
@@ -171,7 +168,7 @@ async def test_all_ids_are_looked_at_once_for_a_request_and_few_at_a_time(
             producer_id=producer_id,
             producer_epoch=0,
             transaction_result=False,
-            topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[n, n])] * 2,
+            topics=[PartitionIndexes(name="t", partition_indexes=[n, n])] * 2,
             coordinator_epoch=0,
         )
         for n, producer_id in enumerate(who)

@@ -19,7 +19,6 @@ from korvet.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchResponse,
-    LeaderIdAndEpoch,
     PartitionData,
 )
 from korvet.wire.messages.list_offsets import (
@@ -33,6 +32,7 @@ from korvet.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from korvet.wire.structs import LeaderIdAndEpoch
 
 TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 

@@ -15,7 +15,8 @@ from korvet.scripts import log as log_scripts
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from korvet.wire.messages.describe_producers import DescribeProducersRequest
+from korvet.wire.structs import PartitionIndexes
 
 PAGE = 50
 """Partitions on a page."""
@@ -229,7 +230,7 @@ async def load_producers(visit: Visit) -> Producers:
     """Return the producers of a topic."""
     topic = await find_topic(visit, Operation.READ)
     count = min(topic.partitions, PAGE)
-    asked = TopicRequest(name=topic.name, partition_indexes=list(range(count)))
+    asked = PartitionIndexes(name=topic.name, partition_indexes=list(range(count)))
     answer = await visit.call(DescribeProducersRequest(topics=[asked]))
     rows = [
         ProducerRow(

@@ -6,11 +6,7 @@ Up to 3 from clients, one transaction a request; from 4 on between brokers, seve
 from typing import Annotated
 
 from korvet.wire.schema import Field, Message, i16, i32, i64, message
-
-
-class AddPartitionsToTxnTopic(Message):
-    name: str
-    partitions: list[i32]
+from korvet.wire.structs import NamedPartitions
 
 
 class AddPartitionsToTxnTransaction(Message):
@@ -19,7 +15,7 @@ class AddPartitionsToTxnTransaction(Message):
     producer_epoch: i16
     verify_only: bool = False
     """Do not add: only say whether they are in."""
-    topics: list[AddPartitionsToTxnTopic]
+    topics: list[NamedPartitions]
 
 
 @message(key=24, versions=(0, 5), flexible=3, request=True)
@@ -28,7 +24,7 @@ class AddPartitionsToTxnRequest(Message):
     v3_and_below_transactional_id: Annotated[str, Field(until=3)] = ""
     v3_and_below_producer_id: Annotated[i64, Field(until=3)] = 0
     v3_and_below_producer_epoch: Annotated[i16, Field(until=3)] = 0
-    v3_and_below_topics: Annotated[list[AddPartitionsToTxnTopic], Field(until=3)] = []
+    v3_and_below_topics: Annotated[list[NamedPartitions], Field(until=3)] = []
 
 
 class AddPartitionsToTxnPartitionResult(Message):

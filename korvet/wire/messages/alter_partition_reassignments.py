@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from korvet.wire.schema import Field, Message, i16, i32, message
+from korvet.wire.structs import PartitionErrorMessage
 
 
 class ReassignablePartition(Message):
@@ -23,15 +24,9 @@ class AlterPartitionReassignmentsRequest(Message):
     topics: list[ReassignableTopic]
 
 
-class ReassignablePartitionResponse(Message):
-    partition_index: i32
-    error_code: i16
-    error_message: str | None = None
-
-
 class ReassignableTopicResponse(Message):
     name: str
-    partitions: list[ReassignablePartitionResponse]
+    partitions: list[PartitionErrorMessage]
 
 
 @message(key=45, versions=(0, 1), flexible=0, request=False)

@@ -1,16 +1,12 @@
 """AlterReplicaLogDirs (key 34): in which log directory a partition's copy shall lie."""
 
-from korvet.wire.schema import Message, i16, i32, message
-
-
-class AlterReplicaLogDirTopic(Message):
-    name: str
-    partitions: list[i32]
+from korvet.wire.schema import Message, i32, message
+from korvet.wire.structs import NamedPartitions, PartitionError
 
 
 class AlterReplicaLogDir(Message):
     path: str
-    topics: list[AlterReplicaLogDirTopic]
+    topics: list[NamedPartitions]
 
 
 @message(key=34, versions=(0, 2), flexible=2, request=True)
@@ -18,14 +14,9 @@ class AlterReplicaLogDirsRequest(Message):
     dirs: list[AlterReplicaLogDir]
 
 
-class AlterReplicaLogDirPartitionResult(Message):
-    partition_index: i32
-    error_code: i16
-
-
 class AlterReplicaLogDirTopicResult(Message):
     topic_name: str
-    partitions: list[AlterReplicaLogDirPartitionResult]
+    partitions: list[PartitionError]
 
 
 @message(key=34, versions=(0, 2), flexible=2, request=False)

@@ -1,6 +1,7 @@
 """AlterShareGroupOffsets (key 91): move the start offsets of an empty share group (KIP-932)."""
 
 from korvet.wire.schema import Message, i16, i32, i64, message, uuid
+from korvet.wire.structs import PartitionErrorMessage
 
 
 class AlterShareGroupOffsetsRequestPartition(Message):
@@ -19,16 +20,10 @@ class AlterShareGroupOffsetsRequest(Message):
     topics: list[AlterShareGroupOffsetsRequestTopic]
 
 
-class AlterShareGroupOffsetsResponsePartition(Message):
-    partition_index: i32
-    error_code: i16
-    error_message: str | None = None
-
-
 class AlterShareGroupOffsetsResponseTopic(Message):
     topic_name: str
     topic_id: uuid
-    partitions: list[AlterShareGroupOffsetsResponsePartition]
+    partitions: list[PartitionErrorMessage]
 
 
 @message(key=91, versions=(0, 0), flexible=0, request=False)

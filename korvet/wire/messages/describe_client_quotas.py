@@ -1,5 +1,6 @@
 """DescribeClientQuotas (key 48): the quotas of users, client ids and addresses."""
 
+from korvet.wire.messages.alter_client_quotas import EntityData
 from korvet.wire.schema import Message, f64, i8, i16, i32, message
 
 
@@ -16,12 +17,6 @@ class DescribeClientQuotasRequest(Message):
     components: list[ComponentData]
     strict: bool
     """Leave out entities with components that were not asked for."""
-
-
-class EntityData(Message):
-    entity_type: str
-    entity_name: str | None
-    """Null is the default entity."""
 
 
 class ValueData(Message):

@@ -3,16 +3,12 @@
 from typing import Annotated
 
 from korvet.wire.schema import Field, Message, i16, i32, i64, message
-
-
-class DescribableLogDirTopic(Message):
-    topic: str
-    partitions: list[i32]
+from korvet.wire.structs import TopicPartitions
 
 
 @message(key=35, versions=(0, 5), flexible=2, request=True)
 class DescribeLogDirsRequest(Message):
-    topics: list[DescribableLogDirTopic] | None
+    topics: list[TopicPartitions] | None
     """Null asks for all."""
 
 

@@ -1,16 +1,12 @@
 """DescribeProducers (key 61): the producers a partition has state for."""
 
 from korvet.wire.schema import Message, i16, i32, i64, message
-
-
-class TopicRequest(Message):
-    name: str
-    partition_indexes: list[i32]
+from korvet.wire.structs import PartitionIndexes
 
 
 @message(key=61, versions=(0, 0), flexible=0, request=True)
 class DescribeProducersRequest(Message):
-    topics: list[TopicRequest]
+    topics: list[PartitionIndexes]
 
 
 class ProducerState(Message):

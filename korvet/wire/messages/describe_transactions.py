@@ -1,16 +1,12 @@
 """DescribeTransactions (key 65): state and partitions of transactions."""
 
 from korvet.wire.schema import Message, i16, i32, i64, message
+from korvet.wire.structs import TopicPartitions
 
 
 @message(key=65, versions=(0, 0), flexible=0, request=True)
 class DescribeTransactionsRequest(Message):
     transactional_ids: list[str]
-
-
-class TopicData(Message):
-    topic: str
-    partitions: list[i32]
 
 
 class TransactionState(Message):
@@ -21,7 +17,7 @@ class TransactionState(Message):
     transaction_start_time_ms: i64
     producer_id: i64
     producer_epoch: i16
-    topics: list[TopicData]
+    topics: list[TopicPartitions]
 
 
 @message(key=65, versions=(0, 0), flexible=0, request=False)

@@ -3,11 +3,7 @@
 from typing import Annotated
 
 from korvet.wire.schema import Field, Message, i8, i16, i32, message
-
-
-class TopicPartitions(Message):
-    topic: str
-    partitions: list[i32]
+from korvet.wire.structs import TopicPartitions
 
 
 @message(key=43, versions=(0, 2), flexible=2, request=True)

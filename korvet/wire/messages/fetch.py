@@ -19,6 +19,7 @@ from korvet.wire.schema import (
     message,
     uuid,
 )
+from korvet.wire.structs import LeaderIdAndEpoch, NodeEndpoint
 
 
 class ReplicaState(Message):
@@ -81,11 +82,6 @@ class EpochEndOffset(Message):
     end_offset: i64 = -1
 
 
-class LeaderIdAndEpoch(Message):
-    leader_id: i32 = -1
-    leader_epoch: i32 = -1
-
-
 class SnapshotId(Message):
     end_offset: i64 = -1
     epoch: i32 = -1
@@ -117,13 +113,6 @@ class FetchableTopicResponse(Message):
     topic: Annotated[str, Field(until=12)] = ""
     topic_id: Annotated[uuid, Field(since=13)] = ZERO_UUID
     partitions: list[PartitionData]
-
-
-class NodeEndpoint(Message):
-    node_id: i32
-    host: str
-    port: i32
-    rack: str | None = None
 
 
 @message(key=1, versions=(0, 18), flexible=12, request=False)

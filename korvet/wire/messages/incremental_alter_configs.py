@@ -1,6 +1,7 @@
 """IncrementalAlterConfigs (key 44): set, unset, append to or subtract from single settings."""
 
-from korvet.wire.schema import Message, i8, i16, i32, message
+from korvet.wire.messages.alter_configs import AlterConfigsResourceResponse
+from korvet.wire.schema import Message, i8, i32, message
 
 
 class AlterableConfig(Message):
@@ -20,13 +21,6 @@ class AlterConfigsResource(Message):
 class IncrementalAlterConfigsRequest(Message):
     resources: list[AlterConfigsResource]
     validate_only: bool
-
-
-class AlterConfigsResourceResponse(Message):
-    error_code: i16
-    error_message: str | None = None
-    resource_type: i8
-    resource_name: str
 
 
 @message(key=44, versions=(0, 1), flexible=1, request=False)

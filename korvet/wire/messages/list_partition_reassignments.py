@@ -1,17 +1,13 @@
 """ListPartitionReassignments (key 46): which partitions are being moved."""
 
 from korvet.wire.schema import Message, i16, i32, message
-
-
-class ListPartitionReassignmentsTopics(Message):
-    name: str
-    partition_indexes: list[i32]
+from korvet.wire.structs import PartitionIndexes
 
 
 @message(key=46, versions=(0, 0), flexible=0, request=True)
 class ListPartitionReassignmentsRequest(Message):
     timeout_ms: i32 = 60000
-    topics: list[ListPartitionReassignmentsTopics] | None = None
+    topics: list[PartitionIndexes] | None = None
     """Null asks for all."""
 
 

@@ -6,7 +6,8 @@ where the whole request may say how long to keep the offsets, until 4. Ids repla
 
 from typing import Annotated
 
-from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, i64, message, uuid
+from korvet.wire.schema import ZERO_UUID, Field, Message, i32, i64, message, uuid
+from korvet.wire.structs import PartitionError
 
 
 class OffsetCommitRequestPartition(Message):
@@ -34,15 +35,10 @@ class OffsetCommitRequest(Message):
     topics: list[OffsetCommitRequestTopic]
 
 
-class OffsetCommitResponsePartition(Message):
-    partition_index: i32
-    error_code: i16
-
-
 class OffsetCommitResponseTopic(Message):
     name: Annotated[str, Field(until=9)] = ""
     topic_id: Annotated[uuid, Field(since=10)] = ZERO_UUID
-    partitions: list[OffsetCommitResponsePartition]
+    partitions: list[PartitionError]
 
 
 @message(key=8, versions=(0, 10), flexible=8, request=False)

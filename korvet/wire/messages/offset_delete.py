@@ -1,6 +1,7 @@
 """OffsetDelete (key 47): forget a group's offsets of some partitions. Never flexible."""
 
 from korvet.wire.schema import Message, i16, i32, message
+from korvet.wire.structs import TopicErrors
 
 
 class OffsetDeleteRequestPartition(Message):
@@ -18,18 +19,8 @@ class OffsetDeleteRequest(Message):
     topics: list[OffsetDeleteRequestTopic]
 
 
-class OffsetDeleteResponsePartition(Message):
-    partition_index: i32
-    error_code: i16
-
-
-class OffsetDeleteResponseTopic(Message):
-    name: str
-    partitions: list[OffsetDeleteResponsePartition]
-
-
 @message(key=47, versions=(0, 0), flexible=None, request=False)
 class OffsetDeleteResponse(Message):
     error_code: i16
     throttle_time_ms: i32 = 0
-    topics: list[OffsetDeleteResponseTopic]
+    topics: list[TopicErrors]

@@ -7,11 +7,7 @@ for the group. One group up to 7, several from 8 on; ids replace names in 10.
 from typing import Annotated
 
 from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, i64, message, uuid
-
-
-class OffsetFetchRequestTopic(Message):
-    name: str
-    partition_indexes: list[i32]
+from korvet.wire.structs import PartitionIndexes
 
 
 class OffsetFetchRequestTopics(Message):
@@ -31,7 +27,7 @@ class OffsetFetchRequestGroup(Message):
 @message(key=9, versions=(0, 10), flexible=6, request=True)
 class OffsetFetchRequest(Message):
     group_id: Annotated[str, Field(until=7)] = ""
-    topics: Annotated[list[OffsetFetchRequestTopic] | None, Field(until=7, nullable_since=2)] = []
+    topics: Annotated[list[PartitionIndexes] | None, Field(until=7, nullable_since=2)] = []
     """Null asks for all, from 2 on."""
     groups: Annotated[list[OffsetFetchRequestGroup], Field(since=8)] = []
     require_stable: Annotated[bool, Field(since=7)] = False

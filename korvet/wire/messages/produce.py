@@ -8,6 +8,7 @@ With acks = 0 there is no response at all.
 from typing import Annotated
 
 from korvet.wire.schema import ZERO_UUID, Field, Message, batches, i16, i32, i64, message, uuid
+from korvet.wire.structs import LeaderIdAndEpoch, NodeEndpoint
 
 
 class PartitionProduceData(Message):
@@ -35,11 +36,6 @@ class BatchIndexAndErrorMessage(Message):
     batch_index_error_message: str | None = None
 
 
-class LeaderIdAndEpoch(Message):
-    leader_id: i32 = -1
-    leader_epoch: i32 = -1
-
-
 class PartitionProduceResponse(Message):
     index: i32
     error_code: i16
@@ -58,13 +54,6 @@ class TopicProduceResponse(Message):
     name: Annotated[str, Field(until=12)] = ""
     topic_id: Annotated[uuid, Field(since=13)] = ZERO_UUID
     partition_responses: list[PartitionProduceResponse]
-
-
-class NodeEndpoint(Message):
-    node_id: i32
-    host: str
-    port: i32
-    rack: str | None = None
 
 
 @message(key=0, versions=(0, 13), flexible=9, request=False)

@@ -6,6 +6,7 @@ From 2 on the request may renew locks (KIP-1222), and the response has the lock'
 from typing import Annotated
 
 from korvet.wire.schema import Field, Message, i8, i16, i32, i64, message, uuid
+from korvet.wire.structs import NodeEndpoint
 
 
 class AcknowledgementBatch(Message):
@@ -52,13 +53,6 @@ class PartitionData(Message):
 class ShareAcknowledgeTopicResponse(Message):
     topic_id: uuid
     partitions: list[PartitionData]
-
-
-class NodeEndpoint(Message):
-    node_id: i32
-    host: str
-    port: i32
-    rack: str | None = None
 
 
 @message(key=79, versions=(1, 2), flexible=0, request=False)

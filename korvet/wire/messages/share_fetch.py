@@ -6,25 +6,14 @@ strictly `max_records` limits the records (KIP-1206), and may renew locks (KIP-1
 
 from typing import Annotated
 
+from korvet.wire.messages.share_acknowledge import AcknowledgePartition, LeaderIdAndEpoch
 from korvet.wire.schema import Field, Message, batch_parts, i8, i16, i32, i64, message, uuid
-
-
-class AcknowledgementBatch(Message):
-    first_offset: i64
-    last_offset: i64
-    """Inclusive."""
-    acknowledge_types: list[i8]
-    """0 gap, 1 accept, 2 release, 3 reject, 4 renew: one for all offsets, or one for each."""
-
-
-class FetchPartition(Message):
-    partition_index: i32
-    acknowledgement_batches: list[AcknowledgementBatch]
+from korvet.wire.structs import NodeEndpoint
 
 
 class FetchTopic(Message):
     topic_id: uuid
-    partitions: list[FetchPartition]
+    partitions: list[AcknowledgePartition]
 
 
 class ForgottenTopic(Message):
@@ -54,11 +43,6 @@ class ShareFetchRequest(Message):
     """Partitions to drop from the session."""
 
 
-class LeaderIdAndEpoch(Message):
-    leader_id: i32 = 0
-    leader_epoch: i32 = 0
-
-
 class AcquiredRecords(Message):
     first_offset: i64
     last_offset: i64
@@ -82,13 +66,6 @@ class PartitionData(Message):
 class ShareFetchableTopicResponse(Message):
     topic_id: uuid
     partitions: list[PartitionData]
-
-
-class NodeEndpoint(Message):
-    node_id: i32
-    host: str
-    port: i32
-    rack: str | None = None
 
 
 @message(key=78, versions=(1, 2), flexible=0, request=False)

@@ -1,22 +1,13 @@
 """ShareGroupDescribe (key 77): state and members of share groups (KIP-932)."""
 
-from korvet.wire.schema import Message, i16, i32, message, uuid
+from korvet.wire.messages.consumer_group_describe import Assignment
+from korvet.wire.schema import Message, i16, i32, message
 
 
 @message(key=77, versions=(1, 1), flexible=0, request=True)
 class ShareGroupDescribeRequest(Message):
     group_ids: list[str]
     include_authorized_operations: bool
-
-
-class TopicPartitions(Message):
-    topic_id: uuid
-    topic_name: str
-    partitions: list[i32]
-
-
-class Assignment(Message):
-    topic_partitions: list[TopicPartitions]
 
 
 class Member(Message):

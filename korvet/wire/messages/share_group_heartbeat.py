@@ -4,7 +4,8 @@ The member chooses its own id. Null means unchanged since the last heartbeat. Ve
 preview and no longer exists.
 """
 
-from korvet.wire.schema import Message, i16, i32, message, uuid
+from korvet.wire.messages.consumer_group_heartbeat import Assignment
+from korvet.wire.schema import Message, i16, i32, message
 
 
 @message(key=76, versions=(1, 1), flexible=0, request=True)
@@ -15,15 +16,6 @@ class ShareGroupHeartbeatRequest(Message):
     """0 joins, -1 leaves."""
     rack_id: str | None = None
     subscribed_topic_names: list[str] | None = None
-
-
-class TopicPartitions(Message):
-    topic_id: uuid
-    partitions: list[i32]
-
-
-class Assignment(Message):
-    topic_partitions: list[TopicPartitions]
 
 
 @message(key=76, versions=(1, 1), flexible=0, request=False)

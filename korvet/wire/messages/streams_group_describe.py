@@ -2,7 +2,14 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, i64, message, u16
+from korvet.wire.messages.streams_group_heartbeat import (
+    Endpoint,
+    KeyValue,
+    TaskIds,
+    TaskOffset,
+    TopicInfo,
+)
+from korvet.wire.schema import Field, Message, i8, i16, i32, message
 
 
 @message(key=89, versions=(0, 1), flexible=0, request=True)
@@ -10,18 +17,6 @@ class StreamsGroupDescribeRequest(Message):
     group_ids: list[str]
     include_authorized_operations: bool
     include_topology_description: Annotated[bool, Field(since=1)] = False
-
-
-class KeyValue(Message):
-    key: str
-    value: str
-
-
-class TopicInfo(Message):
-    name: str
-    partitions: i32
-    replication_factor: i16
-    topic_configs: list[KeyValue]
 
 
 class Subtopology(Message):
@@ -36,22 +31,6 @@ class Topology(Message):
     epoch: i32
     subtopologies: list[Subtopology] | None = None
     """Null in Kafka 4.3 while topics are missing or incorrectly partitioned."""
-
-
-class Endpoint(Message):
-    host: str
-    port: u16
-
-
-class TaskOffset(Message):
-    subtopology_id: str
-    partition: i32
-    offset: i64
-
-
-class TaskIds(Message):
-    subtopology_id: str
-    partitions: list[i32]
 
 
 class Assignment(Message):

@@ -6,6 +6,7 @@ The member chooses its own id. Null means unchanged since the last heartbeat.
 from typing import Annotated
 
 from korvet.wire.schema import Field, Message, i8, i16, i32, i64, message, u16
+from korvet.wire.structs import TopicPartitions
 
 
 class KeyValue(Message):
@@ -91,15 +92,10 @@ class Status(Message):
     status_detail: str
 
 
-class TopicPartition(Message):
-    topic: str
-    partitions: list[i32]
-
-
 class EndpointToPartitions(Message):
     user_endpoint: Endpoint
-    active_partitions: list[TopicPartition]
-    standby_partitions: list[TopicPartition]
+    active_partitions: list[TopicPartitions]
+    standby_partitions: list[TopicPartitions]
 
 
 @message(key=88, versions=(0, 1), flexible=0, request=False)

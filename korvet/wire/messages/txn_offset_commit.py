@@ -7,6 +7,7 @@ ids replace names (KIP-1319).
 from typing import Annotated
 
 from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, i64, message, uuid
+from korvet.wire.structs import PartitionError
 
 
 class TxnOffsetCommitRequestPartition(Message):
@@ -34,15 +35,10 @@ class TxnOffsetCommitRequest(Message):
     topics: list[TxnOffsetCommitRequestTopic]
 
 
-class TxnOffsetCommitResponsePartition(Message):
-    partition_index: i32
-    error_code: i16
-
-
 class TxnOffsetCommitResponseTopic(Message):
     name: Annotated[str, Field(until=5)] = ""
     topic_id: Annotated[uuid, Field(since=6)] = ZERO_UUID
-    partitions: list[TxnOffsetCommitResponsePartition]
+    partitions: list[PartitionError]
 
 
 @message(key=28, versions=(0, 6), flexible=3, request=False)

@@ -13,13 +13,13 @@ from korvet.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from korvet.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from korvet.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from korvet.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from korvet.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from korvet.wire.messages.elect_leaders import ElectLeadersRequest
 from korvet.wire.messages.list_config_resources import ListConfigResourcesRequest
 from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.messages.offset_for_leader_epoch import (
@@ -27,6 +27,7 @@ from korvet.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from korvet.wire.structs import TopicPartitions
 from tests.conformance.asking import ABSENT, COMPACTED, TOPIC, Ask, case
 
 
@@ -186,7 +187,7 @@ async def leaders_of_everything(ask: Ask) -> Any:
 @case("DescribeLogDirs")
 async def directories_of_what_nobody_has(ask: Ask) -> Any:
     def asking(*rows: tuple[str, list[int]]) -> DescribeLogDirsRequest:
-        topics = [DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in rows]
+        topics = [TopicPartitions(topic=name, partitions=numbers) for name, numbers in rows]
         return DescribeLogDirsRequest(topics=topics)
 
     return [

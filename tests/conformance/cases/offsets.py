@@ -11,7 +11,6 @@ from korvet.wire.messages.offset_commit import (
 from korvet.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
 from korvet.wire.messages.txn_offset_commit import (
@@ -19,6 +18,7 @@ from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from korvet.wire.structs import PartitionIndexes
 from tests.conformance.asking import ABSENT, COMPACTED, TOPIC, Ask, case
 from tests.conformance.cases.membership import ended as rebalance_ended
 from tests.conformance.cases.membership import leaving, rebalancing
@@ -67,7 +67,7 @@ async def fetching(
     )
     return OffsetFetchRequest(
         group_id=group,
-        topics=[OffsetFetchRequestTopic(name=name, partition_indexes=asked.partition_indexes)],
+        topics=[PartitionIndexes(name=name, partition_indexes=asked.partition_indexes)],
         groups=[OffsetFetchRequestGroup(group_id=group, topics=[asked], **more)],
     )
 

@@ -23,15 +23,8 @@ from korvet.wire.messages.share_acknowledge import (
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from korvet.wire.messages.share_fetch import (
-    AcknowledgementBatch as PiggybackedBatch,
-)
-from korvet.wire.messages.share_fetch import (
-    FetchPartition,
-    FetchTopic,
-    ForgottenTopic,
-    ShareFetchRequest,
-)
+from korvet.wire.messages.share_acknowledge import AcknowledgementBatch as PiggybackedBatch
+from korvet.wire.messages.share_fetch import FetchTopic, ForgottenTopic, ShareFetchRequest
 from korvet.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.conformance.asking import Ask, case
 from tests.support.raw_client import batch
@@ -127,7 +120,7 @@ class Sharer:
         ]
         numbers = list(dict.fromkeys((*partitions, *([0] if acks else ()))))
         rows = [
-            FetchPartition(
+            AcknowledgePartition(
                 partition_index=number, acknowledgement_batches=[] if number else batches
             )
             for number in numbers

@@ -5,8 +5,9 @@ from uuid import UUID
 
 from korvet.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from korvet.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from korvet.wire.messages.describe_producers import DescribeProducersRequest
 from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.wire.structs import PartitionIndexes
 from tests.conformance.asking import ABSENT, TOPIC, Ask, case
 
 NAMES = (ABSENT, "", "not legal", "..", "x" * 250)
@@ -44,11 +45,15 @@ async def what_one_may_do_with_an_id_nobody_has(ask: Ask) -> Any:
 @case("DescribeProducers")
 async def producers_of_what_nobody_has(ask: Ask) -> Any:
     return [
-        await ask(DescribeProducersRequest(topics=[TopicRequest(name=name, partition_indexes=[0])]))
+        await ask(
+            DescribeProducersRequest(topics=[PartitionIndexes(name=name, partition_indexes=[0])])
+        )
         for name in NAMES
     ] + [
         await ask(
-            DescribeProducersRequest(topics=[TopicRequest(name=TOPIC, partition_indexes=[7, -1])])
+            DescribeProducersRequest(
+                topics=[PartitionIndexes(name=TOPIC, partition_indexes=[7, -1])]
+            )
         )
     ]
 
