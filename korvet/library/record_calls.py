@@ -9,14 +9,7 @@ from korvet.groups.lag import find_offset
 from korvet.library.batches import Batcher, encode_batch
 from korvet.library.session import check, check_partition
 from korvet.library.topic_calls import TopicCalls
-from korvet.library.values import (
-    Appended,
-    Fetched,
-    KorvetError,
-    Producer,
-    Record,
-    StoredRecord,
-)
+from korvet.library.values import Appended, Fetched, KorvetError, Producer, Record, StoredRecord
 from korvet.log.read_request import ReadRequest
 from korvet.log.records_in import records_in
 from korvet.log.validator import prepare_append

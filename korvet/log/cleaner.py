@@ -36,12 +36,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from korvet.keys import Keys
 from korvet.log.busy_timer import BusyTimer
 from korvet.log.cleaned_index import CleanedIndex, Outcome
-from korvet.log.cleaner_records import (
-    UNREADABLE,
-    entries_with_records,
-    key_mark,
-    rewrite_batch,
-)
+from korvet.log.cleaner_records import UNREADABLE, entries_with_records, key_mark, rewrite_batch
 from korvet.log.compacted_copy import REST, CompactedCopy, Superseded
 from korvet.log.entry import Entry
 from korvet.log.entry_id import entry_id, offset_of

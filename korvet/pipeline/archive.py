@@ -26,14 +26,7 @@ from korvet.pipeline.next_commit import (
     read_options,
     tail_lost_error,
 )
-from korvet.pipeline.row_hash import (
-    DDL,
-    checksum,
-    partial_sums,
-    row_hash,
-    with_date,
-    within_spans,
-)
+from korvet.pipeline.row_hash import DDL, checksum, partial_sums, row_hash, with_date, within_spans
 from korvet.pipeline.table import ArchiveTable
 from korvet.pipeline.typed_columns import TypedColumns
 from korvet.spark.metadata import MetadataClient

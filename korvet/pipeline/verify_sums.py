@@ -7,12 +7,7 @@ import msgspec
 
 from korvet.pipeline.commit_metadata import CommitMetadata, Span
 from korvet.pipeline.next_commit import read_options
-from korvet.pipeline.row_hash import (
-    checksum,
-    partial_sums,
-    row_hash,
-    within_spans,
-)
+from korvet.pipeline.row_hash import checksum, partial_sums, row_hash, within_spans
 from korvet.spark.metadata import OffsetRange, PartitionLog
 from korvet.spark.options import Connection
 

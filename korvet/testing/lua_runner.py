@@ -27,14 +27,7 @@ from korvet.scripts.call import Arg, Call, Reply
 from korvet.scripts.contract import Contract, Row
 from korvet.scripts.signals import name_of
 from korvet.testing.fake import fake_redis
-from korvet.testing.lua_sandbox import (
-    LuaError,
-    encode,
-    is_table,
-    lua_table,
-    sandbox,
-    to_lua,
-)
+from korvet.testing.lua_sandbox import LuaError, encode, is_table, lua_table, sandbox, to_lua
 from korvet.testing.redis_commands import WRITES, is_status, keys_of
 
 R = TypeVar("R", bound=Reply)

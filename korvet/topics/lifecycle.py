@@ -15,12 +15,7 @@ from korvet.scripts.signals import Signal
 from korvet.store.calls import AsyncCalls
 from korvet.topics import stepwise
 from korvet.topics.names import check_topic_name
-from korvet.topics.table import (
-    VERSION_FIELD,
-    Definition,
-    Topic,
-    encode_definition,
-)
+from korvet.topics.table import VERSION_FIELD, Definition, Topic, encode_definition
 
 MAX_PARTITIONS = 10_000
 AT_ONCE, GROUPS_AT_ONCE = 1_000, 5_000
