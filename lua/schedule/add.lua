@@ -39,8 +39,8 @@
 ---          POLICY_VIOLATION
 --- COST     O(records), at most 30 calls + 5 per arg
 --- NOTES    POLICY_VIOLATION: with this batch the partition would have more scheduled records than
----          max_count, or more bytes than max_bytes. A record with the schedule id of a waiting one
----          replaces it. A record that is due already is stored as well; schedule.append_due moves
+---          max_count, or more bytes than max_bytes, less what it replaces. A record with the schedule
+---          id of a waiting one replaces it. A record that is due already is stored as well; schedule.append_due moves
 ---          it at once. A retried batch of an idempotent producer is a duplicate, as in log.append.
 local append = require("lib.append")
 local clock = require("lib.clock")
@@ -90,8 +90,29 @@ for at = FIXED + 1, fields - 1, OF_ROW do
     new_bytes = new_bytes + #ARGV[at + 6]
   end
 end
-if new_count > 0 and (schedule.count + new_count > tonumber(ARGV[10])
-  or schedule.bytes + new_bytes > tonumber(ARGV[11])) then
+local function is_full()
+  return new_count > 0 and schedule.count + new_count > tonumber(ARGV[10])
+    or new_bytes > 0 and schedule.bytes + new_bytes > tonumber(ARGV[11])
+end
+-- Only near the limits: subtract what the batch's ids replace or cancel.
+local seen = {}
+for at = FIXED + 1, is_full() and fields - 1 or 0, OF_ROW do
+  local id = ARGV[at + 2]
+  if id ~= "" then
+    local earlier = seen[id]
+    local number = not earlier and redis.call("HGET", schedule.ids, id)
+    local row = number and redis.call("HGET", schedule.rows, number)
+    if earlier and ARGV[earlier] ~= "cancel" then
+      new_count = new_count - tonumber(ARGV[earlier + 3])
+      new_bytes = new_bytes - #ARGV[earlier + 6]
+    elseif row then
+      local count, _, _, _, payload = schedules.parse(row)
+      new_count, new_bytes = new_count - count, new_bytes - (#row - payload + 1)
+    end
+    seen[id] = at
+  end
+end
+if is_full() then
   return { codes.POLICY_VIOLATION, -1, -1, log.start, -1, 0 }
 end
 local first_due = schedules.first_due(schedule)

@@ -157,11 +157,26 @@ def test_a_rejected_batch_changes_nothing(
     part = Part(runner, form, mode).create()
     add(part, row(part, b"a", "in", 60_000), row(part, b"b", "in", 60_000, b"id"))
     before = (part.state(), waiting(part), part.ids())
-    rows = (row(part, b"c", "in", 0, b"id"), cancel(b"id"))
+    rows = (row(part, b"c", "in", 0, b"id"), cancel(b"id"), row(part, b"d"), row(part, b"e"))
     fields = {"ordinary": 1, "fields": part.fields(1), "size": 10}
     reply = add(part, *rows, **{**fields, **changes})
     assert (reply.error, reply.base, reply.stored) == (error, -1, 0)
     assert (part.state(), waiting(part), part.ids()) == before
+
+
+@shapes
+def test_a_record_of_a_waiting_id_counts_as_what_it_adds(
+    runner: Runner, form: str, mode: str
+) -> None:
+    part = Part(runner, form, mode).create()
+    add(part, row(part, b"a", "in", 60_000), row(part, b"b", "in", 60_000, b"id"))
+    stored = int(part.state()["scheduled_bytes"])
+    same, longer = (row(part, value, "in", 60_000, b"id") for value in (b"c", b"c" * 30))
+    for _ in range(3):
+        assert add(part, same, max_count=2, max_bytes=stored).error == ErrorCode.NONE
+        assert int(part.state()["scheduled_bytes"]) == stored
+    assert add(part, longer, max_bytes=stored).error == ErrorCode.POLICY_VIOLATION
+    assert add(part, longer, max_count=1).error == ErrorCode.NONE
 
 
 def test_a_topic_that_is_not_there_is_unknown(runner: Runner) -> None:

@@ -102,8 +102,8 @@ class World:
             producer_epoch=0,
             base_sequence=sequence,
         )
-        new = sum(each.kind != "cancel" for each in rows)
-        if not stored and new and len(self.schedule) + new > MAX_COUNT:
+        new = self.added(rows)
+        if not stored and new > 0 and len(self.schedule) + new > MAX_COUNT:
             assert reply.error == ErrorCode.POLICY_VIOLATION
             del self.unanswered[producer]
             return
@@ -113,6 +113,14 @@ class World:
             self.store(rows, ordinary)
         if self.random.random() < 0.6:
             del self.unanswered[producer]
+
+    def added(self, rows: list[Row]) -> int:
+        """Return how many more records wait after these rows."""
+        ids = {each.id for each in rows if each.id}
+        last = {each.id: each.kind for each in rows if each.id}
+        named = sum(kind != "cancel" for kind in last.values())
+        unnamed = sum(not each.id for each in rows)
+        return named + unnamed - sum(each.id in ids for each in self.schedule)
 
     def fields(self, ordinary: list[bytes]) -> list[Any]:
         if not ordinary:

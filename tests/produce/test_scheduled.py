@@ -241,6 +241,19 @@ async def test_a_full_schedule_rejects_the_batch_with_a_reason(broker: Broker, l
     assert (await send(broker, record(b"a"))).error_code == E.NONE
 
 
+async def test_a_record_replaces_one_of_its_id_in_a_full_schedule(broker: Broker) -> None:
+    await create(broker, delivery_schedule_max_records="2")
+    named = [[*LATER, ("korvet-schedule-id", name)] for name in (b"1", b"2", b"3")]
+    first, second, third = (record(b"a", *headers) for headers in named)
+    assert (await send(broker, first, second)).error_code == E.NONE
+    assert (await send(broker, third)).error_code == E.POLICY_VIOLATION
+    assert (await send(broker, record(b"b", *named[1]))).error_code == E.NONE
+    assert (await send(broker, record(None, named[0][1]), third)).error_code == E.NONE
+    assert (await send(broker, third, second, third, second)).error_code == E.NONE
+    assert (await send(broker, third, second, first)).error_code == E.POLICY_VIOLATION
+    assert (await waiting(broker)).records == 2
+
+
 async def test_log_append_time_is_the_time_of_the_move(
     broker: Broker, delivery: ScheduledDelivery
 ) -> None:
