@@ -242,5 +242,8 @@ def _plan(record: Record, now_ms: int, max_delay_ms: int) -> _Plan | None:
 
 def _number(name: str, text: bytes) -> int:
     if not text.isdigit() or len(text) > _MAX_DIGITS:
-        raise _Invalid(f"{name} is {text[:40]!r}: it takes milliseconds as decimal digits.")
+        shown = repr(text[:40])[1:]
+        raise _Invalid(
+            f"{name} is {shown}: it takes milliseconds, at most {_MAX_DIGITS} decimal digits."
+        )
     return int(text)

@@ -203,8 +203,9 @@ async def test_a_compacted_topic_takes_no_scheduled_record_without_a_key(
 
 
 INVALID = [
-    ([("korvet-delay-ms", b"soon")], "korvet-delay-ms is b'soon'"),
-    ([("korvet-delay-ms", b"-5")], "decimal digits"),
+    ([("korvet-delay-ms", b"soon")], "korvet-delay-ms is 'soon'"),
+    ([("korvet-delay-ms", b"-5")], "at most 15 decimal digits"),
+    ([("korvet-delay-ms", b"\x00\x03\xe8")], r"'\x00\x03\xe8'"),
     ([("korvet-deliver-at", b"1750000000000000000")], "decimal digits"),
     ([("korvet-deliver-at", b"99999999999999")], "delivery.schedule.max.delay.ms is 31536000000"),
     ([("korvet-delay-ms", b"31536000001")], "31536000001 ms"),
