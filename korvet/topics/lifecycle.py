@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from korvet.config.stored_settings import URL
 from korvet.config.topic_policy import TopicConfigs, validate_all
 from korvet.errors import ErrorCode
-from korvet.keys import Keys, decode_group
+from korvet.keys import Keys
 from korvet.scripts import topic as scripts
 from korvet.scripts.signals import Signal
 from korvet.store.calls import AsyncCalls
 from korvet.topics import stepwise
 from korvet.topics.names import check_topic_name
-from korvet.topics.table import VERSION_FIELD, Definition, Topic, encode_definition
+from korvet.topics.table import Definition, Topic, encode_definition
 
 MAX_PARTITIONS = 10_000
 AT_ONCE, GROUPS_AT_ONCE = 1_000, 5_000
@@ -35,10 +35,7 @@ class Refused(Exception):
 
 
 def plan_topic(
-    name: str,
-    partitions: int,
-    configs: Mapping[str, str | None],
-    defaults: TopicConfigs,
+    name: str, partitions: int, configs: Mapping[str, str | None], defaults: TopicConfigs
 ) -> Definition:
     """Return the definition of a new topic without writing it. Raises Refused."""
     reason = check_topic_name(name, reserved=defaults.reserved_names)
@@ -146,13 +143,11 @@ async def delete_topic(store: AsyncCalls, keys: Keys, topic: Topic) -> ErrorCode
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, _CHANGED)
         return ErrorCode(error)
     while True:
-        flat = await store.command("HGETALL", keys.groups())
-        registry = dict(zip(flat[::2], flat[1::2], strict=True))
-        version = registry.pop(VERSION_FIELD.encode(), b"")
+        version, registered = await stepwise.registered_groups(store, keys)
         reply = await store.run(
             scripts.delete(
                 keys,
-                [decode_group(group.decode()) for group in registry],
+                registered,
                 topic=topic.name,
                 expected=topic.raw,
                 registry_version=version,

@@ -49,12 +49,7 @@ async def create(store: AsyncCalls, keys: Keys, name: str, definition: Definitio
     begun = encode_definition(msgspec.structs.replace(definition, state=CREATING))
     reply = await store.run(
         scripts.create(
-            keys,
-            0,
-            topic=name,
-            definition=begun,
-            topic_id=definition.id,
-            **definition.shape,
+            keys, 0, topic=name, definition=begun, topic_id=definition.id, **definition.shape
         )
     )
     if reply.error == ErrorCode.NONE:
@@ -143,13 +138,10 @@ async def _delete(
         # A recreated topic of this name has new committed offsets, which must not be deleted.
         if await store.command("HGET", keys.topics(), name) != raw:
             return
-        flat = await store.command("HGETALL", keys.groups())
-        registry = dict(zip(flat[::2], flat[1::2], strict=True))
-        now = registry.pop(VERSION_FIELD.encode(), b"")
+        now, groups = await registered_groups(store, keys)
         if now == version:
             break
         version = now
-        groups = [decode_group(group.decode()) for group in registry]
         await _all(
             store,
             (group_scripts.delete_topic_offsets(keys, group, name, partitions) for group in groups),
@@ -157,6 +149,14 @@ async def _delete(
     await store.run(
         scripts.delete_definition(keys, topic=name, expected=raw, remote_id=definition.remote_id)
     )
+
+
+async def registered_groups(store: AsyncCalls, keys: Keys) -> tuple[bytes, list[str]]:
+    """Return the registry's version and the groups in it."""
+    flat = await store.command("HGETALL", keys.groups())
+    registry = dict(zip(flat[::2], flat[1::2], strict=True))
+    version = registry.pop(VERSION_FIELD.encode(), b"")
+    return version, [decode_group(group.decode()) for group in registry]
 
 
 async def _drop(store: AsyncCalls, keys: Keys, name: str, topic_id: str, numbers: range) -> None:

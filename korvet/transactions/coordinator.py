@@ -9,7 +9,8 @@ Rules
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import Row
@@ -27,6 +28,7 @@ from korvet.store.async_store import AsyncStore
 from korvet.topics.table import TopicTable
 from korvet.transactions.completion import OnCommit, PreparedEnd, complete, prepared_end
 
+R = TypeVar("R", InitReply, EndReply)
 COMPLETION_TIMEOUT_MS = 2000
 """Age at which another broker completes a prepared end."""
 MAX_ATTEMPTS = 4
@@ -56,9 +58,9 @@ class TransactionCoordinator:
     ) -> InitReply:
         """Give the id an epoch that fences earlier producers; abort what they left open."""
         await self._schedule_check(transactional_id, timeout_ms)
-        fresh_id = -1
-        for _ in range(MAX_ATTEMPTS):
-            reply = await self._store.run(
+
+        def attempt(fresh_id: int) -> Awaitable[InitReply]:
+            return self._store.run(
                 transaction.init(
                     self._keys,
                     transactional_id,
@@ -68,13 +70,8 @@ class TransactionCoordinator:
                     fresh_id=fresh_id,
                 )
             )
-            if reply.fresh:
-                fresh_id = await self._allocate_producer_id()
-            elif reply.error == ErrorCode.CONCURRENT_TRANSACTIONS:
-                await self._complete_prepared(transactional_id)
-            else:
-                break
-        return reply
+
+        return await self._repeat(transactional_id, attempt)
 
     async def add_members(
         self, transactional_id: str, producer_id: int, producer_epoch: int, members: Sequence[str]
@@ -119,13 +116,35 @@ class TransactionCoordinator:
         bump: bool,
     ) -> EndReply:
         """Commit or abort the transaction, markers included; `error` says why not."""
+
+        async def attempt(fresh_id: int) -> EndReply:
+            scheduled = self._schedule_check(transactional_id, COMPLETION_TIMEOUT_MS)
+            prepared = self._store.submit(
+                transaction.end(
+                    self._keys,
+                    transactional_id,
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                    committed=int(committed),
+                    bump=int(bump),
+                    fresh_id=fresh_id,
+                )
+            )
+            await asyncio.gather(scheduled, prepared)
+            reply = prepared.result()
+            if reply.pending:
+                await self._complete(prepared_end(transactional_id, reply, committed))
+            return reply
+
+        return await self._repeat(transactional_id, attempt)
+
+    async def _repeat(self, transactional_id: str, attempt: Callable[[int], Awaitable[R]]) -> R:
+        """Repeat while the reply asks for a fresh producer id, or another end is prepared."""
         fresh_id = -1
         for _ in range(MAX_ATTEMPTS):
-            reply = await self._prepare_and_complete(
-                transactional_id, producer_id, producer_epoch, committed, bump, fresh_id
-            )
+            reply = await attempt(fresh_id)
             if reply.fresh:
-                fresh_id = await self._allocate_producer_id()
+                fresh_id = (await self._store.run(producer.allocate(self._keys))).producer_id
             elif reply.error == ErrorCode.CONCURRENT_TRANSACTIONS:
                 await self._complete_prepared(transactional_id)
             else:
@@ -191,9 +210,7 @@ class TransactionCoordinator:
         wait_ms = COMPLETION_TIMEOUT_MS
         try:
             reply = await self.expire(
-                transactional_id,
-                forget_ms=forget_ms,
-                completion_timeout_ms=COMPLETION_TIMEOUT_MS,
+                transactional_id, forget_ms=forget_ms, completion_timeout_ms=COMPLETION_TIMEOUT_MS
             )
             wait_ms = -1 if reply.wait_ms < 0 else max(reply.wait_ms, MIN_CHECK_INTERVAL_MS)
         finally:
@@ -202,9 +219,6 @@ class TransactionCoordinator:
                     self._keys, id=transactional_id, after_ms=wait_ms, seen=due_ms
                 )
             )
-
-    async def _allocate_producer_id(self) -> int:
-        return (await self._store.run(producer.allocate(self._keys))).producer_id
 
     async def _complete_prepared(self, transactional_id: str) -> None:
         """Complete a prepared end of the id, whichever broker prepared it."""
@@ -217,34 +231,6 @@ class TransactionCoordinator:
         return self._store.submit(
             transaction.schedule_check(self._keys, id=transactional_id, after_ms=after_ms)
         )
-
-    async def _prepare_and_complete(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        committed: bool,
-        bump: bool,
-        fresh_id: int,
-    ) -> EndReply:
-        """Prepare the end and complete it; the reply may ask for a fresh producer id."""
-        scheduled = self._schedule_check(transactional_id, COMPLETION_TIMEOUT_MS)
-        prepared = self._store.submit(
-            transaction.end(
-                self._keys,
-                transactional_id,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                committed=int(committed),
-                bump=int(bump),
-                fresh_id=fresh_id,
-            )
-        )
-        await asyncio.gather(scheduled, prepared)
-        reply = prepared.result()
-        if reply.pending:
-            await self._complete(prepared_end(transactional_id, reply, committed))
-        return reply
 
     async def _complete(self, end: PreparedEnd) -> None:
         await complete(self._store, self._keys, self._topics, end, self.on_commit)

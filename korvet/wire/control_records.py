@@ -15,7 +15,7 @@ an entry (after `append.time`, if present), so one comparison identifies a plain
 import struct
 from collections.abc import Sequence
 
-from korvet.wire import records
+from korvet.wire import batch_builder, records
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
@@ -27,22 +27,13 @@ def control_batch(
     base: int, timestamp: int, producer_id: int, epoch: int, committed: bool, leader_epoch: int = 0
 ) -> bytearray:
     """Build the control batch of one marker."""
-    from aiokafka.record.default_records import DefaultRecordBatchBuilder
-
-    builder = DefaultRecordBatchBuilder(
-        magic=2,
-        compression_type=0,
-        is_transactional=True,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        base_sequence=-1,
-        batch_size=2**31 - 1,
-    )
     key, value = _KEY.pack(0, COMMIT if committed else ABORT), _VALUE.pack(0, 0)
-    builder.append(0, timestamp, key, value, [])
-    batch: bytearray = builder.build()
-    struct.pack_into(">q", batch, 0, base)
-    struct.pack_into(">i", batch, 12, leader_epoch)
+    batch = batch_builder.build(
+        [(base, timestamp, key, value, [])],
+        leader_epoch=leader_epoch,
+        transactional=True,
+        producer=(producer_id, epoch, -1),
+    )
     (attributes,) = struct.unpack_from(">h", batch, records.ATTRIBUTES_AT)
     struct.pack_into(">h", batch, records.ATTRIBUTES_AT, attributes | records.CONTROL)
     struct.pack_into(">I", batch, 17, records.checksum(batch))

@@ -138,23 +138,13 @@ def parse(data: Buffer) -> Frame:
 
 
 def _requests(reader: _Reader, kind: int) -> list[Request]:
-    if kind == PRODUCE:
-        return [_produce(reader)]
-    if kind == FETCH:
-        return [_fetch(reader)]
-    if kind == OFFSETS:
-        return [_offsets(reader)]
-    if kind == MULTIFETCH:
-        return _several(reader, _fetch)
-    if kind == MULTIPRODUCE:
-        return _several(reader, _produce)
-    raise BrokenFrame(f"there is no request of type {kind}")
-
-
-def _several(reader: _Reader, read: Callable[[_Reader], Request]) -> list[Request]:
-    count = reader.number(_I16, "the number of requests")
-    if count < 0:
-        raise BrokenFrame(f"a multi-request has a count of {count} requests")
+    if not PRODUCE <= kind <= OFFSETS:
+        raise BrokenFrame(f"there is no request of type {kind}")
+    read, count = _READERS[kind], 1
+    if kind in (MULTIFETCH, MULTIPRODUCE):
+        count = reader.number(_I16, "the number of requests")
+        if count < 0:
+            raise BrokenFrame(f"a multi-request has a count of {count} requests")
     return [read(reader) for _ in range(count)]
 
 
@@ -174,6 +164,10 @@ def _offsets(reader: _Reader) -> Offsets:
     topic, partition = reader.topic(), reader.number(_I32, "the partition")
     time = reader.number(_I64, "the time")
     return Offsets(topic, partition, time, reader.number(_I32, "the most offsets"))
+
+
+_READERS: Sequence[Callable[[_Reader], Request]] = (_produce, _fetch, _fetch, _produce, _offsets)
+"""The reader of one request of each type."""
 
 
 def _is_modern(data: Buffer, kind: int) -> bool:
