@@ -20,10 +20,7 @@ class TopicCalls(Session):
     """Create, list, grow and delete topics."""
 
     async def create_topic(
-        self,
-        name: str,
-        partitions: int | None = None,
-        configs: Mapping[str, str] | None = None,
+        self, name: str, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> TopicInfo:
         """Create a topic; without `partitions` it has as many as num.partitions says."""
         await self.refresh()

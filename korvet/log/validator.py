@@ -25,7 +25,7 @@ from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, compression, message_sets, record_walk, records
-from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record
+from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record, corrupt, invalid
 
 
 def prepare_append(
@@ -44,7 +44,7 @@ def prepare_append(
     `transaction` is log.append's, for transactional batches; None: there must be none.
     """
     if len(data) <= records.MAGIC_AT:
-        raise BadBatch(ErrorCode.INVALID_RECORD, f"{len(data)} bytes are no record batch")
+        raise invalid(f"{len(data)} bytes are no record batch")
     layout = layout_of(topic)
     if data[records.MAGIC_AT] != records.MAGIC:
         return _append_message_set(keys, topic, partition, data, version, now_ms, settings)
@@ -127,12 +127,9 @@ def _append_message_set(
     """Return the call that appends a message set of magic 0 or 1."""
     magic, limit = data[records.MAGIC_AT], topic.policy.max_message_bytes
     if magic > records.MAGIC:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"there is no magic {magic}")
+        raise corrupt(f"there is no magic {magic}")
     if version >= 3:
-        raise BadBatch(
-            ErrorCode.INVALID_RECORD,
-            "Produce from version 3 on takes record batches of magic 2 only",
-        )
+        raise invalid("Produce from version 3 on takes record batches of magic 2 only")
     found = message_sets.parse(data, limit=limit * BOMB_FACTOR)
     _check_size(topic, data)
     newest = _check_records(topic, found, None, now_ms)
@@ -154,10 +151,7 @@ def _check_batch(
 ) -> int:
     """Return log.append's `transaction` for a batch that the topic takes, or raise BadBatch."""
     if header.base_offset:
-        raise BadBatch(
-            ErrorCode.INVALID_RECORD,
-            f"a producer's batch begins at offset 0, not at {header.base_offset}",
-        )
+        raise invalid(f"a producer's batch begins at offset 0, not at {header.base_offset}")
     number = _transaction(header, transaction)
     if number >= 0 and not layout.takes_transactions:
         raise BadBatch(
@@ -182,7 +176,7 @@ def _transaction(header: BatchHeader, transaction: int | None) -> int:
             "a transactional batch came in a request without a transactional id",
         )
     if header.producer_id < 0:
-        raise BadBatch(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
+        raise invalid("a transactional batch needs a producer id")
     return transaction
 
 

@@ -150,8 +150,7 @@ def _text(frame: Any) -> Any:
 
     text = f.try_validate_utf8(f.col("value").cast("string"))
     return frame.withColumn("value_string", text).withColumn(
-        "_corrupt",
-        f.when(f.col("value").isNotNull() & f.col("value_string").isNull(), "not UTF-8"),
+        "_corrupt", f.when(f.col("value").isNotNull() & f.col("value_string").isNull(), "not UTF-8")
     )
 
 

@@ -5,6 +5,7 @@ documentation (it must exist in 6.2) and add it.
 """
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 Find = Callable[[Sequence[bytes]], Sequence[bytes]]
 
@@ -13,24 +14,11 @@ class UnknownCommand(Exception):
     """A command that the tables of this module do not list."""
 
 
-def _none(args: Sequence[bytes]) -> Sequence[bytes]:
-    return ()
-
-
-def _first(args: Sequence[bytes]) -> Sequence[bytes]:
-    return args[:1]
-
-
-def _second(args: Sequence[bytes]) -> Sequence[bytes]:
-    return args[1:2]
-
-
-def _two(args: Sequence[bytes]) -> Sequence[bytes]:
-    return args[:2]
-
-
-def _all(args: Sequence[bytes]) -> Sequence[bytes]:
-    return args
+_none: Find = itemgetter(slice(0))
+_first: Find = itemgetter(slice(1))
+_second: Find = itemgetter(slice(1, 2))
+_two: Find = itemgetter(slice(2))
+_all: Find = itemgetter(slice(None))
 
 
 def _streams(args: Sequence[bytes]) -> Sequence[bytes]:

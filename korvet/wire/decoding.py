@@ -46,11 +46,7 @@ class _Decoder:
         self.run: list[tuple[str, str, str]] = []
         self.loops: list[str] = []
         self.out.names.update(
-            Fault=Fault,
-            FAULTS=FAULTS,
-            UUIDS=UUIDS,
-            skip_tags=skip_tags,
-            uvarint_tail=uvarint_tail,
+            Fault=Fault, FAULTS=FAULTS, UUIDS=UUIDS, skip_tags=skip_tags, uvarint_tail=uvarint_tail
         )
 
     def build(self, layout: Layout, label: str) -> Callable[..., Any]:

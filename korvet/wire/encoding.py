@@ -40,11 +40,7 @@ class _Encoder:
         self.run: list[tuple[str, str, str]] = []
         self.sink = "w"
         self.out.names.update(
-            FAULTS=FAULTS,
-            UVARINT=UVARINT,
-            Fault=Fault,
-            buffers=buffers,
-            join=b"".join,
+            FAULTS=FAULTS, UVARINT=UVARINT, Fault=Fault, buffers=buffers, join=b"".join
         )
 
     def build(self, layout: Layout, label: str) -> Callable[..., Any]:

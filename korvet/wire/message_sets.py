@@ -20,6 +20,7 @@ from korvet.wire.records import (
     BadBatch,
     Buffer,
     Record,
+    corrupt,
     too_many_records,
 )
 
@@ -46,20 +47,18 @@ def parse(data: Buffer, *, limit: int) -> list[Record]:
         limit -= len(inner)
         for stamp, deeper, inner_key, inner_value, _ in _messages(memoryview(inner)):
             if deeper != compression.NONE:
-                raise BadBatch(
-                    ErrorCode.CORRUPT_MESSAGE, "a compressed message holds another compressed one"
-                )
+                raise corrupt("a compressed message holds another compressed one")
             found.append((len(found), stamp, inner_key, inner_value, []))
             if len(found) > MAX_DECODED_RECORDS:
                 raise too_many_records(len(found), MAX_DECODED_RECORDS)
     if not found:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the message set is empty")
+        raise corrupt("the message set is empty")
     return found
 
 
 def _inflate(codec: int, value: bytes | None, magic: int, limit: int) -> Buffer:
     if value is None:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "a compressed message has no value")
+        raise corrupt("a compressed message has no value")
     if codec == compression.LZ4 and magic == 0:
         value = compression.fix_lz4_checksum(value)
     if codec > compression.LZ4:
@@ -69,7 +68,7 @@ def _inflate(codec: int, value: bytes | None, magic: int, limit: int) -> Buffer:
     try:
         return compression.decompress(codec, value, limit)
     except compression.CorruptPayload as error:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+        raise corrupt(str(error)) from None
     except compression.PayloadTooLarge as error:
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
 
@@ -81,15 +80,15 @@ def _messages(
     at = 0
     while at < len(view):
         if at + LOG_OVERHEAD + _MIN_SIZE > len(view):
-            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the message set ends inside a message")
+            raise corrupt("the message set ends inside a message")
         _, size, crc, magic, attributes = _HEAD.unpack_from(view, at)
         start, end = at + LOG_OVERHEAD, at + LOG_OVERHEAD + size
         if size < _MIN_SIZE or end > len(view):
-            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"a message says it has {size} bytes")
+            raise corrupt(f"a message says it has {size} bytes")
         if magic not in (0, 1):
-            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"a message set cannot hold magic {magic}")
+            raise corrupt(f"a message set cannot hold magic {magic}")
         if zlib.crc32(view[start + _CRC_FROM : end]) != crc:
-            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "a message's CRC-32 does not match its bytes")
+            raise corrupt("a message's CRC-32 does not match its bytes")
         body = start + 6
         timestamp = NO_TIMESTAMP
         if magic == 1 and body + 8 <= end:
@@ -98,20 +97,20 @@ def _messages(
         key, body = _bytes(view, body, end)
         value, body = _bytes(view, body, end)
         if body != end:
-            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "a message is longer than its key and value")
+            raise corrupt("a message is longer than its key and value")
         yield timestamp, attributes & 0x07, key, value, magic
         at = end
 
 
 def _bytes(view: memoryview, at: int, end: int) -> tuple[bytes | None, int]:
     if at + 4 > end:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "a message ends before a length")
+        raise corrupt("a message ends before a length")
     (length,) = struct.unpack_from(">i", view, at)
     at += 4
     if length == -1:
         return None, at
     if length < 0 or at + length > end:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"a field says it has {length} bytes")
+        raise corrupt(f"a field says it has {length} bytes")
     return bytes(view[at : at + length]), at + length
 
 

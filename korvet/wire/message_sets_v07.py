@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from korvet.errors import ErrorCode
 from korvet.wire import compression
-from korvet.wire.records import BadBatch, Buffer, Record
+from korvet.wire.records import BadBatch, Buffer, Record, corrupt
 
 OVERHEAD = 10
 """Bytes of a message of magic 1 without its payload."""
@@ -65,7 +65,7 @@ def pieces(data: Buffer, *, limit: int, most: int) -> list[Piece]:
     """
     raw = bytes(data)
     if not raw:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the message set is empty")
+        raise corrupt("the message set is empty")
     cutter = _Cutter(raw, limit)
     at = cutter.plain(0, most)
     if at < len(raw):
@@ -144,7 +144,7 @@ def _messages(view: memoryview, most: int, at: int = 0) -> Iterator[_Message]:
     crc32, head = zlib.crc32, _HEAD.unpack_from
     while at < size:
         if at + 9 > size:
-            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{size - at} bytes are no message")
+            raise corrupt(f"{size - at} bytes are no message")
         if at + OVERHEAD > size:
             length, magic, crc = _HEAD_0.unpack_from(view, at)
             codec = 0
@@ -157,18 +157,16 @@ def _messages(view: memoryview, most: int, at: int = 0) -> Iterator[_Message]:
             body, codec = at + 9, 0
             _, _, crc = _HEAD_0.unpack_from(view, at)
         else:
-            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"a 0.7 message cannot have magic {magic}")
+            raise corrupt(f"a 0.7 message cannot have magic {magic}")
         if not body <= end <= size:
-            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"a message says it has {length} bytes")
+            raise corrupt(f"a message says it has {length} bytes")
         if length > most:
             raise BadBatch(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"A message has {length} bytes; max.message.bytes of this topic is {most}.",
             )
         if crc32(view[body:end]) != crc:
-            raise BadBatch(
-                ErrorCode.CORRUPT_MESSAGE, "a message's CRC-32 does not match its payload"
-            )
+            raise corrupt("a message's CRC-32 does not match its payload")
         yield _Message(at, body, end, codec)
         at = end
 
@@ -179,9 +177,7 @@ def _inner(view: memoryview, message: _Message, limit: int, most: int) -> list[m
     found: list[memoryview] = []
     for inner in _messages(plain, len(plain)):
         if inner.codec:
-            raise BadBatch(
-                ErrorCode.CORRUPT_MESSAGE, "a compressed message holds another compressed one"
-            )
+            raise corrupt("a compressed message holds another compressed one")
         found.append(plain[inner.at : inner.end])
         if len(found) > most:
             raise BadBatch(
@@ -197,7 +193,7 @@ def _inflate(codec: int, payload: memoryview, limit: int) -> Buffer:
     try:
         return compression.decompress(codec, payload, max(limit, 0))
     except compression.CorruptPayload as error:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+        raise corrupt(str(error)) from None
     except compression.PayloadTooLarge as error:
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from korvet.errors import ErrorCode
 from korvet.wire import compression
-from korvet.wire.records import BadBatch, Buffer, Headers, Record
+from korvet.wire.records import BadBatch, Buffer, Headers, Record, invalid
 
 MAX_HEADERS = 1000
 """Max headers of a record: Lua's stack bounds the fields of one XADD."""
@@ -103,10 +103,7 @@ def _at_rest(value: bytes, codec: int) -> tuple[bytes, bytes]:
 
 def _put_headers(out: list[Buffer | int], headers: Headers) -> None:
     if len(headers) > MAX_HEADERS:
-        raise BadBatch(
-            ErrorCode.INVALID_RECORD,
-            f"{len(headers)} headers: a record of layout `record` takes {MAX_HEADERS}",
-        )
+        raise invalid(f"{len(headers)} headers: a record of layout `record` takes {MAX_HEADERS}")
     for name, value in headers:
         if value is None:
             out += (b"null.header." + name.encode(), b"")

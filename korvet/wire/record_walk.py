@@ -20,12 +20,13 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from korvet.errors import ErrorCode
 from korvet.wire.records import (
     MAX_DECODED_RECORDS,
     MAX_HEADERS_PER_BATCH,
     BadBatch,
     Buffer,
+    invalid,
+    too_many_headers,
     too_many_records,
 )
 from korvet.wire.work_buffer import work_buffer
@@ -54,7 +55,7 @@ def check_records(section: Buffer, count: int) -> int:
     if found == _DECODE:
         return walk_in_python(section, count)
     if found == _TOO_MANY:
-        raise _too_many_headers()
+        raise too_many_headers()
     raise _invalid(_INVALID - int(found), count)
 
 
@@ -105,7 +106,7 @@ def walk_in_python(section: Buffer, count: int) -> int:
         highest = max(highest, delta)
         headers -= number
         if headers < 0:
-            raise _too_many_headers()
+            raise too_many_headers()
     if at != len(data):
         raise _invalid(count, count)
     return highest
@@ -170,11 +171,4 @@ def _number(data: bytes, at: int, width: int = _VARINT) -> tuple[int, int]:
 
 def _invalid(index: int, count: int) -> BadBatch:
     what = "bytes follow the last record" if index == count else f"record {index} does not parse"
-    return BadBatch(ErrorCode.INVALID_RECORD, f"A batch of {count} records is not stored: {what}.")
-
-
-def _too_many_headers() -> BadBatch:
-    return BadBatch(
-        ErrorCode.MESSAGE_TOO_LARGE,
-        f"The records of a batch have {MAX_HEADERS_PER_BATCH} headers at most.",
-    )
+    return invalid(f"A batch of {count} records is not stored: {what}.")

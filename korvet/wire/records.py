@@ -69,6 +69,16 @@ class BadBatch(ValueError):
         self.blamed = blamed
 
 
+def corrupt(reason: str) -> BadBatch:
+    """Return the error for bytes that are no batch or message set."""
+    return BadBatch(ErrorCode.CORRUPT_MESSAGE, reason)
+
+
+def invalid(reason: str) -> BadBatch:
+    """Return the error for a batch that a producer must not send."""
+    return BadBatch(ErrorCode.INVALID_RECORD, reason)
+
+
 class BatchHeader(NamedTuple):
     """The fields of a v2 batch header, in wire order. Lengths in bytes, timestamps in ms."""
 
@@ -121,47 +131,39 @@ def check_produced(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
     """
     size = len(batch)
     if size < HEADER_SIZE:
-        raise BadBatch(ErrorCode.INVALID_RECORD, f"{size} bytes are no record batch")
+        raise invalid(f"{size} bytes are no record batch")
     header = BatchHeader._make(HEADER.unpack_from(batch))
     if header.length != size - LOG_OVERHEAD:
         if HEADER_SIZE - LOG_OVERHEAD <= header.length < size - LOG_OVERHEAD:
-            raise BadBatch(
-                ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch a request"
-            )
+            raise invalid("a partition takes exactly one record batch a request")
         ends_early = header.length > size - LOG_OVERHEAD
         raise BadBatch(
             ErrorCode.INVALID_RECORD if ends_early else ErrorCode.CORRUPT_MESSAGE,
             f"the batch says {header.length} bytes and has {size - LOG_OVERHEAD}",
         )
     if verify_crc and checksum(batch) != header.crc:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC-32C does not match its bytes")
+        raise corrupt("the batch's CRC-32C does not match its bytes")
     _check_count(header, size)
     attributes = header.attributes
     if attributes & CODEC_MASK > compression.ZSTD:
         raise BadBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {header.codec}")
     if attributes & CONTROL:
-        raise BadBatch(ErrorCode.INVALID_RECORD, "a client cannot write a control batch")
+        raise invalid("a client cannot write a control batch")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        raise BadBatch(
-            ErrorCode.INVALID_RECORD, "an idempotent batch needs an epoch and a sequence"
-        )
+        raise invalid("an idempotent batch needs an epoch and a sequence")
     return header
 
 
 def _check_count(header: BatchHeader, size: int) -> None:
     records = header.records
     if records < 1 or header.last_offset_delta != records - 1:
-        raise BadBatch(
-            ErrorCode.INVALID_RECORD,
-            f"{header.records} records cannot end at offset delta {header.last_offset_delta}",
+        raise invalid(
+            f"{header.records} records cannot end at offset delta {header.last_offset_delta}"
         )
     if records > MAX_RECORDS:
         raise too_many_records(records, MAX_RECORDS)
     if records * LEAST_RECORD > size - HEADER_SIZE and not header.codec:
-        raise BadBatch(
-            ErrorCode.INVALID_RECORD,
-            f"{size - HEADER_SIZE} bytes cannot hold {header.records} records",
-        )
+        raise invalid(f"{size - HEADER_SIZE} bytes cannot hold {header.records} records")
 
 
 def too_many_records(count: int, most: int) -> BadBatch:
@@ -169,6 +171,12 @@ def too_many_records(count: int, most: int) -> BadBatch:
     return BadBatch(
         ErrorCode.MESSAGE_TOO_LARGE, f"A batch of {count} records: {most} can be taken here."
     )
+
+
+def too_many_headers() -> BadBatch:
+    """Return the error for a batch whose records have too many headers together."""
+    reason = f"The records of a batch have {MAX_HEADERS_PER_BATCH} headers at most."
+    return BadBatch(ErrorCode.MESSAGE_TOO_LARGE, reason)
 
 
 def records_of(batch: Buffer, *, limit: int = UNLIMITED) -> list[Record]:
@@ -179,7 +187,7 @@ def records_of(batch: Buffer, *, limit: int = UNLIMITED) -> list[Record]:
     retry CORRUPT_MESSAGE again and again.
     """
     if len(batch) < HEADER_SIZE:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{len(batch)} bytes are no record batch")
+        raise corrupt(f"{len(batch)} bytes are no record batch")
     header = BatchHeader._make(HEADER.unpack_from(batch))
     plain: Buffer = batch
     if header.codec:
@@ -196,7 +204,7 @@ def records_of(batch: Buffer, *, limit: int = UNLIMITED) -> list[Record]:
     except BadBatch:
         raise
     except (CorruptRecordException, ValueError, MemoryError, OverflowError) as error:
-        raise BadBatch(ErrorCode.INVALID_RECORD, f"the records do not parse: {error}") from None
+        raise invalid(f"the records do not parse: {error}") from None
     return found
 
 
@@ -219,10 +227,7 @@ def _counted(plain: Buffer) -> list[Record]:
                     break
             found.append((r.offset, r.timestamp, r.key, r.value, headers))
     if left < 0:
-        raise BadBatch(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"The records of a batch have {MAX_HEADERS_PER_BATCH} headers at most.",
-        )
+        raise too_many_headers()
     return found
 
 
@@ -245,7 +250,7 @@ def open_section(batch: Buffer, header: BatchHeader, limit: int) -> Buffer:
     try:
         return compression.decompress_produced(header.codec, section, limit)
     except compression.CorruptPayload as error:
-        raise BadBatch(ErrorCode.INVALID_RECORD, str(error)) from None
+        raise invalid(str(error)) from None
     except compression.PayloadTooLarge as error:
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
 
@@ -260,7 +265,7 @@ def _inflate(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
     try:
         body = compression.decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit)
     except compression.CorruptPayload as error:
-        raise BadBatch(ErrorCode.INVALID_RECORD, str(error)) from None
+        raise invalid(str(error)) from None
     except compression.PayloadTooLarge as error:
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
     plain = header._replace(attributes=header.attributes & ~CODEC_MASK)

@@ -146,13 +146,8 @@ class RangeScan:
         self._detect_foreign_entries()
         while True:
             page = self._store.command(
-                "ZRANGEBYSCORE",
-                self._names.index,
-                f"({begun}",
-                f"({self._end}",
-                "LIMIT",
-                0,
-                INDEX_PAGE,
+                *("ZRANGEBYSCORE", self._names.index, f"({begun}", f"({self._end}"),
+                *("LIMIT", 0, INDEX_PAGE),
             )
             for member in page:
                 offset, _, size, _ = map(int, member.split(b":"))
