@@ -3,10 +3,10 @@
 This module sends nothing. The stores and the tests' runner all take the same `Call`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, TypeAlias, TypeVar, dataclass_transform
+from typing import Generic, TypeAlias, TypeVar, cast, dataclass_transform
 
 import msgspec
 
@@ -79,6 +79,11 @@ class Script(Generic[R_co]):
     @cached_property
     def writes(self) -> bool:
         return self.contract.writes
+
+
+def in_order(kind: type, args: Mapping[str, object]) -> Iterator[Arg]:
+    """Return the arguments of a call in the order of their TypedDict: that of the script's ARGV."""
+    return (cast(Arg, args[name]) for name in kind.__annotations__)
 
 
 class Call(msgspec.Struct, Generic[R_co], frozen=True, gc=False):

@@ -33,24 +33,23 @@ class Mirror:
     def parameters(self) -> dict[str, Any]:
         """Name -> annotation of the parameters that stand for ARGV: the keyword-only ones."""
         hints = typing.get_type_hints(self.function)
-        signature = inspect.signature(self.function)
-        return {
-            name: hints[name]
-            for name, parameter in signature.parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY
-        }
+        found: dict[str, Any] = {}
+        for name, parameter in inspect.signature(self.function).parameters.items():
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                found[name] = hints[name]
+            elif parameter.kind is parameter.VAR_KEYWORD:  # Unpack[a TypedDict]
+                found |= typing.get_type_hints(typing.get_args(hints[name])[0])
+        return found
 
     def sample(self) -> Call[Any]:
         """A call with made-up arguments."""
         hints = typing.get_type_hints(self.function)
-        positional: list[Any] = []
-        keyword: dict[str, Any] = {}
-        for name, parameter in inspect.signature(self.function).parameters.items():
-            value = example(hints[name])
-            if parameter.kind is parameter.KEYWORD_ONLY:
-                keyword[name] = value
-            else:
-                positional.append(value)
+        keyword = {name: example(annotation) for name, annotation in self.parameters().items()}
+        positional = [
+            example(hints[name])
+            for name, parameter in inspect.signature(self.function).parameters.items()
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ]
         return self.function(*positional, **keyword)
 
     def key_names(self) -> list[tuple[str, bool]] | None:

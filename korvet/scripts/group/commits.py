@@ -1,9 +1,10 @@
 """Calls on a group's committed offsets and its pending ones (TxnOffsetCommit)."""
 
 from collections.abc import Iterable, Sequence
+from typing import TypedDict, Unpack
 
 from korvet.keys import Keys
-from korvet.scripts.call import Arg, Call, ErrorReply, Reply, Script
+from korvet.scripts.call import Arg, Call, ErrorReply, Reply, Script, in_order
 from korvet.scripts.group.members import MemberReply
 
 
@@ -36,32 +37,29 @@ TXN_COMPLETE = Script("group.txn_complete", TxnCompleteReply)
 CHECK_EPOCH = Script("group.check_epoch", ErrorReply)
 
 
+class CommitArgs(TypedDict):
+    """Arguments of group.commit, in order."""
+
+    member: str
+    instance: str
+    generation: int
+    allow_member_epoch: int
+    is_registered: int
+    retention_ms: int
+
+
 def commit(
     keys: Keys,
     group_id: str,
     rows: Iterable[tuple[str, int, int, int, str, str]],
-    *,
-    member: str,
-    instance: str,
-    generation: int,
-    allow_member_epoch: int,
-    is_registered: int,
-    retention_ms: int,
+    **args: Unpack[CommitArgs],
 ) -> Call[MemberReply]:
     """Commit rows of topic, partition, offset, leader epoch, topic id and metadata."""
     k = keys.group(group_id)
     return Call(
         COMMIT,
         (*k.classic, k.offsets, k.consumer_members, k.partition_owners),
-        (
-            member,
-            instance,
-            generation,
-            allow_member_epoch,
-            is_registered,
-            retention_ms,
-            *_flat(keys, rows),
-        ),
+        (*in_order(CommitArgs, args), *_flat(keys, rows)),
     )
 
 
@@ -85,34 +83,30 @@ def delete_topic_offsets(
     return Call(DELETE_TOPIC_OFFSETS, (keys.group_offsets(group_id),), fields)
 
 
+class TxnCommitArgs(TypedDict):
+    """Arguments of group.txn_commit, in order."""
+
+    member: str
+    instance: str
+    generation: int
+    is_registered: int
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+
+
 def txn_commit(
     keys: Keys,
     group_id: str,
     rows: Iterable[tuple[str, int, int, int, str, str]],
-    *,
-    member: str,
-    instance: str,
-    generation: int,
-    is_registered: int,
-    producer_id: int,
-    producer_epoch: int,
-    transaction: int,
+    **args: Unpack[TxnCommitArgs],
 ) -> Call[MemberReply]:
     """Store the rows (as in `commit`) until the transaction ends."""
     k = keys.group(group_id)
     return Call(
         TXN_COMMIT,
         (*k.classic, k.offsets, k.txn_offsets, k.consumer_members, k.partition_owners),
-        (
-            member,
-            instance,
-            generation,
-            is_registered,
-            producer_id,
-            producer_epoch,
-            transaction,
-            *_flat(keys, rows),
-        ),
+        (*in_order(TxnCommitArgs, args), *_flat(keys, rows)),
     )
 
 

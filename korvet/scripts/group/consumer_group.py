@@ -1,9 +1,11 @@
 """Calls on a consumer group (KIP-848)."""
 
 from collections.abc import Iterable
+from itertools import chain
+from typing import TypedDict, Unpack
 
 from korvet.keys import Keys
-from korvet.scripts.call import Call, Reply, Script
+from korvet.scripts.call import Call, Reply, Script, in_order
 
 
 class ConsumerHeartbeatReply(Reply):
@@ -36,34 +38,39 @@ CONSUMER_HEARTBEAT = Script("group.consumer_heartbeat", ConsumerHeartbeatReply)
 CONSUMER_DESCRIBE = Script("group.consumer_describe", ConsumerDescribeReply)
 
 
+class ConsumerHeartbeatArgs(TypedDict):
+    """Arguments of group.consumer_heartbeat, in order."""
+
+    member: str
+    epoch: int
+    instance: str
+    rack: str
+    client_id: str
+    client_host: str
+    session_ms: int
+    rebalance_ms: int
+    assignor: str
+    max_size: int
+    is_registered: int
+    subscription_mask: int
+    names: bytes
+    regex: str
+    has_owned: int
+    owned: bytes
+    topics_version: bytes
+    resolved: bytes
+
+
 def consumer_heartbeat(
     keys: Keys,
     group_id: str,
     *,
-    member: str,
-    epoch: int,
-    instance: str,
-    rack: str,
-    client_id: str,
-    client_host: str,
-    session_ms: int,
-    rebalance_ms: int,
-    assignor: str,
-    max_size: int,
-    is_registered: int,
-    subscription_mask: int,
-    names: bytes,
-    regex: str,
-    has_owned: int,
-    owned: bytes,
-    topics_version: bytes,
-    resolved: bytes,
     rows: Iterable[tuple[str, str, str]],
+    **args: Unpack[ConsumerHeartbeatArgs],
 ) -> Call[ConsumerHeartbeatReply]:
     """Handle a ConsumerGroupHeartbeat. Rows are kind, key and value: the topics of what
     `resolved` lists."""
     k = keys.group(group_id)
-    flat = [cell for row in rows for cell in row]
     return Call(
         CONSUMER_HEARTBEAT,
         (
@@ -74,27 +81,7 @@ def consumer_heartbeat(
             k.instances,
             k.deadlines,
         ),
-        (
-            member,
-            epoch,
-            instance,
-            rack,
-            client_id,
-            client_host,
-            session_ms,
-            rebalance_ms,
-            assignor,
-            max_size,
-            is_registered,
-            subscription_mask,
-            names,
-            regex,
-            has_owned,
-            owned,
-            topics_version,
-            resolved,
-            *flat,
-        ),
+        (*in_order(ConsumerHeartbeatArgs, args), *chain.from_iterable(rows)),
     )
 
 

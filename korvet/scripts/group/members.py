@@ -5,9 +5,11 @@ member id is none. Times are ms.
 """
 
 from collections.abc import Iterable
+from itertools import chain
+from typing import TypedDict, Unpack
 
 from korvet.keys import Keys
-from korvet.scripts.call import Arg, Call, Reply, Script
+from korvet.scripts.call import Arg, Call, Reply, Script, in_order
 
 
 class JoinReply(Reply):
@@ -102,24 +104,29 @@ DESCRIBE = Script("group.describe", DescribeReply)
 DELETE = Script("group.delete", DeleteReply)
 
 
+class JoinArgs(TypedDict):
+    """Arguments of group.join, in order."""
+
+    member: str
+    fresh_id: str
+    instance: str
+    client_id: str
+    client_host: str
+    session_ms: int
+    rebalance_ms: int
+    protocol_type: str
+    require_member_id: int
+    skip: int
+    is_registered: int
+    delay_ms: int
+    max_size: int
+
+
 def join(
     keys: Keys,
     group_id: str,
     protocols: Iterable[tuple[str, bytes]],
-    *,
-    member: str,
-    fresh_id: str,
-    instance: str,
-    client_id: str,
-    client_host: str,
-    session_ms: int,
-    rebalance_ms: int,
-    protocol_type: str,
-    require_member_id: int,
-    skip: int,
-    is_registered: int,
-    delay_ms: int,
-    max_size: int,
+    **args: Unpack[JoinArgs],
 ) -> Call[JoinReply]:
     """Handle a JoinGroup."""
     k = keys.group(group_id)
@@ -129,22 +136,7 @@ def join(
     return Call(
         JOIN,
         k.classic,
-        (
-            member,
-            fresh_id,
-            instance,
-            client_id,
-            client_host,
-            session_ms,
-            rebalance_ms,
-            protocol_type,
-            require_member_id,
-            skip,
-            is_registered,
-            delay_ms,
-            max_size,
-            *offered,
-        ),
+        (*in_order(JoinArgs, args), *offered),
     )
 
 
@@ -200,13 +192,10 @@ def heartbeat(keys: Keys, heartbeats: Iterable[tuple[str, str, str, int]]) -> Ca
 def leave(keys: Keys, group_id: str, leavers: Iterable[tuple[str, str]]) -> Call[LeaveReply]:
     """Remove members, each given by its id and instance."""
     k = keys.group(group_id)
-    flat: list[Arg] = []
-    for member, instance in leavers:
-        flat += (member, instance)
     return Call(
         LEAVE,
         (*k.classic, k.consumer_members, k.target_assignment, k.partition_owners),
-        flat,
+        tuple(chain.from_iterable(leavers)),
     )
 
 

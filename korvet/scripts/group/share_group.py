@@ -1,9 +1,11 @@
 """Calls on a share group (KIP-932)."""
 
 from collections.abc import Iterable
+from itertools import chain
+from typing import TypedDict, Unpack
 
 from korvet.keys import Keys
-from korvet.scripts.call import Arg, Call, ErrorReply, Reply, Script
+from korvet.scripts.call import Call, ErrorReply, Reply, Script, in_order
 
 
 class ShareHeartbeatReply(Reply):
@@ -33,24 +35,30 @@ SHARE_TOPICS = Script("group.share_topics", ShareTopicsReply)
 SHARE_ALTER_TOPICS = Script("group.share_alter_topics", ErrorReply)
 
 
+class ShareHeartbeatArgs(TypedDict):
+    """Arguments of group.share_heartbeat, in order."""
+
+    member: str
+    epoch: int
+    rack: str
+    client_id: str
+    client_host: str
+    session_ms: int
+    interval_ms: int
+    max_size: int
+    is_registered: int
+    has_names: int
+    names: bytes
+    topics_version: bytes
+    resolved: bytes
+
+
 def share_heartbeat(
     keys: Keys,
     group_id: str,
     *,
-    member: str,
-    epoch: int,
-    rack: str,
-    client_id: str,
-    client_host: str,
-    session_ms: int,
-    interval_ms: int,
-    max_size: int,
-    is_registered: int,
-    has_names: int,
-    names: bytes,
-    topics_version: bytes,
-    resolved: bytes,
     rows: Iterable[tuple[str, str, str]],
+    **args: Unpack[ShareHeartbeatArgs],
 ) -> Call[ShareHeartbeatReply]:
     """Handle a ShareGroupHeartbeat. Rows are kind, key and value: the topics of what `resolved`
     lists."""
@@ -58,22 +66,7 @@ def share_heartbeat(
     return Call(
         SHARE_HEARTBEAT,
         (k.group, k.consumer_members, k.target_assignment, k.share_topics, k.deadlines),
-        (
-            member,
-            epoch,
-            rack,
-            client_id,
-            client_host,
-            session_ms,
-            interval_ms,
-            max_size,
-            is_registered,
-            has_names,
-            names,
-            topics_version,
-            resolved,
-            *(cell for row in rows for cell in row),
-        ),
+        (*in_order(ShareHeartbeatArgs, args), *chain.from_iterable(rows)),
     )
 
 
@@ -93,9 +86,8 @@ def share_alter_topics(
 ) -> Call[ErrorReply]:
     """Add topics with their ids to an empty share group, or remove those with an empty id."""
     k = keys.group(group_id)
-    flat: list[Arg] = [cell for row in topics for cell in row]
     return Call(
         SHARE_ALTER_TOPICS,
         (k.group, k.consumer_members, k.target_assignment, k.share_topics, k.deadlines),
-        (creates, is_registered, *flat),
+        (creates, is_registered, *chain.from_iterable(topics)),
     )

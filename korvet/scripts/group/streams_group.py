@@ -1,9 +1,11 @@
 """Calls on a streams group (KIP-1071)."""
 
 from collections.abc import Iterable
+from itertools import chain
+from typing import TypedDict, Unpack
 
 from korvet.keys import Keys
-from korvet.scripts.call import Call, Reply, Script
+from korvet.scripts.call import Call, Reply, Script, in_order
 
 
 class StreamsHeartbeatReply(Reply):
@@ -45,38 +47,44 @@ STREAMS_HEARTBEAT = Script("group.streams_heartbeat", StreamsHeartbeatReply)
 STREAMS_DESCRIBE = Script("group.streams_describe", StreamsDescribeReply)
 
 
+class StreamsHeartbeatArgs(TypedDict):
+    """Arguments of group.streams_heartbeat, in order."""
+
+    member: str
+    epoch: int
+    rack: str
+    client_id: str
+    client_host: str
+    session_ms: int
+    rebalance_ms: int
+    interval_ms: int
+    delay_ms: int
+    replicas: int
+    max_size: int
+    is_registered: int
+    topology_epoch: int
+    topology: bytes
+    has_process: int
+    process: str
+    endpoint: str
+    has_tags: int
+    tags: bytes
+    has_owned: int
+    owned: bytes
+    endpoint_epoch: int
+    shutdown: int
+    topics_version: bytes
+    resolved: bytes
+    creates: int
+    instance: str
+
+
 def streams_heartbeat(
     keys: Keys,
     group_id: str,
     *,
-    member: str,
-    epoch: int,
-    rack: str,
-    client_id: str,
-    client_host: str,
-    session_ms: int,
-    rebalance_ms: int,
-    interval_ms: int,
-    delay_ms: int,
-    replicas: int,
-    max_size: int,
-    is_registered: int,
-    topology_epoch: int,
-    topology: bytes,
-    has_process: int,
-    process: str,
-    endpoint: str,
-    has_tags: int,
-    tags: bytes,
-    has_owned: int,
-    owned: bytes,
-    endpoint_epoch: int,
-    shutdown: int,
-    topics_version: bytes,
-    resolved: bytes,
-    creates: int,
-    instance: str,
     rows: Iterable[tuple[str, str, str]],
+    **args: Unpack[StreamsHeartbeatArgs],
 ) -> Call[StreamsHeartbeatReply]:
     """Handle a StreamsGroupHeartbeat. Rows are kind, key and value: the topics of what `resolved`
     lists."""
@@ -87,36 +95,7 @@ def streams_heartbeat(
             *(k.group, k.consumer_members, k.target_assignment, k.partition_owners),
             *(k.instances, k.deadlines),
         ),
-        (
-            member,
-            epoch,
-            rack,
-            client_id,
-            client_host,
-            session_ms,
-            rebalance_ms,
-            interval_ms,
-            delay_ms,
-            replicas,
-            max_size,
-            is_registered,
-            topology_epoch,
-            topology,
-            has_process,
-            process,
-            endpoint,
-            has_tags,
-            tags,
-            has_owned,
-            owned,
-            endpoint_epoch,
-            shutdown,
-            topics_version,
-            resolved,
-            creates,
-            instance,
-            *(cell for row in rows for cell in row),
-        ),
+        (*in_order(StreamsHeartbeatArgs, args), *chain.from_iterable(rows)),
     )
 
 
