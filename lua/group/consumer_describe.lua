@@ -33,24 +33,11 @@ end
 if deadlines.passed(moments, clock.now_ms()) then
   return { codes.TICK_FIRST, "", -1, -1, "", {} }
 end
-local rows, targets, list, order = redis.call("HGETALL", consumer_members), {}, {}, {}
-local flat = redis.call("HGETALL", target_assignment)
-for i = 1, #flat, 2 do
-  targets[flat[i]] = flat[i + 1]
-end
-for i = 1, #rows, 2 do
-  order[#order + 1] = { rows[i], consumer_group.parse_member(rows[i + 1]) }
-end
-table.sort(order, function(a, b)
-  return a[1] < b[1]
-end)
-for _, pair in ipairs(order) do
-  local id, m = pair[1], pair[2]
-  for _, cell in ipairs({
+local function cells(id, m, target)
+  return {
     id, m.instance, m.rack, m.client_id, m.client_host, num.text(m.epoch), m.names, m.regex,
-    consumer_group.concat(m.assigned, m.revoking), targets[id] or "",
-  }) do
-    list[#list + 1] = cell
-  end
+    consumer_group.concat(m.assigned, m.revoking), target,
+  }
 end
+local list = consumer_group.list_members(consumer_members, target_assignment, cells)
 return { codes.NONE, head[2], tonumber(head[3]), tonumber(head[4]), head[5], list }

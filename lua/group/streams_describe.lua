@@ -47,28 +47,11 @@ local function flatten(map)
   return list
 end
 
-local function list_members()
-  local rows, targets, order, list = redis.call("HGETALL", consumer_members), {}, {}, {}
-  local flat = redis.call("HGETALL", target_assignment)
-  for i = 1, #flat, 2 do
-    targets[flat[i]] = flat[i + 1]
-  end
-  for i = 1, #rows, 2 do
-    order[#order + 1] = { rows[i], consumer_group.parse_member(rows[i + 1]) }
-  end
-  table.sort(order, function(a, b)
-    return a[1] < b[1]
-  end)
-  for _, pair in ipairs(order) do
-    local id, m = pair[1], pair[2]
-    for _, cell in ipairs({
-      id, m.instance, m.rack, m.client_id, m.client_host, num.text(m.epoch), m.topology_epoch,
-      m.process, m.endpoint, m.tags, m.assigned, targets[id] or "",
-    }) do
-      list[#list + 1] = cell
-    end
-  end
-  return list
+local function cells(id, m, target)
+  return {
+    id, m.instance, m.rack, m.client_id, m.client_host, num.text(m.epoch), m.topology_epoch,
+    m.process, m.endpoint, m.tags, m.assigned, target,
+  }
 end
 
 local head = redis.call(
@@ -89,5 +72,6 @@ end
 local plan = streams_topology.configure(streams_topology.decode(head[6]), counts)
 return {
   codes.NONE, head[2], tonumber(head[3]), tonumber(head[4]), tonumber(head[5]), head[6],
-  plan.detail, flatten(plan.decided), flatten(plan.tasks), list_members(),
+  plan.detail, flatten(plan.decided), flatten(plan.tasks),
+  consumer_group.list_members(consumer_members, target_assignment, cells),
 }

@@ -236,6 +236,27 @@ function M.get_member(g, id)
   return M.parse_member(redis.call("HGET", g.members, id))
 end
 
+--- Return the `cells(id, member, target)` of all members in one list, ordered by member id.
+function M.list_members(members, target_assignment, cells)
+  local rows, targets, order, list = redis.call("HGETALL", members), {}, {}, {}
+  local flat = redis.call("HGETALL", target_assignment)
+  for i = 1, #flat, 2 do
+    targets[flat[i]] = flat[i + 1]
+  end
+  for i = 1, #rows, 2 do
+    order[#order + 1] = { rows[i], M.parse_member(rows[i + 1]) }
+  end
+  table.sort(order, function(a, b)
+    return a[1] < b[1]
+  end)
+  for _, pair in ipairs(order) do
+    for _, cell in ipairs(cells(pair[1], pair[2], targets[pair[1]] or "")) do
+      list[#list + 1] = cell
+    end
+  end
+  return list
+end
+
 --- Return a row's epoch and whether the member has converged, without parsing the rest.
 function M.parse_epoch(text)
   local epoch, converged = string.match(text, "^(%-?%d+) %d+ ([01]) ")

@@ -31,11 +31,8 @@ local state = redis.call(
   "HMGET", log, "topic_id", "start", "local_start", "tiered", "copy_lease", "tiered_records",
   "tiered_bytes", "segments_removed"
 )
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1 }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0, -1 }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1 }
 end
 local tiered = math.max(tonumber(state[2]), tonumber(state[3] or "0"), tonumber(state[4] or "0"))
 local held = state[5] and string.match(state[5], "^%d+") or ""

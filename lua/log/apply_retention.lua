@@ -42,11 +42,8 @@ local state = redis.call(
   "HMGET", log, "topic_id", "bytes", "max_timestamp", "untimed_append_ms",
   unpack(foreign_entries.FIELDS)
 )
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0 }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, 0, 0 }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0 }
 end
 local remote = redis.call("HMGET", log, "local_start", "tiered")
 local format, mode, bits = state[5], state[6], tonumber(state[7])

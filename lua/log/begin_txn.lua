@@ -24,11 +24,8 @@ local epoch, transaction = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- Check.
 local current = redis.call("HGET", log, "topic_id")
-if not current then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION }
-end
 if current ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID }
+  return { current and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION }
 end
 local known = producer_state.read(redis.call("HGET", producers, producer_id))
 if known and epoch < known.epoch then

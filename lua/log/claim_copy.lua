@@ -27,11 +27,8 @@ local state = redis.call(
   "HMGET", log, "topic_id", "start", "local_start", "tiered", "bytes", "start_bytes", "copy_lease",
   "records", "start_records"
 )
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, 0, 0 }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0, -1, 0, 0 }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, 0, 0 }
 end
 local now_ms, fence = clock.now_ms(), 1
 if state[7] then

@@ -34,11 +34,9 @@ local state = redis.call(
   "HMGET", log, "topic_id", "next", "start", "bytes", "records", "max_timestamp", "start_bytes",
   "stable", "cleaned", "cleaned_bytes", "delete_horizons", "untimed_append_ms", "compacting"
 )
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1, -1, -1, -1, -1, -1 }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0, -1, -1, -1, -1, -1, -1, -1 }
+  local refusal = state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION
+  return { refusal, 0, -1, -1, -1, -1, -1, -1, -1 }
 end
 local limit, start = tonumber(state[2]), tonumber(state[3])
 local bytes, records = tonumber(state[4]), tonumber(state[5])

@@ -27,11 +27,8 @@ local topic_id, before, steps = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local state = redis.call(
   "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records", "local_start"
 )
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1 }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, 0, -1 }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1 }
 end
 local mode, bits = state[3], tonumber(state[4])
 local next_offset, start = tonumber(state[5]), tonumber(state[6])

@@ -25,11 +25,8 @@ local topic_id, delay_ms, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 -- Check. Refusals live here.
 local state = redis.call("HMGET", log, "topic_id", "start", "local_start", "tiered", "copy_lease")
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, {} }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, 0, {} }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, {} }
 end
 local start = math.max(tonumber(state[2]), tonumber(state[3] or "0"))
 local now_ms = clock.now_ms()

@@ -30,11 +30,8 @@ local delay_ms, most = tonumber(ARGV[4]), tonumber(ARGV[5])
 local state = redis.call(
   "HMGET", log, "topic_id", "start", "local_start", "tiered_bytes", "bytes", "start_bytes"
 )
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, {} }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, 0, {} }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, {} }
 end
 local start, tiered_bytes = tonumber(state[2]), tonumber(state[4] or "0")
 local local_start = tonumber(state[3] or state[2])

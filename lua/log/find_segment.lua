@@ -18,11 +18,8 @@ local log, segments = KEYS[1], KEYS[2]
 local topic_id, timestamp = ARGV[1], tonumber(ARGV[2])
 
 local state = redis.call("HMGET", log, "topic_id", "segments_removed")
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, "" }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, "" }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, "" }
 end
 local removed = tonumber(state[2] or "0")
 if timestamp == -3 then

@@ -26,11 +26,8 @@ local state = redis.call(
   "HMGET", log, "topic_id", "max_timestamp", unpack(foreign_entries.FIELDS)
 )
 local local_start = redis.call("HGET", log, "local_start")
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1 }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, -1 }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1 }
 end
 if timestamp == -3 then
   timestamp = tonumber(state[2])

@@ -31,11 +31,8 @@ local PAGES, CLAIMS = 100, 1000
 
 -- Check. Refusals live here.
 local state = redis.call("HMGET", log, "topic_id", "mode", "bits")
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, claim }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, -1, claim }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, claim }
 end
 local mode, bits = state[2], tonumber(state[3])
 local before = offset > 0 and entry_id.id(mode, bits, offset - 1) or "0-0"

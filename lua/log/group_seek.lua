@@ -23,11 +23,8 @@ local PAGE, PAGES = 100, 100
 
 -- Check. Refusals live here.
 local state = redis.call("HMGET", log, "topic_id", "mode", "bits")
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, 0 }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0, 0 }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, 0 }
 end
 local last = offset > 0 and entry_id.id(state[2], tonumber(state[3]), offset - 1) or "0-0"
 

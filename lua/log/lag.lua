@@ -31,11 +31,8 @@ local state = redis.call(
   "HMGET", log, "topic_id", "format", "mode", "bits", "next", "records", "max_timestamp", "start",
   "start_records", "local_start", "tiered", "tiered_records"
 )
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1 }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0, -1, -1 }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1 }
 end
 local format, mode, bits = state[2], state[3], tonumber(state[4])
 local next_offset, newest = tonumber(state[5]), tonumber(state[7])

@@ -34,11 +34,9 @@ local state = redis.call(
   "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "epoch", "bytes", "records",
   "max_timestamp", "start_bytes", "start_records", "stable", "entries", "local_start", "tiered"
 )
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, -1, 0, 0, -1, -1, -1, -1, -1 }
-end
-if topic_id ~= "" and state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, -1, 0, 0, -1, -1, -1, -1, -1 }
+if not state[1] or topic_id ~= "" and state[1] ~= topic_id then
+  local refusal = state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION
+  return { refusal, -1, -1, -1, -1, 0, 0, -1, -1, -1, -1, -1 }
 end
 local format, mode, bits = state[2], state[3], tonumber(state[4])
 local next_offset, start = tonumber(state[5]), tonumber(state[6])

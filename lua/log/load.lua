@@ -32,11 +32,8 @@ local state = redis.call(
   "HMGET", log, "topic_id", "mode", "bits", "next", "bytes", "records", "entries", "max_timestamp",
   "indexed_bytes", "largest_append"
 )
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1 }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
 end
 local mode, bits, next_offset = state[2], tonumber(state[3]), tonumber(state[4])
 local begin = FIXED + 2 * aborted + 1

@@ -26,11 +26,8 @@ local topic_id, offset = ARGV[1], tonumber(ARGV[2])
 local wanted, finish = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local state = redis.call("HMGET", log, "topic_id", "format", "mode", "bits")
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1 }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, -1 }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1 }
 end
 local format, mode, bits = state[2], state[3], tonumber(state[4])
 -- At most two walks, of about 40 ms each.

@@ -23,11 +23,8 @@ local topic_id, before, steps = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 -- Check. Refusals live here.
 local state = redis.call("HMGET", log, "topic_id", "mode", "bits", "start", "local_start", "tiered")
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0 }
-end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, 0, 0 }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0 }
 end
 local mode, bits, from = state[2], tonumber(state[3]), tonumber(state[5] or state[4])
 local target, more = math.min(before, tonumber(state[6] or "0")), 0

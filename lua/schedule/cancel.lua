@@ -20,11 +20,8 @@ local topic_id, id, number = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 -- Check. Refusals live here.
 local known = redis.call("HGET", log, "topic_id")
-if not known then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
-end
 if known ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0 }
+  return { known and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
 end
 local schedule = schedules.open(log, KEYS, 2)
 local name = id ~= "" and redis.call("HGET", ids, id) or number >= 0 and schedules.name(number)

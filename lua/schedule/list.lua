@@ -23,11 +23,8 @@ local log, scheduled, records = KEYS[1], KEYS[2], KEYS[3]
 local skip, most = tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local state = redis.call("HMGET", log, "topic_id", "scheduled_count", "scheduled_bytes")
-if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, 0, 0, {} }
-end
 if state[1] ~= ARGV[1] then
-  return { codes.UNKNOWN_TOPIC_ID, 0, 0, 0, {} }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, 0, 0, {} }
 end
 local first = redis.call("ZRANGE", scheduled, 0, 0, "WITHSCORES")
 local overdue_ms = math.max(0, clock.now_ms() - (tonumber(first[2]) or math.huge))

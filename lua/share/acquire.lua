@@ -64,11 +64,9 @@ for i = RANGES, #ARGV, 2 do
   before = last + 1
 end
 local place = redis.call("HMGET", log, "topic_id", "start", "next", "mode", "bits")
-if not place[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, 0, {} }
-end
 if place[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, 0, -1, 0, 0, {} }
+  local refusal = place[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION
+  return { refusal, -1, 0, -1, 0, 0, {} }
 end
 local log_start = tonumber(place[2])
 local state = share_runs.open(share, runs, group, ARGV[12] == "1")

@@ -26,11 +26,8 @@ local group, topic_id, producer, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), ton
 
 -- Check. Refusals live here.
 local known = redis.call("HGET", log, "topic_id")
-if not known then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, {} }
-end
 if known ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0, {} }
+  return { known and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, {} }
 end
 local state = share_runs.open(share, runs, group)
 if not state then

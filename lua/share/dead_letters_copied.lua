@@ -21,11 +21,8 @@ local PAGE = 1000
 
 -- Check. Refusals live here.
 local known = redis.call("HGET", log, "topic_id")
-if not known then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
-end
 if known ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0 }
+  return { known and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
 end
 local state = share_runs.open(share, runs, group)
 if not state or to <= state.copied then

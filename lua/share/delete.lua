@@ -19,11 +19,8 @@ local group, topic_id = ARGV[1], ARGV[2]
 
 -- Check. Refusals live here.
 local known = redis.call("HGET", log, "topic_id")
-if not known then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
-end
 if known ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0 }
+  return { known and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
 end
 -- Raises an error, before the first write, if the key is no hash.
 redis.call("HLEN", share)

@@ -32,11 +32,9 @@ local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
 local group, topic_id, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local place = redis.call("HMGET", log, "topic_id", "start")
-if not place[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, 0, 0, 0, 0, 0, {} }
-end
 if place[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, 0, 0, 0, 0, 0, {} }
+  local refusal = place[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION
+  return { refusal, -1, -1, -1, 0, 0, 0, 0, 0, {} }
 end
 local state = share_runs.open(share, runs, group)
 if not state then

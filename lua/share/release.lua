@@ -25,11 +25,8 @@ local FREED = 100
 
 -- Check. Refusals live here.
 local known = redis.call("HGET", log, "topic_id")
-if not known then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
-end
 if known ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0 }
+  return { known and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
 end
 local state = share_runs.open(share, runs, group, ARGV[5] == "1")
 if not state then

@@ -21,11 +21,8 @@ local group, topic_id, offset = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 -- Check. Refusals live here.
 local place = redis.call("HMGET", log, "topic_id", "start")
-if not place[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION }
-end
 if place[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID }
+  return { place[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION }
 end
 local log_start = tonumber(place[2])
 local state = share_runs.open(share, runs, group)

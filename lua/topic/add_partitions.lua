@@ -27,11 +27,8 @@ local topic_id, format, mode, bits = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
 -- Check. Refusals live here.
 local current = redis.call("HGET", topics, topic)
-if not current then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
-end
 if current ~= expected then
-  return { codes.TOPIC_CHANGED, -1 }
+  return { current and codes.TOPIC_CHANGED or codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
 end
 
 local partitions = (#KEYS - 1) / 2

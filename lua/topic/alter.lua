@@ -18,11 +18,8 @@ local topic, expected, definition = ARGV[1], ARGV[2], ARGV[3]
 
 -- Check. Refusals live here.
 local current = redis.call("HGET", topics, topic)
-if not current then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
-end
 if current ~= expected then
-  return { codes.TOPIC_CHANGED, -1 }
+  return { current and codes.TOPIC_CHANGED or codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
 end
 
 -- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too. A

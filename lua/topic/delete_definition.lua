@@ -22,11 +22,8 @@ local topic, expected, remote_id = ARGV[1], ARGV[2], ARGV[3]
 
 -- Check. Refusals live here.
 local current = redis.call("HGET", topics, topic)
-if not current then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
-end
 if current ~= expected then
-  return { codes.TOPIC_CHANGED, -1 }
+  return { current and codes.TOPIC_CHANGED or codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
 end
 redis.call("ZCARD", deleted_topics)
 local now_ms = clock.now_ms()
