@@ -1,9 +1,6 @@
 """`korvet groups`: list, describe, create, reset and delete."""
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
-
-import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
@@ -46,26 +43,9 @@ def describe(
     offset and the newest record.
     """
     from korvet.cli import group_view
-    from korvet.cli.admin_client import on_log
-    from korvet.cli.live import repeat
+    from korvet.cli.live import show
 
-    async def run(log: "CommandLog") -> None:
-        if json:
-            table_output.document((await group_view.read(log, name)).document())
-            return
-        if watch is None:
-            for part in (await group_view.read(log, name)).parts():
-                part.print(header=header)
-            return
-
-        async def parts() -> "Iterable[table_output.Part]":
-            return (await group_view.read(log, name)).parts()
-
-        await repeat(parts, watch, header=header)
-
-    if json and watch is not None:
-        raise typer.BadParameter("--watch prints tables: leave out --json")
-    on_log(run, target)
+    show(lambda log: group_view.read(log, name), target, watch=watch, as_json=json, header=header)
 
 
 @o.command(app, "create")

@@ -4,8 +4,46 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
+from typing import TYPE_CHECKING
 
+import typer
+
+from korvet.cli import table_output
 from korvet.cli.table_output import Part
+
+if TYPE_CHECKING:
+    from korvet.cli.admin_client import CommandLog
+    from korvet.cli.group_view import GroupView
+    from korvet.cli.options import Target
+    from korvet.cli.queue_view import QueueView
+
+
+def show(
+    read: "Callable[[CommandLog], Awaitable[GroupView | QueueView]]",
+    target: "Target",
+    *,
+    watch: float | None,
+    as_json: bool,
+    header: bool,
+) -> None:
+    """Print what `read` returns: as JSON, once, or with --watch every `watch` seconds."""
+    from korvet.cli.admin_client import on_log
+
+    async def run(log: "CommandLog") -> None:
+        async def parts() -> Iterable[Part]:
+            return (await read(log)).parts()
+
+        if as_json:
+            table_output.document((await read(log)).document())
+        elif watch is not None:
+            await repeat(parts, watch, header=header)
+        else:
+            for part in await parts():
+                part.print(header=header)
+
+    if as_json and watch is not None:
+        raise typer.BadParameter("--watch prints tables: leave out --json")
+    on_log(run, target)
 
 
 async def repeat(

@@ -1,7 +1,6 @@
 """`korvet queues`: list, describe and move share groups; put dead letters back."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -9,9 +8,6 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.help_text import group
 from korvet.cli.topic_positions import To, parse_positions
-
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
 
 app = group("Show share groups, which read topics as queues.")
 
@@ -45,26 +41,9 @@ def describe(
     `ends` on.
     """
     from korvet.cli import queue_view
-    from korvet.cli.admin_client import on_log
-    from korvet.cli.live import repeat
+    from korvet.cli.live import show
 
-    async def run(log: "CommandLog") -> None:
-        if json:
-            table_output.document((await queue_view.read(log, name)).document())
-            return
-        if watch is None:
-            for part in (await queue_view.read(log, name)).parts():
-                part.print(header=header)
-            return
-
-        async def parts() -> "Iterable[table_output.Part]":
-            return (await queue_view.read(log, name)).parts()
-
-        await repeat(parts, watch, header=header)
-
-    if json and watch is not None:
-        raise typer.BadParameter("--watch prints tables: leave out --json")
-    on_log(run, target)
+    show(lambda log: queue_view.read(log, name), target, watch=watch, as_json=json, header=header)
 
 
 @o.command(app, "reset")

@@ -56,14 +56,13 @@ async def evidence(
         *_unassigned(group, rows),
         *_deleted(rows),
     ]
-    async for each in _missing_topics(visit, group):
-        found.append(each)
-    async for each in _transactions(visit, rows):
-        found.append(each)
-    async for each in _stopped(visit, group, rows):
-        found.append(each)
-    async for each in _hot_keys(visit, rows):
-        found.append(each)
+    for checked in (
+        _missing_topics(visit, group),
+        _transactions(visit, rows),
+        _stopped(visit, group, rows),
+        _hot_keys(visit, rows),
+    ):
+        found += [each async for each in checked]
     if lag == 0 and rows and not any(each.grade == "bad" for each in found):
         found.append(Evidence("ok", "lag", "It has committed every record: it is not stuck."))
     elif not any(each.grade == "bad" for each in found) and rows:

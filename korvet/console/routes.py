@@ -64,6 +64,7 @@ class Form(msgspec.Struct, frozen=True):
 _PAGE = Parameter("page", "Number of the page, from 1.")
 _SEARCH = Parameter("q", "Part of the name.")
 _GROUP = Parameter("id", "Id of the group.")
+_TO = Parameter("to", "earliest, latest, an offset, a time (ISO 8601) or an age (15m, 2h, 1d).")
 _BROWSE = (
     Parameter("partition", "Read this partition only; default: the first 32."),
     Parameter(
@@ -85,109 +86,37 @@ TOPIC, RECORD = "/topics/{topic}", "/topics/{topic}/records/{partition:int}/{off
 
 PAGES = (
     Page("/", "overview.html", overview.load, overview.Overview, "State of the cluster."),
-    Page(
-        "/topics",
-        "topics.html",
-        topics.load,
-        topics.Topics,
+    Page("/topics", "topics.html", topics.load, topics.Topics,
         "Topics with size and slowest group.",
-        (_SEARCH, _PAGE, Parameter("lags", "0 leaves out the slowest groups.")),
-    ),
-    Page(
-        "/create-topic",
-        "create_topic.html",
-        topics.load_new,
-        topics.NewTopic,
-        "Defaults of a new topic.",
-    ),
-    Page(
-        TOPIC,
-        "topic.html",
-        topic.load,
-        topic.TopicPage,
-        "A topic: partitions, consumers, configs.",
-        (_PAGE,),
-    ),
-    Page(
-        f"{TOPIC}/configs",
-        "configs.html",
-        topic.load,
-        topic.TopicPage,
-        "A topic, for its configs.",
-    ),
-    Page(
-        f"{TOPIC}/producers",
-        "producers.html",
-        topic.load_producers,
-        topic.Producers,
-        "Producers of a topic, and their open transactions.",
-    ),
-    Page(
-        f"{TOPIC}/records",
-        "records.html",
-        records.load,
-        records.Records,
-        "A page of records, by offset, time or key, filtered.",
-        _BROWSE,
-    ),
-    Page(
-        f"{TOPIC}/produce",
-        "produce.html",
-        topic.load_produce,
-        topic.ProduceForm,
-        "Partitions of a topic, and the largest batch it takes.",
-    ),
-    Page(
-        "/groups",
-        "groups.html",
-        groups.load,
-        groups.Groups,
-        "Groups with state, members and lag.",
-        (_SEARCH, _PAGE),
-    ),
-    Page(
-        "/group",
-        "group.html",
-        group.load,
-        group.GroupPage,
+        (_SEARCH, _PAGE, Parameter("lags", "0 leaves out the slowest groups."))),
+    Page("/create-topic", "create_topic.html", topics.load_new, topics.NewTopic,
+        "Defaults of a new topic."),
+    Page(TOPIC, "topic.html", topic.load, topic.TopicPage,
+        "A topic: partitions, consumers, configs.", (_PAGE,)),
+    Page(f"{TOPIC}/configs", "configs.html", topic.load, topic.TopicPage,
+        "A topic, for its configs."),
+    Page(f"{TOPIC}/producers", "producers.html", topic.load_producers, topic.Producers,
+        "Producers of a topic, and their open transactions."),
+    Page(f"{TOPIC}/records", "records.html", records.load, records.Records,
+        "A page of records, by offset, time or key, filtered.", _BROWSE),
+    Page(f"{TOPIC}/produce", "produce.html", topic.load_produce, topic.ProduceForm,
+        "Partitions of a topic, and the largest batch it takes."),
+    Page("/groups", "groups.html", groups.load, groups.Groups,
+        "Groups with state, members and lag.", (_SEARCH, _PAGE)),
+    Page("/group", "group.html", group.load, group.GroupPage,
         "A group: members, offsets, lag over time, and why it is stuck.",
-        (_GROUP, Parameter("history", "0 leaves out the lag over time.")),
-    ),
-    Page(
-        "/group/reset",
-        "reset.html",
-        reset.load,
-        reset.ResetPage,
-        "Preview of a reset of a group.",
-        (
-            _GROUP,
-            Parameter("topic", "The topic."),
-            Parameter(
-                "to", "earliest, latest, an offset, a time (ISO 8601) or an age (15m, 2h, 1d)."
-            ),
-        ),
-    ),
-    Page(
-        "/transactions",
-        "transactions.html",
-        transactions.load,
-        transactions.Transactions,
-        "Transactional ids, those with an open transaction first.",
-        (_SEARCH, _PAGE),
-    ),
-    Page(
-        "/scripts",
-        "scripts.html",
-        scripts.load,
-        scripts.Scripts,
-        "Lua scripts with version, calls, latency and errors.",
-        (_SEARCH,),
-    ),
+        (_GROUP, Parameter("history", "0 leaves out the lag over time."))),
+    Page("/group/reset", "reset.html", reset.load, reset.ResetPage,
+        "Preview of a reset of a group.", (_GROUP, Parameter("topic", "The topic."), _TO)),
+    Page("/transactions", "transactions.html", transactions.load, transactions.Transactions,
+        "Transactional ids, those with an open transaction first.", (_SEARCH, _PAGE)),
+    Page("/scripts", "scripts.html", scripts.load, scripts.Scripts,
+        "Lua scripts with version, calls, latency and errors.", (_SEARCH,)),
     Page("/users", "users.html", security.load_users, security.UsersPage, "Users."),
     Page("/acls", "acls.html", security.load_rules, security.RulesPage, "ACL rules."),
     Page("/quotas", "quotas.html", quotas.load, quotas.QuotasPage, "Quotas."),
     Page(RECORD, "record.html", record.load, record.OneRecord, "One record.", _FORMAT),
-)
+)  # fmt: skip
 
 FORMS = (
     Form("/topics", actions.create_topic, "/create-topic"),
