@@ -26,12 +26,7 @@ from korvet.admin.config_edits import (
     check_topic_change,
     require_setting,
 )
-from korvet.admin.disabled_tiering import (
-    SEGMENTS_WOULD_STAY,
-    TIERING,
-    drop_segments,
-    with_segments,
-)
+from korvet.admin.disabled_tiering import SEGMENTS_WOULD_STAY, TIERING, drop_segments, with_segments
 from korvet.admin.results import outcome
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import (

@@ -73,9 +73,7 @@ def check_topic_change(change: Change) -> None:
 
 
 def apply_edits(
-    change: Change,
-    explicit: Mapping[str, str],
-    effective: Mapping[str, ConfigValue],
+    change: Change, explicit: Mapping[str, str], effective: Mapping[str, ConfigValue]
 ) -> dict[str, str]:
     """Return the explicit configs after the change.
 

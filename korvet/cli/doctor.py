@@ -47,8 +47,7 @@ class Finding(NamedTuple):
 def doctor(
     target: o.Target,
     fix: Annotated[
-        bool,
-        typer.Option("--fix", help="Correct what can be corrected safely, then check."),
+        bool, typer.Option("--fix", help="Correct what can be corrected safely, then check.")
     ] = False,
     json: o.Json = False,
     header: o.Header = True,

@@ -50,11 +50,7 @@ def describe(
 
 @o.command(app, "create")
 def create(
-    name: o.GroupName,
-    topic: Topics,
-    target: o.Target,
-    to: To = "latest",
-    header: o.Header = True,
+    name: o.GroupName, topic: Topics, target: o.Target, to: To = "latest", header: o.Header = True
 ) -> None:
     """Create a group at a position in topics.
 
@@ -77,11 +73,7 @@ def create(
 
 @o.command(app, "reset")
 def reset(
-    name: o.GroupName,
-    topic: Topics,
-    target: o.Target,
-    to: To = None,
-    header: o.Header = True,
+    name: o.GroupName, topic: Topics, target: o.Target, to: To = None, header: o.Header = True
 ) -> None:
     """Move a group to a position in topics.
 
@@ -98,10 +90,7 @@ def reset(
 
 
 @o.command(app, "delete")
-def delete(
-    names: o.GroupNames,
-    target: o.Target,
-) -> None:
+def delete(names: o.GroupNames, target: o.Target) -> None:
     """Delete groups that have no members.
 
     Their committed offsets are deleted too.

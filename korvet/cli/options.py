@@ -19,8 +19,7 @@ Redis = Annotated[
     str | None, typer.Option("--redis", metavar="URL", help=OPTIONS["redis"], show_default=False)
 ]
 RedisServerPath = Annotated[
-    str | None,
-    typer.Option("--redis-server", metavar="PATH", help=OPTIONS["redis-server"]),
+    str | None, typer.Option("--redis-server", metavar="PATH", help=OPTIONS["redis-server"])
 ]
 DataDir = Annotated[
     str | None,
@@ -60,8 +59,7 @@ Watch = Annotated[
     typer.Option("--watch", metavar="SECONDS", help="Print it again at this interval.", min=0.1),
 ]
 TopicName = Annotated[
-    str,
-    typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics),
+    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)
 ]
 TopicNames = Annotated[
     list[str],

@@ -88,11 +88,7 @@ def archive(
     check_mode(value, schema)
     with spark_session(
         "archive", to, format, target, master, conf, topics=topics, avro=value == "avro"
-    ) as (
-        spark,
-        location,
-        connection,
-    ):
+    ) as (spark, location, connection):
         job = ArchiveJob(
             connection=connection,
             topics=tuple(topics),
@@ -118,8 +114,7 @@ def replay(
     table: Annotated[str, typer.Argument(metavar="PATH|TABLE", help="The table.")],
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="An existing topic.")],
     since: Annotated[
-        str | None,
-        typer.Option("--from", metavar="TIME", help="Rows from this time on (UTC)."),
+        str | None, typer.Option("--from", metavar="TIME", help="Rows from this time on (UTC).")
     ] = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Rows before this (UTC).")
@@ -180,11 +175,7 @@ def verify(
 
     with spark_session(
         "verify", table, format, target, master, conf, topics=topics, there=True
-    ) as (
-        spark,
-        location,
-        connection,
-    ):
+    ) as (spark, location, connection):
         verdict = verdict_of(spark, open_table(spark, location), connection, topics)
     _print(verdict, as_json=json, header=header)
     if not verdict.equal:

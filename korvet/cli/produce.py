@@ -27,8 +27,7 @@ def produce(
     name: o.TopicName,
     target: o.Target,
     format_: Annotated[
-        str,
-        typer.Option("--format", "-f", metavar="FORMAT", help=f"What a line is. {o.FORMATS}"),
+        str, typer.Option("--format", "-f", metavar="FORMAT", help=f"What a line is. {o.FORMATS}")
     ] = "text",
     separator: Annotated[
         str | None,
@@ -37,8 +36,7 @@ def produce(
         ),
     ] = None,
     key: Annotated[
-        str | None,
-        typer.Option("--key", metavar="TEXT", help="The key of records that name none."),
+        str | None, typer.Option("--key", metavar="TEXT", help="The key of records that name none.")
     ] = None,
     header: Annotated[
         list[str] | None,

@@ -19,8 +19,7 @@ PER_CALL = 100
 """Max rows of one call."""
 _COLUMNS = ("partition", "number", "due", "id", "records", "bytes")
 _Partition = Annotated[
-    int | None,
-    typer.Option("--partition", "-p", metavar="N", help="This partition only.", min=0),
+    int | None, typer.Option("--partition", "-p", metavar="N", help="This partition only.", min=0)
 ]
 
 
@@ -54,8 +53,7 @@ def cancel(
     name: o.TopicName,
     target: o.Target,
     id_: Annotated[
-        str | None,
-        typer.Option("--id", metavar="ID", help="The record's korvet-schedule-id."),
+        str | None, typer.Option("--id", metavar="ID", help="The record's korvet-schedule-id.")
     ] = None,
     number: Annotated[
         int | None,

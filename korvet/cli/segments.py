@@ -115,10 +115,7 @@ def _problems(data: bytes) -> Sequence[str]:
 
 @o.command(app, "list")
 def list_(
-    topic: o.TopicName,
-    target: o.Target,
-    json: o.Json = False,
-    header: o.Header = True,
+    topic: o.TopicName, target: o.Target, json: o.Json = False, header: o.Header = True
 ) -> None:
     """List the segments of a topic by the manifest in Redis."""
     from korvet.cli.redis_target import store

@@ -138,10 +138,7 @@ def describe(
 
 
 @o.command(app, "delete")
-def delete(
-    names: o.TopicNames,
-    target: o.Target,
-) -> None:
+def delete(names: o.TopicNames, target: o.Target) -> None:
     """Delete topics.
 
     Their records, Redis groups and committed offsets are deleted too.

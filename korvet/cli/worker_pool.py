@@ -30,12 +30,7 @@ from korvet.broker.listeners import unserved
 from korvet.cli import systemd
 from korvet.cli.broker_process import maintain, restart_if_dead, run_broker, serve_ops
 from korvet.cli.errors import complain, sentence
-from korvet.cli.start_lines import (
-    Announcement,
-    announce_console,
-    announce_legacy,
-    embedded,
-)
+from korvet.cli.start_lines import Announcement, announce_console, announce_legacy, embedded
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Address, Listener
 from korvet.embedded_redis import aof

@@ -95,10 +95,7 @@ class BrokerRegistration:
             return None
         reply = await self._store.run(
             broker.register(
-                self._keys,
-                node_id=self.me.id,
-                address=msgspec.json.encode(self.me),
-                ttl_ms=TTL_MS,
+                self._keys, node_id=self.me.id, address=msgspec.json.encode(self.me), ttl_ms=TTL_MS
             )
         )
         self.controller = reply.controller

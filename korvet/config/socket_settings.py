@@ -1,14 +1,6 @@
 """Settings of sockets, connections and requests."""
 
-from korvet.config.setting import (
-    INT_MAX,
-    Overrides,
-    Setting,
-    Text,
-    Whole,
-    Words,
-    long,
-)
+from korvet.config.setting import INT_MAX, Overrides, Setting, Text, Whole, Words, long
 
 ROWS = (
     Setting("listener.security.protocol.map", Words(), "",

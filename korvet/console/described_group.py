@@ -7,12 +7,7 @@ import msgspec
 from korvet.console.visit import PageError, Visit, check
 from korvet.errors import ErrorCode
 from korvet.groups.consumer_protocol import assigned_partitions, subscribed_topics
-from korvet.groups.streams_group import (
-    decode_topology,
-    input_partitions,
-    input_topics,
-    name_tasks,
-)
+from korvet.groups.streams_group import decode_topology, input_partitions, input_topics, name_tasks
 from korvet.scripts import group as scripts
 from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest

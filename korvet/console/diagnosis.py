@@ -50,12 +50,7 @@ async def evidence(
 ) -> list[Evidence]:
     """Return the evidence, the causes first."""
     lag = sum(row.lag for row in rows)
-    found = [
-        *_members(group, lag),
-        *_heartbeats(group),
-        *_unassigned(group, rows),
-        *_deleted(rows),
-    ]
+    found = [*_members(group, lag), *_heartbeats(group), *_unassigned(group, rows), *_deleted(rows)]
     for checked in (
         _missing_topics(visit, group),
         _transactions(visit, rows),

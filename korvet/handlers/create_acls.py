@@ -13,14 +13,7 @@ Versions
 from korvet.admin.results import outcome
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.security.acl import (
-    Operation,
-    PatternType,
-    Permission,
-    ResourceType,
-    Rule,
-    refusal_of,
-)
+from korvet.security.acl import Operation, PatternType, Permission, ResourceType, Rule, refusal_of
 from korvet.wire.messages.create_acls import (
     AclCreation,
     AclCreationResult,

@@ -85,10 +85,7 @@ async def _create(
     if reason:
         raise Refused(ErrorCode.INVALID_CONFIG, reason)
     definition = plan_topic(
-        topic.name,
-        _partitions(topic, context),
-        configs,
-        context.services.topic_configs,
+        topic.name, _partitions(topic, context), configs, context.services.topic_configs
     )
     if not validate_only:
         await context.charge_mutation(definition.partitions, strict_since=6)

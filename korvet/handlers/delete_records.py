@@ -59,11 +59,7 @@ async def _delete(
         while more:
             reply = await context.store.run(
                 log.delete_records(
-                    context.keys,
-                    name,
-                    asked.partition_index,
-                    topic_id=topic.id,
-                    before=before,
+                    context.keys, name, asked.partition_index, topic_id=topic.id, before=before
                 )
             )
             before, more = reply.again, reply.again >= 0

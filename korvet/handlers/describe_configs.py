@@ -176,10 +176,7 @@ def _of_this_start(context: Context) -> list[ConfigValue]:
     me = context.services.registration.me
     return [
         _chosen(
-            "advertised.listeners",
-            me.addresses,
-            "Addresses that clients connect to.",
-            Words(),
+            "advertised.listeners", me.addresses, "Addresses that clients connect to.", Words()
         ),
         _chosen("broker.id", str(me.id), "This broker's id.", Whole(0)),
         _chosen("node.id", str(me.id), "This broker's id.", Whole(0)),

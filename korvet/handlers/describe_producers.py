@@ -76,10 +76,7 @@ async def _partition(name: str, number: int, context: Context) -> PartitionRespo
 
 def _refusal(number: int, error: ErrorCode) -> PartitionResponse:
     return PartitionResponse(
-        partition_index=number,
-        error_code=error,
-        error_message=error.message,
-        active_producers=[],
+        partition_index=number, error_code=error, error_message=error.message, active_producers=[]
     )
 
 

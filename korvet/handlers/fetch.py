@@ -142,10 +142,7 @@ async def _resolve(data: FetchTopic, context: Context) -> list[Row]:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is not None else unknown
         rows.append(
             PartitionData(
-                partition_index=partition.partition,
-                error_code=error,
-                high_watermark=-1,
-                records=[],
+                partition_index=partition.partition, error_code=error, high_watermark=-1, records=[]
             )
         )
     return rows

@@ -22,10 +22,7 @@ from korvet.wire.messages.find_coordinator import (
 )
 
 GROUP, TRANSACTION = 0, 1
-DENIED = (
-    ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-)
+DENIED = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 async def find_coordinator(

@@ -23,10 +23,7 @@ def heartbeat(request: HeartbeatRequest, context: Context) -> Awaitable[Heartbea
     if not request.group_id:
         return _error(ErrorCode.INVALID_GROUP_ID)
     error = context.services.groups.heartbeats.submit(
-        request.group_id,
-        request.member_id,
-        request.group_instance_id or "",
-        request.generation_id,
+        request.group_id, request.member_id, request.group_instance_id or "", request.generation_id
     )
     return Deferred(
         error,

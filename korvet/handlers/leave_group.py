@@ -44,9 +44,7 @@ async def leave_group(request: LeaveGroupRequest, context: Context) -> LeaveGrou
         error_code=ErrorCode.NONE,
         members=[
             MemberResponse(
-                member_id=one.member_id,
-                group_instance_id=one.group_instance_id,
-                error_code=error,
+                member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error
             )
             for one, error in zip(leavers, results, strict=True)
         ],

@@ -13,10 +13,7 @@ Left out
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.wire.messages.sasl_authenticate import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-)
+from korvet.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 
 async def sasl_authenticate(

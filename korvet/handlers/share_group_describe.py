@@ -98,9 +98,7 @@ def _member(row: list[bytes], names: dict[str, str]) -> Member:
         assignment=Assignment(
             topic_partitions=[
                 TopicPartitions(
-                    topic_id=uuid.UUID(hex=topic_id),
-                    topic_name=names[topic_id],
-                    partitions=numbers,
+                    topic_id=uuid.UUID(hex=topic_id), topic_name=names[topic_id], partitions=numbers
                 )
                 for topic_id, numbers in decode_assignment(assigned).items()
                 if topic_id in names

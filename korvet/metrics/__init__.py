@@ -21,13 +21,7 @@ from korvet.metrics.families import (
     Sample,
     Series,
 )
-from korvet.metrics.topic_traffic import (
-    BYTES_IN,
-    BYTES_OUT,
-    RECORDS_IN,
-    RECORDS_OUT,
-    TopicTraffic,
-)
+from korvet.metrics.topic_traffic import BYTES_IN, BYTES_OUT, RECORDS_IN, RECORDS_OUT, TopicTraffic
 
 __all__ = ["Counter", "Family", "Gauge", "Histogram", "Labels", "Metrics", "Sample", "Series"]
 

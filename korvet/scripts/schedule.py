@@ -140,7 +140,5 @@ def cancel(
     """Remove the scheduled record of that id, or of that number."""
     k = keys.partition(topic, partition)
     return Call(
-        CANCEL,
-        (k.log, k.scheduled, k.scheduled_records, k.scheduled_ids),
-        (topic_id, id, number),
+        CANCEL, (k.log, k.scheduled, k.scheduled_records, k.scheduled_ids), (topic_id, id, number)
     )

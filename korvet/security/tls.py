@@ -27,17 +27,9 @@ from korvet.security.principal_mapping import PrincipalMapping
 CHECK_S = 1.0
 """Interval between two checks of the files."""
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_NEWER_SUITES = {
-    "TLS_AES_128_GCM_SHA256",
-    "TLS_AES_256_GCM_SHA384",
-    "TLS_CHACHA20_POLY1305_SHA256",
-}
+_NEWER_SUITES = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 """The cipher suites of TLS 1.3 that OpenSSL offers."""
-_VERIFY = {
-    "none": ssl.CERT_NONE,
-    "requested": ssl.CERT_OPTIONAL,
-    "required": ssl.CERT_REQUIRED,
-}
+_VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _ADVICE = {
     b"\xfe": "JKS and not PEM: convert it with `keytool -importkeystore -deststoretype PKCS12`, "
     "and the result with `openssl pkcs12 -in FILE -out FILE.pem -nodes`",

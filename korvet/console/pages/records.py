@@ -154,10 +154,7 @@ def _parse_cursor(text: str, ends: Mapping[int, PartitionOffsets]) -> Cursors:
 
 
 async def _start(
-    visit: Visit,
-    topic: Topic,
-    ends: Mapping[int, PartitionOffsets],
-    limit: int,
+    visit: Visit, topic: Topic, ends: Mapping[int, PartitionOffsets], limit: int
 ) -> Cursors:
     """Return the offsets of the position."""
     if _is_newest(visit):

@@ -129,11 +129,7 @@ async def _preview(visit: Visit, topic: Topic, to: str, before: dict[int, Held])
     new = await _lags(visit, topic, offsets)
     return [
         ResetRow(
-            number,
-            offset,
-            offsets[number],
-            old[number] if lag == UNCOUNTED else lag,
-            new[number],
+            number, offset, offsets[number], old[number] if lag == UNCOUNTED else lag, new[number]
         )
         for number, (offset, lag) in zip(numbers, held, strict=True)
     ]

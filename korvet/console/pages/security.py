@@ -26,9 +26,7 @@ from korvet.wire.messages.alter_user_scram_credentials import (
 from korvet.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from korvet.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from korvet.wire.messages.describe_acls import DescribeAclsRequest
-from korvet.wire.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-)
+from korvet.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
 MAX_ROWS = 1_000
 """Max users, rules or quotas on a page."""

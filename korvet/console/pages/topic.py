@@ -186,11 +186,7 @@ async def _configs(visit: Visit, name: str) -> list[ConfigRow]:
     check(result.error_code, result.error_message)
     rows = [
         ConfigRow(
-            row.name,
-            row.value,
-            _source(row.config_source),
-            row.read_only,
-            row.documentation or "",
+            row.name, row.value, _source(row.config_source), row.read_only, row.documentation or ""
         )
         for row in result.configs
         if row.name in TOPIC and TOPIC[row.name].effect

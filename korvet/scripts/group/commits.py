@@ -68,11 +68,7 @@ def delete_offsets(
 ) -> Call[DeleteOffsetsReply]:
     """Delete the commits in these fields, if the group still has that state and generation."""
     k = keys.group(group_id)
-    return Call(
-        DELETE_OFFSETS,
-        (*k.classic, k.offsets),
-        (state, generation, *fields),
-    )
+    return Call(DELETE_OFFSETS, (*k.classic, k.offsets), (state, generation, *fields))
 
 
 def delete_topic_offsets(

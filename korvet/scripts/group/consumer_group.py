@@ -89,7 +89,5 @@ def consumer_describe(keys: Keys, group_id: str, *, type: str) -> Call[ConsumerD
     """Return a consumer or share group with its members."""
     k = keys.group(group_id)
     return Call(
-        CONSUMER_DESCRIBE,
-        (k.group, k.consumer_members, k.target_assignment, k.deadlines),
-        (type,),
+        CONSUMER_DESCRIBE, (k.group, k.consumer_members, k.target_assignment, k.deadlines), (type,)
     )

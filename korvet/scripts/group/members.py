@@ -123,31 +123,20 @@ class JoinArgs(TypedDict):
 
 
 def join(
-    keys: Keys,
-    group_id: str,
-    protocols: Iterable[tuple[str, bytes]],
-    **args: Unpack[JoinArgs],
+    keys: Keys, group_id: str, protocols: Iterable[tuple[str, bytes]], **args: Unpack[JoinArgs]
 ) -> Call[JoinReply]:
     """Handle a JoinGroup."""
     k = keys.group(group_id)
     offered: list[Arg] = []
     for name, metadata in protocols:
         offered += (name, metadata)
-    return Call(
-        JOIN,
-        k.classic,
-        (*in_order(JoinArgs, args), *offered),
-    )
+    return Call(JOIN, k.classic, (*in_order(JoinArgs, args), *offered))
 
 
 def poll_join(keys: Keys, group_id: str, *, member: str, instance: str) -> Call[JoinReply]:
     """Return the generation of a member whose JoinGroup waits, if there is one."""
     k = keys.group(group_id)
-    return Call(
-        POLL_JOIN,
-        k.classic,
-        (member, instance),
-    )
+    return Call(POLL_JOIN, k.classic, (member, instance))
 
 
 def sync(
@@ -166,11 +155,7 @@ def sync(
     parts: list[Arg] = []
     for target, assignment in assignments:
         parts += (target, assignment)
-    return Call(
-        SYNC,
-        k.classic,
-        (member, instance, generation, protocol_type, protocol, *parts),
-    )
+    return Call(SYNC, k.classic, (member, instance, generation, protocol_type, protocol, *parts))
 
 
 def heartbeat(keys: Keys, heartbeats: Iterable[tuple[str, str, str, int]]) -> Call[HeartbeatReply]:
@@ -219,11 +204,7 @@ def tick(keys: Keys, group_id: str, *, retention_ms: int, present_ms: int) -> Ca
 def describe(keys: Keys, group_id: str, *, full: int) -> Call[DescribeReply]:
     """Return the group, with `full` also its members."""
     k = keys.group(group_id)
-    return Call(
-        DESCRIBE,
-        k.classic,
-        (full,),
-    )
+    return Call(DESCRIBE, k.classic, (full,))
 
 
 def delete(keys: Keys, group_id: str) -> Call[DeleteReply]:

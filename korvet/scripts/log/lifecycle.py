@@ -105,12 +105,7 @@ _CLASSES = (JOB_IDS_FROM, KEEP_JOB_MS, IDS_FROM, KEEP_MS)
 
 
 def expire_producers(
-    keys: Keys,
-    topic: str,
-    partition: int,
-    *,
-    cursor: bytes,
-    silence_ms: int,
+    keys: Keys, topic: str, partition: int, *, cursor: bytes, silence_ms: int
 ) -> Call[ExpireProducersReply]:
     """Delete the state of some silent producers of the partition.
 

@@ -77,14 +77,7 @@ def find_timestamp(
 
 
 def skip_records(
-    keys: Keys,
-    topic: str,
-    partition: int,
-    *,
-    topic_id: str,
-    offset: int,
-    records: int,
-    end: int,
+    keys: Keys, topic: str, partition: int, *, topic_id: str, offset: int, records: int, end: int
 ) -> Call[SkipRecordsReply]:
     """Return the offset that is `records` records above `offset`, at most `end`."""
     k = keys.partition(topic, partition)

@@ -39,14 +39,7 @@ GROUP_READ = Script("log.group_read", GroupReadReply)
 
 
 def group_seek(
-    keys: Keys,
-    topic: str,
-    partition: int,
-    *,
-    group: str,
-    topic_id: str,
-    offset: int,
-    move: int,
+    keys: Keys, topic: str, partition: int, *, group: str, topic_id: str, offset: int, move: int
 ) -> Call[GroupSeekReply]:
     """Make `offset` the next one of the Redis group, with nothing below pending."""
     k = keys.partition(topic, partition)
