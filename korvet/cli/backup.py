@@ -38,10 +38,7 @@ def backup(
     """
     from korvet.cli.admin_client import on_log
 
-    async def run(log: "CommandLog") -> "BackupReport":
-        return await _run(log, to, target, wait)
-
-    report = on_log(run, target)
+    report = on_log(lambda log: _run(log, to, target, wait), target)
     if json:
         import msgspec
 

@@ -83,10 +83,8 @@ def reset(
 
     wanted = parse_positions(topic, to)
 
-    async def run(log: "CommandLog") -> list[table_output.Row]:
-        return await _reset(log, name, wanted)
-
-    table_output.table(("topic", "partition", "offset"), on_log(run, target), header=header)
+    rows = on_log(lambda log: _reset(log, name, wanted), target)
+    table_output.table(("topic", "partition", "offset"), rows, header=header)
 
 
 @o.command(app, "delete")

@@ -67,10 +67,7 @@ def add_partitions(
     """
     from korvet.cli.admin_client import on_log
 
-    async def run(log: "CommandLog") -> None:
-        await log.add_partitions(name, count)
-
-    on_log(run, target)
+    on_log(lambda log: log.add_partitions(name, count), target)
     table_output.line(f"{name} has {count} partitions")
 
 

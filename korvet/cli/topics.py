@@ -11,7 +11,6 @@ from korvet.cli.help_text import group
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
-    from korvet.library.values import TopicInfo
 
 app = group("Create, list, change, trim and delete topics.")
 
@@ -61,11 +60,7 @@ def create(
     from korvet.cli.admin_client import on_log
 
     configs = dict(assignments(config or ()))
-
-    async def run(log: "CommandLog") -> "TopicInfo":
-        return await log.create_topic(name, partitions, configs)
-
-    made = on_log(run, target)
+    made = on_log(lambda log: log.create_topic(name, partitions, configs), target)
     count = made.partitions
     table_output.line(f"created {name} with {count} partition{'s' * (count != 1)}")
     if made.offset_mode == "time" and "offset.mode" not in configs:

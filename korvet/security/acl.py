@@ -78,44 +78,24 @@ class Permission(IntEnum):
 
 
 OPERATIONS_OF: dict[ResourceType, frozenset[Operation]] = {
-    ResourceType.TOPIC: frozenset(
-        {
-            Operation.READ,
-            Operation.WRITE,
-            Operation.CREATE,
-            Operation.DELETE,
-            Operation.ALTER,
-            Operation.DESCRIBE,
-            Operation.DESCRIBE_CONFIGS,
-            Operation.ALTER_CONFIGS,
-        }
-    ),
-    ResourceType.GROUP: frozenset(
-        {
-            Operation.READ,
-            Operation.DELETE,
-            Operation.DESCRIBE,
-            Operation.DESCRIBE_CONFIGS,
-            Operation.ALTER_CONFIGS,
-        }
-    ),
-    ResourceType.CLUSTER: frozenset(
-        {
-            Operation.CREATE,
-            Operation.ALTER,
-            Operation.DESCRIBE,
-            Operation.CLUSTER_ACTION,
-            Operation.DESCRIBE_CONFIGS,
-            Operation.ALTER_CONFIGS,
-            Operation.IDEMPOTENT_WRITE,
-        }
-    ),
-    ResourceType.TRANSACTIONAL_ID: frozenset(
-        {Operation.DESCRIBE, Operation.WRITE, Operation.TWO_PHASE_COMMIT}
-    ),
-    ResourceType.DELEGATION_TOKEN: frozenset({Operation.DESCRIBE}),
-    ResourceType.USER: frozenset({Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS}),
-}
+    ResourceType.TOPIC: frozenset((
+        Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER,
+        Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS,
+    )),
+    ResourceType.GROUP: frozenset((
+        Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    )),
+    ResourceType.CLUSTER: frozenset((
+        Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
+    )),
+    ResourceType.TRANSACTIONAL_ID: frozenset((
+        Operation.DESCRIBE, Operation.WRITE, Operation.TWO_PHASE_COMMIT,
+    )),
+    ResourceType.DELEGATION_TOKEN: frozenset((Operation.DESCRIBE,)),
+    ResourceType.USER: frozenset((Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS)),
+}  # fmt: skip
 """Operations of each resource type, without ALL."""
 
 
