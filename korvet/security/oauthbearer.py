@@ -44,7 +44,6 @@ _MESSAGE = re.compile(
     r"(?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)*\x01"
 )
 _CHALLENGE = '{"status":"invalid_token"}'
-_SECOND = b"\x01"
 
 
 class TokenRefused(Exception):
