@@ -267,20 +267,17 @@ class LegacyConnection(Connection):
                 return found, LegacyError.NO_ERROR
             return await fetch.offsets(request, self._services), LegacyError.NO_ERROR
         except Refusal as refusal:
-            self._log_refusal(request, refusal)
+            log.warning(
+                "request refused",
+                client=self.client,
+                topic=request.topic,
+                partition=request.partition,
+                error=refusal.error.name,
+                reason=str(refusal),
+            )
             if isinstance(request, Offsets):
                 return offsets_answer(refusal.error, []), refusal.error
             return messages_answer(refusal.error, []), refusal.error
-
-    def _log_refusal(self, request: Fetch | Offsets, refusal: Refusal) -> None:
-        log.warning(
-            "request refused",
-            client=self.client,
-            topic=request.topic,
-            partition=request.partition,
-            error=refusal.error.name,
-            reason=str(refusal),
-        )
 
     def _count(self, frame: Frame, outcome: str, began: float) -> None:
         name = "Legacy" + NAMES[frame.kind]

@@ -31,6 +31,7 @@ from korvet.pipeline.table import ArchiveTable
 from korvet.pipeline.typed_columns import TypedColumns
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Connection
+from korvet.spark.plan.splits import range_sizes
 
 MAX_ATTEMPTS = 8
 MIN_FILE_BYTES = 16 << 20
@@ -75,7 +76,9 @@ class Archiver:
     def waiting(self) -> int:
         """Return how many records are in the log but not in the table."""
         with MetadataClient(self._job.connection) as metadata:
-            step = self._next(metadata, archive_target(metadata, self._job.topics), 2**52)
+            target = archive_target(metadata, self._job.topics)
+            state, skip_lost = self._table.state(), self._job.skip_lost
+            step = plan_next_commit(metadata, state, target, 2**52, skip_lost=skip_lost)
         return 0 if step is None else step.records
 
     def catch_up(self, watch: Watch) -> int:
@@ -121,12 +124,6 @@ class Archiver:
             ],
             moment,
         )
-
-    def _next(
-        self, metadata: MetadataClient, target: ArchiveTarget, most: int
-    ) -> NextCommit | None:
-        state = self._table.state()
-        return plan_next_commit(metadata, state, target, most, skip_lost=self._job.skip_lost)
 
     def _write(
         self, metadata: MetadataClient, state: CommitMetadata, step: NextCommit
@@ -176,20 +173,13 @@ class Archiver:
         options["redis"] = self._job.connection.redis
         options["namespace"] = self._job.connection.namespace
         cores = self._spark.sparkContext.defaultParallelism
-        size = _estimate_bytes(metadata, step)
+        size = sum(range_sizes(metadata, step.ranges))
         pieces = max(-(-size // self._job.target_bytes), min(cores, -(-size // MIN_FILE_BYTES)), 1)
         options["minPartitions"] = str(pieces)
         options["maxBytesPerPartition"] = str(max(MIN_FILE_BYTES, -(-size // pieces)))
         options["joinPartitions"] = "true"
         frame = self._spark.read.format("korvet").options(**options).load()
         return frame.coalesce(pieces)
-
-
-def _estimate_bytes(metadata: MetadataClient, step: NextCommit) -> int:
-    """Return the approximate size of the commit's records in the log."""
-    from korvet.spark.plan.splits import range_sizes
-
-    return sum(range_sizes(metadata, step.ranges))
 
 
 def _archived_commit(commit: CommitMetadata, began: float, trimmed: int) -> ArchivedCommit:

@@ -24,6 +24,7 @@ from korvet.pipeline.errors import ConcurrentCommit, ForeignTable, PipelineError
 from korvet.pipeline.row_hash import DDL
 from korvet.pipeline.spark_session import error_text
 from korvet.pipeline.table import (
+    ArchiveTable,
     CommitRecount,
     RowCount,
     TableCreation,
@@ -42,12 +43,8 @@ _CONFLICT = re.compile("DELTA_CONCURRENT|DELTA_METADATA_CHANGED")
 _HISTORY = ("version", "userMetadata", "operationMetrics")
 
 
-class DeltaTable:
+class DeltaTable(ArchiveTable):
     """A Delta table with our commits."""
-
-    def __init__(self, spark: Any, location: TableLocation) -> None:
-        self._spark = spark
-        self._location = location
 
     @classmethod
     def open(cls, spark: Any, location: TableLocation, creation: TableCreation | None) -> Self:
@@ -193,9 +190,6 @@ class DeltaTable:
             if "oncurrent" in type(error).__name__ or _CONFLICT.search(str(error)):
                 raise self._concurrent_commit() from error
             raise
-
-    def _concurrent_commit(self) -> ConcurrentCommit:
-        return ConcurrentCommit(f"Another process archives into {self._location} at the same time.")
 
     def frame(self) -> Any:
         if self._location.is_path:

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from korvet.pipeline.commit_metadata import EMPTY, CommitMetadata, decode, encode, with_rows
-from korvet.pipeline.errors import ConcurrentCommit, ForeignTable, PipelineError
+from korvet.pipeline.errors import ForeignTable, PipelineError
 from korvet.pipeline.row_hash import DDL
 from korvet.pipeline.spark_session import error_text
 from korvet.pipeline.table import (
-    CommitRecount,
+    ArchiveTable,
     RowCount,
     TableCreation,
     is_creatable,
@@ -43,12 +43,8 @@ DAY_MS = 86_400_000
 EXPIRE_EVERY = 20
 
 
-class IcebergTable:
+class IcebergTable(ArchiveTable):
     """An Iceberg table with our commits."""
-
-    def __init__(self, spark: Any, location: TableLocation) -> None:
-        self._spark = spark
-        self._location = location
 
     @classmethod
     def open(cls, spark: Any, location: TableLocation, creation: TableCreation | None) -> Self:
@@ -122,7 +118,9 @@ class IcebergTable:
         try:
             self._write(frame, branch)
             written, rows = self._written(branch, base)
-            self._set_summary(branch, with_rows(before, planned, rows, *counted()))
+            # An empty snapshot, with the commit in its summary.
+            commit = encode(with_rows(before, planned, rows, *counted()))
+            self._load().newAppend().toBranch(branch).set(SUMMARY, commit).commit()
             self._fast_forward(branch, written)
         finally:
             table.refresh()
@@ -162,10 +160,6 @@ class IcebergTable:
             raise self._concurrent_commit()
         return snapshot.snapshotId(), int(snapshot.summary().get("added-records") or 0)
 
-    def _set_summary(self, branch: str, commit: CommitMetadata) -> None:
-        """Append an empty snapshot with the commit metadata to the branch."""
-        self._load().newAppend().toBranch(branch).set(SUMMARY, encode(commit)).commit()
-
     def _fast_forward(self, branch: str, written: int) -> None:
         """Move `main` to the end of the branch, or raise ConcurrentCommit.
 
@@ -182,14 +176,8 @@ class IcebergTable:
                 raise self._concurrent_commit() from error
             raise
 
-    def _concurrent_commit(self) -> ConcurrentCommit:
-        return ConcurrentCommit(f"Another process archives into {self._location} at the same time.")
-
     def frame(self) -> Any:
         return self._spark.table(self._location.sql)
-
-    def settle(self, state: CommitMetadata, recounted: CommitRecount) -> CommitMetadata:
-        return state
 
     def compact(self, target_bytes: int) -> int:
         catalog, _, name = self._location.sql.partition(".")

@@ -33,7 +33,7 @@ from korvet.pipeline.commit_metadata import EMPTY, CommitMetadata, decode, encod
 from korvet.pipeline.errors import ConcurrentCommit, ForeignTable, PipelineError
 from korvet.pipeline.row_hash import DDL
 from korvet.pipeline.table import (
-    CommitRecount,
+    ArchiveTable,
     RowCount,
     TableCreation,
     is_creatable,
@@ -47,11 +47,11 @@ _UNMADE = re.compile(r"_korvet(/staging|/table\.[0-9a-f]{32})?|data")
 """Files of a table before its table.json exists."""
 
 
-class ParquetTable:
+class ParquetTable(ArchiveTable):
     """A directory of Parquet files with our commits."""
 
     def __init__(self, spark: Any, location: TableLocation) -> None:
-        self._spark = spark
+        super().__init__(spark, location)
         self.root = Path(location.path)
         self.data = self.root / "data"
         self._own = self.root / "_korvet"
@@ -136,9 +136,6 @@ class ParquetTable:
         if not any(self.data.glob("batch=*/date=*/*.parquet")):
             return self._spark.createDataFrame([], DDL + ", date DATE")
         return self._spark.read.option("mergeSchema", "true").parquet(str(self.data)).drop("batch")
-
-    def settle(self, state: CommitMetadata, recounted: CommitRecount) -> CommitMetadata:
-        return state
 
     def compact(self, target_bytes: int) -> int:
         from korvet.pipeline.parquet_compaction import compact_directory

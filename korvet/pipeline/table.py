@@ -1,14 +1,15 @@
 """The interface of an archive table, independent of its format."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from korvet.pipeline.commit_metadata import CommitMetadata
-from korvet.pipeline.errors import NoArchive
+from korvet.pipeline.errors import ConcurrentCommit, NoArchive
 from korvet.pipeline.table_location import TableLocation
 
 RowCount = Callable[[], tuple[int, int]]
@@ -17,12 +18,18 @@ CommitRecount = Callable[[CommitMetadata], tuple[int, int]]
 """Returns the row count and sum of hashes of a commit, read from the table."""
 
 
-class ArchiveTable(Protocol):
+class ArchiveTable(ABC):
     """An archive table. Opening one rejects tables of others."""
 
+    def __init__(self, spark: Any, location: TableLocation) -> None:
+        self._spark = spark
+        self._location = location
+
+    @abstractmethod
     def state(self) -> CommitMetadata:
         """Return the newest commit, or EMPTY."""
 
+    @abstractmethod
     def append(
         self, frame: Any, before: CommitMetadata, planned: CommitMetadata, counted: RowCount
     ) -> CommitMetadata:
@@ -33,12 +40,18 @@ class ArchiveTable(Protocol):
 
     def settle(self, state: CommitMetadata, recounted: CommitRecount) -> CommitMetadata:
         """Return the state after adding a pending commit's rows to its sums."""
+        return state
 
+    @abstractmethod
     def frame(self) -> Any:
         """Return the table's rows as of one commit."""
 
+    @abstractmethod
     def compact(self, target_bytes: int) -> int:
         """Merge small files without readers noticing; return how many files fewer there are."""
+
+    def _concurrent_commit(self) -> ConcurrentCommit:
+        return ConcurrentCommit(f"Another process archives into {self._location} at the same time.")
 
 
 class TableCreation(msgspec.Struct, frozen=True):

@@ -59,12 +59,7 @@ class PartitionAppend(ABC):
     )
 
     def __init__(
-        self,
-        appender: "PartitionAppender",
-        topic: Topic,
-        index: int,
-        data: Buffer,
-        version: int,
+        self, appender: "PartitionAppender", topic: Topic, index: int, data: Buffer, version: int
     ) -> None:
         self.appender = appender
         self.topic = topic

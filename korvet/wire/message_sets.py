@@ -73,9 +73,7 @@ def _inflate(codec: int, value: bytes | None, magic: int, limit: int) -> Buffer:
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
 
 
-def _messages(
-    view: memoryview,
-) -> Iterable[tuple[int, int, bytes | None, bytes | None, int]]:
+def _messages(view: memoryview) -> Iterable[tuple[int, int, bytes | None, bytes | None, int]]:
     """Yield (timestamp, codec, key, value, magic) of each message, checked."""
     at = 0
     while at < len(view):

@@ -15,7 +15,7 @@ import msgspec
 
 from korvet.spark.errors import DataLoss, InvalidOption
 from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog
-from korvet.spark.options import EARLIEST, OffsetSpec, ReadOptions
+from korvet.spark.options import EARLIEST, ReadOptions
 from korvet.spark.plan.offset_resolution import ranges_within
 from korvet.spark.tiered.archive_table import Archive, ArchivedRange, open_archive
 from korvet.spark.tiered.catalog_table import is_table_name
@@ -67,7 +67,8 @@ def read_archive_only(
 ) -> Iterator[Any]:
     """Yield the records of a range that was trimmed from the log."""
     held = _open_archive(options).archived_range(wanted.log)
-    asked = _is_explicit(options.start, wanted.log)
+    named = options.start.named(wanted.log.topic, wanted.log.partition)
+    asked = named not in (None, EARLIEST)
     if options.fail_on_data_loss and (held is not None or asked):
         if held is None or held.end < wanted.end:
             raise _missing_error(wanted, held)
@@ -98,11 +99,6 @@ def read_after_trim(
     if held is None or not held.start <= rest.start < held.end:
         raise _missing_error(rest, held)
     yield from read_tiered(options, names, rest, hot)
-
-
-def _is_explicit(spec: OffsetSpec, part: PartitionLog) -> bool:
-    """Return whether the option names an offset of the partition, not "earliest"."""
-    return spec.named(part.topic, part.partition) not in (None, EARLIEST)
 
 
 def _missing_error(wanted: OffsetRange, held: ArchivedRange | None) -> DataLoss:

@@ -2,18 +2,13 @@
 
 from typing import Annotated
 
+from korvet.wire.messages.delete_acls import DeleteAclsFilter
 from korvet.wire.schema import Field, Message, i8, i16, i32, message
 
 
 @message(key=29, versions=(0, 3), flexible=2, request=True)
-class DescribeAclsRequest(Message):
-    resource_type_filter: i8
-    resource_name_filter: str | None
-    pattern_type_filter: Annotated[i8, Field(since=1)] = 3
-    principal_filter: str | None
-    host_filter: str | None
-    operation: i8
-    permission_type: i8
+class DescribeAclsRequest(DeleteAclsFilter):
+    """The filter of the rules."""
 
 
 class AclDescription(Message):
