@@ -47,7 +47,7 @@ from korvet.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from korvet.wire.messages.share_fetch import FetchPartition as ShareFetchPartition
+from korvet.wire.messages.share_acknowledge import AcknowledgePartition
 from korvet.wire.messages.share_fetch import FetchTopic as ShareFetchTopic
 from korvet.wire.messages.share_fetch import ShareFetchRequest
 from korvet.wire.schema import Message, decode, encode
@@ -138,7 +138,7 @@ async def test_a_denied_topic_looks_alike_whether_it_exists_or_not(secured: Secu
 
 async def test_a_share_group_and_its_topics_need_read(secured: Secured) -> None:
     topics = [await secured.services.topics.get(name) for name in "ab"]
-    places = [ShareFetchPartition(partition_index=0, acknowledgement_batches=[])]
+    places = [AcknowledgePartition(partition_index=0, acknowledgement_batches=[])]
     request = ShareFetchRequest(
         group_id="g",
         member_id="m",

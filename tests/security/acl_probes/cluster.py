@@ -136,7 +136,7 @@ def register() -> None:
     probe(
         "DescribeLogDirs 4",
         4,
-        dl.DescribeLogDirsRequest(topics=[dl.DescribableLogDirTopic(topic="t1", partitions=[0])]),
+        dl.DescribeLogDirsRequest(topics=[dl.TopicPartitions(topic="t1", partitions=[0])]),
         describe,
     )
     probe(
@@ -146,7 +146,7 @@ def register() -> None:
             dirs=[
                 arl.AlterReplicaLogDir(
                     path="/unknown",
-                    topics=[arl.AlterReplicaLogDirTopic(name="t1", partitions=[0])],
+                    topics=[arl.NamedPartitions(name="t1", partitions=[0])],
                 )
             ]
         ),

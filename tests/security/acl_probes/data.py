@@ -96,7 +96,9 @@ def register() -> None:
         probe(
             f"DescribeProducers 0 {name}",
             0,
-            dp.DescribeProducersRequest(topics=[dp.TopicRequest(name=name, partition_indexes=[0])]),
+            dp.DescribeProducersRequest(
+                topics=[dp.PartitionIndexes(name=name, partition_indexes=[0])]
+            ),
             f"topic={name}:read",
         )
         row = dr.DeleteRecordsTopic(

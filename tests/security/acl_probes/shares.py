@@ -32,7 +32,7 @@ def described(*topics: str) -> desgo.DescribeShareGroupOffsetsRequest:
 
 def fetched(ids: Ids) -> sf.ShareFetchRequest:
     """Return the first ShareFetch of a session of s1, for t1."""
-    row = sf.FetchPartition(partition_index=0, acknowledgement_batches=[])
+    row = sf.AcknowledgePartition(partition_index=0, acknowledgement_batches=[])
     return sf.ShareFetchRequest(
         group_id="s1",
         member_id="alices",

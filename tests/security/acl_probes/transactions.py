@@ -41,7 +41,7 @@ def register() -> None:
         ip.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
         "topic=t2:write",
     )
-    two = [apt.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in ("t1", "t3")]
+    two = [apt.NamedPartitions(name=name, partitions=[0]) for name in ("t1", "t3")]
     probe(
         "AddPartitionsToTxn 3 t1 t3",
         3,
@@ -59,7 +59,7 @@ def register() -> None:
             v3_and_below_transactional_id="x1",
             v3_and_below_producer_id=NO_PRODUCER,
             v3_and_below_topics=[
-                apt.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in ("t1", "t2")
+                apt.NamedPartitions(name=name, partitions=[0]) for name in ("t1", "t2")
             ],
         ),
         "transactional_id=x1:write topic=t1:write topic=t2:write",
@@ -115,7 +115,7 @@ def register() -> None:
                     producer_id=NO_PRODUCER,
                     producer_epoch=0,
                     transaction_result=False,
-                    topics=[wtm.WritableTxnMarkerTopic(name="t2", partition_indexes=[0])],
+                    topics=[wtm.PartitionIndexes(name="t2", partition_indexes=[0])],
                     coordinator_epoch=0,
                 )
             ]
