@@ -23,8 +23,3 @@ def ddl(names: Sequence[str]) -> str:
     """
     types = {**TYPES, "timestamp": "timestamp_ltz"}
     return ", ".join(f"{name} {types[name]}" for name in names)
-
-
-def unknown_columns(names: Sequence[str]) -> list[str]:
-    """Return the names that are not columns of the source."""
-    return [name for name in names if name not in TYPES]

@@ -83,7 +83,7 @@ class KorvetDataSource(DataSource):
 def _names(schema: Any) -> tuple[str, ...]:
     """Return the column names of a schema; raise InvalidOption for wrong names or types."""
     names = tuple(field.name for field in schema.fields)
-    wrong = columns.unknown_columns(names)
+    wrong = [name for name in names if name not in columns.TYPES]
     if wrong:
         raise InvalidOption(
             "schema", f"{', '.join(wrong)}: columns are {', '.join(columns.TYPES)}."

@@ -287,13 +287,8 @@ def _grow(
         try:
             return memoryview(room)[: into(source, room)]
         except cramjam.DecompressionError as error:
-            _raise_unless_too_small(error)
+            if "whole buffer" not in str(error) and "too small" not in str(error):
+                raise CorruptPayload(str(error)) from None
         if size >= limit:
             raise PayloadTooLarge(f"more than {limit} bytes")
         size = min(limit, 4 * size)
-
-
-def _raise_unless_too_small(error: Exception) -> None:
-    """Raise CorruptPayload unless the buffer was too small."""
-    if "whole buffer" not in str(error) and "too small" not in str(error):
-        raise CorruptPayload(str(error)) from None

@@ -21,6 +21,7 @@ from korvet.wire.records import (
     Buffer,
     Record,
     corrupt,
+    inflate,
     too_many_records,
 )
 
@@ -65,12 +66,7 @@ def _inflate(codec: int, value: bytes | None, magic: int, limit: int) -> Buffer:
         raise BadBatch(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} needs message format v2"
         )
-    try:
-        return compression.decompress(codec, value, limit)
-    except compression.CorruptPayload as error:
-        raise corrupt(str(error)) from None
-    except compression.PayloadTooLarge as error:
-        raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
+    return inflate(codec, value, limit, corrupt)
 
 
 def _messages(view: memoryview) -> Iterable[tuple[int, int, bytes | None, bytes | None, int]]:

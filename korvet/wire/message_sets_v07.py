@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from korvet.errors import ErrorCode
 from korvet.wire import compression
-from korvet.wire.records import BadBatch, Buffer, Record, corrupt
+from korvet.wire.records import BadBatch, Buffer, Record, corrupt, inflate
 
 OVERHEAD = 10
 """Bytes of a message of magic 1 without its payload."""
@@ -190,12 +190,7 @@ def _inner(view: memoryview, message: _Message, limit: int, most: int) -> list[m
 def _inflate(codec: int, payload: memoryview, limit: int) -> Buffer:
     if codec not in (compression.GZIP, compression.SNAPPY):
         raise BadBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Kafka 0.7 has no codec {codec}")
-    try:
-        return compression.decompress(codec, payload, max(limit, 0))
-    except compression.CorruptPayload as error:
-        raise corrupt(str(error)) from None
-    except compression.PayloadTooLarge as error:
-        raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
+    return inflate(codec, payload, max(limit, 0), corrupt)
 
 
 def _recompressed(inner: list[memoryview], codec: int) -> list[Piece]:

@@ -11,7 +11,7 @@ Rules
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from korvet.errors import ErrorCode
@@ -261,12 +261,17 @@ def decode_section(header: BatchHeader, section: Buffer) -> list[Record]:
     return decode_produced(b"".join((HEADER.pack(*plain), section)), limit=UNLIMITED)
 
 
-def _inflate(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
+def inflate(codec: int, payload: Buffer, limit: int, error_of: Callable[[str], BadBatch]) -> Buffer:
+    """Decompress a payload to at most `limit` bytes. Raises `error_of` for corrupt bytes."""
     try:
-        body = compression.decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit)
+        return compression.decompress(codec, payload, limit)
     except compression.CorruptPayload as error:
-        raise invalid(str(error)) from None
+        raise error_of(str(error)) from None
     except compression.PayloadTooLarge as error:
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
+
+
+def _inflate(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
+    body = inflate(header.codec, memoryview(batch)[HEADER_SIZE:], limit, invalid)
     plain = header._replace(attributes=header.attributes & ~CODEC_MASK)
     return b"".join((HEADER.pack(*plain), body))
