@@ -75,15 +75,11 @@ async def _find_remote(
     if start is None:
         return None
     least = start[0] if timestamp is None else timestamp
-    first = max(start[1], await _log_start(store, keys, topic, partition))
+    key = keys.partition(topic.name, partition).log
+    first = max(start[1], int(await store.submit_command("HGET", key, "start") or 0))
     async for found in _scan(reader, topic, partition, first, least):
         return found
     return None
-
-
-async def _log_start(store: ReadCalls, keys: Keys, topic: Topic, partition: int) -> int:
-    key = keys.partition(topic.name, partition).log
-    return int(await store.submit_command("HGET", key, "start") or 0)
 
 
 async def _scan(

@@ -20,10 +20,7 @@ class BadPosition(Exception):
 
 
 def parse_position(text: str, now: datetime) -> Position:
-    """Parse `earliest`, `latest`, an offset, a time, or an age before `now`.
-
-    Raises BadPosition.
-    """
+    """Parse `earliest`, `latest`, an offset, a time, or an age before `now`. Raises BadPosition."""
     word = text.strip().lower()
     if word in (EARLIEST, LATEST):
         return word

@@ -110,12 +110,8 @@ class DeltaTable(ArchiveTable):
             )
 
     def state(self) -> CommitMetadata:
-        found = self._newest(_RECENT) or self._newest(None)
-        return EMPTY if found is None else found
-
-    def _newest(self, most: int | None) -> CommitMetadata | None:
-        found = self._commits(most)
-        return found[0] if found else None
+        found = self._commits(_RECENT) or self._commits(None)
+        return found[0] if found else EMPTY
 
     def _commits(self, most: int | None) -> list[CommitMetadata]:
         """Return our commits, newest first."""

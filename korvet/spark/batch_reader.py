@@ -68,8 +68,7 @@ class BatchReader(DataSourceReader):
         """Narrow the read by the filters and return those that Spark must still apply."""
         left = []
         for each in filters:
-            bounds, exact = narrow_bounds(self._bounds, each)
-            self._bounds = bounds
+            self._bounds, exact = narrow_bounds(self._bounds, each)
             if not exact:
                 left.append(each)
         return left

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from korvet.keys import Keys
 from korvet.spark.metadata import MetadataClient, OffsetRange
 from korvet.spark.options import ReadOptions
 
@@ -224,7 +223,7 @@ def _split_by_bytes(metadata: MetadataClient, whole: OffsetRange, count: int) ->
     """Divide a range into about `count` splits of equal size by rows of the sparse index."""
     if count <= 1:
         return [whole]
-    index = Keys.partition(metadata.keys, whole.log.topic, whole.log.partition).index
+    index = metadata.keys.partition(whole.log.topic, whole.log.partition).index
     below = ("ZCOUNT", index, "-inf", whole.start)
     steps, low = metadata.store.commands(
         [("ZCOUNT", index, f"({whole.start}", f"({whole.end}"), below]

@@ -29,10 +29,7 @@ Position = tuple[PartitionLog, int]
 
 def fingerprints(metadata: MetadataClient, places: Sequence[Position]) -> list[str]:
     """Return the fingerprint of each offset, or "" if it has none."""
-    return list(_fingerprints(metadata, places))
-
-
-def _fingerprints(metadata: MetadataClient, places: Sequence[Position]) -> Iterator[str]:
+    found: list[str] = []
     for low in range(0, len(places), MAX_ENTRIES):
         some = places[low : low + MAX_ENTRIES]
         asked = [place for place in some if _has_fingerprint(*place)]
@@ -41,10 +38,11 @@ def _fingerprints(metadata: MetadataClient, places: Sequence[Position]) -> Itera
         )
         for part, offset in some:
             if not _has_fingerprint(part, offset):
-                yield ""
+                found.append("")
             else:
                 rows, cleaned = next(replies), next(replies)
-                yield _fingerprint(part, offset, rows) if cleaned is None else ""
+                found.append(_fingerprint(part, offset, rows) if cleaned is None else "")
+    return found
 
 
 def _has_fingerprint(part: PartitionLog, offset: int) -> bool:

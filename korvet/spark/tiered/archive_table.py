@@ -45,10 +45,10 @@ def _no_files(_: OffsetRange) -> Iterable[str]:
     return ()
 
 
-def _open_parquet(name: str) -> Any:
+def _open_parquet(source: Any) -> Any:
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(name)
+    return pq.ParquetFile(source)
 
 
 @dataclass(frozen=True)
@@ -189,11 +189,9 @@ def _iceberg_archive(text: str, table: Any) -> Archive:
             yield task.file.file_path
 
     def opened(name: str) -> Any:
-        import pyarrow.parquet as pq
-
         if name.startswith(("/", "file:")):
-            return pq.ParquetFile(name.removeprefix("file:"))
-        return pq.ParquetFile(table.io.new_input(name).open())
+            return _open_parquet(name.removeprefix("file:"))
+        return _open_parquet(table.io.new_input(name).open())
 
     snapshot = table.current_snapshot()
     while snapshot is not None:

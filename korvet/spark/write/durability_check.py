@@ -67,12 +67,10 @@ def check_appended(store: SyncStore, keys: Keys, appended: Sequence[AppendedUpTo
 
 def _raise_if_lost(each: AppendedUpTo, row: bytes | None) -> None:
     done = ProducerStateEntry.of(row) if row else None
-    if done is None or done.epoch < each.epoch or _is_missing(each, done):
+    if done is None or done.epoch < each.epoch:
         raise lost_append_error(str(each))
-
-
-def _is_missing(each: AppendedUpTo, done: ProducerStateEntry) -> bool:
-    return done.epoch == each.epoch and (done.next - each.next) % WRAP >= WRAP // 2
+    if done.epoch == each.epoch and (done.next - each.next) % WRAP >= WRAP // 2:
+        raise lost_append_error(str(each))
 
 
 def lost_append_error(where: str) -> DataLoss:
