@@ -135,9 +135,11 @@ class FetchTemplate:
         (offset,) = _INT64.unpack_from(frame, self._offset_at)
         states, remote = _readers(self._services)
         state = states.fresh(self._topic, index) if states is not None else None
-        if state is None or remote is None or not state.start <= offset < state.local_start:
+        if state is None or remote is None or offset < state.start:
             return None
         most = self._max_bytes
+        if offset >= state.local_start and not self._is_copy_read(remote, index, offset, state):
+            return None
         if most > self._services.response_memory.available:
             return None
         ready = remote.read_now(self._topic, index, offset, most)
@@ -155,6 +157,17 @@ class FetchTemplate:
             and self._session.principal == self._principal
             and services.authorizer.is_current(self._decisions)
             and services.stream_reads.find_member(self._client_id) is None
+        )
+
+    def _is_copy_read(
+        self, remote: RemoteLogReader, index: int, offset: int, state: RecentState
+    ) -> bool:
+        """Return whether a segment is to serve records that Redis has too."""
+        cache = self._services.log_reader.cache
+        return (
+            offset < state.copied
+            and cache.is_copy_read(self._topic, index, offset, self._max_bytes)
+            and remote.serves_copies
         )
 
     def _is_enough(self, ready: ReadyBatches, offset: int, state: RecentState) -> bool:
@@ -261,8 +274,9 @@ class FetchTemplates:
             return None
         if check_leader_epoch(max(row.current_leader_epoch, -1)):
             return None
-        sizes = services.log_reader.cache.sizes
-        return topic if sizes.is_remote(topic, row.partition, row.fetch_offset) else None
+        cache, where = services.log_reader.cache, (topic, row.partition, row.fetch_offset)
+        is_in_segments = cache.sizes.is_remote(*where) or cache.is_copy_read(*where, 0)
+        return topic if is_in_segments else None
 
     def _may_read(self, topic: Topic) -> bool:
         """Return whether the client may read the topic, and no check of it is audited."""

@@ -83,6 +83,7 @@ class TieredStorage:
             self._metrics,
             self._cluster_id,
             lambda: self._settings().integer("remote.fetch.max.wait.ms") / 1000,
+            lambda: self._store.connection_epoch,
         )
 
     async def publish(self) -> None:

@@ -55,6 +55,10 @@ class BatchCache(Generic[B]):
             _, dropped = self._batches.popitem(last=False)
             self.held -= dropped.size + OVERHEAD
 
+    def has(self, topic_id: str, partition: int, offset: int) -> bool:
+        """Return whether the batch that a read from `offset` finds first is cached."""
+        return (topic_id, partition, offset) in self._batches
+
     def clear(self) -> None:
         """Drop every batch."""
         self._batches.clear()

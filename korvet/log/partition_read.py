@@ -3,6 +3,8 @@
 Rules
 - One HMGET of the log's state and one XRANGE, in one pipeline (`entries_query`). Large batches far
   below the end are sent from where they were received (`catch_up`).
+- A segment in a local directory also serves copied records that Redis has, to a reader that is far
+  below the end and takes batches. If that would wait or fails, they are read from Redis.
 - Values that are compressed at rest count as they are sent, in the state's bytes too.
 - If the entries were far smaller than expected, ask for more, at most FILLS times.
 - A committed read ends at the last stable offset, and lists the aborted transactions below it. The
@@ -64,6 +66,8 @@ class PartitionRead:
         """The offset from which on Redis has the records; those below are in segments."""
         self._is_fresh = False
         """Whether the local start was read after the entries."""
+        self._copied = 0
+        """The offset up to which segments have the records."""
         self._has_gap = False
         """Whether records before or between the entries may have left Redis meanwhile."""
         self._topic = topic
@@ -77,8 +81,8 @@ class PartitionRead:
         self._cleaned: bytes | None = None
 
     async def run(self) -> ReadResult:
-        if self._cache.sizes.is_remote(self._topic, self._partition, self._offset):
-            await self._read_recent_state()
+        if await self._read_segments():
+            return self._result
         while True:
             if self._is_in_segments():
                 return await self._read_remote()
@@ -128,6 +132,13 @@ class PartitionRead:
 
     # From segments.
 
+    async def _read_segments(self) -> bool:
+        """Read the state first if segments may have the records; True if a copy was read."""
+        if self._cache.sizes.is_remote(self._topic, self._partition, self._offset):
+            await self._read_recent_state()
+            return False
+        return self._is_copy_read() and await self._read_copy()
+
     def _is_in_segments(self) -> bool:
         return max(self._result.start, 0) <= self._request.offset < self._local_start
 
@@ -139,6 +150,22 @@ class PartitionRead:
     async def _read_local_start(self) -> None:
         found = await self._store.submit_command(*self._query.local_start())
         self._local_start = int(found or 0)
+
+    def _is_copy_read(self) -> bool:
+        """Return whether a segment is to serve records that Redis may have too."""
+        request, remote = self._request, self._remote
+        if remote is None or not request.batches:
+            return False
+        where = self._topic, self._partition, self._offset
+        return self._cache.is_copy_read(*where, request.max_bytes) and remote.serves_copies
+
+    async def _read_copy(self) -> bool:
+        """Read copied records from a segment; False if they are to be read in another way."""
+        await self._read_recent_state()
+        is_copied = max(self._result.start, self._local_start) <= self._offset < self._copied
+        if self._result.error or not is_copied or self._remote is None:
+            return False
+        return self._remote.read_copy(self._request, self._result)
 
     async def _read_remote(self) -> ReadResult:
         """Read records that left Redis; an error is retriable, whatever its cause."""
@@ -305,7 +332,8 @@ class PartitionRead:
         average = size / max(count, 1)
         self._cache.sizes.learn(self._topic, self._partition, average, largest, end, stable)
         self._known_end, self._cleaned = end, state[8]
-        self._local_start = int(state[9] or 0)
+        self._local_start, self._copied = int(state[9] or 0), int(state[10] or 0)
+        self._cache.sizes.learn_copied(self._topic, self._partition, self._copied)
         if self._local_start:
             self._cache.sizes.learn_local_start(self._topic, self._partition, self._local_start)
         self._result = ReadResult(

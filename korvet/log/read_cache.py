@@ -97,6 +97,19 @@ class ReadCache:
             return False
         return not self._batches.capacity or (topic.id, partition, offset) not in self._read
 
+    def is_copy_read(self, topic: Topic, partition: int, offset: int, max_bytes: int) -> bool:
+        """Return whether a segment is to serve records that Redis may have too.
+
+        They are copied, far below the end, and not cached.
+        """
+        sizes = self.sizes
+        return (
+            sizes.is_copied(topic, partition, offset)
+            and not topic.policy.compact
+            and sizes.bytes_behind(topic, partition, offset) - max_bytes > self._tail_bytes
+            and not self._batches.has(topic.id, partition, offset)
+        )
+
     def learn_range(self, topic: Topic, partition: int, batches: Batches) -> None:
         """Note the size of large batches that were just read, and that they were."""
         size, span = batches.size, batches.next - batches.first

@@ -33,8 +33,15 @@ class Ranges(Protocol):
 class RemoteReader(Protocol):
     """The reader of the records that left Redis for segments."""
 
+    @property
+    def serves_copies(self) -> bool:
+        """Return whether a read of records that Redis has too costs less than from Redis."""
+
     async def read(self, request: ReadRequest, result: "ReadResult") -> bool:
         """Add records from the request's offset on to the result; False if the store failed."""
+
+    def read_copy(self, request: ReadRequest, result: "ReadResult") -> bool:
+        """Add records that Redis has too; False if that has to wait or fails: read Redis."""
 
     async def find_timestamp(
         self, topic: Topic, partition: int, timestamp: int | None

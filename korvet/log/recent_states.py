@@ -4,8 +4,8 @@ A consumer that catches up from a local directory fetches every few hundred micr
 trip to Redis for each of its fetches costs a fifth of the fetch, and the state hardly changes.
 
 Rules
-- Only reads below the local start use a state that was read before. It is used for FRESH_S from the
-  moment its command was submitted.
+- Only reads of records in segments use a state that was read before. It is used for FRESH_S from
+  the moment its command was submitted.
 - DeleteRecords through any broker is answered FRESH_S after Redis has done it: no fetch that begins
   after the response returns deleted records.
 - A state that is used in the second half of its time is read again in the background. So are the
@@ -41,6 +41,7 @@ STATE = (
     "stable",
     "cleaned",
     "local_start",
+    "tiered",
 )
 """Fields of a log's state."""
 Fields = Sequence[bytes | None]
@@ -56,6 +57,8 @@ class RecentState(msgspec.Struct, frozen=True):
     last_stable: int
     """The offset of the oldest record of an open transaction, or the end."""
     local_start: int
+    copied: int
+    """The offset up to which segments have the records."""
 
 
 class RecentStates:
@@ -121,7 +124,7 @@ class RecentStates:
     ) -> None:
         """Keep the state, unless it is that of another topic or an older one."""
         known = self._states.get(key)
-        if fields[0] is None or fields[0].decode() != topic.id or not fields[9]:
+        if fields[0] is None or fields[0].decode() != topic.id or not (fields[9] or fields[10]):
             self._states.pop(key, None)
             return
         if known is not None and known.submitted_at > submitted_at:
@@ -135,5 +138,6 @@ class RecentStates:
             start,
             end,
             end if stable < 0 else max(stable, start),
-            int(fields[9]),
+            int(fields[9] or 0),
+            int(fields[10] or 0),
         )

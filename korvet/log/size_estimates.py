@@ -97,6 +97,7 @@ class SizeEstimates:
         self._by_partition: dict[tuple[str, int], SizeEstimate] = {}
         self._by_offset: dict[tuple[str, int, int], float] = {}
         self._local_starts: dict[tuple[str, int], int] = {}
+        self._copied: dict[tuple[str, int], int] = {}
         self._densities: dict[tuple[str, int], float] = {}
 
     def learn(
@@ -120,6 +121,16 @@ class SizeEstimates:
         if len(self._local_starts) > MAX_PARTITIONS:
             self._local_starts.clear()
         self._local_starts[topic.id, partition] = offset
+
+    def learn_copied(self, topic: Topic, partition: int, offset: int) -> None:
+        """Store up to which offset segments have the records; 0: there are none."""
+        if len(self._copied) > MAX_PARTITIONS:
+            self._copied.clear()
+        self._copied[topic.id, partition] = offset
+
+    def is_copied(self, topic: Topic, partition: int, offset: int) -> bool:
+        """Return whether segments are known to have the records at the offset."""
+        return offset < self._copied.get((topic.id, partition), 0)
 
     def is_remote(self, topic: Topic, partition: int, offset: int) -> bool:
         """Return whether the records at the offset are known to be in segments only."""

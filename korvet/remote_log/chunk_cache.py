@@ -20,6 +20,7 @@ class ChunkCache:
     """Up to `capacity` bytes of blocks of an object store, least recently used first out."""
 
     lets_others_run = False
+    serves_copies = False
 
     def __init__(self, store: SegmentStore, capacity: int) -> None:
         self.hits = self.misses = 0

@@ -21,6 +21,7 @@ class InlineChunks:
     """Reads chunks of an InlineSegmentStore, a block at a time; the last block is kept."""
 
     lets_others_run = False
+    serves_copies = False
 
     def __init__(self, store: SegmentStore) -> None:
         self._store = store

@@ -28,6 +28,11 @@ class LocalChunks:
         """Reads that waited for the disk."""
         return self._store.files.misses if self._store.files is not None else 0
 
+    @property
+    def serves_copies(self) -> bool:
+        """Return whether a read costs less than one from Redis, and no limit delays it."""
+        return not self._store.is_limited
+
     def limit(self, segment: Segment, chunk: int) -> int:
         """Return the chunk after the last one that a read from `chunk` on can return."""
         return segment.chunks_within(chunk, PART_BYTES)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from time import monotonic
 
 THREADS = 10
+NO_RATE = (1 << 63) - 1
+"""Bytes a second: the default."""
 
 
 class ReadLimit:
@@ -16,6 +18,11 @@ class ReadLimit:
         """One for each read of an object store in progress."""
         self._rate = rate
         self._may_read_at = 0.0
+
+    @property
+    def is_set(self) -> bool:
+        """Return whether there is a rate below the setting's default, which is none."""
+        return self._rate is not None and self._rate() < NO_RATE
 
     @property
     def delays(self) -> bool:

@@ -8,14 +8,22 @@ Rules
 - The next part is read ahead. A read that takes longer than remote.fetch.max.wait.ms returns no
   records; the client's next fetch finds its bytes in the cache, or in the page cache.
 - A failed read is a RemoteStorageError, which clients get as KAFKA_STORAGE_ERROR: they retry.
+- Records that Redis has too are read without waiting, or there: `read_copy`. What it lacks is read
+  by a task meanwhile, which also logs why a segment cannot be read.
+- The manifest is looked up again after a failed read, and after a reconnection: another server may
+  have other segments.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from time import monotonic
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from korvet import logfmt
+from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.entry import Entry
 from korvet.log.read_request import ReadRequest
@@ -40,6 +48,8 @@ MAX_READERS = 1000
 """Sequential readers whose next chunk is known."""
 READ_BYTES = 2 << 20
 """Bytes of a read without waiting: others wait for as long as it takes."""
+PREPARE_S = 1.0
+"""Seconds between two reads that prepare those of one partition's copied records."""
 NEWEST = -3
 TIME = "time"
 """The offset mode whose offsets have gaps between batches."""
@@ -75,6 +85,7 @@ class RemoteLogReader:
         metrics: Metrics,
         cluster_id: Callable[[], str],
         max_wait_s: Callable[[], float],
+        connection_epoch: Callable[[], int] = lambda: 0,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -83,11 +94,15 @@ class RemoteLogReader:
         self._metrics = metrics
         self._cluster_id = cluster_id
         self._max_wait_s = max_wait_s
+        self._connection_epoch = connection_epoch
+        self._epoch = 0
         self._known: OrderedDict[tuple[str, int], tuple[KnownSegment, ...]] = OrderedDict()
         self._next_chunks: dict[tuple[str, int], int] = {}
         """The chunk that a reader continues with, by object and offset."""
         self._loading: dict[tuple[str, int], asyncio.Task[None]] = {}
         """Partitions whose next segment is looked up."""
+        self._prepares_at: dict[tuple[str, int], float] = {}
+        self._preparing: set[asyncio.Task[None]] = set()
 
     async def read(self, request: ReadRequest, result: ReadResult) -> bool:
         """Add the records from the request's offset on to the result, as far as segments have them.
@@ -112,9 +127,45 @@ class RemoteLogReader:
                 offset=request.offset,
                 reason=str(error),
             )
+            self._known.pop((request.topic.id, request.partition), None)
             return False
         self._metrics.remote_fetched_bytes.add(result.size)
         return True
+
+    @property
+    def serves_copies(self) -> bool:
+        """Return whether a read of records that Redis has too costs less than from Redis."""
+        return self.source.serves_copies
+
+    def read_copy(self, request: ReadRequest, result: ReadResult) -> bool:
+        """Add records that Redis has too; False if that has to wait or fails: read Redis."""
+        wanted = replace(request, max_bytes=min(request.max_bytes, READ_BYTES))
+        if self._add_ready(wanted, result):
+            self._metrics.remote_fetched_bytes.add(result.size)
+            return True
+        key, now = (request.topic.id, request.partition), monotonic()
+        if now >= self._prepares_at.get(key, 0.0):
+            if len(self._prepares_at) >= MAX_ROWS:
+                self._prepares_at.clear()
+            self._prepares_at[key] = now + PREPARE_S
+            task = asyncio.create_task(self._prepare(wanted))
+            self._preparing.add(task)
+            task.add_done_callback(self._preparing.discard)
+        return False
+
+    async def _prepare(self, request: ReadRequest) -> None:
+        """Read row, footer and bytes, so that later fetches do not have to wait for them."""
+        try:
+            async with asyncio.timeout(self._max_wait_s()):
+                await self._read(request, ReadResult(ErrorCode.NONE))
+        except (TimeoutError, StoreError) as error:
+            self._known.pop((request.topic.id, request.partition), None)
+            logger.warning_again(
+                "segment not readable, reading Redis",
+                topic=request.topic.name,
+                partition=request.partition,
+                reason=str(error) or "remote.fetch.max.wait.ms passed",
+            )
 
     def _add_ready(self, request: ReadRequest, result: ReadResult) -> bool:
         """Add what `read_now` returns; return whether it returns something."""
@@ -136,7 +187,7 @@ class RemoteLogReader:
 
         None if that has to wait, is too much at once, or fails: call `read`.
         """
-        known = find_known(self._known.get((topic.id, partition), ()), offset)
+        known = find_known(self._known_of(topic, partition), offset)
         segment = None if known is None else self._footers.known(known.name)
         if known is None or segment is None or max_bytes > READ_BYTES:
             return None
@@ -177,7 +228,7 @@ class RemoteLogReader:
     def _load_next(self, topic: Topic, partition: int, offset: int) -> None:
         """Read row and footer of the next segment before a reader comes to its end."""
         key = (topic.id, partition)
-        if key in self._loading or find_known(self._known.get(key, ()), offset) is not None:
+        if key in self._loading or find_known(self._known_of(topic, partition), offset) is not None:
             return
         self._loading[key] = asyncio.create_task(self._load(topic, partition, offset))
 
@@ -239,10 +290,18 @@ class RemoteLogReader:
             raise RemoteStorageError(f"{name}: no record at or after {reply.timestamp} ms")
         return reply.timestamp, segment.rows.offsets[chunk]
 
+    def _known_of(self, topic: Topic, partition: int) -> tuple[KnownSegment, ...]:
+        """Return the partition's known segments; forget all those of another connection."""
+        epoch = self._connection_epoch()
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._known.clear()
+        return self._known.get((topic.id, partition), ())
+
     async def _segment_of(self, topic: Topic, partition: int, offset: int) -> KnownSegment | None:
         """Return the segment with the offset, or the next one; None if there is none."""
         key = (topic.id, partition)
-        known = self._known.get(key, ())
+        known, epoch = self._known_of(topic, partition), self._epoch
         found = find_known(known, offset)
         if found is not None:
             return found
@@ -250,6 +309,8 @@ class RemoteLogReader:
         if row is None:
             return None
         found = KnownSegment(row, row.object_name(self._cluster_id(), *key))
+        if epoch != self._connection_epoch():
+            return found
         self._known[key] = (found, *known[: ROWS_EACH - 1])
         self._known.move_to_end(key)
         if len(self._known) > MAX_ROWS:

@@ -27,6 +27,10 @@ class ChunkSource(Protocol):
     def lets_others_run(self) -> bool:
         """Return whether other tasks run between the reads of a fetch, which may not wait."""
 
+    @property
+    def serves_copies(self) -> bool:
+        """Return whether a read costs less than one from Redis, and no limit delays it."""
+
     def limit(self, segment: Segment, chunk: int) -> int:
         """Return the chunk after the last one that a read from `chunk` on can return."""
 

@@ -104,6 +104,11 @@ class SegmentStore:
             metrics.remote_request_seconds.of(operation).observe(monotonic() - began)
 
     @property
+    def is_limited(self) -> bool:
+        """Return whether reads are limited to a number of bytes a second."""
+        return self._limit.is_set
+
+    @property
     def public_url(self) -> str:
         """Return the URL without credentials; empty if other processes cannot open it."""
         parts = urlsplit(self.url)

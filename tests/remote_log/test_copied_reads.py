@@ -1,0 +1,263 @@
+"""Copied records that Redis has too are read from segments, and from Redis if that fails."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.remote_log.local_chunks import LocalChunks
+from korvet.remote_log.reader import RemoteLogReader
+from korvet.scripts import log
+from tests.remote_log.test_cold_transactions import Writer, read_committed
+from tests.remote_log.test_remote_metrics import value
+from tests.remote_log.test_tiered_log import BATCHES, PER_BATCH, Tier, tier
+from tests.support.exchanges import SHAPES, fetch
+
+__all__ = ["tier"]
+shapes = pytest.mark.parametrize(("form", "mode"), SHAPES)
+SEGMENTS_HAVE = 300_000
+"""Bytes of a read of all 800 KB that segments serve at least: the end is read from Redis."""
+EVENT = "segment not readable, reading Redis"
+LOCAL = {"local_retention_bytes": "-1", "local_retention_ms": "-1"}
+
+
+@pytest.fixture(autouse=True)
+def no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of 1 MB is as a large one: no part of it counts as its end."""
+    monkeypatch.setattr("korvet.log.read_cache.TAIL_SHARE", 1 << 40)
+    monkeypatch.setattr("korvet.remote_log.reader.PREPARE_S", 0.0)
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the reasons of reads that segments could not serve."""
+    lines = [each for each in caplog.records if each.getMessage() == EVENT]
+    return [str(each.__dict__["fields"]["reason"]) for each in lines]
+
+
+def from_segments(tier: Tier) -> float:
+    """Bytes that consumers got from segments."""
+    return value(tier, "korvet_remote_fetched_bytes")
+
+
+def remote_reader(tier: Tier) -> RemoteLogReader:
+    remote = tier.broker.services.log_reader.remote
+    assert isinstance(remote, RemoteLogReader)
+    return remote
+
+
+async def prepared(tier: Tier, start: int, committed: bool = False) -> None:
+    """Fetch from the offset until segments can serve it, or cannot."""
+    # The first learns that the log is copied, the second may forget segments that were dropped.
+    for _ in range(3):
+        await fetch(tier.broker, start, size=100_000, committed=committed)
+        await asyncio.gather(*remote_reader(tier)._preparing)
+        tier.broker.services.log_reader.cache._batches.clear()
+
+
+async def copied(tier: Tier, form: str = "batch", mode: str = "dense") -> int:
+    """Fill the topic, copy it, and keep all of it in Redis; return its first offset."""
+    await tier.fill(form, mode, **LOCAL)
+    before = await tier.in_redis()
+    await tier.move()
+    assert await tier.in_redis() == before and len(tier.objects()) >= 2
+    return int((await tier.offset(-2)).offset)
+
+
+@shapes
+@pytest.mark.parametrize("committed", [False, True])
+async def test_a_catch_up_read_takes_segments_and_gets_the_same_records(
+    tier: Tier, form: str, mode: str, committed: bool
+) -> None:
+    start = await copied(tier, form, mode)
+    assert await tier.read(start, committed=committed) == tier.sent
+    for offset in (start, (await tier.offset(1000 + 5 * PER_BATCH)).offset):
+        await prepared(tier, offset, committed)
+    before = from_segments(tier)
+    assert await tier.read(start, committed=committed) == tier.sent
+    assert from_segments(tier) - before > SEGMENTS_HAVE
+
+
+@shapes
+async def test_clients_that_take_no_batches_read_redis(tier: Tier, form: str, mode: str) -> None:
+    start = await copied(tier, form, mode)
+    assert await tier.read(start) == tier.sent
+    before = from_segments(tier)
+    assert await tier.read(start, 2) == tier.sent
+    assert from_segments(tier) == before
+
+
+@shapes
+async def test_a_fetch_inside_a_batch_gets_that_batch(tier: Tier, form: str, mode: str) -> None:
+    start = await copied(tier, form, mode)
+    await prepared(tier, start)
+    offset = (await tier.offset(1000 + PER_BATCH + 4)).offset
+    before = from_segments(tier)
+    assert await tier.read(offset) == tier.sent[PER_BATCH + 4 :]
+    assert from_segments(tier) > before
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    for at in range(60, len(data), 5000):
+        data[at] ^= 1
+    path.write_bytes(data)
+
+
+@shapes
+@pytest.mark.parametrize("harm", [Path.unlink, flip])
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_what_a_segment_does_not_give_is_read_from_redis(
+    tier: Tier,
+    caplog: pytest.LogCaptureFixture,
+    form: str,
+    mode: str,
+    harm: Callable[[Path], None],
+    is_known: bool,
+) -> None:
+    start = await copied(tier, form, mode)
+    if is_known:
+        assert await tier.read(start) == tier.sent
+    else:
+        await fetch(tier.broker, start, size=100_000)
+    await asyncio.gather(*remote_reader(tier)._preparing)
+    assert not warned(caplog)
+    segments = tier.broker.services.tiered.segments
+    assert segments is not None
+    remote_reader(tier).source = LocalChunks(segments)  # nothing is read ahead
+    for path in tier.objects():
+        harm(path)
+    before = from_segments(tier)
+    for committed in (False, True):
+        assert await tier.read(start, committed=committed) == tier.sent
+    await asyncio.gather(*remote_reader(tier)._preparing)
+    assert from_segments(tier) == before and warned(caplog)
+
+
+async def test_a_segment_that_takes_too_long_is_not_waited_for(
+    tier: Tier, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = await copied(tier)
+    remote = remote_reader(tier)
+
+    async def late(*_: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(remote, "_read", late)
+    monkeypatch.setattr(remote, "read_now", lambda *_: None)
+    assert await tier.read(start) == tier.sent
+    await asyncio.gather(*remote._preparing)
+    assert set(warned(caplog)) == {"remote.fetch.max.wait.ms passed"}
+
+
+@shapes
+async def test_deleted_records_are_not_read_from_segments(tier: Tier, form: str, mode: str) -> None:
+    start = await copied(tier, form, mode)
+    await prepared(tier, start)
+    offset = (await tier.offset(1000 + 2 * PER_BATCH + 3)).offset
+    assert (await tier.delete_below(offset)).error_code == 0
+    for below in (start, offset - 1):
+        answer = await fetch(tier.broker, below)
+        assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    before = from_segments(tier)
+    assert await tier.read(offset) == tier.sent[2 * PER_BATCH + 3 :]
+    assert from_segments(tier) > before
+
+
+@shapes
+async def test_aborted_transactions_are_those_that_redis_has(
+    tier: Tier, form: str, mode: str
+) -> None:
+    configs = {"storage_format": form, "offset_mode": mode, "remote_storage_enable": "true"}
+    sizes = {"segment_bytes": "15000", "retention_ms": "-1", **LOCAL}
+    await tier.broker.create("t", partitions=1, **configs, **sizes)
+    one, two = Writer(tier, "one"), Writer(tier, "two")
+    await one.begin()
+    await two.begin()
+    for turn in range(8):
+        for number in range(3):
+            for writer in (one, two):
+                await writer.send(f"{writer.name[0]}{turn:02}-{number} ".encode() * 400, number)
+        await one.end(turn % 2 > 0)
+        await two.end(turn % 3 > 0)
+    await one.send(b"open" * 1000, 0)
+    hot = await read_committed(tier)
+    assert from_segments(tier) == 0
+    await tier.move()
+    tier.broker.services.log_reader.cache._batches.clear()  # has all: they are small
+    for _ in range(3):
+        assert await read_committed(tier) == hot
+        await asyncio.gather(*remote_reader(tier)._preparing)
+        tier.broker.services.log_reader.cache._batches.clear()
+    assert from_segments(tier) > 0
+
+
+async def test_a_limit_of_remote_reads_does_not_delay_them(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = await copied(tier)
+    services = tier.broker.services
+    limited = {"remote.log.manager.fetch.max.bytes.per.second": "1"}
+    monkeypatch.setattr(
+        services.dynamic_config, "settings", services.settings.with_dynamic(limited)
+    )
+    assert await tier.read(start) == tier.sent
+    assert from_segments(tier) == 0
+
+
+async def test_an_object_store_is_not_read_for_records_in_redis(tier: Tier) -> None:
+    start = await copied(tier)
+    tier.use_cache()
+    for _ in range(2):
+        assert await tier.read(start) == tier.sent
+    assert from_segments(tier) == 0
+
+
+async def test_what_is_cached_is_not_read_from_segments(tier: Tier) -> None:
+    await tier.fill(**LOCAL)
+    for _ in range(2):
+        assert await tier.read() == tier.sent
+    await tier.move()
+    hits = tier.broker.services.log_reader.cache.hits
+    assert await tier.read() == tier.sent
+    assert from_segments(tier) == 0
+    assert tier.broker.services.log_reader.cache.hits > hits + BATCHES // 2
+
+
+@shapes
+async def test_a_log_that_is_not_tiered_any_more_is_read_from_redis(
+    tier: Tier, form: str, mode: str
+) -> None:
+    start = await copied(tier, form, mode)
+    assert await tier.read(start) == tier.sent
+    services = tier.broker.services
+    topic = await services.topics.get("t")
+    assert topic is not None
+    place = (services.keys, "t", 0)
+    reply = await services.store.run(
+        log.drop_segments(*place, topic_id=topic.id, delay_ms=0, most=100)
+    )
+    assert reply.removed
+    for path in tier.objects():
+        path.unlink()
+    assert await tier.read(start) == tier.sent
+    before = from_segments(tier)
+    await tier.move()  # copies again, to other files
+    services.log_reader.cache._batches.clear()  # has what was read from Redis twice
+    await prepared(tier, start)
+    assert await tier.read(start) == tier.sent
+    assert from_segments(tier) > before
+
+
+async def test_segments_are_looked_up_again_after_a_reconnection(tier: Tier) -> None:
+    start = await copied(tier)
+    await prepared(tier, start)
+    services, remote = tier.broker.services, remote_reader(tier)
+    topic = await services.topics.get("t")
+    assert topic is not None and remote.read_now(topic, 0, start, 100_000) is not None
+    services.store.connection_epoch += 1
+    assert remote.read_now(topic, 0, start, 100_000) is None and not remote._known
+    await prepared(tier, start)
+    assert await tier.read(start) == tier.sent
+    assert remote._known
