@@ -314,8 +314,9 @@ def test_kafkas_tool_lists_describes_resets_and_deletes(
         eventually(words.counted, PATIENCE_S)
         assert [words.name] in words.tool("--list")
         assert [words.name, "Stable"] in words.tool("--list", "--state")
-        ((_, _, _, state, members),) = words.of_group("--describe", "--state")
-        assert (state, members) == ("Stable", "1")
+        (row,) = words.of_group("--describe", "--state")  # Kafka 4.4 adds the assignor
+        assert "Stable" in row
+        assert row[-1] == "1"
         ((_, _, _, client, *held),) = words.of_group("--describe", "--members")
         assert client == "me-StreamThread-1-consumer"
         assert held == ["ACTIVE:", "0:[0,1];", "1:[0,1];"]
