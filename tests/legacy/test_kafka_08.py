@@ -133,7 +133,8 @@ def test_a_fetch_never_answers_more_than_was_asked_for(
 ) -> None:
     topic = create_topic(broker.address, storage_format=form, offset_mode=mode)
     sent = [Record(None, b"%03d" % n * 20) for n in range(40)]
-    base = send(broker.address, topic, sent, **{"compression.type": "lz4"})[0]
+    # One batch: of several, a fetch returns those that fit.
+    base = send(broker.address, topic, sent, **{"compression.type": "lz4", "linger.ms": "2000"})[0]
     whole = fetched(old, topic, base, 1 << 20, version=version)
     assert [value for _, value in values(whole)] == [record.value for record in sent]
     found = fetched(old, topic, base, most, version=version)
