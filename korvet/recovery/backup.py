@@ -13,7 +13,6 @@ Rules
 """
 
 import asyncio
-import uuid
 from collections.abc import Callable
 from time import time
 
@@ -35,13 +34,12 @@ from korvet.recovery.snapshot import (
     encode,
 )
 from korvet.remote_log.collector import Collector
-from korvet.remote_log.copier import ID_DIGITS
 from korvet.remote_log.manifest import find_segment, object_name
 from korvet.remote_log.store import SegmentStore
 from korvet.scripts import log
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, encode_definition, read_topic
-from korvet.wire.segments import CorruptSegment, SegmentHeader, SegmentWriter, read_segment
+from korvet.wire.segments import CorruptSegment, SegmentWriter, read_segment
 
 SEGMENT_BYTES = 16 << 20
 AT_ONCE = 4
@@ -193,25 +191,10 @@ class Backup:
 
     async def write(self, topic: Topic, number: int, writer: SegmentWriter) -> None:
         """Write records of Redis as a segment."""
-        header = SegmentHeader(
-            id=uuid.uuid4().hex[:ID_DIGITS],
-            cluster_id=self._cluster_id,
-            topic=topic.name,
-            topic_id=topic.id,
-            partition=number,
-            first=writer.first,
-            last=writer.last,
-            records=0,
-            bytes=0,
-            max_timestamp=-1,
-            storage_format=topic.policy.storage_format,
-            offset_mode=topic.policy.offset_mode,
-            created_ms=int(time() * 1000),
+        segment_id, data = await self.collector(topic, number).finish(
+            writer, self._cluster_id, int(time() * 1000)
         )
-        collector = self.collector(topic, number)
-        aborted = await collector.aborted(writer.first, writer.last)
-        data = writer.finish(header, aborted)
-        name = object_name(self._cluster_id, topic.id, number, writer.first, header.id)
+        name = object_name(self._cluster_id, topic.id, number, writer.first, segment_id)
         await self._target.put(name, data)
         self.count(writer.records, len(data))
 

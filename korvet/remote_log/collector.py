@@ -1,5 +1,6 @@
 """Read committed records of one partition in Redis into a segment."""
 
+import uuid
 from collections.abc import Sequence
 from time import time
 
@@ -13,8 +14,9 @@ from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 from korvet.wire import compression
 from korvet.wire.batch_runs import headers_in
-from korvet.wire.segments import CHUNK_BYTES, AbortedRow, SegmentWriter
+from korvet.wire.segments import CHUNK_BYTES, AbortedRow, SegmentHeader, SegmentWriter
 
+ID_DIGITS = 12
 READ_BYTES = 1 << 20
 LONGEST_S = 20.0
 """Seconds of reading after which a segment is written as it is."""
@@ -71,6 +73,29 @@ class Collector:
         whole = memoryview(b"".join(parts))
         for at, size, _ in headers_in(whole):
             writer.add(whole[at : at + size])
+
+    async def finish(
+        self, writer: SegmentWriter, cluster_id: str, created_ms: int
+    ) -> tuple[str, memoryview]:
+        """Return the id and the bytes of the collected segment, with its aborted transactions."""
+        policy = self._topic.policy
+        header = SegmentHeader(
+            id=uuid.uuid4().hex[:ID_DIGITS],
+            cluster_id=cluster_id,
+            topic=self._topic.name,
+            topic_id=self._topic.id,
+            partition=self._partition,
+            first=writer.first,
+            last=writer.last,
+            records=0,
+            bytes=0,
+            max_timestamp=-1,
+            storage_format=policy.storage_format,
+            offset_mode=policy.offset_mode,
+            created_ms=created_ms,
+        )
+        aborted = await self.aborted(writer.first, writer.last)
+        return header.id, writer.finish(header, aborted)
 
     async def aborted(self, first: int, last: int) -> list[AbortedRow]:
         """Return the aborted transactions with a record from `first` to `last`."""

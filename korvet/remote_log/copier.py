@@ -8,7 +8,6 @@ Rules
 """
 
 import asyncio
-import uuid
 from contextlib import suppress
 from time import time
 
@@ -24,12 +23,10 @@ from korvet.scripts.log import ClaimCopyReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
-from korvet.wire.segments import SegmentHeader, SegmentWriter
+from korvet.wire.segments import SegmentWriter
 
 MAX_SEGMENT_BYTES = 32 << 20
 """Max bytes of a segment: it is built in memory."""
-ID_DIGITS = 12
-"""Hex digits of a segment's id: two copies of one offset get different names."""
 LEASE_MS = 4000
 """Duration of the lease: bounds the pause after a crash, while producers may have to wait."""
 RENEW_S = 1.0
@@ -121,24 +118,9 @@ class PartitionCopier:
 
     async def _publish(self, fence: int, writer: SegmentWriter, now_ms: int) -> int:
         """Write the object, then add it to the log; delete it if the script refuses it."""
-        topic, number, policy = self._topic, self._partition, self._topic.policy
-        header = SegmentHeader(
-            id=uuid.uuid4().hex[:ID_DIGITS],
-            cluster_id=self._cluster_id,
-            topic=topic.name,
-            topic_id=topic.id,
-            partition=number,
-            first=writer.first,
-            last=writer.last,
-            records=0,
-            bytes=0,
-            max_timestamp=-1,
-            storage_format=policy.storage_format,
-            offset_mode=policy.offset_mode,
-            created_ms=now_ms,
-        )
-        data = writer.finish(header, await self._collector.aborted(writer.first, writer.last))
-        name = object_name(self._cluster_id, topic.id, number, writer.first, header.id)
+        topic, number = self._topic, self._partition
+        segment_id, data = await self._collector.finish(writer, self._cluster_id, now_ms)
+        name = object_name(self._cluster_id, topic.id, number, writer.first, segment_id)
         await self._segments.put(name, data)
         reply = await self._store.run(
             log.add_segment(
@@ -151,7 +133,7 @@ class PartitionCopier:
                 last=writer.last,
                 records=writer.records,
                 size=len(data),
-                row=f"{len(data) - writer.size}:{writer.max_timestamp}:{header.id}",
+                row=f"{len(data) - writer.size}:{writer.max_timestamp}:{segment_id}",
             )
         )
         if not reply.added:
