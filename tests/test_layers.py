@@ -6,6 +6,7 @@ for the version, the standard library, and the row's third-party packages. Nothi
 """
 
 import ast
+import graphlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -166,9 +167,6 @@ LAYERS: dict[str, Layer] = {
     ),
 }
 
-UPWARD: set[tuple[str, str]] = set()
-"""Imports that still go up, module and layer: this set only shrinks, and ends empty."""
-
 
 def modules() -> Iterator[tuple[str, Path]]:
     """Every module of ours, named without the package: `wire.headers`."""
@@ -216,8 +214,6 @@ def allowed(module: str, imported: str) -> bool:
         return True
     if layer_of(target) == name:
         return layer.each_other or target in layer.modules
-    if (module, layer_of(target)) in UPWARD:
-        return True
     return layer_of(target) in layer.ours or any(
         target == row or target.startswith(f"{row}.") for row in layer.ours
     )
@@ -255,6 +251,15 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
 )
 def test_the_table_says_no(module: str, imported: str) -> None:
     assert not allowed(module, imported)
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    names = {name for name, _ in modules()}
+    graph = {
+        name: {each.removeprefix("korvet.") for _, each in imports(path)} & names - {name}
+        for name, path in modules()
+    }
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError with the modules of a cycle
 
 
 def test_every_row_of_the_table_has_a_module() -> None:

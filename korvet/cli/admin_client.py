@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from korvet.cli import redis_target
-from korvet.cli.options import Target
+from korvet.cli.target import Target
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.store.async_store import AsyncStore
 

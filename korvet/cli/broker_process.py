@@ -22,7 +22,7 @@ from korvet.embedded_redis import aof
 from korvet.legacy.listener import LegacyListener
 
 if TYPE_CHECKING:
-    from korvet.cli.doctor import Finding
+    from korvet.cli.finding import Finding
     from korvet.embedded_redis.server import RedisServer
     from korvet.store.sync_store import SyncStore
 

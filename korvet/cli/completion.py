@@ -1,12 +1,10 @@
 """Names of topics and groups for shell completion, from a Redis that runs already."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-if TYPE_CHECKING:
-    from korvet.cli.options import Target
+from korvet.cli.target import Target, target_of
 
 
 def topics(context: typer.Context, incomplete: str) -> list[str]:
@@ -24,7 +22,6 @@ def groups(context: typer.Context, incomplete: str) -> list[str]:
 
 def _fields(context: typer.Context, table: str) -> list[str]:
     """Return the names in a table; none if there is no answer, which a shell cannot show."""
-    from korvet.cli.options import target_of
     from korvet.keys import Keys
     from korvet.store.sync_store import SyncStore
 
@@ -41,7 +38,7 @@ def _fields(context: typer.Context, table: str) -> list[str]:
     return sorted(name.decode() for name in names if name[:1] != b":")
 
 
-def running(target: "Target") -> str | None:
+def running(target: Target) -> str | None:
     """Return the URL of the target's Redis, None if it does not run."""
     from korvet.embedded_redis.socket import ask, socket_path
 

@@ -1,13 +1,14 @@
 """`korvet doctor`: check whether a Redis is fit to hold a log."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.advisories import vulnerable
+from korvet.cli.finding import Finding
 from korvet.cli.redis_info import parse_info, size
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import ALL_BROKERS, decode_configs, select_valid
@@ -34,14 +35,6 @@ _SYNCING = {
     ),
     "no": ("note", "appendfsync is no: a power failure loses what the kernel had not written"),
 }
-
-
-class Finding(NamedTuple):
-    """A checked property. `bad` can lose records or stop the broker; `note` is information."""
-
-    grade: str
-    subject: str
-    sentence: str
 
 
 def doctor(

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from korvet.cli import offset_note
-from korvet.cli.doctor import Finding
 from korvet.cli.doctor_queues import find_poison
+from korvet.cli.finding import Finding
 from korvet.groups.consumed import EVERY, commit_fields, lowest
 from korvet.keys import Keys, decode_group
 from korvet.scripts import log

@@ -14,8 +14,8 @@ from korvet.cli.table_output import Part
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
     from korvet.cli.group_view import GroupView
-    from korvet.cli.options import Target
     from korvet.cli.queue_view import QueueView
+    from korvet.cli.target import Target
 
 
 def show(

@@ -1,19 +1,16 @@
-"""Options that several commands share, and the Redis, namespace and settings they select."""
+"""Options that several commands share."""
 
 import functools
 import inspect
-import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
 from korvet.cli import completion
-from korvet.config.broker_config import OPTIONS, Config, checked_namespace, load
-
-if TYPE_CHECKING:
-    from korvet.config.values import Settings
+from korvet.cli.target import Target as Target
+from korvet.cli.target import target_of
+from korvet.config.broker_config import OPTIONS, checked_namespace
 
 Redis = Annotated[
     str | None, typer.Option("--redis", metavar="URL", help=OPTIONS["redis"], show_default=False)
@@ -86,15 +83,6 @@ LogLevel = Annotated[str | None, text("log-level", "LEVEL")]
 LogFormat = Annotated[str | None, text("log-format", "FORMAT")]
 
 
-class Target(NamedTuple):
-    """The Redis a command works on, the namespace there, and the settings it was given."""
-
-    redis: str | None
-    data_dir: str
-    namespace: str
-    settings: "Settings"
-
-
 GLOBAL: dict[str, Any] = {
     "redis": Redis,
     "data_dir": DataDir,
@@ -145,25 +133,6 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
     return register
 
 
-def target_of(after: Mapping[str, Any], before: Mapping[str, Any]) -> Target:
-    """Read the options given after the command, else those before it."""
-    given = {name: after.get(name) or before.get(name) for name in GLOBAL}
-    sets = [*(before.get("set_") or ()), *(after.get("set_") or ())]
-    file = given.pop("config")
-    del given["set_"]
-    here = given["data_dir"] is not None and given["redis"] is None
-    config = load(
-        {name.replace("_", "-"): value for name, value in given.items()},
-        file=None if file is None else Path(file),
-        sets=sets,
-        # A data directory that was named has priority over the environment's Redis.
-        environ={} if here else os.environ,
-    )
-    _set_up_log(config, given["log_level"] is not None)
-    redis = None if here else config.redis
-    return Target(redis, config.data_dir, config.namespace, config.settings)
-
-
 def check_format(text: str) -> None:
     """Raise BadParameter for a word that is neither a format's name nor has % codes."""
     if "%" not in text and "\\" not in text:
@@ -179,10 +148,3 @@ def chosen_partitions(topic: str, count: int, wanted: list[int] | None) -> list[
     if any(not 0 <= number < count for number in wanted or ()):
         raise StartError(f"{topic} has partitions 0 to {count - 1}.")
     return sorted(set(wanted)) if wanted else list(range(count))
-
-
-def _set_up_log(config: Config, is_given: bool) -> None:
-    from korvet import logfmt
-
-    # A command's output is its result: what a broker logs as information would hide it.
-    logfmt.setup(config.log_level if is_given else "warning", config.log_format)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from korvet.cli.options import Target
+from korvet.cli.target import Target
 from korvet.config.broker_config import StartError
 from korvet.embedded_redis.server import RedisServer
 from korvet.embedded_redis.socket import ask, socket_path

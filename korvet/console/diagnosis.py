@@ -8,21 +8,18 @@ Rules
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from korvet.console.browse import newest
 from korvet.console.described_group import DescribedGroup, Member
 from korvet.console.large import large_at
+from korvet.console.offset_rows import OffsetRow
 from korvet.console.queues import LockRow, QueueRow
 from korvet.console.render import ago, count, size
 from korvet.console.visit import Visit
 from korvet.library.values import KorvetError
 from korvet.security.acl import Operation, ResourceType
-
-if TYPE_CHECKING:
-    from korvet.console.pages.group import OffsetRow
 
 SILENT_MS = 30_000
 """Age of the last commit above which a partition with lag counts as stopped."""
@@ -46,7 +43,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 async def evidence(
-    visit: Visit, group: DescribedGroup, rows: "Sequence[OffsetRow]"
+    visit: Visit, group: DescribedGroup, rows: Sequence[OffsetRow]
 ) -> list[Evidence]:
     """Return the evidence, the causes first."""
     lag = sum(row.lag for row in rows)
@@ -153,7 +150,7 @@ def _is_late(member: Member, now_ms: int) -> bool:
     return member.last_heartbeat_ms >= 0 and age_ms > max(LATE_HEARTBEAT_MS, session_ms // 3)
 
 
-def _unassigned(group: DescribedGroup, rows: "Sequence[OffsetRow]") -> Iterator[Evidence]:
+def _unassigned(group: DescribedGroup, rows: Sequence[OffsetRow]) -> Iterator[Evidence]:
     without = [row for row in rows if not row.member and row.lag]
     if group.members and without:
         names = ", ".join(f"{row.topic}-{row.partition}" for row in without[:MAX_SENTENCES])
@@ -165,7 +162,7 @@ def _unassigned(group: DescribedGroup, rows: "Sequence[OffsetRow]") -> Iterator[
         )
 
 
-def _deleted(rows: "Sequence[OffsetRow]") -> Iterator[Evidence]:
+def _deleted(rows: Sequence[OffsetRow]) -> Iterator[Evidence]:
     for row in [row for row in rows if 0 <= row.committed < row.first][:MAX_SENTENCES]:
         yield Evidence(
             "note",
@@ -191,7 +188,7 @@ async def _missing_topics(visit: Visit, group: DescribedGroup) -> AsyncIterator[
             yield Evidence("bad", "topic", f"A member subscribes to {name}, which does not exist.")
 
 
-async def _transactions(visit: Visit, rows: "Sequence[OffsetRow]") -> AsyncIterator[Evidence]:
+async def _transactions(visit: Visit, rows: Sequence[OffsetRow]) -> AsyncIterator[Evidence]:
     """Find partitions whose next record is above the last stable offset."""
     store, keys = visit.services.store, visit.services.keys
     held = [row for row in rows if row.lag and row.stable < row.end]
@@ -211,7 +208,7 @@ async def _transactions(visit: Visit, rows: "Sequence[OffsetRow]") -> AsyncItera
 
 
 async def _stopped(
-    visit: Visit, group: DescribedGroup, rows: "Sequence[OffsetRow]"
+    visit: Visit, group: DescribedGroup, rows: Sequence[OffsetRow]
 ) -> AsyncIterator[Evidence]:
     """Find assigned partitions with lag whose commit is old: paused, or a record that fails."""
     stopped = [
@@ -239,7 +236,7 @@ async def _stopped(
         yield Evidence("bad", "no progress", sentence, path)
 
 
-async def _next_record(visit: Visit, row: "OffsetRow") -> tuple[int, str] | None:
+async def _next_record(visit: Visit, row: OffsetRow) -> tuple[int, str] | None:
     start = max(row.committed, row.first)
     large = await large_at(visit.log, row.topic, row.partition, start)
     if large is not None:
@@ -255,7 +252,7 @@ async def _next_record(visit: Visit, row: "OffsetRow") -> tuple[int, str] | None
     return record.offset, f"{key}, {size(len(record.value or b''))}"
 
 
-async def _hot_keys(visit: Visit, rows: "Sequence[OffsetRow]") -> AsyncIterator[Evidence]:
+async def _hot_keys(visit: Visit, rows: Sequence[OffsetRow]) -> AsyncIterator[Evidence]:
     """Find a partition with most of a topic's lag, and a key with most of its newest records."""
     by_topic: dict[str, list[OffsetRow]] = {}
     for row in rows:

@@ -22,8 +22,8 @@ from korvet.broker.tls_transport import RECEIVE_BYTES
 from korvet.config.broker_config import Config
 from korvet.console import lag_recorder
 from korvet.console.app import build
+from korvet.console.inbox import BrokerPages, Checks, Inbox
 from korvet.console.services import ConsoleServices
-from korvet.console.thread import BrokerPages, Checks, Inbox
 
 MAX_CONNECTIONS = 100
 """Max connections; further ones get 503."""

@@ -6,8 +6,8 @@ from time import monotonic
 from korvet.cluster.registration import LiveBroker
 from korvet.config.broker_config import Config
 from korvet.console.avro import ConsoleAvro
+from korvet.console.inbox import BrokerPages, Checks
 from korvet.console.sessions import Sessions
-from korvet.console.thread import BrokerPages, Checks
 from korvet.context import Services
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.remote_log.manifest import CLUSTER_ID

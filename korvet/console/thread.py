@@ -11,78 +11,27 @@ Rules
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from korvet import logfmt
-from korvet.broker.http import Answer, Page, Snapshots
+from korvet.broker.http import Page
 from korvet.broker.ops_connection import OpsConnection
 from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
+from korvet.console.inbox import BrokerPages, Checks, Inbox
 from korvet.store.errors import StoreError
 
 if TYPE_CHECKING:
-    from korvet.store.sync_store import SyncStore
+    pass
 
 SWITCH_S = 0.001
 """Max seconds that the broker's thread waits for the interpreter while the console computes."""
 STOP_S = 2.0
 """Seconds that the broker waits for the thread to end."""
-Checks = Callable[["SyncStore", str], Iterable[tuple[str, str, str]]]
-"""Checks a namespace of Redis: grade, subject and sentence of each finding."""
-Deliver = Callable[[OpsConnection, bytes], object]
-"""Serves a connection, of which the first bytes were read."""
-T = TypeVar("T")
 
 log = logfmt.get("console")
-
-
-class BrokerPages:
-    """The pages of the ops port, asked from the console's event loop."""
-
-    def __init__(self, page: Page, loop: asyncio.AbstractEventLoop) -> None:
-        self._page = page
-        self._loop = loop
-
-    async def answer(self, path: str) -> Answer:
-        return await self._ask(self._page.answer(path))
-
-    async def snapshots(self) -> Snapshots:
-        """Return the metrics of the broker's processes."""
-        return await self._ask(self._page.snapshots())
-
-    async def _ask(self, question: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(question, self._loop))
-
-
-class Inbox:
-    """Connections that the broker's thread hands over to the console's."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: list[tuple[OpsConnection, bytes]] = []
-        self._deliver: Deliver | None = None
-
-    def put(self, connection: OpsConnection, request: bytes) -> None:
-        """Hand over a connection, of which `request` was read."""
-        with self._lock:
-            if self._deliver is None:
-                self._waiting.append((connection, request))
-            else:
-                self._deliver(connection, request)
-
-    def open(self, deliver: Deliver) -> None:
-        """Deliver what waits, and all that follows. `deliver` may be called in any thread."""
-        with self._lock:
-            self._deliver = deliver
-            for each in self.take():
-                deliver(*each)
-
-    def take(self) -> list[tuple[OpsConnection, bytes]]:
-        """Return the connections that wait."""
-        waiting, self._waiting = self._waiting, []
-        return waiting
 
 
 class ConsoleThread:

@@ -1,10 +1,7 @@
 """Protocols of the parts that layers above the services put into them."""
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from korvet.context.request import Context
+from typing import Any, Protocol
 
 
 class Interceptor(Protocol):
@@ -20,7 +17,7 @@ class Interceptor(Protocol):
 class Tracing(Protocol):
     """Calls handlers in spans."""
 
-    def handle(self, row: Any, request: Any, context: "Context") -> Awaitable[Any]:
+    def handle(self, row: Any, request: Any, context: Any) -> Awaitable[Any]:
         """Call the handler of the API and return its response to await."""
 
 

@@ -16,7 +16,8 @@ from korvet import Korvet
 from korvet.broker.server import serve
 from korvet.cli.doctor import examine
 from korvet.config.broker_config import load
-from korvet.console.thread import Checks, ConsoleThread
+from korvet.console.inbox import Checks
+from korvet.console.thread import ConsoleThread
 from korvet.keys import Keys
 from korvet.scripts.user import alter
 from korvet.security.credentials import MIN_ITERATIONS, Mechanism, encode, from_password

@@ -7,8 +7,9 @@ again, those that it has finished too.
 import msgspec
 
 from korvet.console.described_group import Place
+from korvet.console.offset_rows import committed
 from korvet.console.pages.actions import Done
-from korvet.console.pages.group import committed, described, group_id
+from korvet.console.pages.group import described, group_id
 from korvet.console.pages.records import parse
 from korvet.console.queues import read_queue
 from korvet.console.visit import PageError, Visit, check

@@ -1,0 +1,49 @@
+"""The Redis, namespace and settings that the global options select."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from korvet.config.broker_config import Config, load
+
+if TYPE_CHECKING:
+    from korvet.config.values import Settings
+
+GLOBAL_NAMES = ("redis", "data_dir", "namespace", "config", "set_", "log_level", "log_format")
+"""Parameters of the options that every command has."""
+
+
+class Target(NamedTuple):
+    """The Redis a command works on, the namespace there, and the settings it was given."""
+
+    redis: str | None
+    data_dir: str
+    namespace: str
+    settings: "Settings"
+
+
+def target_of(after: Mapping[str, Any], before: Mapping[str, Any]) -> Target:
+    """Read the options given after the command, else those before it."""
+    given = {name: after.get(name) or before.get(name) for name in GLOBAL_NAMES}
+    sets = [*(before.get("set_") or ()), *(after.get("set_") or ())]
+    file = given.pop("config")
+    del given["set_"]
+    here = given["data_dir"] is not None and given["redis"] is None
+    config = load(
+        {name.replace("_", "-"): value for name, value in given.items()},
+        file=None if file is None else Path(file),
+        sets=sets,
+        # A data directory that was named has priority over the environment's Redis.
+        environ={} if here else os.environ,
+    )
+    _set_up_log(config, given["log_level"] is not None)
+    redis = None if here else config.redis
+    return Target(redis, config.data_dir, config.namespace, config.settings)
+
+
+def _set_up_log(config: Config, is_given: bool) -> None:
+    from korvet import logfmt
+
+    # A command's output is its result: what a broker logs as information would hide it.
+    logfmt.setup(config.log_level if is_given else "warning", config.log_format)
