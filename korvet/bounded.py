@@ -42,6 +42,21 @@ async def map_yielding(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     return found
 
 
+async def gather_named(
+    work: Callable[[T], Awaitable[R]],
+    refuse: Callable[[T], R],
+    items: Sequence[T],
+    name_of: Callable[[T], object] = lambda item: item,
+) -> list[R]:
+    """Return the results as `gather_bounded` does; repetitions above the limit are refused."""
+    times = RepeatLimit()
+
+    async def one(item: T) -> R:
+        return refuse(item) if times.too_many(name_of(item)) else await work(item)
+
+    return await gather_bounded(one, items)
+
+
 class RepeatLimit:
     """Counts how often a request has named each thing."""
 

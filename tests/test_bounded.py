@@ -10,6 +10,7 @@ from korvet.bounded import (
     MAX_REPEATS,
     RepeatLimit,
     gather_bounded,
+    gather_named,
     map_yielding,
 )
 
@@ -58,3 +59,12 @@ def test_each_thing_is_counted_for_itself() -> None:
     told = [times.too_many("a") for _ in range(MAX_REPEATS + 2)]
     assert told == [False] * MAX_REPEATS + [True] * 2
     assert not times.too_many("b")
+
+
+async def test_repetitions_above_the_limit_are_refused_in_place() -> None:
+    async def work(thing: str) -> str:
+        return f"{thing} done"
+
+    things = ["a"] * (MAX_REPEATS + 1) + ["b"]
+    found = await gather_named(work, lambda thing: f"{thing} refused", things)
+    assert found == ["a done"] * MAX_REPEATS + ["a refused", "b done"]

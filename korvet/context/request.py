@@ -9,7 +9,7 @@ from korvet.config.values import Settings
 from korvet.context.services import Services
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.security.acl import CLUSTER_NAME, SUPPORTED_BITS, Operation, ResourceType
+from korvet.security.acl import CLUSTER_NAME, SUPPORTED_BITS, UNASKED, Operation, ResourceType
 from korvet.security.audit import Decision
 from korvet.security.session import Session
 from korvet.store.async_store import AsyncStore
@@ -123,10 +123,12 @@ class Context(msgspec.Struct, frozen=True):
             Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, audit=False
         ) or self.allows(Operation.CREATE, ResourceType.TOPIC, topic)
 
-    def authorized_operations(self, kind: ResourceType, name: str) -> int:
+    def authorized_operations(self, kind: ResourceType, name: str, *, asked: bool = True) -> int:
         """Return the operations that the client may do on the resource, as a bit field.
 
-        A client that may not describe the resource gets 0, as in Kafka.
+        0 if the client may not describe the resource, as in Kafka; UNASKED if not `asked` for.
         """
+        if not asked:
+            return UNASKED
         found = self.services.authorizer.operations(self.session, kind, name)
         return found & SUPPORTED_BITS[kind] if found >> Operation.DESCRIBE & 1 else 0

@@ -10,7 +10,7 @@ Versions
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.security.acl import CLUSTER_NAME, UNASKED, ResourceType
+from korvet.security.acl import CLUSTER_NAME, ResourceType
 from korvet.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -37,9 +37,6 @@ async def describe_cluster(
             brokers=[],
         )
     nodes = registration.nodes(context.session.listener)
-    operations = UNASKED
-    if request.include_cluster_authorized_operations:
-        operations = context.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         endpoint_type=BROKERS,
@@ -49,5 +46,8 @@ async def describe_cluster(
             DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
             for node in nodes
         ],
-        cluster_authorized_operations=operations,
+        cluster_authorized_operations=context.authorized_operations(
+            *(ResourceType.CLUSTER, CLUSTER_NAME),
+            asked=request.include_cluster_authorized_operations,
+        ),
     )

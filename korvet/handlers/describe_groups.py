@@ -8,7 +8,7 @@ Versions
 - v3 authorized operations, v4 group.instance.id, v6 messages
 """
 
-from korvet.bounded import TOO_OFTEN, RepeatLimit, gather_bounded
+from korvet.bounded import TOO_OFTEN, gather_named
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
@@ -27,15 +27,16 @@ async def describe_groups(
     request: DescribeGroupsRequest, context: Context
 ) -> DescribeGroupsResponse:
     asked = request.include_authorized_operations
-    times = RepeatLimit()
 
-    async def one(name: str) -> DescribedGroup:
-        allowed = context.authorized_operations(ResourceType.GROUP, name) if asked else UNASKED
-        if times.too_many(name):
-            return _dead(name, ErrorCode.INVALID_REQUEST, TOO_OFTEN, allowed)
-        return await _group(name, allowed, context)
+    def allowed(name: str) -> int:
+        return context.authorized_operations(ResourceType.GROUP, name, asked=asked)
 
-    return DescribeGroupsResponse(groups=await gather_bounded(one, request.groups))
+    found = await gather_named(
+        lambda name: _group(name, allowed(name), context),
+        lambda name: _dead(name, ErrorCode.INVALID_REQUEST, TOO_OFTEN, allowed(name)),
+        request.groups,
+    )
+    return DescribeGroupsResponse(groups=found)
 
 
 async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
@@ -43,8 +44,7 @@ async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
         name, lambda _: scripts.describe(context.keys, name, full=1)
     )
     if reply.error or reply.type != CLASSIC:
-        missing = context.version >= 6
-        if missing:
+        if context.version >= 6:
             reason = f"Group {name} not found."
             return _dead(name, ErrorCode.GROUP_ID_NOT_FOUND, reason, UNASKED)
         return _dead(name, ErrorCode.NONE, None, allowed)

@@ -12,7 +12,7 @@ Versions
 - v1 the lag
 """
 
-from korvet.bounded import TOO_OFTEN, RepeatLimit
+from korvet.bounded import TOO_OFTEN, gather_named
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.share_offsets import UNKNOWN, SharePartition
@@ -36,15 +36,13 @@ Answer = DescribeShareGroupOffsetsResponseTopic
 async def describe_share_group_offsets(
     request: DescribeShareGroupOffsetsRequest, context: Context
 ) -> DescribeShareGroupOffsetsResponse:
-    times = RepeatLimit()
-    return DescribeShareGroupOffsetsResponse(
-        groups=[
-            _error(group.group_id, ErrorCode.INVALID_REQUEST, TOO_OFTEN)
-            if times.too_many(group.group_id)
-            else await _group(group, context)
-            for group in request.groups
-        ]
+    groups = await gather_named(
+        lambda group: _group(group, context),
+        lambda group: _error(group.group_id, ErrorCode.INVALID_REQUEST, TOO_OFTEN),
+        request.groups,
+        lambda group: group.group_id,
     )
+    return DescribeShareGroupOffsetsResponse(groups=groups)
 
 
 async def _group(
@@ -57,13 +55,12 @@ async def _group(
         rows = [row for row in rows if context.may_describe(row.topic.name, audit=False)]
         topics = _by_topic(rows)
     else:
-        times = RepeatLimit()
-        topics = [
-            _refused(topic, ErrorCode.INVALID_REQUEST, TOO_OFTEN)
-            if times.too_many(topic.topic_name)
-            else await _topic(asked.group_id, topic, context)
-            for topic in asked.topics
-        ]
+        topics = await gather_named(
+            lambda topic: _topic(asked.group_id, topic, context),
+            lambda topic: _refused(topic, ErrorCode.INVALID_REQUEST, TOO_OFTEN),
+            asked.topics,
+            lambda topic: topic.topic_name,
+        )
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=asked.group_id, topics=topics, error_code=ErrorCode.NONE
     )

@@ -10,7 +10,7 @@ Behaviour
 from korvet.cluster.registration import leader_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.security.acl import UNASKED, ResourceType
+from korvet.security.acl import ResourceType
 from korvet.topics.names import check_topic_name
 from korvet.topics.table import Topic
 from korvet.wire.messages.describe_topic_partitions import (
@@ -109,13 +109,12 @@ def _describe(
 
 
 def _refusal(name: str, error: ErrorCode, context: Context) -> DescribeTopicPartitionsResponseTopic:
-    operations = UNASKED
-    if error != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        operations = context.authorized_operations(ResourceType.TOPIC, name)
     return DescribeTopicPartitionsResponseTopic(
         error_code=error,
         name=name,
         topic_id=ZERO_UUID,
         partitions=[],
-        topic_authorized_operations=operations,
+        topic_authorized_operations=context.authorized_operations(
+            ResourceType.TOPIC, name, asked=error != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        ),
     )

@@ -7,7 +7,7 @@ Behaviour
 - the partitions are those of the open transaction, or of one that is ending
 """
 
-from korvet.bounded import RepeatLimit, gather_bounded
+from korvet.bounded import gather_named
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.transactions.members import member_names, parse_partition_member
@@ -22,14 +22,11 @@ from korvet.wire.structs import TopicPartitions
 async def describe_transactions(
     request: DescribeTransactionsRequest, context: Context
 ) -> DescribeTransactionsResponse:
-    times = RepeatLimit()
-
-    async def one(name: str) -> TransactionState:
-        if times.too_many(name):
-            return _refusal(name, ErrorCode.INVALID_REQUEST)
-        return await _describe(name, context)
-
-    found = await gather_bounded(one, request.transactional_ids)
+    found = await gather_named(
+        lambda name: _describe(name, context),
+        lambda name: _refusal(name, ErrorCode.INVALID_REQUEST),
+        request.transactional_ids,
+    )
     return DescribeTransactionsResponse(transaction_states=found)
 
 

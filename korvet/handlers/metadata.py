@@ -32,7 +32,7 @@ from korvet import logfmt
 from korvet.cluster.registration import leader_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.security.acl import CLUSTER_NAME, UNASKED, ResourceType
+from korvet.security.acl import CLUSTER_NAME, ResourceType
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.topics.names import check_topic_name
 from korvet.topics.table import Topic
@@ -79,10 +79,9 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
         cluster_id=registration.cluster_id,
         controller_id=registration.controller_of(nodes),
         topics=found,
-        cluster_authorized_operations=(
-            context.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
-            if request.include_cluster_authorized_operations
-            else UNASKED
+        cluster_authorized_operations=context.authorized_operations(
+            *(ResourceType.CLUSTER, CLUSTER_NAME),
+            asked=request.include_cluster_authorized_operations,
         ),
     )
 
@@ -184,9 +183,9 @@ def _absent(
 
 
 def _operations(name: str, request: MetadataRequest, context: Context) -> int:
-    if not request.include_topic_authorized_operations:
-        return UNASKED
-    return context.authorized_operations(ResourceType.TOPIC, name)
+    return context.authorized_operations(
+        ResourceType.TOPIC, name, asked=request.include_topic_authorized_operations
+    )
 
 
 def _refusal(

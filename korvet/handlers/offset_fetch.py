@@ -22,7 +22,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from korvet.bounded import RepeatLimit, gather_bounded, map_yielding
+from korvet.bounded import RepeatLimit, gather_named, map_yielding
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
@@ -47,7 +47,13 @@ GROUP_ERROR_SINCE = 2
 
 async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     if context.version >= 8:
-        return OffsetFetchResponse(groups=await _groups(request, context))
+        groups = await gather_named(
+            lambda group: _group(group, request.require_stable, context),
+            lambda group: _refused(group, ErrorCode.INVALID_REQUEST),
+            request.groups,
+            lambda group: group.group_id,
+        )
+        return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
         topics = [
@@ -77,18 +83,6 @@ async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetF
     )
 
 
-async def _groups(request: OffsetFetchRequest, context: Context) -> list[OffsetFetchResponseGroup]:
-    times = RepeatLimit()
-
-    async def one(asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        if times.too_many(asked.group_id):
-            error = ErrorCode.INVALID_REQUEST
-            return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[], error_code=error)
-        return await _group(asked, request.require_stable, context)
-
-    return await gather_bounded(one, request.groups)
-
-
 async def _group(
     asked: OffsetFetchRequestGroup, stable: bool, context: Context
 ) -> OffsetFetchResponseGroup:
@@ -99,7 +93,7 @@ async def _group(
             asked.group_id, asked.member_id or "", asked.member_epoch
         )
         if error:
-            return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[], error_code=error)
+            return _refused(asked, error)
     # Pending offsets are read first: one that is committed in between is reported as unstable.
     pending = await _pending(asked.group_id, context) if stable else set()
     if pending and await context.services.hanging_transactions.discard_offsets(asked.group_id):
@@ -116,11 +110,14 @@ async def _group(
 def _denied(asked: OffsetFetchRequestGroup, context: Context) -> OffsetFetchResponseGroup:
     """Return the response of a group that the client may not describe."""
     error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    has_group_error = context.version >= GROUP_ERROR_SINCE
-    rows = [] if has_group_error else [_unknown(row, error) for row in asked.topics or ()]
-    return OffsetFetchResponseGroup(
-        group_id=asked.group_id, topics=rows, error_code=error if has_group_error else 0
-    )
+    if context.version >= GROUP_ERROR_SINCE:
+        return _refused(asked, error)
+    rows = [_unknown(row, error) for row in asked.topics or ()]
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=rows)
+
+
+def _refused(asked: OffsetFetchRequestGroup, error: ErrorCode) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[], error_code=error)
 
 
 async def _pending(group_id: str, context: Context) -> set[tuple[UUID, int]]:

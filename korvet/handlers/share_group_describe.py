@@ -8,14 +8,16 @@ Behaviour
 """
 
 import uuid
+from functools import partial
 
-from korvet.bounded import TOO_OFTEN, RepeatLimit
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.consumer_group import CELLS, unpack
+from korvet.groups.describe import describe_each, require_topics
 from korvet.scripts import group as scripts
-from korvet.security.acl import UNASKED, ResourceType
+from korvet.security.acl import ResourceType
+from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.consumer_group_describe import Assignment, TopicPartitions
 from korvet.wire.messages.share_group_describe import (
     DescribedGroup,
@@ -24,40 +26,29 @@ from korvet.wire.messages.share_group_describe import (
     ShareGroupDescribeResponse,
 )
 
-HIDDEN_TOPICS = "The group has topics that the client is not authorized to describe."
-
 
 async def share_group_describe(
     request: ShareGroupDescribeRequest, context: Context
 ) -> ShareGroupDescribeResponse:
     asked = request.include_authorized_operations
     names = {topic.id: topic.name for topic in await context.topics.all()}
-    times = RepeatLimit()
-    return ShareGroupDescribeResponse(
-        groups=[
-            _error(group, ErrorCode.INVALID_REQUEST, TOO_OFTEN)
-            if times.too_many(group)
-            else await _group(group, names, asked, context)
-            for group in request.group_ids
-        ]
-    )
+    describe = partial(_group, names=names, asked=asked, context=context)
+    row = partial(DescribedGroup, assignor_name="")
+    return ShareGroupDescribeResponse(groups=await describe_each(request.group_ids, describe, row))
 
 
 async def _group(
     group_id: str, names: dict[str, str], asked: bool, context: Context
 ) -> DescribedGroup:
-    if not group_id:
-        return _error(group_id, ErrorCode.INVALID_GROUP_ID, None)
     reply = await context.services.groups.run(
         group_id, lambda _: scripts.consumer_describe(context.keys, group_id, type="share")
     )
     if reply.error:
-        return _error(group_id, ErrorCode(reply.error), f"Share group {group_id} not found.")
+        raise Refused(ErrorCode(reply.error), f"Share group {group_id} not found.")
     rows = reply.members
     members = [_member(rows[at : at + CELLS], names) for at in range(0, len(rows), CELLS)]
     topics = {row.topic_name for member in members for row in member.assignment.topic_partitions}
-    if not all(context.may_describe(topic) for topic in topics):
-        return _error(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN_TOPICS)
+    require_topics(topics, context.may_describe)
     return DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group_id,
@@ -66,22 +57,9 @@ async def _group(
         assignment_epoch=reply.assignment_epoch,
         assignor_name=context.settings.words("group.share.assignors")[0],
         members=members,
-        authorized_operations=(
-            context.authorized_operations(ResourceType.GROUP, group_id) if asked else UNASKED
+        authorized_operations=context.authorized_operations(
+            ResourceType.GROUP, group_id, asked=asked
         ),
-    )
-
-
-def _error(group_id: str, error: ErrorCode, reason: str | None) -> DescribedGroup:
-    return DescribedGroup(
-        error_code=error,
-        error_message=reason,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
     )
 
 

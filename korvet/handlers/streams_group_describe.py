@@ -11,9 +11,11 @@ Versions
   a plugin for it
 """
 
-from korvet.bounded import TOO_OFTEN, RepeatLimit
+from functools import partial
+
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.groups.describe import describe_each, require_topics
 from korvet.groups.streams_group import (
     ACTIVE,
     CELLS,
@@ -28,7 +30,8 @@ from korvet.groups.streams_group import (
 from korvet.groups.streams_group import Subtopology as StoredSubtopology
 from korvet.scripts import group as scripts
 from korvet.scripts.group import StreamsDescribeReply
-from korvet.security.acl import UNASKED, ResourceType
+from korvet.security.acl import ResourceType
+from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.streams_group_describe import (
     Assignment,
     DescribedGroup,
@@ -44,36 +47,27 @@ ASSIGNOR = "sticky"
 """Kafka's name of the assignor."""
 NOT_STORED = 1
 """The status of a topology description that the broker does not have."""
-HIDDEN_TOPICS = "The group has topics that the client is not authorized to describe."
 
 
 async def streams_group_describe(
     request: StreamsGroupDescribeRequest, context: Context
 ) -> StreamsGroupDescribeResponse:
-    times = RepeatLimit()
+    describe = partial(_group, request=request, context=context)
     return StreamsGroupDescribeResponse(
-        groups=[
-            _error(group, ErrorCode.INVALID_REQUEST, TOO_OFTEN)
-            if times.too_many(group)
-            else await _group(group, request, context)
-            for group in request.group_ids
-        ]
+        groups=await describe_each(request.group_ids, describe, DescribedGroup)
     )
 
 
 async def _group(
     group_id: str, request: StreamsGroupDescribeRequest, context: Context
 ) -> DescribedGroup:
-    if not group_id:
-        return _error(group_id, ErrorCode.INVALID_GROUP_ID, None)
     reply = await context.services.groups.run(
         group_id, lambda _: scripts.streams_describe(context.keys, group_id)
     )
     if reply.error:
-        return _error(group_id, ErrorCode(reply.error), f"Streams group {group_id} not found.")
+        raise Refused(ErrorCode(reply.error), f"Streams group {group_id} not found.")
     stored = decode_topology(reply.topology)
-    if not all(context.may_describe(name) for sub in stored for name in _names(sub)):
-        return _error(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN_TOPICS)
+    require_topics((name for sub in stored for name in _names(sub)), context.may_describe)
     rows = reply.members
     return DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -83,10 +77,8 @@ async def _group(
         assignment_epoch=reply.assignment_epoch,
         topology=_topology(reply, stored),
         members=[_member(rows[at : at + CELLS]) for at in range(0, len(rows), CELLS)],
-        authorized_operations=(
-            context.authorized_operations(ResourceType.GROUP, group_id)
-            if request.include_authorized_operations
-            else UNASKED
+        authorized_operations=context.authorized_operations(
+            ResourceType.GROUP, group_id, asked=request.include_authorized_operations
         ),
         topology_description_status=NOT_STORED if request.include_topology_description else 0,
         assignor_name=ASSIGNOR,
@@ -156,15 +148,3 @@ def _assignment(encoded: bytes) -> Assignment:
         for kind in (ACTIVE, STANDBY, WARMUP)
     )
     return Assignment(active_tasks=active, standby_tasks=standby, warmup_tasks=warmup)
-
-
-def _error(group_id: str, error: ErrorCode, reason: str | None) -> DescribedGroup:
-    return DescribedGroup(
-        error_code=error,
-        error_message=reason,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        members=[],
-    )
