@@ -5,6 +5,7 @@ import hashlib
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
 from korvet.log.read_result import ReadResult
+from korvet.log.records_in import with_records
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder
 from korvet.wire.records import BadBatch, Record
@@ -28,21 +29,10 @@ def entries_with_records(topic: Topic, found: ReadResult) -> list[tuple[Entry, l
 
     Markers and entries of aborted transactions have none.
     """
-    rows: list[tuple[Entry, list[Record]]] = []
-    aborted: set[int] = set()
-    began = sorted(found.aborted, key=lambda row: row[1], reverse=True)
-    for entry in found.entries:
-        while began and began[-1][1] <= entry.last:
-            aborted.add(began.pop()[0])
-        owner, is_marker = layout_of(topic).transaction_of(entry)
-        if is_marker:
-            aborted.discard(owner)
-            rows.append((entry, []))
-        elif owner in aborted:
-            rows.append((entry, []))
-        else:
-            rows.append((entry, _records_or_all(topic, entry)))
-    return rows
+    return [
+        (entry, _records_or_all(topic, entry) if has_records else [])
+        for entry, has_records in with_records(layout_of(topic), found.entries, found.aborted)
+    ]
 
 
 def _records_or_all(topic: Topic, entry: Entry) -> list[Record]:

@@ -12,9 +12,8 @@ from hashlib import blake2b
 
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
-from korvet.log.layouts.base import BaseLayout
 from korvet.log.read_result import ReadResult
-from korvet.log.records_in import records_in
+from korvet.log.records_in import records_in, with_records
 from korvet.topics.table import Topic
 
 Range = tuple[int, int]
@@ -31,7 +30,8 @@ def ranges_of(topic: Topic, result: ReadResult, offset: int, records: int) -> li
     layout = layout_of(topic)
     entries: Iterable[Entry] = result.entries
     if result.stable is not None:
-        entries = _records_only(layout, result)
+        rows = with_records(layout, result.entries, result.aborted)
+        entries = [entry for entry, has_records in rows if has_records]
     limit = records if layout.holds_batches else 1 << 62
     found: list[Range] = []
     for entry in entries:
@@ -54,23 +54,6 @@ def keyed_records(topic: Topic, result: ReadResult, offset: int) -> list[tuple[i
         for at, _, key, _, _ in records_in(topic, result.entries, result.aborted)
         if at >= offset
     ]
-
-
-def _records_only(layout: BaseLayout, result: ReadResult) -> list[Entry]:
-    """Return the entries that are no markers, nor of the result's aborted transactions."""
-    begins = sorted((first, producer_id) for producer_id, first in result.aborted)
-    aborted: set[int] = set()
-    kept, at = [], 0
-    for entry in result.entries:
-        producer_id, is_marker = layout.transaction_of(entry)
-        while at < len(begins) and begins[at][0] <= entry.last:
-            aborted.add(begins[at][1])
-            at += 1
-        if is_marker:
-            aborted.discard(producer_id)
-        elif producer_id not in aborted:
-            kept.append(entry)
-    return kept
 
 
 def entries_with(entries: Sequence[Entry], runs: Sequence[Run]) -> list[Entry]:
