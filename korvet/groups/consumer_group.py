@@ -39,6 +39,14 @@ def unpack_bytes(packed: bytes) -> list[bytes]:
     return found
 
 
+def blank_field(**fields: str | None) -> str | None:
+    """Return why a request is invalid that has one of these fields without text, else None."""
+    for name, value in fields.items():
+        if value is not None and not value.strip():
+            return f"The {name.replace('_', ' ')} must not be empty."
+    return None
+
+
 def group_timeout_ms(configs: ConfigTable, settings: Settings, group_id: str, name: str) -> int:
     """Return a group's config of that name whose default is a broker's `group.<name>`."""
     resource = group_resource(group_id)

@@ -1,6 +1,7 @@
 """Validation of StreamsGroupHeartbeat requests (KIP-1071)."""
 
 from korvet.errors import ErrorCode
+from korvet.groups.consumer_group import blank_field
 from korvet.groups.streams_group import topic_names
 from korvet.topics.names import check_topic_name
 from korvet.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
@@ -26,7 +27,12 @@ def invalid_heartbeat(request: StreamsGroupHeartbeatRequest) -> tuple[ErrorCode,
 
     The names of its topics are checked before, as the client must be allowed to describe them.
     """
-    reason = _unsupported(request) or _empty(request)
+    reason = _unsupported(request) or blank_field(
+        member_id=request.member_id,
+        group_id=request.group_id,
+        rack=request.rack_id,
+        instance_id=request.instance_id,
+    )
     if not reason:
         reason = _join_error(request) if request.member_epoch == JOIN else _epoch_error(request)
     if reason:
@@ -41,24 +47,10 @@ def invalid_heartbeat(request: StreamsGroupHeartbeatRequest) -> tuple[ErrorCode,
 def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:
     """Return what the request uses that streams groups do not have, None if nothing."""
     subtopologies = request.topology.subtopologies if request.topology is not None else []
-    for is_used, what in (
-        (bool(request.warmup_tasks), "Warm-up tasks"),
-        (any(sub.source_topic_regex for sub in subtopologies), "Patterns for source topics"),
-    ):
-        if is_used:
-            return f"{what} are not supported in streams groups."
-    return None
-
-
-def _empty(request: StreamsGroupHeartbeatRequest) -> str | None:
-    for value, name in (
-        (request.member_id, "member id"),
-        (request.group_id, "group id"),
-        (request.rack_id, "rack"),
-        (request.instance_id, "instance id"),
-    ):
-        if value is not None and not value.strip():
-            return f"The {name} must not be empty."
+    if request.warmup_tasks:
+        return "Warm-up tasks are not supported in streams groups."
+    if any(sub.source_topic_regex for sub in subtopologies):
+        return "Patterns for source topics are not supported in streams groups."
     return None
 
 

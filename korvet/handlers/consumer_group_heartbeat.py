@@ -21,14 +21,16 @@ Left out
 """
 
 import uuid
+from contextlib import nullcontext
 
 import msgspec
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.assignment import decode_assignment, encode_assignment
+from korvet.groups.assignment import assignment_of, encode_assignment
 from korvet.groups.consumer_group import (
     TopicRows,
+    blank_field,
     encode_subscription,
     find_topics,
     group_timeout_ms,
@@ -39,10 +41,8 @@ from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import ConsumerHeartbeatReply
 from korvet.wire.messages.consumer_group_heartbeat import (
-    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
 )
 
 ASSIGNORS = ("uniform", "range")
@@ -59,10 +59,8 @@ async def consumer_group_heartbeat(
     error, reason = _validate(request)
     if error:
         return _error(error, reason)
-    if _has_no_news(request):
-        async with context.services.groups.heartbeats.next_batch():
-            reply = await _heartbeat(request, context)
-    else:
+    heartbeats = context.services.groups.heartbeats
+    async with heartbeats.next_batch() if _has_no_news(request) else nullcontext():
         reply = await _heartbeat(request, context)
     if reply.error:
         return _error(ErrorCode(reply.error))
@@ -80,20 +78,17 @@ async def consumer_group_heartbeat(
         member_id=request.member_id,
         member_epoch=reply.epoch,
         heartbeat_interval_ms=min(interval, reply.next_heartbeat_ms or interval),
-        assignment=_assignment(reply.assignment) if reply.has_assignment else None,
+        assignment=assignment_of(reply.assignment) if reply.has_assignment else None,
     )
 
 
 def _validate(request: ConsumerGroupHeartbeatRequest) -> tuple[ErrorCode, str | None]:
-    for value, name in (
-        (request.group_id, "group id"),
-        (request.member_id, "member id"),
-        (request.instance_id, "instance id"),
-        (request.rack_id, "rack"),
-    ):
-        if value is not None and not value.strip():
-            return ErrorCode.INVALID_REQUEST, f"The {name} must not be empty."
-    reason = _join_error(request) if request.member_epoch == JOIN else _epoch_error(request)
+    reason = blank_field(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.instance_id,
+        rack=request.rack_id,
+    ) or (_join_error(request) if request.member_epoch == JOIN else _epoch_error(request))
     if reason:
         return ErrorCode.INVALID_REQUEST, reason
     if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
@@ -199,15 +194,6 @@ def _topics_version(context: Context) -> bytes:
 
 def _timeout_ms(request: ConsumerGroupHeartbeatRequest, context: Context, name: str) -> int:
     return group_timeout_ms(context.services.configs, context.settings, request.group_id, name)
-
-
-def _assignment(encoded: bytes) -> Assignment:
-    return Assignment(
-        topic_partitions=[
-            TopicPartitions(topic_id=uuid.UUID(hex=topic_id), partitions=numbers)
-            for topic_id, numbers in decode_assignment(encoded).items()
-        ]
-    )
 
 
 def _error(error: ErrorCode, reason: str | None = None) -> ConsumerGroupHeartbeatResponse:

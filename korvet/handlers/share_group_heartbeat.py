@@ -13,17 +13,22 @@ Behaviour
 - a share group is kept until it is deleted, even without members
 """
 
-import uuid
+from contextlib import nullcontext
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.assignment import decode_assignment
-from korvet.groups.consumer_group import TopicRows, encode_subscription, find_topics, pack
+from korvet.groups.assignment import assignment_of
+from korvet.groups.consumer_group import (
+    TopicRows,
+    blank_field,
+    encode_subscription,
+    find_topics,
+    pack,
+)
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import ShareHeartbeatReply
-from korvet.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 from korvet.wire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
@@ -41,10 +46,9 @@ async def share_group_heartbeat(
     if reason:
         return _error(ErrorCode.INVALID_REQUEST, reason)
     config = share_group_config(context.services.configs, context.settings, request.group_id)
-    if request.member_epoch > 0 and request.subscribed_topic_names is None:
-        async with context.services.groups.heartbeats.next_batch():
-            reply = await _heartbeat(request, config, context)
-    else:
+    heartbeats = context.services.groups.heartbeats
+    has_no_news = request.member_epoch > 0 and request.subscribed_topic_names is None
+    async with heartbeats.next_batch() if has_no_news else nullcontext():
         reply = await _heartbeat(request, config, context)
     if reply.error:
         return _error(ErrorCode(reply.error))
@@ -54,7 +58,7 @@ async def share_group_heartbeat(
         member_id=request.member_id,
         member_epoch=reply.epoch,
         heartbeat_interval_ms=min(interval, reply.next_heartbeat_ms or interval),
-        assignment=_assignment(reply.assignment) if reply.has_assignment else None,
+        assignment=assignment_of(reply.assignment) if reply.has_assignment else None,
     )
 
 
@@ -62,13 +66,11 @@ def _invalid(request: ShareGroupHeartbeatRequest) -> str | None:
     """Return why the request is invalid, None if it is not."""
     if not 0 < len(request.member_id) <= LONGEST_MEMBER_ID:
         return f"The member id must have from 1 to {LONGEST_MEMBER_ID} characters."
-    for value, name in (
-        (request.member_id, "member id"),
-        (request.group_id, "group id"),
-        (request.rack_id, "rack"),
-    ):
-        if value is not None and not value.strip():
-            return f"The {name} must not be empty."
+    reason = blank_field(
+        member_id=request.member_id, group_id=request.group_id, rack=request.rack_id
+    )
+    if reason:
+        return reason
     if request.member_epoch == JOIN and not request.subscribed_topic_names:
         return "Topic names are required when joining."
     if request.member_epoch < LEAVE:
@@ -117,15 +119,6 @@ async def _heartbeat(
         version = context.topics.cached_version
         rows = await find_topics(context.topics, reply.names)
         resolved = encode_subscription(reply.names)
-
-
-def _assignment(encoded: bytes) -> Assignment:
-    return Assignment(
-        topic_partitions=[
-            TopicPartitions(topic_id=uuid.UUID(hex=topic_id), partitions=numbers)
-            for topic_id, numbers in decode_assignment(encoded).items()
-        ]
-    )
 
 
 def _error(error: ErrorCode, reason: str | None = None) -> ShareGroupHeartbeatResponse:

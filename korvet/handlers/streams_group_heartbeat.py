@@ -28,6 +28,8 @@ Left out
   place standby tasks, and task offsets are not used
 """
 
+from contextlib import nullcontext
+
 import msgspec
 
 from korvet.context import Context
@@ -83,13 +85,12 @@ async def streams_group_heartbeat(
             reason = "A copartition group has an index beyond the list of its topics."
             return _error(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
     beat = _Heartbeat(request, topology, config, context)
-    if _has_no_news(request):
-        async with context.services.groups.heartbeats.next_batch():
-            reply = await beat.run()
-    else:
+    heartbeats = context.services.groups.heartbeats
+    async with heartbeats.next_batch() if _has_no_news(request) else nullcontext():
         reply = await beat.run()
     if reply.error:
-        return _error(ErrorCode(reply.error), _reason(reply.error))
+        differs = reply.error == ErrorCode.INVALID_REQUEST
+        return _error(ErrorCode(reply.error), TOPOLOGY_DIFFERS if differs else None)
     if request.member_epoch < 0:
         return StreamsGroupHeartbeatResponse(
             error_code=ErrorCode.NONE,
@@ -207,10 +208,6 @@ def _has_no_news(request: StreamsGroupHeartbeatRequest) -> bool:
         and request.active_tasks is None
         and not request.shutdown_application
     )
-
-
-def _reason(error: int) -> str | None:
-    return TOPOLOGY_DIFFERS if error == ErrorCode.INVALID_REQUEST else None
 
 
 def _response(
