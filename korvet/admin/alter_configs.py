@@ -11,14 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from korvet.admin.config_edits import (
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
     DELETE,
-    GROUP_RESOURCE,
-    LOGGER_RESOURCE,
     SETTINGS,
-    TOPIC_RESOURCE,
     Change,
+    ConfigResourceType,
     apply_edits,
     check_edits,
     check_group_config,
@@ -92,18 +88,18 @@ class ConfigAdmin:
     async def alter(self, change: Change) -> None:
         """Apply the change, or only validate it (validate_only). Raises Refused."""
         check_edits(change.edits, SETTINGS.get(change.kind))
-        if change.kind == TOPIC_RESOURCE:
+        if change.kind == ConfigResourceType.TOPIC:
             await self._alter_topic(change)
-        elif change.kind == BROKER_RESOURCE:
+        elif change.kind == ConfigResourceType.BROKER:
             await self._alter_broker(change)
-        elif change.kind == GROUP_RESOURCE:
+        elif change.kind == ConfigResourceType.GROUP:
             await self._alter_group(change)
-        elif change.kind == LOGGER_RESOURCE:
+        elif change.kind == ConfigResourceType.BROKER_LOGGER:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
                 "Log levels cannot change at run time: set --log-level when the broker starts.",
             )
-        elif change.kind == CLIENT_METRICS_RESOURCE:
+        elif change.kind == ConfigResourceType.CLIENT_METRICS:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
                 "Client metrics are not supported: there are no subscriptions to configure.",

@@ -1,6 +1,7 @@
 """Edits of configs: which are valid, and the configs that result from them."""
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 
 import msgspec
 
@@ -16,9 +17,23 @@ from korvet.topics.lifecycle import Refused
 from korvet.topics.names import check_topic_name
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
-TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE = 2, 4, 8, 16
-GROUP_RESOURCE = 32
-SETTINGS = {TOPIC_RESOURCE: TOPIC, BROKER_RESOURCE: BROKER, GROUP_RESOURCE: GROUP}
+
+
+class ConfigResourceType(IntEnum):
+    """The types of resources that have configs, by Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+SETTINGS: dict[int, Mapping[str, Setting]] = {
+    ConfigResourceType.TOPIC: TOPIC,
+    ConfigResourceType.BROKER: BROKER,
+    ConfigResourceType.GROUP: GROUP,
+}
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -82,7 +97,7 @@ def apply_edits(
     configs = {} if change.replace else dict(explicit)
     for edit in change.edits:
         if edit.operation == DELETE:
-            if edit.name in IMMUTABLE and change.kind == TOPIC_RESOURCE:
+            if edit.name in IMMUTABLE and change.kind == ConfigResourceType.TOPIC:
                 raise Refused(ErrorCode.INVALID_CONFIG, f"{edit.name} is fixed at creation.")
             configs.pop(edit.name, None)
         elif edit.operation == SET:

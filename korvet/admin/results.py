@@ -21,11 +21,6 @@ async def outcome(work: Awaitable[object]) -> tuple[ErrorCode, str | None]:
     return ErrorCode.NONE, None
 
 
-async def refuse(error: ErrorCode, reason: str) -> None:
-    """Raise Refused: work for `outcome` that is already rejected."""
-    raise Refused(error, reason)
-
-
 def store_failure(error: StoreError) -> ErrorCode:
     """Return the error code for a failure of Redis."""
     if isinstance(error, StoreUnavailable):

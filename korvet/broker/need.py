@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from korvet.admin.config_edits import GROUP_RESOURCE, TOPIC_RESOURCE
+from korvet.admin.config_edits import ConfigResourceType
 from korvet.errors import ErrorCode
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 
@@ -75,9 +75,9 @@ class EachConfig(msgspec.Struct, frozen=True):
 
     def resource_of(self, row: Any) -> tuple[ResourceType, str]:
         """Return type and name of the resource that a row's configs belong to."""
-        if row.resource_type == TOPIC_RESOURCE:
+        if row.resource_type == ConfigResourceType.TOPIC:
             return TOPIC, row.resource_name
-        if row.resource_type == GROUP_RESOURCE:
+        if row.resource_type == ConfigResourceType.GROUP:
             return GROUP, row.resource_name
         return CLUSTER, CLUSTER_NAME
 

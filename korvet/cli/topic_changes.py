@@ -32,7 +32,7 @@ def alter(
     All changes are applied, or none. Brokers use them at once.
     """
     from korvet.admin.alter_configs import ConfigAdmin
-    from korvet.admin.config_edits import DELETE, SET, TOPIC_RESOURCE, Change, Edit
+    from korvet.admin.config_edits import DELETE, SET, Change, ConfigResourceType, Edit
     from korvet.cli.admin_client import on_log
     from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 
@@ -48,7 +48,7 @@ def alter(
             table, log.settings, log.topic_configs, (), -1, log.table.use_configs
         )
         admin = ConfigAdmin(log.store, log.keys, log.table, configs, -1)
-        await admin.alter(Change(TOPIC_RESOURCE, name, edits, False, False))
+        await admin.alter(Change(ConfigResourceType.TOPIC, name, edits, False, False))
 
     on_log(run, target)
     table_output.line(f"altered {name}: {', '.join(edit.name for edit in edits)}")

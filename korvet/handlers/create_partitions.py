@@ -12,7 +12,7 @@ Versions
 
 from collections import Counter
 
-from korvet.admin.results import outcome, refuse
+from korvet.admin.results import outcome
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.topics.lifecycle import Refused, add_partitions, check_assignment
@@ -32,12 +32,11 @@ async def create_partitions(
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
-        if times[topic.name] > 1:
-            error, reason = await outcome(
-                refuse(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
-            )
-        else:
-            error, reason = await outcome(_grow(topic, request.validate_only, context))
+        error, reason = (
+            (ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
+            if times[topic.name] > 1
+            else await outcome(_grow(topic, request.validate_only, context))
+        )
         results.append(
             CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=reason)
         )

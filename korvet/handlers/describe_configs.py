@@ -19,13 +19,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 from korvet.admin.alter_configs import require_own_id, strip_leading_zeros
-from korvet.admin.config_edits import (
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    GROUP_RESOURCE,
-    LOGGER_RESOURCE,
-    TOPIC_RESOURCE,
-)
+from korvet.admin.config_edits import ConfigResourceType
 from korvet.bounded import TOO_OFTEN, RepeatLimit
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import ALL_BROKERS
@@ -46,10 +40,8 @@ from korvet.wire.messages.describe_configs import (
 
 _NAME = attrgetter("name")
 
-KINDS = frozenset(
-    {TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
-)
-BROKERS = frozenset({BROKER_RESOURCE, LOGGER_RESOURCE})
+KINDS = frozenset(ConfigResourceType)
+BROKERS = frozenset({ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER})
 """Resource types whose name is a broker id: 7, 07 and 007 are the same broker."""
 
 
@@ -62,10 +54,8 @@ async def describe_configs(
     results: list[DescribeConfigsResult] = []
     rows = _Rows(request)
     for resource in request.resources:
-        if results:
-            await asyncio.sleep(
-                0
-            )  # a request may have thousands of resources: yield to the event loop
+        if results:  # a request may have thousands of resources: yield to the event loop
+            await asyncio.sleep(0)
         error, reason, found = ErrorCode.NONE, None, []
         keys = frozenset(resource.configuration_keys or ())
         try:
@@ -141,7 +131,7 @@ class _Rows:
 
 async def _values(resource: DescribeConfigsResource, context: Context) -> Iterable[ConfigValue]:
     name = resource.resource_name
-    if resource.resource_type == TOPIC_RESOURCE:
+    if resource.resource_type == ConfigResourceType.TOPIC:
         reason = check_topic_name(name, reserved=True)
         if reason:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
@@ -149,21 +139,22 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
         return context.services.topic_configs.resolve(name, topic.configs).values()
-    if resource.resource_type == BROKER_RESOURCE:
+    if resource.resource_type == ConfigResourceType.BROKER:
         await context.services.dynamic_config.refresh()
         if not name:
             explicit = context.services.configs.explicit(ALL_BROKERS)
             return [context.settings.describe(name) for name in explicit if name in BROKER]
         require_own_id(name, context.services.registration.me.id)
         return [*_of_this_start(context), *context.settings]
-    if resource.resource_type == GROUP_RESOURCE:
+    if resource.resource_type == ConfigResourceType.GROUP:
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         await context.services.dynamic_config.refresh()
         return context.services.configs.group(name, context.settings).values()
-    if resource.resource_type == LOGGER_RESOURCE:
+    if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
         require_own_id(name, context.services.registration.me.id)
-        return [_level(context)]
+        level = context.config.log_level.upper()
+        return [_chosen("korvet", level, "Level of all log lines.", Text())]
     if not name:
         raise Refused(
             ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
@@ -181,11 +172,6 @@ def _of_this_start(context: Context) -> list[ConfigValue]:
         _chosen("broker.id", str(me.id), "This broker's id.", Whole(0)),
         _chosen("node.id", str(me.id), "This broker's id.", Whole(0)),
     ]
-
-
-def _level(context: Context) -> ConfigValue:
-    """Return the level of the only logger, which is set at start."""
-    return _chosen("korvet", context.config.log_level.upper(), "Level of all log lines.", Text())
 
 
 def _chosen(name: str, value: str, sentence: str, type_: Type) -> ConfigValue:

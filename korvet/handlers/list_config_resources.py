@@ -7,6 +7,7 @@ Versions
 - v0 client metrics subscriptions only (there are none), v1 by resource type
 """
 
+from korvet.admin.config_edits import ConfigResourceType
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.keys import decode_group
@@ -16,23 +17,20 @@ from korvet.wire.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-ALL = (TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP)
-
 
 async def list_config_resources(
     request: ListConfigResourcesRequest, context: Context
 ) -> ListConfigResourcesResponse:
-    wanted = set(request.resource_types or ALL)
+    wanted = set(request.resource_types or ConfigResourceType)
     if context.version == 0:
-        wanted = {CLIENT_METRICS}
-    if not wanted <= set(ALL):
+        wanted = {ConfigResourceType.CLIENT_METRICS}
+    if not wanted <= set(ConfigResourceType):
         return ListConfigResourcesResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
         )
     found = [
         ConfigResource(resource_name=name, resource_type=kind)
-        for kind in ALL
+        for kind in ConfigResourceType
         if kind in wanted
         for name in await _names(kind, context)
     ]
@@ -40,11 +38,11 @@ async def list_config_resources(
 
 
 async def _names(kind: int, context: Context) -> list[str]:
-    if kind == TOPIC:
+    if kind == ConfigResourceType.TOPIC:
         return [topic.name for topic in await context.topics.all()]
-    if kind in (BROKER, LOGGER):
+    if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         return [str(broker.id) for broker in context.services.registration.brokers]
-    if kind == GROUP:
+    if kind == ConfigResourceType.GROUP:
         await context.services.dynamic_config.refresh()
         return [decode_group(group) for group in context.services.configs.groups()]
     return []
