@@ -105,9 +105,9 @@ class DelayedFetch:
             memory.bytes -= planned
 
     async def _wait(self, seen: int) -> None:
-        """Wait for messages on the partitions' channels; `seen`:
+        """Wait for messages on the partitions' channels.
 
-        the notifier's count before the read.
+        `seen` is the notifier's count before the read.
         """
         channels: dict[str, list[int]] = {}
         for at, one in enumerate(self._partitions):

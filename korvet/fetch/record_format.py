@@ -55,9 +55,8 @@ def _message_set(
     most = max(max_bytes, 0)
     rows = message_sets.first_within(rows, most, magic=magic)
     built = message_sets.build(rows, magic=magic, codec=codec, appended=appended)
+    # A client finds no records in a compressed message that is cut.
     while len(built) > most and len(rows) > 1 and message_sets.is_compressed(built):
-        rows = rows[
-            : len(rows) // 2
-        ]  # a client finds no records in a compressed message that is cut
+        rows = rows[: len(rows) // 2]
         built = message_sets.build(rows, magic=magic, codec=codec)
     return memoryview(built)[:most]

@@ -149,12 +149,10 @@ class ProduceService:
 
     def _cached_topics(self, request: ProduceRequest, version: int) -> list[Topic] | None:
         """Return the request's topics; None if the topic table must be read for one."""
+        by_id, table = version >= TOPIC_IDS_SINCE, self._topics
         topics: list[Topic] = []
         for data in request.topic_data:
-            if version >= TOPIC_IDS_SINCE:
-                topic = self._topics.peek_id(data.topic_id)
-            else:
-                topic = self._topics.peek(data.name)
+            topic = table.peek_id(data.topic_id) if by_id else table.peek(data.name)
             if topic is None:
                 return None
             topics.append(topic)
@@ -204,13 +202,10 @@ class ProduceService:
     ) -> Row:
         """Send one partition's batch; return its append, or its response if it is rejected."""
         version, transactional_id = in_flight.version, in_flight.request.transactional_id
-        if topic is None:
-            by_id = version >= TOPIC_IDS_SINCE
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is None or not 0 <= partition.index < topic.partitions:
+            no_id = topic is None and version >= TOPIC_IDS_SINCE
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID if no_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return self._reject(data, partition, unknown, version)
-        if not 0 <= partition.index < topic.partitions:
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return self._reject(data, partition, error, version)
         batch = partition.records or b""
         transaction = None
         if transactional_id is not None:

@@ -111,9 +111,9 @@ class DelayedShareFetch:
         _note_lapse(one, one.acquired.wait_ms)
 
     async def _wait(self, seen: int) -> None:
-        """Wait for messages on the partitions' channels; `seen`:
+        """Wait for messages on the partitions' channels.
 
-        the notifier's count before the first try.
+        `seen` is the notifier's count before the first try.
         """
         appends: dict[str, int] = {}
         releases: dict[str, int] = {}
