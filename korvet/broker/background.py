@@ -14,14 +14,14 @@ from korvet.broker import consumed_retention
 from korvet.broker.audit_writer import AuditWriter
 from korvet.broker.compaction import Compaction
 from korvet.broker.consumed_retention import ConsumedRetention
+from korvet.broker.dead_letter_copies import CHECK_S as DEAD_LETTERS_S
+from korvet.broker.dead_letter_copies import DeadLetterCopies
 from korvet.broker.group_metrics import UPDATE_S, GroupGauges
 from korvet.broker.leases import Leases
 from korvet.broker.redis_metrics import RedisGauges
 from korvet.broker.retention import PRODUCERS_S, Retention
 from korvet.broker.schedule_metrics import ScheduleGauges
 from korvet.broker.scheduled_delivery import ScheduledDelivery
-from korvet.broker.waiting_letters import CHECK_S as LETTERS_S
-from korvet.broker.waiting_letters import WaitingLetters
 from korvet.cluster.registration import HEARTBEAT_S, REST_S
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
@@ -61,7 +61,7 @@ class BackgroundTasks:
         self.compaction = Compaction(services, self.leases)
         self.consumed = ConsumedRetention(services, self.leases)
         self.scheduled = ScheduledDelivery(services, self.leases)
-        self._letters = WaitingLetters(services, self.leases)
+        self._dead_letters = DeadLetterCopies(services, self.leases)
         self._schedule_gauges = ScheduleGauges(services)
         self._unfinished: dict[str, bytes] = {}
         self._succeeded: dict[Labels, float] = {}
@@ -106,7 +106,7 @@ class BackgroundTasks:
                 ("topic change recovery", HALF_WAY_S, finish),
                 ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
                 ("consumed retention", consumed_retention.CHECK_S, consumed.run_once),
-                ("dead letters", LETTERS_S, self._letters.run_once),
+                ("dead letters", DEAD_LETTERS_S, self._dead_letters.run_once),
                 ("consumed retention metric", UPDATE_S, self._if_scraped(held, consumed.clear)),
                 ("schedule metric", UPDATE_S, self._if_scraped(waiting, gauges.clear)),
             ]

@@ -47,6 +47,7 @@ def live(store: "SyncStore", namespace: str) -> list[table_output.Row]:
             continue
         broker = msgspec.json.decode(address, type=LiveBroker)
         age = max(0, now_ms - (int(ends) - TTL_MS)) / 1000
-        is_controller = "yes" if broker.id == controller else "no"
-        rows.append((broker.id, is_controller, broker.addresses, broker.rack, round(age, 1)))
+        rows.append(
+            (broker.id, broker.id == controller, broker.addresses, broker.rack, round(age, 1))
+        )
     return sorted(rows, key=lambda row: int(str(row[0])))

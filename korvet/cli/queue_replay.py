@@ -7,7 +7,7 @@ Rules
 - The chunk's end is committed once all its records are put back.
 - One replay of a queue runs at a time: it holds a lease.
 - A dead letter without the record (errors.deadletterqueue.copy.record.enable=false) is read from
-  its source partition. If the record is gone, the letter is passed and counted. The offsets of such
+  its source partition. If the record is gone, the letter is passed and counted. Offsets of such
   letters are committed too before anything else of the chunk is put back: a repeated replay counts
   the records of a target partition in the same way, whatever has expired meanwhile.
 """
@@ -32,7 +32,7 @@ GROUP = "korvet.replay"
 """The group whose commits say how far a replay is."""
 LEASE_MS = 30_000
 TRIES, PAUSE_S = 4, 0.005
-"""A lease that has just been ended lapses within a millisecond."""
+"""A lease that has just been ended expires within a millisecond."""
 CHUNK_BYTES = 1 << 20
 _PREFIX = "__dlq."
 _PINNED = re.compile(r"producer=(\d+) to=(\d+)(?: gone=([\d,]+))?")
@@ -47,16 +47,16 @@ class Replayed(msgspec.Struct):
     """Records put back."""
     gone: int = 0
     """Dead letters whose record is nowhere any more."""
-    foreign: int = 0
+    not_dead_letters: int = 0
     """Records of the queue that are no dead letters."""
 
 
 Row = tuple[int, Record | None]
-"""A letter's offset, and its record; None: it is gone."""
+"""A dead letter's offset, and its record; None: it is gone."""
 
 
 class Chunk(msgspec.Struct):
-    """Letters that are put back together: their producer, their end, and those without a record."""
+    """Dead letters that are put back together: producer, end, and those without a record."""
 
     producer: Producer
     to: int
@@ -79,7 +79,7 @@ class Chunk(msgspec.Struct):
 
 
 class Replay:
-    """A replay of a queue. `progress` gets the number of letters of each finished chunk."""
+    """A replay of a queue. `progress` gets the number of dead letters of each finished chunk."""
 
     def __init__(
         self, log: AsyncKorvet, queue: str, progress: Callable[[int], None] = lambda count: None
@@ -182,12 +182,12 @@ class Replay:
             offset = fetched.next_offset
 
     async def _by_target(self, letters: Sequence[StoredRecord]) -> "dict[Target, list[Row]]":
-        """Return the letters with the records to put back, by topic and partition."""
+        """Return the dead letters with the records to put back, by topic and partition."""
         found: dict[Target, list[Row]] = {}
         for letter in letters:
             source = _source(letter)
             if source is None:
-                self.result.foreign += 1
+                self.result.not_dead_letters += 1
                 continue
             topic, partition, offset = source
             record = await self._record(letter, topic, partition, offset)
@@ -197,7 +197,7 @@ class Replay:
     async def _record(
         self, letter: StoredRecord, topic: str, partition: int, offset: int
     ) -> Record | None:
-        """Return the letter's record, from the letter or from its source; None if it is gone."""
+        """Return the dead letter's record, from itself or from its source; None if it is gone."""
         own = [header for header in letter.headers if not header[0].startswith(_PREFIX)]
         if letter.value is not None or letter.key is not None or own:
             return Record(letter.value, letter.key, own)

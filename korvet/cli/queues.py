@@ -93,17 +93,18 @@ def replay(
     """Put the records of a dead letter queue back into the partitions they came from.
 
     Each record is put back once, also if the command is ended and repeated. It continues after the
-    letters of the last replay: the committed offsets of the group korvet.replay.
+    dead letters of the last replay: the committed offsets of the group korvet.replay.
     """
     from korvet.cli import queue_replay
     from korvet.cli.admin_client import on_log
 
     done = on_log(lambda log: queue_replay.Replay(log, queue).run(), target)
     if json:
-        table_output.document({"records": done.records, "gone": done.gone, "foreign": done.foreign})
+        names = "records", "gone", "not_dead_letters"
+        table_output.document({name: getattr(done, name) for name in names})
         return
     table_output.line(f"{done.records} records put back")
     if done.gone:
         table_output.line(f"{done.gone} records are gone: neither the queue nor the log has them")
-    if done.foreign:
-        table_output.line(f"{done.foreign} records of {queue} are no dead letters")
+    if done.not_dead_letters:
+        table_output.line(f"{done.not_dead_letters} records of {queue} are no dead letters")

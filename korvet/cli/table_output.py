@@ -118,4 +118,6 @@ def _plain(value: object) -> str:
     """Escape what would end a column or line: a group's name may hold any byte."""
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))

@@ -75,11 +75,11 @@ def describe(
 
     With retention.consumed, also the group that holds a partition's records, and how many. With
     remote.storage.enable, or with segments, also the first offset in Redis, what segments hold,
-    what they alone hold (cold), and the total. Other records and bytes are those in Redis.
+    what they alone hold (remote_only), and the total. Other records and bytes are those in Redis.
     """
     from korvet.cli.admin_client import on_log
     from korvet.groups.consumed import list_held
-    from korvet.remote_log.manifest import ColdPart, ManifestTotals, cold_part, totals
+    from korvet.remote_log.manifest import ManifestTotals, RemoteOnly, count_remote_only, totals
 
     async def run(
         log: "CommandLog",
@@ -101,19 +101,19 @@ def describe(
         if topic.policy.consumed_by:
             columns = (*columns, "held_by", "held_records")
             parts = [(*row, *held.get(number, (None, 0))) for number, row in enumerate(parts)]
-        cold = [await totals(log.store, log.keys, name, n) for n in range(topic.partitions)]
-        if topic.policy.remote_storage or any(each.segments for each in cold):
-            columns = (*columns, *ManifestTotals._fields, *ColdPart._fields)
+        segments = [await totals(log.store, log.keys, name, n) for n in range(topic.partitions)]
+        if topic.policy.remote_storage or any(each.segments for each in segments):
+            columns = (*columns, *ManifestTotals._fields, *RemoteOnly._fields)
             below = [
-                await cold_part(
+                await count_remote_only(
                     *(log.store, log.keys, topic, part.partition),
                     start=part.earliest,
                     local_start=each.local_start,
                     local_bytes=part.bytes,
                 )
-                for part, each in zip(offsets, cold, strict=True)
+                for part, each in zip(offsets, segments, strict=True)
             ]
-            parts = [(*row, *a, *b) for row, a, b in zip(parts, cold, below, strict=True)]
+            parts = [(*row, *a, *b) for row, a, b in zip(parts, segments, below, strict=True)]
         return [("id", topic.id, ""), *shown], columns, list(parts)
 
     configs, of_part, parts = on_log(run, target)

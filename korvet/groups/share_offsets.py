@@ -206,7 +206,7 @@ def _partition(
         state.acquired,
         state.acknowledged,
         state.archived,
-        state.letters,
+        state.dead_letters,
         UNKNOWN if lag.error else lag.next,
         tuple(_delivered(*row) for row in cells),
     )

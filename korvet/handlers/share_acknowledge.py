@@ -1,11 +1,11 @@
-"""ShareAcknowledge (key 79), versions 1-2. Settle records that a member has acquired (KIP-932).
+"""ShareAcknowledge (key 79), versions 1-2. Acknowledge a member's acquired records (KIP-932).
 
 Behaviour
 - the share session of ShareFetch, epoch -1 closes it and releases the member's other records;
   INVALID_SHARE_SESSION_EPOCH for epoch 0
 - types: 0 gap, 1 accept, 2 release, 3 reject, 4 renew, one for a range or one for each offset
 - all of a partition's acknowledgements are done, or none; INVALID_RECORD_STATE for a record that
-  the member has not acquired or whose lock has lapsed; INVALID_REQUEST above the records with a
+  the member has not acquired or whose lock has expired; INVALID_REQUEST above the records with a
   state, and for an invalid range or type, or ranges that do not ascend; offsets below the start
   offset are passed; UNKNOWN_TOPIC_OR_PARTITION if the group has no state in the partition
 - a partition without acknowledgements is not in the response

@@ -6,12 +6,12 @@ Behaviour
   SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED
 - acknowledgements are done first, as in ShareAcknowledge; INVALID_REQUEST with epoch 0
 - records are acquired by a script on the partition, which any broker can serve; locks are in Redis
-  and lapse by its clock; membership of the group is not checked, as in Kafka
+  and expire by its clock; membership of the group is not checked, as in Kafka
 - mode 0, batch-optimized, takes whole batches until max_records are reached; mode 1, record-limit,
   never more; layout `record` never takes more in either mode
 - as in Kafka, records that were delivered half as often as the limit come alone, half as many at
   once with each delivery, and one by one the last time
-- without records the response waits, at most max_wait_ms: an append, released records, a lapsed
+- without records the response waits, at most max_wait_ms: an append, released records, a expired
   lock or the end of a delay end the wait; a foreign XADD is noticed within 200 ms
 - with min_bytes above 1 it waits, and acquires nothing, until the log has as many bytes from the
   group's next record on in all partitions; after max_wait_ms it has what there is; with min_bytes 0

@@ -77,16 +77,16 @@ async def totals(store: ManifestStore, keys: Keys, topic: str, partition: int) -
     )
 
 
-class ColdPart(NamedTuple):
+class RemoteOnly(NamedTuple):
     """Records and bytes in segments only, and in the whole log of a partition."""
 
-    cold_records: int
-    cold_bytes: int
+    remote_only_records: int
+    remote_only_bytes: int
     total_records: int
     total_bytes: int
 
 
-async def cold_part(
+async def count_remote_only(
     store: ManifestStore,
     keys: Keys,
     topic: Topic,
@@ -95,7 +95,7 @@ async def cold_part(
     start: int,
     local_start: int,
     local_bytes: int,
-) -> ColdPart:
+) -> RemoteOnly:
     """Return the records below the first one in Redis, and those of the whole log.
 
     Bytes of a segment that is in Redis in part are an estimate.
@@ -106,8 +106,8 @@ async def cold_part(
         for offset in (start, local_start)
     ]
     below = await _bytes_below(store, *places, local_start)
-    cold = max(0, below - await _bytes_below(store, *places, start))
-    return ColdPart(total - local, cold, total, cold + local_bytes)
+    remote_only = max(0, below - await _bytes_below(store, *places, start))
+    return RemoteOnly(total - local, remote_only, total, remote_only + local_bytes)
 
 
 async def _bytes_below(

@@ -24,7 +24,7 @@ class AcquireReply(Reply):
     """`runs` has first offset, last offset and deliveries of each acquired run.
 
     Read from `next` for the next call. `room` is the number of records that it can acquire above
-    the end of the group's state. `wait_ms` is the time to the next lapsed lock, -1 for none.
+    the end of the group's state. `wait_ms` is the time to the next expired lock, -1 for none.
     `letters` is the number of dead letters that are not copied yet. With `ordered` calls need keys.
     """
 
@@ -32,19 +32,19 @@ class AcquireReply(Reply):
     next: int
     room: int
     wait_ms: int
-    letters: int
+    dead_letters: int
     ordered: int
     runs: list[int]
 
 
-class SettleReply(Reply):
+class AcknowledgeReply(Reply):
     """Without an error, all records of the call are acknowledged.
 
     `letters` is the number of dead letters that are not copied yet.
     """
 
     error: int
-    letters: int
+    dead_letters: int
 
 
 class ReleaseReply(Reply):
@@ -69,26 +69,26 @@ class DescribeReply(Reply):
     acquired: int
     acknowledged: int
     archived: int
-    letters: int
+    dead_letters: int
     runs: list[bytes]
 
 
 class DeadLettersReply(Reply):
-    """`letters` has five numbers for each run, as texts.
+    """`dead_letters` has five numbers for each run, as texts.
 
-    They are: number of the first letter, first offset, last offset, deliveries, reason.
+    They are: number of the first dead letter, first offset, last offset, deliveries, reason.
     """
 
     error: int
     producer_id: int
-    letters: list[bytes]
+    dead_letters: list[bytes]
 
 
 class CopiedReply(Reply):
     """`letters` is the number of dead letters that are not copied yet."""
 
     error: int
-    letters: int
+    dead_letters: int
 
 
 class DeleteReply(Reply):
@@ -99,7 +99,7 @@ class DeleteReply(Reply):
 
 
 ACQUIRE = Script("share.acquire", AcquireReply)
-SETTLE = Script("share.settle", SettleReply)
+ACKNOWLEDGE = Script("share.acknowledge", AcknowledgeReply)
 RELEASE = Script("share.release", ReleaseReply)
 DESCRIBE = Script("share.describe", DescribeReply)
 DEAD_LETTERS = Script("share.dead_letters", DeadLettersReply)
@@ -133,7 +133,7 @@ def acquire(
 
     With `has_keys` they are the offset and the key's digest of each record.
 
-    With `read_from` -1, acquire none: free lapsed locks, and return from where to read.
+    With `read_from` -1, acquire none: free expired locks, and return from where to read.
     """
     k = keys.partition(topic, partition)
     limits = (most, exact, lock_ms, delivery_limit, max_locks, dead_letters)
@@ -146,7 +146,7 @@ def acquire(
     )
 
 
-def settle(
+def acknowledge(
     keys: Keys,
     topic: str,
     partition: int,
@@ -160,13 +160,13 @@ def settle(
     backoff_ms: int,
     max_backoff_ms: int,
     dead_letters: int = 0,
-) -> Call[SettleReply]:
+) -> Call[AcknowledgeReply]:
     """Acknowledge `ranges`: first offset, last offset and type, ascending."""
     k = keys.partition(topic, partition)
     limits = (lock_ms, delivery_limit, backoff_ms, max_backoff_ms, dead_letters)
     flat = [int(number) for row in ranges for number in row]
     return Call(
-        SETTLE,
+        ACKNOWLEDGE,
         (k.log, k.share, k.share_runs),
         (encode_group(group), member, topic_id, *limits, *flat),
     )

@@ -106,7 +106,7 @@ class Acknowledger:
             return ErrorCode.INVALID_RECORD_STATE
         if any(type == Acknowledge.RELEASE for _, _, type in ranges):
             self._acquirer.forget_place(group, topic, partition)
-        call = share.settle(
+        call = share.acknowledge(
             self._keys,
             topic.name,
             partition,
@@ -124,7 +124,7 @@ class Acknowledger:
             reply = await self._store.run(call)
         except StoreError:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        self._dead_letters.notice(group, config, topic, partition, reply.letters)
+        self._dead_letters.notice(group, config, topic, partition, reply.dead_letters)
         error = ErrorCode(reply.error)
         if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             self._topics.invalidate()

@@ -46,7 +46,7 @@ class Acquired(msgspec.Struct):
     runs: Sequence[Run] = ()
     records: Sequence[Buffer] = ()
     wait_ms: int = -1
-    """Time to the next lapsed lock or ended delay, -1: there is none."""
+    """Time to the next expired lock or ended delay, -1: there is none."""
     skipped: bool = False
     """Whether another partition of the request may use up the budget."""
 

@@ -17,7 +17,7 @@ DELIVERED_TOO_OFTEN = b"The record was delivered as often as the group allows."
 _REASONS = {1: REJECTED, 2: DELIVERED_TOO_OFTEN}
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     """A dead letter."""
 
     number: int
@@ -30,7 +30,7 @@ def batches(
     group: str,
     topic: Topic,
     partition: int,
-    letters: Sequence[Letter],
+    letters: Sequence[DeadLetter],
     records: dict[int, Record],
     queue: Topic,
 ) -> list[list[tuple[int, Record]]]:
@@ -65,7 +65,7 @@ def _size(record: Record) -> int:
 
 
 def _dead_letter(
-    group: str, topic: Topic, partition: int, letter: Letter, record: Record | None, now_ms: int
+    group: str, topic: Topic, partition: int, letter: DeadLetter, record: Record | None, now_ms: int
 ) -> Record:
     """Return the record of a dead letter: Kafka's headers, after those of the record."""
     headers: list[tuple[str, bytes | None]] = [

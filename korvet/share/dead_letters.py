@@ -1,15 +1,15 @@
 """Copy dead letters of share groups into their dead letter queues (KIP-1191).
 
-    share.settle, share.acquire   number each archived record of a group with a queue
-    share.dead_letters            the letters that are not copied, and the id of their producer
-    Produce                       their copies; a letter's number is its sequence number
+    share.acknowledge, .acquire   number each archived record of a group with a queue
+    share.dead_letters            the dead letters that are not copied, and the id of their producer
+    Produce                       their copies; a dead letter's number is its sequence number
     share.dead_letters_copied     remove them
 
 Rules
 - Any broker may copy, also two at once: the queue's partition stores each sequence number once. A
   copy begins after the last number that the partition has.
-- A broker copies after a response that says there are letters. Those that it leaves at a crash are
-  copied when a member of the group reads the partition again, or by broker/waiting_letters.py.
+- A broker copies after a response that says there are dead letters. Those that it leaves at a crash
+  are copied when a member reads the partition again, or by broker/dead_letter_copies.py.
 - A queue that cannot take them, because it is missing or not permitted, keeps them waiting.
 - A record that left the log meanwhile has headers only, as with copy.record.enable=false.
 """
@@ -30,7 +30,7 @@ from korvet.log.records_in import records_in
 from korvet.produce.service import ProduceService
 from korvet.scripts import producer, share
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
-from korvet.share.dead_letter_records import Letter, batches
+from korvet.share.dead_letter_records import DeadLetter, batches
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable
@@ -39,10 +39,10 @@ from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, T
 from korvet.wire.records import Record
 
 RUNS = 100
-"""Runs of letters of one pass."""
+"""Runs of dead letters of one pass."""
 READ_BYTES = 1 << 20
 RETRY_S = 1.0
-"""Pause of a share partition whose letters could not be copied."""
+"""Pause of a share partition whose dead letters could not be copied."""
 MAX_PAUSES = 10_000
 _BY_NAME = 9
 """The version of Produce: the newest ones name topics by id."""
@@ -80,7 +80,7 @@ class DeadLetters:
     def notice(
         self, group: str, config: ShareGroupConfig, topic: Topic, partition: int, letters: int
     ) -> None:
-        """Copy the letters of a share partition in the background, if there are any."""
+        """Copy the dead letters of a share partition in the background, if there are any."""
         where = (group, topic.id, partition)
         if not letters or not config.dead_letter_topic or where in self._tasks:
             return
@@ -121,12 +121,12 @@ class DeadLetters:
             del self._tasks[where]
 
     async def copy(self, group: str, config: ShareGroupConfig, topic: Topic, partition: int) -> int:
-        """Copy letters of a share partition; return how many are left.
+        """Copy dead letters of a share partition; return how many are left.
 
         Raises CopyFailed and StoreError.
         """
         queue = await self._queue(config.dead_letter_topic)
-        producer_id, letters = await self._letters(group, topic, partition)
+        producer_id, letters = await self._read(group, topic, partition)
         if not letters:
             return 0
         target = partition % queue.partitions
@@ -145,7 +145,7 @@ class DeadLetters:
                 to=letters[-1].number + 1,
             )
         )
-        return 0 if reply.error else reply.letters
+        return 0 if reply.error else reply.dead_letters
 
     async def _queue(self, name: str) -> Topic:
         """Return the topic of the queue. Raises CopyFailed."""
@@ -166,8 +166,8 @@ class DeadLetters:
             raise CopyFailed("the queue needs errors.deadletterqueue.group.enable=true")
         return topic
 
-    async def _letters(self, group: str, topic: Topic, partition: int) -> tuple[int, list[Letter]]:
-        """Return the producer id of the copies, and the oldest letters."""
+    async def _read(self, group: str, topic: Topic, partition: int) -> tuple[int, list[DeadLetter]]:
+        """Return the producer id of the copies, and the oldest dead letters."""
         fresh = 0
         while True:
             call = share.dead_letters(
@@ -180,14 +180,14 @@ class DeadLetters:
                 most=RUNS,
             )
             reply = await self._store.run(call)
-            if reply.error or not reply.letters:
+            if reply.error or not reply.dead_letters:
                 return 0, []
             if reply.producer_id:
-                return reply.producer_id, _expand(reply.letters)
+                return reply.producer_id, _expand(reply.dead_letters)
             fresh = (await self._store.run(producer.allocate(self._keys))).producer_id
 
     async def _stored(self, queue: Topic, partition: int, producer_id: int, first: int) -> int:
-        """Return how many letters from number `first` on the queue's partition has."""
+        """Return how many dead letters from number `first` on the queue's partition has."""
         key = self._keys.partition(queue.name, partition).producers
         row = await self._store.command("HGET", key, producer_id)
         if row is None:
@@ -196,14 +196,14 @@ class DeadLetters:
         if ahead < WRAP // 2:
             return ahead
         raise CopyFailed(
-            f"partition {partition} of the queue has lost letters of producer {producer_id}: "
+            f"partition {partition} of the queue has lost dead letters of producer {producer_id}: "
             "new ones are copied once its state has expired (producer.id.expiration.ms)"
         )
 
     async def _records(
-        self, config: ShareGroupConfig, topic: Topic, partition: int, letters: Sequence[Letter]
+        self, config: ShareGroupConfig, topic: Topic, partition: int, letters: Sequence[DeadLetter]
     ) -> dict[int, Record]:
-        """Return the letters' records by their offsets, as far as the log still has them."""
+        """Return the dead letters' records by their offsets, as far as the log still has them."""
         if not config.copies_dead_letters or not letters:
             return {}
         key = self._keys.partition(topic.name, partition).log
@@ -247,11 +247,11 @@ class DeadLetters:
             raise CopyFailed(f"the queue does not take a batch: {code.name}")
 
 
-def _expand(texts: Sequence[bytes]) -> list[Letter]:
-    """Return the letters of a reply's runs."""
+def _expand(texts: Sequence[bytes]) -> list[DeadLetter]:
+    """Return the dead letters of a reply's runs."""
     flat = map(int, texts)
     return [
-        Letter(number + at - first, at, deliveries, reason)
+        DeadLetter(number + at - first, at, deliveries, reason)
         for number, first, last, deliveries, reason in zip(
             flat, flat, flat, flat, flat, strict=True
         )

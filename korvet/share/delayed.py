@@ -3,7 +3,7 @@
 Rules
 - Acquire from all partitions once. Without records or an error wait, at most max_wait_ms.
 - A partition is tried again on a message of an append, or of records released in a full or used
-  share partition. It is also tried when a lock lapses or a delay ends. An entry that another
+  share partition. It is also tried when a lock expires or a delay ends. An entry that another
   Redis client has added publishes none: layout `record` is tried every RECHECK_S.
 - With a min_bytes above 1 the log's bytes from the group's next records on are counted first: with
   fewer than min_bytes in all partitions nothing is acquired before the wait ends.
@@ -35,7 +35,7 @@ class SharedPartition(msgspec.Struct):
     topic: Topic
     partition: int
     acquired: Acquired
-    lapse_at: float = inf
+    expire_at: float = inf
     """When to try it again, by the clock of `monotonic`."""
     available: Available = msgspec.field(default_factory=Available)
 
@@ -102,13 +102,13 @@ class DelayedShareFetch:
         measured = await self._acquirer.measure(
             params, one.topic, one.partition, one.available, params.min_bytes
         )
-        _note_lapse(one, measured.wait_ms)
+        _note_expiry(one, measured.wait_ms)
 
     async def _acquire(self, one: SharedPartition) -> None:
         one.acquired = await self._acquirer.acquire(
             self._params, one.topic, one.partition, self._budget
         )
-        _note_lapse(one, one.acquired.wait_ms)
+        _note_expiry(one, one.acquired.wait_ms)
 
     async def _wait(self, seen: int) -> None:
         """Wait for messages on the partitions' channels.
@@ -126,12 +126,12 @@ class DelayedShareFetch:
         recheck_at = monotonic() + RECHECK_S if foreign else inf
         async with self._notifier.listen([*appends, *releases], seen) as subscription:
             while not self._is_complete:
-                lapse_at = min(one.lapse_at for one in self._partitions)
-                timeout_s = min(self._deadline, recheck_at, lapse_at) - monotonic()
+                expire_at = min(one.expire_at for one in self._partitions)
+                timeout_s = min(self._deadline, recheck_at, expire_at) - monotonic()
                 news = await subscription.wait(timeout_s)
                 now = monotonic()
                 freed = {releases[channel] for channel in news if channel in releases}
-                freed.update(at for at, one in enumerate(self._partitions) if one.lapse_at <= now)
+                freed.update(at for at, one in enumerate(self._partitions) if one.expire_at <= now)
                 for at in freed:
                     one = self._partitions[at]
                     self._acquirer.forget_place(self._params.group, one.topic, one.partition)
@@ -155,6 +155,6 @@ class DelayedShareFetch:
         )
 
 
-def _note_lapse(one: SharedPartition, wait_ms: int) -> None:
-    """Note when a lock of the partition lapses or a delay ends, in `wait_ms`."""
-    one.lapse_at = inf if wait_ms < 0 else monotonic() + (wait_ms + 1) / 1000
+def _note_expiry(one: SharedPartition, wait_ms: int) -> None:
+    """Note when a lock of the partition expires or a delay ends, in `wait_ms`."""
+    one.expire_at = inf if wait_ms < 0 else monotonic() + (wait_ms + 1) / 1000

@@ -278,7 +278,7 @@ class PartitionAcquire:
         )
         reply = await services.store.run(call)
         services.dead_letters.notice(
-            params.group, config, self._topic, self._partition, reply.letters
+            params.group, config, self._topic, self._partition, reply.dead_letters
         )
         return reply
 

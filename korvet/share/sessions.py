@@ -4,7 +4,7 @@ Rules
 - A session belongs to the connection that opened it, and ends with it. Then the records that its
   member has acquired are released, as Kafka does.
 - Sessions are in memory only. A broker that stops releases nothing: the locks of the records are in
-  Redis, and lapse. A client whose session is unknown opens another.
+  Redis, and expire. A client whose session is unknown opens another.
 - Epochs: 0 opens a session and replaces one of the same member, whose records it keeps; -1 closes
   it; any other is the one after the last request's.
 """
@@ -134,7 +134,7 @@ class ShareSessions:
         try:
             await self._release(session)
         except StoreError as error:
-            # The locks lapse.
+            # The locks expire.
             log.info("share session not released", group=session.group, error=str(error))
 
     def _forget(self, session: ShareSession) -> None:

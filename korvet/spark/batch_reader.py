@@ -86,12 +86,12 @@ class BatchReader(DataSourceReader):
         if self._options.archive is None:
             # Resolve all selected partitions first: the options must name exactly these.
             whole = batch_ranges(metadata, self._options, selected)
-            hot = narrow_ranges(
+            local = narrow_ranges(
                 metadata, self._bounds, [each for each in whole if self._covers(each)]
             )
         else:
-            archived, hot = self._plan_tiered(metadata, selected)
-        found = split_batch(metadata, self._options, hot)
+            archived, local = self._plan_tiered(metadata, selected)
+        found = split_batch(metadata, self._options, local)
         return [
             *map(ArchiveSplit, archived),
             *map(make_split, group_batch_splits(metadata, self._options, found)),
@@ -106,11 +106,11 @@ class BatchReader(DataSourceReader):
         # Do not narrow by timestamp: Redis may trim a range before its task reads it from the
         # archive.
         bounds = msgspec.structs.replace(self._bounds, since=None)
-        archived, hot = (
+        archived, local = (
             [each for each in found if self._covers(each)]
             for found in split_by_storage(metadata, self._options, logs)
         )
-        return narrow_ranges(metadata, bounds, archived), narrow_ranges(metadata, bounds, hot)
+        return narrow_ranges(metadata, bounds, archived), narrow_ranges(metadata, bounds, local)
 
     def _covers(self, each: OffsetRange) -> bool:
         return self._bounds.covers(each.log.topic, each.log.partition)

@@ -241,11 +241,11 @@ class MetadataClient:
         """Skip records that left Redis, as `advance` does."""
         found = [(each.start, 0) for each in ranges]
         edges = self.local_starts(ranges) if ranges else []
-        cold = [n for n, edge in enumerate(edges) if edge > ranges[n].start]
-        if not cold:
+        remote = [n for n, edge in enumerate(edges) if edge > ranges[n].start]
+        if not remote:
             return found
         with self.open_segments() as reader:
-            for n in cold:
+            for n in remote:
                 part, start = ranges[n].log, ranges[n].start
                 place = part.topic, part.topic_id, part.partition
                 found[n] = reader.skip_records(

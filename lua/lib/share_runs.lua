@@ -1,12 +1,13 @@
 --- The state of share groups in a partition (KIP-932): a hash and a sorted set for all groups.
 ---
 --- A field of the hash is a group, its value "end:floor:epoch:available:acquired:acknowledged:
---- archived:full:dead:copied:producer:ordered". Records from `end` on have no state yet. `floor` is the log start that the
---- state knows. Then the number of records that are available and acquired, and of those ever
---- acknowledged and archived. `full` is 1 if a consumer may wait for a settled record. `dead` is the
---- number of dead letters ever: records archived while the group had a dead letter queue. `copied` of
---- them are in that queue, written by the idempotent producer with the id `producer`. `ordered` is 1
---- if the group's records are ordered by key: lib.share_order describes its rows.
+--- archived:full:dead:copied:producer:ordered". Records from `end` on have no state yet. `floor` is
+--- the log start that the state knows. Then the number of records that are available and acquired,
+--- and of those ever acknowledged and archived. `full` is 1 if a consumer may wait for an acknowledged
+--- record. `dead` is the number of dead letters ever: records archived while the group had a dead
+--- letter queue. `copied` of them are in that queue, written by the idempotent producer with the id
+--- `producer`. `ordered` is 1 if the group's records are ordered by key: lib.share_order describes
+--- its rows.
 ---
 --- The sorted set has a row for each run of records with one state. All scores are 0, so that rows
 --- are in the order of their bytes; offsets and times have 16 digits.
@@ -35,8 +36,8 @@ local NUMBERS = {
 
 local function blank(share, runs, group)
   return {
-    share = share, runs = runs, group = group, text = "", added = {}, removed = {}, letters = {},
-    freed = {}, finished = {},
+    share = share, runs = runs, group = group, text = "", added = {}, removed = {},
+    dead_letters = {}, freed = {}, finished = {},
   }
 end
 
@@ -152,7 +153,7 @@ function M.start(state)
   )
 end
 
---- Return the time of the next lapsed lock or ended delay, or nil.
+--- Return the time of the next expired lock or ended delay, or nil.
 function M.next_time(state)
   local start = prefix(state, M.TIMES)
   local text = redis.call(
@@ -222,7 +223,7 @@ function M.flush(state)
       put(time_text(state, row.time, row.first))
     end
   end
-  for _, letter in ipairs(state.letters) do
+  for _, letter in ipairs(state.dead_letters) do
     put(
       prefix(state, M.DEAD) .. num.padded(letter.number) .. ":" .. num.text(letter.first) .. ":"
         .. num.text(letter.last) .. ":" .. letter.rest
@@ -235,7 +236,7 @@ function M.flush(state)
   for _, run in ipairs(state.finished) do
     state.found_head = share_order.finish(state, run[1], run[2]) or state.found_head
   end
-  state.removed, state.added, state.before, state.letters = {}, {}, nil, {}
+  state.removed, state.added, state.before, state.dead_letters = {}, {}, nil, {}
   state.freed, state.finished = {}, {}
 end
 
@@ -275,11 +276,11 @@ function M.archive(state, first, last, deliveries, reason)
     return
   end
   local rest = num.text(deliveries) .. ":" .. num.text(reason)
-  local before = state.letters[#state.letters]
+  local before = state.dead_letters[#state.dead_letters]
   if before and before.last + 1 == first and before.rest == rest then
     before.last = last
   else
-    state.letters[#state.letters + 1] = {
+    state.dead_letters[#state.dead_letters + 1] = {
       number = state.dead, first = first, last = last, rest = rest,
     }
   end
@@ -287,7 +288,7 @@ function M.archive(state, first, last, deliveries, reason)
 end
 
 --- Return at most `most` runs of dead letters, the oldest first.
-function M.letters(state, most)
+function M.dead_letters(state, most)
   local start = prefix(state, M.DEAD)
   local found = redis.call(
     "ZRANGE", state.runs, "[" .. start, "(" .. state.group .. ":e", "BYLEX", "LIMIT", 0, most
@@ -305,15 +306,15 @@ function M.letters(state, most)
 end
 
 --- Remove the dead letters with a number below `to`, `page` runs at a time.
-function M.remove_letters(state, to, page)
+function M.remove_dead_letters(state, to, page)
   repeat
-    local found, removed = M.letters(state, page), {}
+    local found, removed = M.dead_letters(state, page), {}
     for _, letter in ipairs(found) do
       local copied = to - letter.number
       if copied > 0 then
         removed[#removed + 1] = letter.text
         if letter.first + copied <= letter.last then
-          state.letters[1] = {
+          state.dead_letters[1] = {
             number = to, first = letter.first + copied, last = letter.last,
             rest = num.text(letter.deliveries) .. ":" .. num.text(letter.reason),
           }
@@ -340,9 +341,9 @@ function M.free(state, first, last, deliveries, limit, time)
   end
 end
 
---- Free records whose lock has lapsed or whose delay has ended, at most `most` runs, and write them.
+--- Free records whose lock has expired or whose delay has ended, at most `most` runs, and write them.
 --- Return whether there were as many.
-function M.free_lapsed(state, now_ms, limit, most)
+function M.free_expired(state, now_ms, limit, most)
   local start = prefix(state, M.TIMES)
   local found = redis.call(
     "ZRANGE", state.runs, "[" .. start, "(" .. start .. num.padded(now_ms) .. ";", "BYLEX",

@@ -49,13 +49,13 @@ if offset >= next_offset then
 end
 
 -- Records below the local part: those of the segments, and a share of the offset's own segment.
-local cold = 0
+local in_segments = 0
 if offset < tonumber(state[10] or "0") then
   local row = redis.call("ZREVRANGEBYSCORE", segments, num.text(offset), "-inf", "LIMIT", 0, 1)[1]
   if row then
     local found = manifest.parse(row)
     local share = (offset - found.first) / (found.last - found.first + 1)
-    cold = tonumber(state[12]) - found.before
+    in_segments = tonumber(state[12]) - found.before
       - math.min(math.floor(share * found.records), found.records)
   end
   offset = math.max(offset, tonumber(state[11]))
@@ -103,4 +103,4 @@ for _, found in ipairs(entries) do
   end
   records = records + count
 end
-return { codes.NONE, cold + records, next_offset, newest }
+return { codes.NONE, in_segments + records, next_offset, newest }

@@ -25,15 +25,15 @@
 --- RETURNS  error           int    a lib.codes value
 ---          next            int    the offset to read from for the next call
 ---          room            int    records above the end of the group's state that a call can acquire
----          wait_ms         int    time to the next lapsed lock or ended delay; -1: there is none
----          letters         int    dead letters that are not copied yet
+---          wait_ms         int    time to the next expired lock or ended delay; -1: there is none
+---          dead_letters    int    dead letters that are not copied yet
 ---          ordered         int    1: calls of this group need keys
 ---          runs            list   first offset, last offset and deliveries of each acquired run
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID START_FIRST
 --- COST     O(runs read, acquired and freed), at most 18 calls + 2 per freed_run + 2 per page
 --- NOTES    Offsets of read_from..read_to in no run hold no record for the group: it never gets them.
 ---          With `read_to` above the log's end nothing is acquired. First frees records whose lock
----          has lapsed, 100 runs per call, and drops those below the log start. START_FIRST: the
+---          has expired, 100 runs per call, and drops those below the log start. START_FIRST: the
 ---          group has no state; the caller resolves share.auto.offset.reset and calls with `start`.
 ---          If `next` is the end of the log, there is nothing to acquire before an append. As in
 ---          Kafka, records that were delivered half as often as the limit are acquired alone and
@@ -89,7 +89,7 @@ local reads = from >= 0 and to >= from and not has_read_more()
 
 -- Write.
 local now_ms = clock.now_ms()
-local more = share_runs.free_lapsed(state, now_ms, limit, FREED)
+local more = share_runs.free_expired(state, now_ms, limit, FREED)
 share_runs.drop_below(state, log_start)
 if state.available + state.acquired == 0 then
   state.ordered = wants_order

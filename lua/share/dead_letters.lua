@@ -1,22 +1,22 @@
 --- share.dead_letters  version 1  writes
 --- Return dead letters of a share group that are not copied yet, the oldest first.
 ---
---- KEYS     log          hash   the partition's state
----          share        hash   share group -> end of its state, epoch, counters
----          share_runs   zset   the groups' available and acquired records
---- ARGV     group        bytes  the encoded group id
----          topic_id     bytes  the topic id the caller expects, 32 hex digits
----          producer_id  int    a new producer id, for a group that has none here; 0: none
----          most         int    runs to return at most
---- RETURNS  error        int    a lib.codes value
----          producer_id  int    the id of the producer of all copies; 0: the group has none
----          letters      list   number of the first letter, first offset, last offset, deliveries
----                              and reason of each run
+--- KEYS     log           hash   the partition's state
+---          share         hash   share group -> end of its state, epoch, counters
+---          share_runs    zset   the groups' available and acquired records
+--- ARGV     group         bytes  the encoded group id
+---          topic_id      bytes  the topic id the caller expects, 32 hex digits
+---          producer_id   int    a new producer id, for a group that has none here; 0: none
+---          most          int    runs to return at most
+--- RETURNS  error         int    a lib.codes value
+---          producer_id   int    the id of the producer of all copies; 0: the group has none
+---          dead_letters  list   number of the first dead letter, first offset, last offset,
+---                               deliveries and reason of each run
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(runs returned), at most 4 calls
---- NOTES    A letter's number is its sequence number as an idempotent producer's record: a copy that is
----          sent twice is stored once. Reasons: 1 rejected, 2 delivered too often. Numbers are
----          consecutive within a run, and from run to run.
+--- NOTES    A dead letter's number is the sequence number of its copy, by an idempotent producer: a
+---          copy that is sent twice is stored once. Reasons: 1 rejected, 2 delivered too often.
+---          Numbers are consecutive within a run, and from run to run.
 local codes = require("lib.codes")
 local num = require("lib.num")
 local share_runs = require("lib.share_runs")
@@ -33,7 +33,7 @@ local state = share_runs.open(share, runs, group)
 if not state then
   return { codes.NONE, 0, {} }
 end
-local letters = share_runs.letters(state, most)
+local found = share_runs.dead_letters(state, most)
 
 -- Write.
 if state.producer == 0 and producer > 0 then
@@ -41,7 +41,7 @@ if state.producer == 0 and producer > 0 then
   share_runs.save(state)
 end
 local reply = {}
-for _, letter in ipairs(letters) do
+for _, letter in ipairs(found) do
   reply[#reply + 1], reply[#reply + 2] = num.text(letter.number), num.text(letter.first)
   reply[#reply + 1], reply[#reply + 2] = num.text(letter.last), num.text(letter.deliveries)
   reply[#reply + 1] = num.text(letter.reason)

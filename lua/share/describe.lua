@@ -15,14 +15,14 @@
 ---          acquired      int    records that members have acquired
 ---          acknowledged  int    records ever accepted
 ---          archived      int    records ever rejected, or delivered too often
----          letters       int    dead letters that are not copied yet
+---          dead_letters  int    dead letters that are not copied yet
 ---          runs          list   first offset, last offset, deliveries, time of the lock's end in ms
 ---                               and member of each run that was delivered; member empty: it is
 ---                               available again, from the time on if that is not 0
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(runs returned), at most 6 calls
 --- NOTES    The lag is the number of records from `end` on, as log.lag returns it, plus `available`
----          and `acquired`. A record whose lock has lapsed counts as acquired until the next
+---          and `acquired`. A record whose lock has expired counts as acquired until the next
 ---          share.acquire.
 local codes = require("lib.codes")
 local num = require("lib.num")

@@ -12,7 +12,7 @@
 --- RETURNS  error           int    a lib.codes value
 ---          released        int    the number of records that the member had
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(acquired runs of the group), at most 8 calls + 2 per lapsed_run + 1 per page
+--- COST     O(acquired runs of the group), at most 8 calls + 2 per expired_run + 1 per page
 --- NOTES    The delivery counts: a record delivered as often as the limit is archived, as in Kafka.
 ---          Publishes the group on the channel with the name of `share`.
 local clock = require("lib.clock")
@@ -36,7 +36,7 @@ end
 -- Write.
 local now_ms = clock.now_ms()
 repeat
-  local more = share_runs.free_lapsed(state, now_ms, limit, FREED)
+  local more = share_runs.free_expired(state, now_ms, limit, FREED)
 until not more
 local released = 0
 for row in share_runs.overlapping(state, share_runs.ACQUIRED, 0, state.ends) do

@@ -553,6 +553,8 @@ def test_brokers_are_listed(korvet: Korvet, redis_server: TestServer) -> None:
             store.run(broker.register(Keys(), node_id=number, address=address, ttl_ms=9000))
         client.hset(Keys().brokers(), "3", b"1 " + address)  # its registration has ended
         _, out, _ = korvet("brokers", "list", *at)
+        listed = json.loads(korvet("brokers", "list", "--json", *at)[1])
+    assert [row["controller"] for row in listed] == [False, True]
     rows = [line.split("\t")[:4] for line in out.splitlines()[1:]]
     assert rows == [["1", "no", "PLAINTEXT://h:9092", "a"], ["2", "yes", "PLAINTEXT://h:9092", "a"]]
 

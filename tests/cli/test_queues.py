@@ -38,7 +38,7 @@ def deliver(store: SyncStore, topic_id: str, first: int, last: int) -> None:
 
 def accept(store: SyncStore, topic_id: str, offset: int, kind: share.Acknowledge) -> None:
     """Let m1 acknowledge a record."""
-    settled = share.settle(
+    settled = share.acknowledge(
         *(KEYS, "orders", 0, [(offset, offset, kind)]),
         group="jobs",
         member="m1",

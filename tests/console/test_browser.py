@@ -188,7 +188,7 @@ def test_the_topics_and_a_topic(screen: Screen) -> None:
     page.get_by_role("button", name="Search").click()
     expect(page.get_by_role("row")).to_have_count(2)
     page.get_by_role("link", name="customers").click()
-    expect(page.locator("svg.bar rect.hot")).to_have_count(1)
+    expect(page.locator("svg.bar rect.local")).to_have_count(1)
     screen.open("/topics/orders")
     screen.shot("topic")
 

@@ -35,7 +35,7 @@ def test_records_of_segments_are_shown_and_found(tiered: RunningConsole) -> None
     until = monotonic() + 30
     while True:
         (row,) = tiered.api("/topics/cold")["partitions"]
-        if row["hot"] > row["earliest"]:
+        if row["local_start"] > row["earliest"]:
             break
         assert monotonic() < until, row
         sleep(0.05)

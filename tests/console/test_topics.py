@@ -43,7 +43,7 @@ def test_a_topic_has_partitions_configs_and_consumers(console: RunningConsole) -
         f"{console.namespace}:orders:{number}" for number in range(3)
     ]
     assert sum(row["records"] for row in rows) == 60
-    assert all(row["earliest"] <= row["hot"] <= row["last_stable"] for row in rows)
+    assert all(row["earliest"] <= row["local_start"] <= row["last_stable"] for row in rows)
     assert [row["group"] for row in found["consumers"]] == ["billing", "shipping"]
     retention = next(row for row in found["configs"] if row["name"] == "retention.ms")
     assert (retention["source"], retention["is_read_only"]) == ("default", False)

@@ -265,7 +265,7 @@ def test_nothing_accepted_returns_after_a_kill(tmp_path: Path, redis_too: bool) 
 @pytest.mark.korvet_only
 @pytest.mark.parametrize("way", ["stop", "kill"])
 def test_members_continue_at_another_broker(own_redis: str, tmp_path: Path, way: str) -> None:
-    """Of a killed broker the locks lapse."""
+    """Of a killed broker the locks expire."""
     space = ("--redis", own_redis, "--namespace", topic_name("two"))
     settings = {"group.share.record.lock.duration.ms": f"{LOCK_S}000"}
     first, second = (

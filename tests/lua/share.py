@@ -93,7 +93,7 @@ class Group:
             "max_backoff_ms": 0,
             "dead_letters": self.dead_letters,
         }
-        call = share.settle(
+        call = share.acknowledge(
             KEYS,
             self.part.topic,
             0,
@@ -122,7 +122,7 @@ class Group:
         )
         return self.part.runner.run(call).released
 
-    def letters(self, producer_id: int = 0, most: int = 100) -> tuple[int, list[Letter]]:
+    def list_dead_letters(self, producer_id: int = 0, most: int = 100) -> tuple[int, list[Letter]]:
         """The producer id, and number, first, last, deliveries and reason of each run."""
         call = share.dead_letters(
             KEYS,
@@ -135,7 +135,7 @@ class Group:
         )
         reply = self.part.runner.run(call)
         assert reply.error == 0
-        flat = map(int, reply.letters)
+        flat = map(int, reply.dead_letters)
         return reply.producer_id, list(zip(flat, flat, flat, flat, flat, strict=True))
 
     def copied(self, to: int) -> int:
@@ -145,7 +145,7 @@ class Group:
         )
         reply = self.part.runner.run(call)
         assert reply.error == 0
-        return reply.letters
+        return reply.dead_letters
 
     def describe(self, most: int = 100) -> DescribeReply:
         call = share.describe(KEYS, self.part.topic, 0, group=self.name, topic_id=ID, most=most)

@@ -58,7 +58,7 @@ class ShareModel:
         else:
             self.cells[offset] = Cell(AVAILABLE, cell.deliveries)
 
-    def free_lapsed(self, now: int) -> None:
+    def free_expired(self, now: int) -> None:
         for offset, cell in list(self.cells.items()):
             if cell.state == ACQUIRED and cell.until <= now:
                 self._free(offset)
@@ -178,7 +178,7 @@ class ShareModel:
                 self.letters.append((offset, cell.deliveries, 1))
 
     def release(self, member: str) -> int:
-        """The number of records the end of the member's session releases; free lapsed first."""
+        """The number of records the end of the member's session releases; free expired first."""
         owned: list[Any] = [
             at
             for at, cell in self.cells.items()

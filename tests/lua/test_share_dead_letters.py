@@ -26,11 +26,11 @@ def test_rejected_records_are_dead_letters_and_gaps_are_not(runner: Runner) -> N
     group = group_in(runner)
     group.acquire("m", (0, 9))
     group.settle("m", (0, 1, ACCEPT), (2, 3, REJECT), (4, 4, GAP), (6, 6, REJECT))
-    assert group.letters(producer_id=9) == (
+    assert group.list_dead_letters(producer_id=9) == (
         9,
         [(0, 2, 3, 1, REJECTED), (2, 6, 6, 1, REJECTED)],
     )
-    assert group.describe().letters == 3
+    assert group.describe().dead_letters == 3
 
 
 def test_the_last_delivery_makes_a_dead_letter(runner: Runner) -> None:
@@ -38,23 +38,23 @@ def test_the_last_delivery_makes_a_dead_letter(runner: Runner) -> None:
     for _ in range(2):
         group.acquire("m", (0, 0))
         group.settle("m", (0, 0, RELEASE))
-    assert group.letters()[1] == [(0, 0, 0, 2, DELIVERED_TOO_OFTEN)]
+    assert group.list_dead_letters()[1] == [(0, 0, 0, 2, DELIVERED_TOO_OFTEN)]
 
 
 def test_a_group_without_a_queue_has_no_dead_letters(runner: Runner) -> None:
     group = group_in(runner, dead_letters=0)
     group.acquire("m", (0, 9))
     group.settle("m", (0, 9, REJECT))
-    assert group.letters() == (0, [])
+    assert group.list_dead_letters() == (0, [])
     assert group.counts() == (10, 10, 0, 0, 0, 10)
 
 
 def test_the_first_producer_id_stays(runner: Runner) -> None:
     group = group_in(runner)
     group.acquire("m", (0, 9))
-    assert group.letters()[0] == 0
-    assert group.letters(producer_id=3)[0] == 3
-    assert group.letters(producer_id=4)[0] == 3
+    assert group.list_dead_letters()[0] == 0
+    assert group.list_dead_letters(producer_id=3)[0] == 3
+    assert group.list_dead_letters(producer_id=4)[0] == 3
 
 
 def test_copied_letters_go_and_a_repeated_call_removes_no_more(runner: Runner) -> None:
@@ -62,29 +62,29 @@ def test_copied_letters_go_and_a_repeated_call_removes_no_more(runner: Runner) -
     group.acquire("m", (0, 9))
     group.settle("m", (0, 4, REJECT))
     assert group.copied(2) == 3
-    assert group.letters()[1] == [(2, 2, 4, 1, REJECTED)]
+    assert group.list_dead_letters()[1] == [(2, 2, 4, 1, REJECTED)]
     assert group.copied(1) == 3
     group.settle("m", (5, 5, REJECT))
-    assert group.letters()[1] == [(2, 2, 4, 1, REJECTED), (5, 5, 5, 1, REJECTED)]
-    assert group.letters(most=1)[1] == [(2, 2, 4, 1, REJECTED)]
+    assert group.list_dead_letters()[1] == [(2, 2, 4, 1, REJECTED), (5, 5, 5, 1, REJECTED)]
+    assert group.list_dead_letters(most=1)[1] == [(2, 2, 4, 1, REJECTED)]
     assert group.copied(100) == 0
-    assert group.letters()[1] == []
+    assert group.list_dead_letters()[1] == []
     group.settle("m", (6, 6, REJECT))
-    assert group.letters()[1] == [(6, 6, 6, 1, REJECTED)]
+    assert group.list_dead_letters()[1] == [(6, 6, 6, 1, REJECTED)]
 
 
 def test_letters_outlive_a_reset_and_the_log_start_but_not_a_deletion(runner: Runner) -> None:
     group = group_in(runner)
     group.acquire("m", (0, 9))
     group.settle("m", (0, 1, REJECT))
-    group.letters(producer_id=5)
+    group.list_dead_letters(producer_id=5)
     group.part.truncate(8)
     group.probe()
     runner.run(share.reset(KEYS, group.part.topic, 0, group="g", topic_id=ID, offset=9))
-    assert group.letters() == (5, [(0, 0, 1, 1, REJECTED)])
+    assert group.list_dead_letters() == (5, [(0, 0, 1, 1, REJECTED)])
     assert group.counts()[:2] == (9, 9)
     runner.run(share.delete(KEYS, group.part.topic, 0, group="g", topic_id=ID))
-    assert group.letters() == (0, [])
+    assert group.list_dead_letters() == (0, [])
     assert group.rows() == []
 
 

@@ -160,7 +160,7 @@ class Run:
         self.note_archived()
 
     def note_archived(self) -> None:
-        """The next call archives records whose last lock has lapsed."""
+        """The next call archives records whose last lock has expired."""
         self.group.group.probe(ordered=1)
         rows = [row.split(b":") for row in self.group.group.rows()]
         unfinished = {int(row[2]) for row in rows if row[1] == b"e"}

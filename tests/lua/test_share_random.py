@@ -1,4 +1,4 @@
-"""Random interleavings of members, lapses, deletions and lost answers, against a model."""
+"""Random interleavings of members, expires, deletions and lost answers, against a model."""
 
 import random
 from itertools import pairwise
@@ -77,7 +77,7 @@ class Run:
         """Read some batches from a place that may be old, some of them without a record."""
         pick, member = self.random, self.random.choice(MEMBERS)
         places = [self.group.probe().next, self.model.start, pick.randint(0, self.log_end)]
-        self.model.free_lapsed(self.lua.now_ms())
+        self.model.free_expired(self.lua.now_ms())
         self.model.drop_below(self.log_start)
         start = max(pick.choice(places), self.log_start)
         whole = [(max(a, start), b) for a, b in self.batches if b >= start]
@@ -126,16 +126,16 @@ class Run:
 
     def leave(self) -> None:
         member = self.random.choice(MEMBERS)
-        self.model.free_lapsed(self.lua.now_ms())
+        self.model.free_expired(self.lua.now_ms())
         assert self.group.release(member) == self.model.release(member)
         self.held[member] = []
 
     def copy(self) -> None:
         """Copy some dead letters: each has one number, which never changes."""
         if not self.group.dead_letters:
-            assert self.group.letters() == (0, [])
+            assert self.group.list_dead_letters() == (0, [])
             return
-        producer, rows = self.group.letters(producer_id=7)
+        producer, rows = self.group.list_dead_letters(producer_id=7)
         assert producer == 7
         pending = self.copied
         for number, first, last, deliveries, reason in rows:
@@ -163,7 +163,7 @@ class Run:
         """Every record that is left is acquired, or archived, in the end."""
         for _ in range(24):
             self.lua.advance(LOCK_MS)
-            self.model.free_lapsed(self.lua.now_ms())
+            self.model.free_expired(self.lua.now_ms())
             self.model.drop_below(self.log_start)
             start = self.group.probe().next
             whole = [(max(a, start), b) for a, b in self.batches if b >= start]

@@ -266,7 +266,7 @@ def a_share_group(lua: Doubting) -> None:
     group.dead_letters = 1
     group.acquire("m", (2, 9))
     assert group.settle("m", (3, 5, 3)) == 0
-    assert group.letters(producer_id=7) == (7, [(0, 3, 5, 3, 1)])
+    assert group.list_dead_letters(producer_id=7) == (7, [(0, 3, 5, 3, 1)])
     assert group.copied(2) == 1
     place = {"group": "g", "topic_id": ID}
     assert lua.run(share.reset(KEYS, "t", 0, **place, offset=3)).error == 0

@@ -10,8 +10,8 @@ from korvet.errors import ErrorCode
 from korvet.remote_log.local_chunks import LocalChunks
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.scripts import log
-from tests.remote_log.test_cold_transactions import Writer, read_committed
 from tests.remote_log.test_remote_metrics import value
+from tests.remote_log.test_remote_transactions import Writer, read_committed
 from tests.remote_log.test_tiered_log import BATCHES, PER_BATCH, Tier, tier
 from tests.support.exchanges import SHAPES, fetch
 

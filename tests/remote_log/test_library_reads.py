@@ -7,7 +7,7 @@ import pytest
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.korvet import Korvet
 from korvet.library.values import KorvetError
-from korvet.remote_log.manifest import ColdPart, cold_part, totals
+from korvet.remote_log.manifest import RemoteOnly, count_remote_only, totals
 from tests.remote_log.test_tiered_log import Tier, tier
 from tests.support.exchanges import SHAPES, fetch, told
 from tests.support.redis_servers import TestServer
@@ -95,8 +95,8 @@ async def test_cold_and_total_records_are_counted_across_the_border(
     start, local, end = [(await tier.offset(moment)).offset for moment in (-2, -4, -1)]
     middle = told((await fetch(tier.broker, start)).records)[15][0]
 
-    async def part(first: int) -> ColdPart:
-        return await cold_part(
+    async def part(first: int) -> RemoteOnly:
+        return await count_remote_only(
             *(services.store, services.keys, topic, 0),
             start=first,
             local_start=max(first, local),
@@ -105,10 +105,10 @@ async def test_cold_and_total_records_are_counted_across_the_border(
 
     whole, below = await part(start), await part(middle)
     cold = [row for row in await tier.read() if row not in await tier.read(local)]
-    assert whole.total_records == 120 and whole.cold_records == len(cold)
+    assert whole.total_records == 120 and whole.remote_only_records == len(cold)
     if mode == "dense":  # else the records of a part of a segment are an estimate
-        assert (below.total_records, below.cold_records) == (105, len(cold) - 15)
+        assert (below.total_records, below.remote_only_records) == (105, len(cold) - 15)
     sizes = [path.stat().st_size for path in tier.objects()]
-    assert 0 < below.cold_bytes < whole.cold_bytes <= sum(sizes)
-    assert whole.total_bytes == whole.cold_bytes + 7
+    assert 0 < below.remote_only_bytes < whole.remote_only_bytes <= sum(sizes)
+    assert whole.total_bytes == whole.remote_only_bytes + 7
     assert await part(end) == (0, 0, 0, 7)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from korvet.broker.dead_letter_copies import DeadLetterCopies
 from korvet.broker.leases import Leases
-from korvet.broker.waiting_letters import WaitingLetters
 from korvet.errors import ErrorCode as E
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.scripts import share
@@ -54,7 +54,7 @@ class Setup:
         )
         ranges = [(self.offsets[i], self.offsets[i], int(Acknowledge.REJECT)) for i in at]
         reply = await self.run(
-            share.settle(
+            share.acknowledge(
                 *(services.keys, "t", 0, ranges),
                 **{"lock_ms": 30_000, "delivery_limit": 5, "backoff_ms": 0, "max_backoff_ms": 0},
                 **words,
@@ -261,7 +261,7 @@ async def test_letters_that_a_broker_left_are_copied_in_the_background(broker: B
     services = broker.services
     await services.share_offsets.alter("g", [(setup.topic, 0, 0)])
     await setup.reject(0)
-    task = WaitingLetters(services, Leases(services))
+    task = DeadLetterCopies(services, Leases(services))
     await task.run_once()
     await services.share.dead_letters.finish()
     assert await setup.letters() == []

@@ -1,4 +1,4 @@
-"""What a read of the log tells share.acquire, and what an acknowledgement tells share.settle."""
+"""What share.acquire gets of a read, and what share.acknowledge gets."""
 
 import pytest
 

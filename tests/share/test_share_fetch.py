@@ -348,12 +348,12 @@ async def test_more_than_the_locks_of_a_partition_are_not_acquired(broker: Broke
         assert await waiting == [(100, 199, 1)]
 
 
-@pytest.mark.parametrize("cause", ["append", "release", "close", "lapse"])
+@pytest.mark.parametrize("cause", ["append", "release", "close", "expiry"])
 async def test_a_fetch_waits_until_there_are_records(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, cause: str
 ) -> None:
     one, two = await ready(broker, *([] if cause == "append" else [2])), Member(broker, "two")
-    if cause == "lapse":
+    if cause == "expiry":
         short = msgspec.structs.replace(
             broker.services.share.config("g"), record_lock_duration_ms=200
         )

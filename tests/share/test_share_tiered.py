@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.remote_log.test_cold_transactions import Writer
+from tests.remote_log.test_remote_transactions import Writer
 from tests.remote_log.test_tiered_log import Tier, tier
 from tests.share.members import Member, configure, runs_of, values_of
 from tests.support.exchanges import SHAPES

@@ -24,11 +24,11 @@ _TOPIC = 2
 
 
 class PartitionRow(msgspec.Struct, frozen=True):
-    """A partition. Its log is [earliest, latest); Redis has the records from `hot` on."""
+    """A partition. Its log is [earliest, latest); Redis has the records from `local_start` on."""
 
     partition: int
     earliest: int
-    hot: int
+    local_start: int
     """The first offset in Redis; segments of the remote store have those below it."""
     last_stable: int
     """Reads of committed records end here: the first offset of the oldest open transaction."""
@@ -137,12 +137,12 @@ async def _partitions(visit: Visit, topic: Topic, numbers: range) -> list[Partit
         tiered = ManifestTotals(reply.local_first, 0, 0, 0)
         if is_tiered(topic):
             tiered = await totals(store, keys, topic.name, number)
-        is_hot = reply.first <= reply.local_first <= reply.next
+        is_local_start = reply.first <= reply.local_first <= reply.next
         rows.append(
             PartitionRow(
                 partition=number,
                 earliest=reply.first,
-                hot=reply.local_first if is_hot else reply.first,
+                local_start=reply.local_first if is_local_start else reply.first,
                 last_stable=reply.next if reply.stable < 0 else reply.stable,
                 latest=reply.next,
                 records=records,

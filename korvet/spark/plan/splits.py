@@ -47,8 +47,8 @@ def split_stream(
     A range of a topic with remote.storage.enable is one split; in dense mode, or one for each
     maxRecordsPerPartition offsets.
     """
-    hot = [each for each in ranges if not each.log.is_remote]
-    found = split_ranges(metadata, options, hot) if hot else []
+    local = [each for each in ranges if not each.log.is_remote]
+    found = split_ranges(metadata, options, local) if local else []
     for each in ranges:
         if each.log.is_remote:
             step = options.max_records if each.log.mode == "dense" else None
@@ -193,11 +193,11 @@ def range_sizes(metadata: MetadataClient, ranges: Sequence[OffsetRange]) -> list
         commands.append(("ZREVRANGEBYSCORE", names.index, high, low, "LIMIT", 0, 1))
         commands.append(("HGET", names.log, "local_start"))
     replies = metadata.store.commands(commands)
-    cold = _bytes_in_segments(metadata, ranges, replies[2::3])
+    remote = _bytes_in_segments(metadata, ranges, replies[2::3])
     return [
         # A trim between the two reads may remove the last row.
         max(0, _byte_position(last) - _byte_position(first)) + STEP_BYTES + left
-        for first, last, left in zip(replies[::3], replies[1::3], cold, strict=True)
+        for first, last, left in zip(replies[::3], replies[1::3], remote, strict=True)
     ]
 
 

@@ -33,14 +33,14 @@ def split_by_storage(
     bounds = metadata.bounds(logs, committed=options.committed_only)
     # Resolve offsets as if the log had never been trimmed.
     whole = [msgspec.structs.replace(bound, start=0, first=0) for bound in bounds]
-    archived, hot = [], []
+    archived, local = [], []
     for each, bound in zip(ranges_within(options, logs, whole), bounds, strict=True):
         edge = min(max(bound.start, each.start), each.end)
         archived.append(OffsetRange(each.log, each.start, edge))
-        hot.append(OffsetRange(each.log, edge, each.end))
+        local.append(OffsetRange(each.log, edge, each.end))
     return (
         [each for each in archived if each.start < each.end],
-        [each for each in hot if each.start < each.end],
+        [each for each in local if each.start < each.end],
     )
 
 
@@ -79,7 +79,7 @@ def read_archive_only(
 
 
 def read_tiered(
-    options: ReadOptions, names: Sequence[str], wanted: OffsetRange, hot: RedisReader
+    options: ReadOptions, names: Sequence[str], wanted: OffsetRange, local: RedisReader
 ) -> Iterator[Any]:
     """Yield the records of a range: from the table what it holds, the rest from Redis."""
     held = _open_archive(options).archived_range(wanted.log)
@@ -88,17 +88,17 @@ def read_tiered(
         edge = min(held.end, wanted.end)
         yield from read_archive(options, names, OffsetRange(wanted.log, wanted.start, edge))
     if edge < wanted.end:
-        yield from hot(options, names, OffsetRange(wanted.log, edge, wanted.end))
+        yield from local(options, names, OffsetRange(wanted.log, edge, wanted.end))
 
 
 def read_after_trim(
-    options: ReadOptions, names: Sequence[str], rest: OffsetRange, hot: RedisReader
+    options: ReadOptions, names: Sequence[str], rest: OffsetRange, local: RedisReader
 ) -> Iterator[Any]:
     """Yield the rest of a range that was trimmed during the read, or raise DataLoss."""
     held = _open_archive(options).archived_range(rest.log)
     if held is None or not held.start <= rest.start < held.end:
         raise _missing_error(rest, held)
-    yield from read_tiered(options, names, rest, hot)
+    yield from read_tiered(options, names, rest, local)
 
 
 def _missing_error(wanted: OffsetRange, held: ArchivedRange | None) -> DataLoss:

@@ -1,4 +1,4 @@
-"""ShareAcknowledge (key 79): settle records that a member of a share group acquired (KIP-932).
+"""ShareAcknowledge (key 79): acknowledge records that a member of a share group acquired (KIP-932).
 
 From 2 on the request may renew locks (KIP-1222), and the response has the lock's duration.
 """

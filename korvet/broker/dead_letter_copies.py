@@ -1,8 +1,8 @@
-"""The background task of dead letter queues: copy letters that a broker has left.
+"""The background task of dead letter queues: copy dead letters that a broker has left.
 
 Rules
-- A broker copies letters after the request that archived their records. It leaves them if it dies
-  first, or if the queue cannot take them.
+- A broker copies dead letters after the request that archived their records. It leaves them if it
+  dies first, or if the queue cannot take them.
 - Only groups with errors.deadletterqueue.topic.name are looked at, by the broker with the lease.
 """
 
@@ -17,15 +17,15 @@ CHECK_S = 10.0
 LEASE_S = 30.0
 
 
-class WaitingLetters:
-    """Copies letters that wait, while this process holds the lease."""
+class DeadLetterCopies:
+    """Copies dead letters that wait, while this process holds the lease."""
 
     def __init__(self, services: Services, leases: Leases) -> None:
         self._services = services
         self._leases = leases
 
     async def run_once(self) -> None:
-        """Begin to copy the waiting letters of every group with a queue."""
+        """Begin to copy the waiting dead letters of every group with a queue."""
         services = self._services
         named = map(decode_group, services.configs.groups())
         groups = [group for group in named if services.share.config(group).has_dead_letters]
@@ -45,4 +45,4 @@ class WaitingLetters:
         )
         config = services.share.config(group)
         for place, state in zip(places, states, strict=True):
-            services.share.dead_letters.notice(group, config, *place, state.letters)
+            services.share.dead_letters.notice(group, config, *place, state.dead_letters)

@@ -1,4 +1,4 @@
---- share.settle  version 1  writes
+--- share.acknowledge  version 1  writes
 --- Acknowledge records that a member of a share group has acquired: all of the call, or none.
 ---
 --- KEYS     log             hash   the partition's state
@@ -16,10 +16,10 @@
 ---          last...         int    the last offset of the range
 ---          type...         int    0 gap, 1 accept, 2 release, 3 reject, 4 renew
 --- RETURNS  error           int    a lib.codes value
----          letters         int    dead letters that are not copied yet
+---          dead_letters    int    dead letters that are not copied yet
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_REQUEST INVALID_RECORD_STATE
 --- COST     O(runs in the ranges), at most 9 calls + 2 per range + 2 per page
---- NOTES    INVALID_RECORD_STATE: a record is not acquired by the member, or its lock has lapsed.
+--- NOTES    INVALID_RECORD_STATE: a record is not acquired by the member, or its lock has expired.
 ---          INVALID_REQUEST: a range ends above the records with a state, if there are any.
 ---          UNKNOWN_TOPIC_OR_PARTITION too if the group has no state here. As in Kafka, offsets below
 ---          the start offset are passed. Publishes the group on the channel with the name of `share`
@@ -40,7 +40,7 @@ local before = -1
 for i = RANGES, #ARGV, 3 do
   local first, last, type = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   if not (first and last and type and before < first and first <= last and type <= RENEW) then
-    error("share.settle: the ranges are not ascending, or a type is not 0 to 4", 0)
+    error("share.acknowledge: the ranges are not ascending, or a type is not 0 to 4", 0)
   end
   before = last
 end
@@ -60,7 +60,7 @@ end
 
 -- Give the records first..last of an acquired row the state that the type asks for.
 local released = false
-local function settle(row, first, last, type)
+local function acknowledge(row, first, last, type)
   local count = last - first + 1
   if type == RENEW then
     share_runs.add_acquired(state, first, last, row.deliveries, now_ms + lock_ms, member)
@@ -84,7 +84,7 @@ local function settle(row, first, last, type)
   end
 end
 
--- The acquired row at hand, of which the records from `at` on are not settled yet.
+-- The acquired row at hand, of which the records from `at` on are not acknowledged yet.
 local row, at, rows
 local final = tonumber(ARGV[#ARGV - 1])
 local function leave()
@@ -118,7 +118,7 @@ for i = RANGES, #ARGV, 3 do
     end
     share_runs.add_acquired(state, at, first - 1, row.deliveries, row.time, member)
     local upto = math.min(last, row.last)
-    settle(row, first, upto, type)
+    acknowledge(row, first, upto, type)
     at, first = upto + 1, upto + 1
     reached = first
   end
