@@ -169,10 +169,18 @@ def test_an_export_that_cannot_be_written_says_where(korvet: Korvet) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shell_completion_is_shown(shell: str) -> None:
-    words = [sys.executable, "-m", "korvet", "--show-completion", shell]
+def test_shell_completion_is_shown(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [sys.executable, "-m", "korvet"]
+    monkeypatch.setenv("_KORVET_COMPLETE", f"source_{shell}")
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0 and "_KORVET_COMPLETE" in done.stdout
+    assert done.returncode == 0 and f"_KORVET_COMPLETE=complete_{shell}" in done.stdout
+
+
+def test_the_completion_of_the_shell_at_hand_is_shown() -> None:
+    # Not the last command: a shell replaces itself by that.
+    words = ["bash", "-c", f"{sys.executable} -m korvet --show-completion; exit $?"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0 and "_KORVET_COMPLETE=complete_bash" in done.stdout
 
 
 def test_completion_offers_commands(monkeypatch: pytest.MonkeyPatch) -> None:
