@@ -14,10 +14,13 @@ from time import monotonic, time
 import anyio
 
 from korvet import logfmt
-from korvet.context import Services
+from korvet.admin.auto_create import TopicAutoCreator
 from korvet.errors import ErrorCode
+from korvet.metrics import Metrics
+from korvet.produce.service import ProduceService
 from korvet.security.audit import AuditQueue
 from korvet.store.errors import StoreError
+from korvet.topics.table import TopicTable
 from korvet.wire import batch_builder
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -46,10 +49,23 @@ class AppendFailed(Exception):
 class AuditWriter:
     """Appends events from the queue to the topic."""
 
-    def __init__(self, services: Services, queue: AuditQueue, topic: str) -> None:
-        self._services = services
+    def __init__(
+        self,
+        queue: AuditQueue,
+        topic: str,
+        node_id: int,
+        topics: TopicTable,
+        auto_creator: TopicAutoCreator,
+        produce: ProduceService,
+        metrics: Metrics,
+    ) -> None:
         self._queue = queue
         self._topic = topic
+        self._node_id = node_id
+        self._topics = topics
+        self._auto_creator = auto_creator
+        self._produce = produce
+        self._metrics = metrics
         self._counted = 0
         self._unreported = 0
         self._reported_at = float("-inf")
@@ -79,30 +95,23 @@ class AuditWriter:
                 return False
             self._queue.dropped += len(events)
         else:
-            self._services.metrics.audit_events.add(len(events), "appended")
+            self._metrics.audit_events.add(len(events), "appended")
         self._queue.remove(len(events))
         return True
 
     async def _append(self, events: list[bytes]) -> None:
         """Append the events. Raises StoreError and AppendFailed."""
-        services = self._services
-        topic = await services.topics.get(self._topic)
-        if topic is None:
-            topic = await services.auto_creator.create(self._topic)
+        topic = await self._topics.get(self._topic) or await self._auto_creator.create(self._topic)
         if topic is None:
             raise AppendFailed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         now_ms = int(time() * 1000)
         batch = batch_builder.build(
             (at, now_ms, None, event, []) for at, event in enumerate(events)
         )
-        row = PartitionProduceData(
-            index=services.config.node_id % topic.partitions, records=bytes(batch)
-        )
+        row = PartitionProduceData(index=self._node_id % topic.partitions, records=bytes(batch))
         data = TopicProduceData(name=topic.name, partition_data=[row])
         request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
-        response = await services.produce.produce(
-            request, _BY_NAME, lambda: None, lambda name: False
-        )
+        response = await self._produce.produce(request, _BY_NAME, lambda: None, lambda name: False)
         assert response is not None
         code = response.responses[0].partition_responses[0].error_code
         if code:
@@ -113,7 +122,7 @@ class AuditWriter:
         if new:
             self._counted += new
             self._unreported += new
-            self._services.metrics.audit_events.add(new, "dropped")
+            self._metrics.audit_events.add(new, "dropped")
         now = monotonic()
         if self._unreported and now - self._reported_at >= REPORT_S:
             log.error("audit events dropped", topic=self._topic, events=self._unreported)

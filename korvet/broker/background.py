@@ -23,13 +23,17 @@ from korvet.broker.retention import PRODUCERS_S, Retention
 from korvet.broker.schedule_metrics import ScheduleGauges
 from korvet.broker.scheduled_delivery import ScheduledDelivery
 from korvet.cluster.registration import HEARTBEAT_S, REST_S
+from korvet.config.values import Settings
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
+from korvet.keys import Keys
 from korvet.metrics import Labels
 from korvet.recovery.task import SnapshotTask
 from korvet.security.authorizer import CHECK_S
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics import stepwise
+from korvet.topics.table import TopicTable
 from korvet.transactions.coordinator import EXPIRE_BATCH
 
 GROUPS_S = 0.5
@@ -56,16 +60,27 @@ class BackgroundTasks:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self.leases = Leases(services)
-        self.retention = Retention(services, self.leases)
-        self.compaction = Compaction(services, self.leases)
-        self.consumed = ConsumedRetention(services, self.leases)
-        self.scheduled = ScheduledDelivery(services, self.leases)
-        self._dead_letters = DeadLetterCopies(services, self.leases)
-        self._schedule_gauges = ScheduleGauges(services)
+        store, keys, topics = services.store, services.keys, services.topics
+        metrics = services.metrics
+        self.leases = Leases(store, keys, services.config.node_id)
+        self.retention = Retention(store, keys, topics, self._settings, metrics, self.leases)
+        self.compaction = Compaction(store, keys, topics, self._settings, self.leases)
+        self.consumed = ConsumedRetention(store, keys, topics, metrics, self.leases)
+        self.scheduled = ScheduledDelivery(
+            store, keys, topics, services.notifier, metrics, self.leases
+        )
+        self.dead_letters = DeadLetterCopies(
+            store, keys, services.configs, services.share_offsets, services.share, self.leases
+        )
+        self.group_gauges = GroupGauges(store, keys, topics, self._settings, metrics, self.leases)
+        self.schedule_gauges = ScheduleGauges(store, keys, topics, metrics)
+        self._redis_gauges = RedisGauges(store, metrics)
         self._unfinished: dict[str, bytes] = {}
         self._succeeded: dict[Labels, float] = {}
-        services.metrics.task_times.ask = lambda: self._succeeded
+        metrics.task_times.ask = lambda: self._succeeded
+
+    def _settings(self) -> Settings:
+        return self._services.settings
 
     async def run(self) -> None:
         """Run until cancelled. The tasks continue when Redis is available again."""
@@ -82,7 +97,7 @@ class BackgroundTasks:
         finish = self._leased("topics", HALF_WAY_S * 3, self._finish_topics)
         consumed = self.consumed
         held = self._leased("held-gauge", UPDATE_S * 2, consumed.update, consumed.clear)
-        gauges = self._schedule_gauges
+        gauges = self.schedule_gauges
         waiting = self._leased("schedule-gauge", UPDATE_S * 2, gauges.update, gauges.clear)
         due_s = services.settings.integer(TRANSACTION_INTERVAL) / 1000
         tasks: dict[str, Action] = {
@@ -96,8 +111,8 @@ class BackgroundTasks:
             tasks[follow] = partial(self._follow, follow, keys.acls_channel(), CHECK_S, refresh)
         repeated: list[tuple[str, float, Action]] = [
             ("group deadline check", GROUPS_S, self._tick_groups),
-            ("group metrics update", UPDATE_S, GroupGauges(services, self.leases).update),
-            ("Redis metrics update", UPDATE_S, RedisGauges(services).update),
+            ("group metrics update", UPDATE_S, self.group_gauges.update),
+            ("Redis metrics update", UPDATE_S, self._redis_gauges.update),
         ]
         if not services.config.read_only:
             repeated += [
@@ -106,7 +121,7 @@ class BackgroundTasks:
                 ("topic change recovery", HALF_WAY_S, finish),
                 ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
                 ("consumed retention", consumed_retention.CHECK_S, consumed.run_once),
-                ("dead letters", DEAD_LETTERS_S, self._dead_letters.run_once),
+                ("dead letters", DEAD_LETTERS_S, self.dead_letters.run_once),
                 ("consumed retention metric", UPDATE_S, self._if_scraped(held, consumed.clear)),
                 ("schedule metric", UPDATE_S, self._if_scraped(waiting, gauges.clear)),
             ]
@@ -120,9 +135,16 @@ class BackgroundTasks:
             tasks["remote log"] = manager.run
             tasks["memory eviction"] = services.tiered.evictor(manager, self.leases.holder).run
             tasks["metadata snapshot"] = self.snapshot_task().run
-        audit = services.audit
-        if audit.queue is not None:
-            tasks["audit log"] = AuditWriter(services, audit.queue, audit.topic).run
+        if services.audit.queue is not None:
+            tasks["audit log"] = AuditWriter(
+                services.audit.queue,
+                services.audit.topic,
+                services.config.node_id,
+                services.topics,
+                services.auto_creator,
+                services.produce,
+                services.metrics,
+            ).run
         return tasks
 
     def snapshot_task(self) -> SnapshotTask:
@@ -231,7 +253,9 @@ class BackgroundTasks:
             pass
 
     async def _finish_topics(self) -> None:
-        self._unfinished = await finish_topics(self._services, self._unfinished)
+        self._unfinished = await finish_topics(
+            self._services.store, self._services.keys, self._services.topics, self._unfinished
+        )
 
     async def end_due_transactions(self) -> None:
         """Check the transactions that are due, up to a bound, if this process has the lease."""
@@ -245,15 +269,17 @@ class BackgroundTasks:
                 return
 
 
-async def finish_topics(services: Services, known: Mapping[str, bytes]) -> dict[str, bytes]:
+async def finish_topics(
+    store: AsyncStore, keys: Keys, topics: TopicTable, known: Mapping[str, bytes]
+) -> dict[str, bytes]:
     """Complete the topic changes that are in progress since the last call (`known`).
 
     Their brokers died while creating, growing or deleting. Returns the other changes in progress.
     """
-    found = await services.topics.find_unfinished()
+    found = await topics.find_unfinished()
     for name, raw in found.items():
         if known.get(name) == raw:
-            await stepwise.finish(services.store, services.keys, name, raw)
+            await stepwise.finish(store, keys, name, raw)
             logger.info("unfinished topic change completed", topic=name)
     return {name: raw for name, raw in found.items() if known.get(name) != raw}
 

@@ -1,18 +1,20 @@
 """Log compaction: run the cleaner on every compacted topic, in one broker process at a time."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 import anyio
 
 from korvet import logfmt
 from korvet.broker.leases import Leases
-from korvet.context import Services
+from korvet.config.values import Settings
+from korvet.keys import Keys
 from korvet.log.cleaner import LogCleaner
 from korvet.log.compacted_copy import Superseded
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, StoreRefused, StoreUnavailable
-from korvet.topics.table import Topic
+from korvet.topics.table import Topic, TopicTable
 
 LEASE_S = 60.0
 BACKOFF_CHECK_S = 3.0
@@ -27,8 +29,18 @@ logger = logfmt.get("broker.housekeeping")
 class Compaction:
     """Compacts logs while this process holds the lease."""
 
-    def __init__(self, services: Services, leases: Leases) -> None:
-        self._services = services
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        settings: Callable[[], Settings],
+        leases: Leases,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._settings = settings
         self._leases = leases
         self._held_at = 0.0
         self._without_copies: set[str] = set()
@@ -46,7 +58,7 @@ class Compaction:
         """Wait for log.cleaner.backoff.ms; a change of the setting applies to this wait too."""
         began = monotonic()
         while True:
-            backoff_s = self._services.settings.integer("log.cleaner.backoff.ms") / 1000
+            backoff_s = self._settings().integer("log.cleaner.backoff.ms") / 1000
             left = began + backoff_s - monotonic()
             if left <= 0:
                 return
@@ -54,7 +66,7 @@ class Compaction:
 
     async def compact_all(self) -> None:
         """Compact every compacted topic whose log is dirty enough."""
-        topics = await self._services.topics.all()
+        topics = await self._topics.all()
         if not await self._drop_copies([each for each in topics if not each.policy.compact]):
             return
         for topic in topics:
@@ -85,12 +97,12 @@ class Compaction:
 
     async def _drop_copies_of(self, topic: Topic) -> StoreError | None:
         """Delete the compacted copies of the topic's partitions; return the error if one fails."""
-        store, keys = self._services.store, self._services.keys
         for first in range(0, topic.partitions, AT_ONCE):
             numbers = range(first, min(first + AT_ONCE, topic.partitions))
-            names = [keys.partition(topic.name, number).compacted for number in numbers]
+            names = [self._keys.partition(topic.name, number).compacted for number in numbers]
             found = await asyncio.gather(
-                *(store.submit_command("UNLINK", name) for name in names), return_exceptions=True
+                *(self._store.submit_command("UNLINK", name) for name in names),
+                return_exceptions=True,
             )
             for error in found:
                 if isinstance(error, StoreError):
@@ -99,10 +111,11 @@ class Compaction:
 
     async def _compact_one(self, topic: Topic, number: int) -> None:
         """Run the cleaner on a partition; its failure does not affect other partitions."""
-        services, place = self._services, {"topic": topic.name, "partition": number}
+        place = {"topic": topic.name, "partition": number}
         try:
-            rest = self.rest_and_hold
-            outcome = await LogCleaner(services.store, services.keys, topic, number, rest).run()
+            outcome = await LogCleaner(
+                self._store, self._keys, topic, number, self.rest_and_hold
+            ).run()
         except StoreUnavailable as error:
             if isinstance(error, StoreRefused) and error.code == "OOM":
                 logger.warning("partition compaction failed: Redis is out of memory", **place)

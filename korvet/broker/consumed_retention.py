@@ -14,12 +14,14 @@ from typing import Any
 
 from korvet import logfmt
 from korvet.broker.leases import Leases
-from korvet.context import Services
 from korvet.groups.consumed import Consumed, list_consumed, list_held
+from korvet.keys import Keys
+from korvet.metrics import Metrics
 from korvet.scripts import log
 from korvet.scripts.call import Call
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
-from korvet.topics.table import Topic
+from korvet.topics.table import Topic, TopicTable
 
 CHECK_S = 1.0
 """Seconds between two passes over the topics with retention.consumed."""
@@ -34,11 +36,20 @@ logger = logfmt.get("broker.consumed_retention")
 class ConsumedRetention:
     """Removes consumed records while this process holds the lease."""
 
-    def __init__(self, services: Services, leases: Leases) -> None:
-        self._services = services
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        metrics: Metrics,
+        leases: Leases,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._table = topics
         self._leases = leases
         self._held: dict[tuple[str, ...], float] = {}
-        services.metrics.held_records.ask = lambda: self._held
+        metrics.held_records.ask = lambda: self._held
 
     async def run_once(self) -> None:
         """Remove what is consumed, of every topic with retention.consumed."""
@@ -55,19 +66,17 @@ class ConsumedRetention:
 
     async def remove_consumed(self, topic: Topic) -> None:
         """Remove what is consumed or too old, of each partition."""
-        services = self._services
-        for number, found in enumerate(await list_consumed(services.store, services.keys, topic)):
+        for number, found in enumerate(await list_consumed(self._store, self._keys, topic)):
             for call in self._calls(topic, number, found):
                 more = 1
                 while more:
-                    more = (await services.store.run(call)).more
+                    more = (await self._store.run(call)).more
             if topic.policy.consumed_delete and found.offset > 0:
                 await self._delete(topic, number, found.offset)
 
     def _calls(self, topic: Topic, number: int, found: Consumed) -> Iterator[Call[Any]]:
         """Yield the calls to repeat until there is no more to remove."""
-        keys, policy = self._services.keys, topic.policy
-        place = (keys, topic.name, number)
+        policy, place = topic.policy, (self._keys, topic.name, number)
         if policy.remote_storage and found.offset > 0:
             yield log.trim_local(*place, topic_id=topic.id, before=found.offset, steps=STEPS)
         if policy.consumed_max_ms >= 0:
@@ -81,12 +90,9 @@ class ConsumedRetention:
             )
 
     async def _delete(self, topic: Topic, number: int, before: int) -> None:
-        services = self._services
         while before >= 0:
-            reply = await services.store.run(
-                log.delete_records(
-                    services.keys, topic.name, number, topic_id=topic.id, before=before
-                )
+            reply = await self._store.run(
+                log.delete_records(self._keys, topic.name, number, topic_id=topic.id, before=before)
             )
             before = -1 if reply.error else reply.again
 
@@ -94,9 +100,9 @@ class ConsumedRetention:
 
     async def update(self) -> None:
         """Update the rows of the metric: the records that each group holds."""
-        services, held = self._services, dict[tuple[str, ...], float]()
+        held = dict[tuple[str, ...], float]()
         for topic in await self._topics():
-            for number, group, records in await list_held(services.store, services.keys, topic):
+            for number, group, records in await list_held(self._store, self._keys, topic):
                 held[topic.name, str(number), group] = records
         self._held = dict(sorted(held.items(), key=lambda row: -row[1])[:ROWS])
 
@@ -105,4 +111,4 @@ class ConsumedRetention:
         self._held = {}
 
     async def _topics(self) -> list[Topic]:
-        return [topic for topic in await self._services.topics.all() if topic.policy.consumed_by]
+        return [topic for topic in await self._table.all() if topic.policy.consumed_by]

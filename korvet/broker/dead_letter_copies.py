@@ -7,10 +7,12 @@ Rules
 """
 
 from korvet.broker.leases import Leases
-from korvet.context import Services
-from korvet.groups.share_offsets import list_partitions
-from korvet.keys import decode_group
+from korvet.config.dynamic import ConfigTable
+from korvet.groups.share_offsets import ShareOffsets, list_partitions
+from korvet.keys import Keys, decode_group
 from korvet.scripts import share
+from korvet.share.service import ShareService
+from korvet.store.async_store import AsyncStore
 
 CHECK_S = 10.0
 """Seconds between two passes over the groups with a dead letter queue."""
@@ -20,29 +22,37 @@ LEASE_S = 30.0
 class DeadLetterCopies:
     """Copies dead letters that wait, while this process holds the lease."""
 
-    def __init__(self, services: Services, leases: Leases) -> None:
-        self._services = services
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        configs: ConfigTable,
+        offsets: ShareOffsets,
+        share_service: ShareService,
+        leases: Leases,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._configs = configs
+        self._offsets = offsets
+        self._share = share_service
         self._leases = leases
 
     async def run_once(self) -> None:
         """Begin to copy the waiting dead letters of every group with a queue."""
-        services = self._services
-        named = map(decode_group, services.configs.groups())
-        groups = [group for group in named if services.share.config(group).has_dead_letters]
+        named = map(decode_group, self._configs.groups())
+        groups = [group for group in named if self._share.config(group).has_dead_letters]
         if groups and await self._leases.hold("dead-letters", LEASE_S):
             for group in groups:
                 await self._copy(group)
 
     async def _copy(self, group: str) -> None:
-        services = self._services
-        _, _, topics = await services.share_offsets.topics_of(group)
+        _, _, topics = await self._offsets.topics_of(group)
         places = list_partitions(topics)
-        states = await services.store.run_many(
-            share.describe(
-                services.keys, topic.name, number, group=group, topic_id=topic.id, most=0
-            )
+        states = await self._store.run_many(
+            share.describe(self._keys, topic.name, number, group=group, topic_id=topic.id, most=0)
             for topic, number in places
         )
-        config = services.share.config(group)
+        config = self._share.config(group)
         for place, state in zip(places, states, strict=True):
-            services.share.dead_letters.notice(group, config, *place, state.dead_letters)
+            self._share.dead_letters.notice(group, config, *place, state.dead_letters)

@@ -11,12 +11,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from korvet.broker.leases import Leases
-from korvet.context import Services
+from korvet.config.values import Settings
 from korvet.groups import lag_history
 from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag_survey import LagRow, LagSurvey, Survey
 from korvet.groups.share_offsets import SharePartition
-from korvet.metrics import Gauge, Labels
+from korvet.keys import Keys
+from korvet.metrics import Gauge, Labels, Metrics
+from korvet.store.async_store import AsyncStore
+from korvet.topics.table import TopicTable
 
 UPDATE_S = 15.0
 """Seconds between two updates."""
@@ -26,14 +29,25 @@ LEASE = "group-gauges"
 class GroupGauges:
     """Rows of the group metrics as of the last update."""
 
-    def __init__(self, services: Services, leases: Leases) -> None:
-        self._services = services
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        settings: Callable[[], Settings],
+        metrics: Metrics,
+        leases: Leases,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._settings = settings
+        self._metrics = metrics
         self._leases = leases
         self._counted = CountedLags()
         self._found: Survey | None = None
         self._rows: list[tuple[str, LagRow]] = []
         self._hidden_rows = 0
-        metrics = services.metrics
         metrics.group_members.ask = self.members
         metrics.group_lag.ask = self.lag
         metrics.share_records.ask = lambda: self._shared(
@@ -75,18 +89,15 @@ class GroupGauges:
 
     async def update(self) -> None:
         """Update the rows if this process is scraped and holds the lease, else drop them."""
-        services = self._services
-        if not services.metrics.is_scraped or not await self._hold():
+        store, keys, settings = self._store, self._keys, self._settings()
+        if not self._metrics.is_scraped or not await self._hold():
             found = None
         else:
-            survey = LagSurvey(
-                services.store, services.keys, services.topics, counted=self._counted
-            )
-            most = services.settings.integer("monitoring.max.groups")
-            found = await survey.run(most, self._hold)
-            if found is not None and await lag_history.is_due(services.store, services.keys):
-                await lag_history.record(services.store, services.keys, found)
-        most = services.settings.integer("monitoring.max.partitions")
+            survey = LagSurvey(store, keys, self._topics, counted=self._counted)
+            found = await survey.run(settings.integer("monitoring.max.groups"), self._hold)
+            if found is not None and await lag_history.is_due(store, keys):
+                await lag_history.record(store, keys, found)
+        most = settings.integer("monitoring.max.partitions")
         self._rows, self._hidden_rows = found.rows(most) if found is not None else ([], 0)
         self._found = found
 

@@ -26,8 +26,9 @@ from korvet.apis import Api
 from korvet.broker.error_responses import refused
 from korvet.broker.open_connections import ClientConnection, OpenConnections
 from korvet.cluster.registration import REST_S, BrokerRegistration
-from korvet.context import Interceptor, Services
+from korvet.context import Interceptor
 from korvet.errors import ErrorCode
+from korvet.metrics import Metrics
 from korvet.security.session import Session
 from korvet.wire import records
 from korvet.wire.messages.produce import ProduceRequest
@@ -106,6 +107,17 @@ class Handover:
         self._served = request
         return PAUSE_MS
 
+    async def run(self, connections: OpenConnections, *, has_members: bool) -> None:
+        """Wait until the clients have moved, at most HANDOVER_S."""
+        began = monotonic()
+        at_least = HEARTBEAT_S if has_members else QUIET_S
+        while connections and monotonic() - began < HANDOVER_S:
+            self.close_paused(connections)
+            is_quiet = monotonic() - self.moved_at >= QUIET_S
+            if is_quiet and monotonic() - began >= at_least:
+                return
+            await anyio.sleep(CHECK_S)
+
     def close_paused(self, connections: Iterable[ClientConnection]) -> None:
         """Close the connections of paused clients that were quiet for CLOSED_S."""
         now = monotonic()
@@ -140,24 +152,9 @@ async def _answer(api: Api, request: Any, error: ErrorCode) -> Message | None:
     return refused(api, request, error, top=top)
 
 
-async def move_clients(services: Services, connections: OpenConnections) -> None:
-    """Move the clients to the other brokers, for at most HANDOVER_S after SETTLE_S."""
-    if not has_others(services.registration) or not connections:
-        return
-    await anyio.sleep(SETTLE_S)
-    handover = Handover(services.interceptor)
-    services.interceptor = handover
-    services.pause_ms = handover.pause_ms
-    served = services.metrics.requests.values
-    has_members = any(api in MEMBERS for api, _ in served)
-    began = monotonic()
-    at_least, at_most = HEARTBEAT_S if has_members else QUIET_S, HANDOVER_S
-    while connections and monotonic() - began < at_most:
-        handover.close_paused(connections)
-        is_quiet = monotonic() - handover.moved_at >= QUIET_S
-        if is_quiet and monotonic() - began >= at_least:
-            return
-        await anyio.sleep(CHECK_S)
+def serves_members(metrics: Metrics) -> bool:
+    """Return whether this broker has served members of groups."""
+    return any(api in MEMBERS for api, _ in metrics.requests.values)
 
 
 def has_others(registration: BrokerRegistration) -> bool:

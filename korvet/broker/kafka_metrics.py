@@ -13,15 +13,15 @@ Rules
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from time import monotonic
 
 import msgspec
 
 from korvet.broker.prometheus import escaped
-from korvet.cluster.registration import leader_of
-from korvet.context import Services
+from korvet.cluster.registration import BrokerRegistration, leader_of
+from korvet.config.values import Settings
 from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag_survey import (
     CALLS_PER_PIPELINE,
@@ -32,8 +32,10 @@ from korvet.groups.lag_survey import (
     await_and_rest,
     chunks,
 )
+from korvet.keys import Keys
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
-from korvet.topics.table import Topic
+from korvet.topics.table import Topic, TopicTable
 
 FRESH_S = 10.0
 """Age until which a page is served again."""
@@ -63,8 +65,19 @@ Row = tuple[str, float]
 class KafkaPage:
     """The page, and the reading of the next one."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        settings: Callable[[], Settings],
+        registration: BrokerRegistration,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._settings = settings
+        self._registration = registration
         self._counted = CountedLags()
         self._text = b""
         self._read_at = -FRESH_S
@@ -89,16 +102,16 @@ class KafkaPage:
 
     async def _read(self) -> None:
         """Read the next page."""
-        services = self._services
-        topics = await services.topics.all()
-        most = services.settings.integer("monitoring.max.partitions")
+        store, keys, settings = self._store, self._keys, self._settings()
+        topics = await self._topics.all()
+        most = settings.integer("monitoring.max.partitions")
         shown = list(_first(topics, most))
-        ends = PartitionEnds(services.store, services.keys)
+        ends = PartitionEnds(store, keys)
         places = [(topic, number) for topic in shown for number in range(topic.partitions)]
         await ends.read(places)
         spans = await self._spans(places, ends)
-        survey = LagSurvey(services.store, services.keys, services.topics, ends, self._counted)
-        found = await survey.run(services.settings.integer("monitoring.max.groups"))
+        survey = LagSurvey(store, keys, self._topics, ends, self._counted)
+        found = await survey.run(settings.integer("monitoring.max.groups"))
         parts: list[str] = []
         hidden = len(topics) - len(shown)
         families = chain(
@@ -126,7 +139,7 @@ class KafkaPage:
                 spans[topic.name, number] = Span(end.first, end.next, True)
             else:
                 numbered.append((topic, number))
-        submit, keys = self._services.store.submit_command, self._services.keys
+        submit, keys = self._store.submit_command, self._keys
         for some in chunks(numbered, CALLS_PER_PIPELINE):
             logs = [keys.partition(topic.name, number).log for topic, number in some]
             totals = await await_and_rest(
@@ -141,7 +154,7 @@ class KafkaPage:
     # Families: name, sentence, rows.
 
     def _brokers(self) -> Iterator[tuple[str, str, Iterable[Row]]]:
-        brokers = self._services.registration.brokers
+        brokers = self._registration.brokers
         yield "kafka_brokers", "Number of live brokers.", [("", len(brokers))]
         info = [
             (_labels(id=str(each.id), address=f"{each.endpoints[0].host}:{each.endpoints[0].port}"),
@@ -156,8 +169,7 @@ class KafkaPage:
         listed = [(_labels(topic=each.name), each.partitions) for each in topics]
         yield "kafka_topic_partitions", "Number of partitions of a topic.", listed
         labels = {place: _labels(topic=place[0], partition=str(place[1])) for place in spans}
-        registration = self._services.registration
-        nodes = registration.nodes(registration.me.endpoints[0].listener)
+        nodes = self._registration.nodes(self._registration.me.endpoints[0].listener)
         prefix = "kafka_topic_partition_"
         yield (
             prefix + "current_offset",

@@ -1,16 +1,19 @@
 """Retention of records and of idle producers, on every partition of every topic."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from korvet import logfmt
 from korvet.broker.leases import Leases
-from korvet.context import Services
+from korvet.config.values import Settings
+from korvet.keys import Keys
+from korvet.metrics import Metrics
 from korvet.scripts import log
 from korvet.scripts.call import Call, Reply
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, StoreUnavailable
-from korvet.topics.table import Topic
+from korvet.topics.table import Topic, TopicTable
 
 AT_ONCE = 64
 """Max partitions of a topic that one round of calls covers."""
@@ -29,25 +32,37 @@ logger = logfmt.get("broker.housekeeping")
 class Retention:
     """Removes expired entries and idle producers while this process holds the lease."""
 
-    def __init__(self, services: Services, leases: Leases) -> None:
-        self._services = services
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        settings: Callable[[], Settings],
+        metrics: Metrics,
+        leases: Leases,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._settings = settings
+        self._metrics = metrics
         self._leases = leases
-        self.interval_s = services.settings.integer("log.retention.check.interval.ms") / 1000
+        self.interval_s = settings().integer("log.retention.check.interval.ms") / 1000
 
     async def retain_all(self) -> None:
         """Apply retention to every topic."""
-        for topic in await self._services.topics.all():
+        for topic in await self._topics.all():
             policy = topic.policy
             if policy.delete and (policy.retention_ms >= 0 or policy.retention_bytes >= 0):
                 await self._retain_topic(topic)
 
     async def _retain_topic(self, topic: Topic) -> None:
-        services, policy = self._services, topic.policy
+        policy = topic.policy
         pending = list(range(topic.partitions))
         while pending:
             calls = {
                 number: log.apply_retention(
-                    services.keys,
+                    self._keys,
                     topic.name,
                     number,
                     topic_id=topic.id,
@@ -60,21 +75,20 @@ class Retention:
             replies = await self._each(topic, calls, "retention", self.interval_s)
             removed = sum(reply.removed for reply in replies.values())
             if removed:
-                services.metrics.expired_records.add(removed)
+                self._metrics.expired_records.add(removed)
                 logger.info("expired entries removed", topic=topic.name, entries=removed)
             more = [number for number, reply in replies.items() if reply.more == 1]
             pending = more + pending[AT_ONCE:]
 
     async def expire_producers(self) -> None:
         """Expire the idle producers of every partition."""
-        services = self._services
-        silence_ms = services.settings.integer("producer.id.expiration.ms")
-        for topic in await services.topics.all():
+        silence_ms = self._settings().integer("producer.id.expiration.ms")
+        for topic in await self._topics.all():
             for number in range(topic.partitions):
                 cursor = b"0"
                 while True:
                     call = log.expire_producers(
-                        services.keys, topic.name, number, cursor=cursor, silence_ms=silence_ms
+                        self._keys, topic.name, number, cursor=cursor, silence_ms=silence_ms
                     )
                     replies = await self._each(topic, {number: call}, "producers", PRODUCERS_S)
                     cursor = replies[number].cursor if replies else b"0"
@@ -91,7 +105,7 @@ class Retention:
         the lease raises.
         """
         found = await asyncio.gather(
-            *(self._services.store.submit(call) for call in calls.values()), return_exceptions=True
+            *(self._store.submit(call) for call in calls.values()), return_exceptions=True
         )
         replies: dict[int, R] = {}
         away: StoreUnavailable | None = None

@@ -19,11 +19,14 @@ import anyio
 
 from korvet import logfmt
 from korvet.broker.leases import Leases
-from korvet.context import Services
+from korvet.keys import Keys
+from korvet.metrics import Metrics
 from korvet.scripts import schedule
 from korvet.scripts.schedule import AppendDueReply
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, StoreUnavailable
-from korvet.topics.table import Topic
+from korvet.store.notifications import Notifier
+from korvet.topics.table import Topic, TopicTable
 
 LEASE = "schedule"
 LEASE_S = 3.0
@@ -50,8 +53,20 @@ logger = logfmt.get("broker.scheduled_delivery")
 class ScheduledDelivery:
     """Appends the scheduled records that are due, while this process holds the lease."""
 
-    def __init__(self, services: Services, leases: Leases) -> None:
-        self._services = services
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        notifier: Notifier,
+        metrics: Metrics,
+        leases: Leases,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._notifier = notifier
+        self._metrics = metrics
         self._leases = leases
         self._due: dict[Place, float] = {}
         self._queue: list[tuple[float, Place]] = []
@@ -80,8 +95,7 @@ class ScheduledDelivery:
         """Subscribe to partitions with a new first record, once in this process."""
         if not self._watches:
             self._watches = True
-            notifier, channel = self._services.notifier, self._services.keys.schedule_channel()
-            await notifier.watch(channel, self.on_message)
+            await self._notifier.watch(self._keys.schedule_channel(), self.on_message)
 
     async def run_once(self) -> float:
         """Move what is due by now; return the seconds until there is more to do."""
@@ -103,7 +117,7 @@ class ScheduledDelivery:
         if not self._holds:
             return
         if message:
-            stream = message.decode().removeprefix(f"{self._services.keys.namespace}:")
+            stream = message.decode().removeprefix(f"{self._keys.namespace}:")
             topic, _, partition = stream.rpartition(":")
             self._expect((topic, int(partition)), 0.0)
         else:
@@ -139,7 +153,7 @@ class ScheduledDelivery:
             anyio.move_on_after(RETRY_S),
             suppress(StoreError),
         ):
-            await self._leases.hold(LEASE, 0.001)
+            await self._leases.release(LEASE)
 
     def _expect(self, place: Place, wait_s: float) -> None:
         """Call the partition's script after that time, or after GAP_S if that is later."""
@@ -180,13 +194,13 @@ class ScheduledDelivery:
 
     async def _call(self, place: Place) -> AppendDueReply | None:
         """Run the script; None if there is no such partition."""
-        services, (name, partition) = self._services, place
-        topic = await services.topics.get(name)
+        name, partition = place
+        topic = await self._topics.get(name)
         if topic is None or partition >= topic.partitions:
             return None
-        return await services.store.run(
+        return await self._store.run(
             schedule.append_due(
-                services.keys,
+                self._keys,
                 name,
                 partition,
                 topic_id=topic.id,
@@ -205,21 +219,20 @@ class ScheduledDelivery:
                 self._called.pop(place, None)
             self._expect(place, reply.wait_ms / 1000)
         if reply is not None and reply.records:
-            metrics = self._services.metrics
-            metrics.scheduled_appended.add(reply.records)
-            metrics.scheduled_late_seconds.observe(reply.late_ms / 1000)
+            self._metrics.scheduled_appended.add(reply.records)
+            self._metrics.scheduled_late_seconds.observe(reply.late_ms / 1000)
 
     async def _scan(self, now: float) -> None:
         """Expect the partitions that have scheduled records and are not expected yet."""
-        services, complete = self._services, now >= self._scan_all_at
-        topics = await services.topics.all()
+        complete = now >= self._scan_all_at
+        topics = await self._topics.all()
         scanned = (topic for topic in topics if complete or topic.policy.schedules)
         places = [place for place in places_of(scanned) if place not in self._due]
         for first in range(0, len(places), AT_ONCE):
             some = places[first : first + AT_ONCE]
             counts = await asyncio.gather(
                 *(
-                    services.store.command("ZCARD", services.keys.partition(*place).scheduled)
+                    self._store.command("ZCARD", self._keys.partition(*place).scheduled)
                     for place in some
                 )
             )

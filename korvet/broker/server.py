@@ -19,12 +19,12 @@ from korvet import apis, logfmt
 from korvet.broker import http, listeners, ops_sockets
 from korvet.broker.background import BackgroundTasks
 from korvet.broker.client_listeners import bind, refresh_tls
-from korvet.broker.handover import move_clients
+from korvet.broker.handover import SETTLE_S, Handover, has_others, serves_members
 from korvet.broker.kafka_metrics import KafkaPage
 from korvet.broker.open_connections import OpenConnections
 from korvet.broker.read_only import ReadOnly
 from korvet.broker.readiness import ready
-from korvet.broker.service_metrics import ask_services, call_counter
+from korvet.broker.service_metrics import call_counter, show_services
 from korvet.broker.telemetry import traced
 from korvet.cluster.registration import BrokerRegistration, Endpoint, LiveBroker
 from korvet.config.broker_config import Config
@@ -104,14 +104,20 @@ async def serve(
         async with anyio.create_task_group() as tasks:
             background = BackgroundTasks(services)
             tasks.start_soon(background.run)
-            tasks.start_soon(_close_idle, services, connections)
+            max_idle_s = services.settings.integer("connections.max.idle.ms") / 1000
+            tasks.start_soon(_close_idle, connections, max_idle_s)
             ops_tls = http.ops_tls(config)
             tasks.start_soon(
                 refresh_tls, [tls for tls in (*(each.tls for each in bound), ops_tls) if tls]
             )
-            page = http.OpsPage(
-                services.metrics, partial(_ready, services, stop), KafkaPage(services)
+            kafka = KafkaPage(
+                services.store,
+                services.keys,
+                services.topics,
+                lambda: services.settings,
+                services.registration,
             )
+            page = http.OpsPage(services.metrics, partial(_ready, services.store, stop), kafka)
             announce_console = await _serve_ops(
                 tasks, page, config, servers, console, on_console, ops_tls
             )
@@ -127,7 +133,7 @@ async def serve(
             await stop.wait()
             # Unregister first: a client that still gets this broker's address would find the port
             # closed.
-            await _leave(services)
+            await _leave(services.registration)
             await move_clients(services, connections)
             for each in bound:
                 each.server.close()
@@ -173,7 +179,15 @@ async def connected(
                 config, store, keys, topics, notifier, registration, apis.TABLE, metrics
             )
             services.tracing = tracing
-            ask_services(metrics, services)
+            show_services(
+                metrics,
+                store,
+                topics,
+                services.log_reader.cache,
+                services.response_memory,
+                services.memory,
+                lambda: services.settings,
+            )
             try:
                 yield services
             finally:
@@ -248,17 +262,28 @@ async def _join(services: Services, endpoints: Sequence[Endpoint]) -> None:
         raise StartError(f"--redis: {advice_for(error)}") from None
 
 
-async def _ready(services: Services, stop: anyio.Event) -> str | None:
+async def _ready(store: AsyncStore, stop: anyio.Event) -> str | None:
     """Return None if the broker should get clients, otherwise the reason."""
-    return "the broker is stopping" if stop.is_set() else await ready(services.store)
+    return "the broker is stopping" if stop.is_set() else await ready(store)
 
 
-async def _leave(services: Services) -> None:
+async def _leave(registration: BrokerRegistration) -> None:
     try:
         with anyio.move_on_after(1.0, shield=True):
-            await services.registration.leave()
+            await registration.leave()
     except StoreError:
         log.info("unregistration failed: Redis is unavailable")
+
+
+async def move_clients(services: Services, connections: OpenConnections) -> None:
+    """Move the clients to the other brokers, for at most HANDOVER_S after SETTLE_S."""
+    if not has_others(services.registration) or not connections:
+        return
+    await anyio.sleep(SETTLE_S)
+    handover = Handover(services.interceptor)
+    services.interceptor = handover
+    services.pause_ms = handover.pause_ms
+    await handover.run(connections, has_members=serves_members(services.metrics))
 
 
 async def _drain(connections: OpenConnections) -> None:
@@ -271,12 +296,8 @@ async def _drain(connections: OpenConnections) -> None:
         connection.abort()
 
 
-async def _close_idle(services: Services, connections: OpenConnections) -> None:
-    """Close idle connections, as Kafka does.
-
-    Idle: the client sent nothing, or read no response, for connections.max.idle.ms.
-    """
-    max_idle_s = services.settings.integer("connections.max.idle.ms") / 1000
+async def _close_idle(connections: OpenConnections, max_idle_s: float) -> None:
+    """Close the connections on which a client sent nothing, or read no response, for that time."""
     while True:
         await anyio.sleep(min(IDLE_CHECK_S, max_idle_s / 2) if max_idle_s > 0 else IDLE_CHECK_S)
         now = monotonic()

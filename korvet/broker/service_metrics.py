@@ -2,13 +2,25 @@
 
 from collections.abc import Callable
 
-from korvet.context import Services
+from korvet.config.values import Settings
+from korvet.fetch.response_memory import ResponseMemory
+from korvet.log.read_cache import ReadCache
 from korvet.metrics import Metrics
+from korvet.remote_log.memory import MemoryBudget
+from korvet.store.async_store import AsyncStore
+from korvet.topics.table import TopicTable
 
 
-def ask_services(metrics: Metrics, services: Services) -> None:
-    """Let the metrics read at scrape time what the services hold."""
-    store, cache, topics = services.store, services.log_reader.cache, services.topics
+def show_services(
+    metrics: Metrics,
+    store: AsyncStore,
+    topics: TopicTable,
+    cache: ReadCache,
+    responses: ResponseMemory,
+    memory: MemoryBudget,
+    settings: Callable[[], Settings],
+) -> None:
+    """Let the metrics read the numbers of the services at scrape time."""
     metrics.redis_round_trips.ask = lambda: store.round_trips
     metrics.redis_up.ask = lambda: {(): int(store.connected)}
     metrics.pending_bytes.ask = lambda: {(): store.pending_bytes}
@@ -16,9 +28,9 @@ def ask_services(metrics: Metrics, services: Services) -> None:
     metrics.cache_hits.ask = lambda: cache.hits
     metrics.cache_misses.ask = lambda: cache.misses
     metrics.cache_bytes.ask = lambda: {(): cache.held_bytes}
-    metrics.response_bytes.ask = lambda: {(): services.response_memory.bytes}
-    metrics.memory_level.ask = lambda: {(): services.memory.level}
-    metrics.traffic.max_topics = lambda: services.settings.integer("monitoring.max.topics")
+    metrics.response_bytes.ask = lambda: {(): responses.bytes}
+    metrics.memory_level.ask = lambda: {(): memory.level}
+    metrics.traffic.max_topics = lambda: settings().integer("monitoring.max.topics")
 
     def keep_topics() -> None:
         """Drop the counts of deleted topics, once the topic table is read."""

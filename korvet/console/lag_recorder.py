@@ -5,14 +5,18 @@ the console's thread, and leaves Redis four fifths of its time.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from korvet import logfmt
 from korvet.broker.leases import Leases
-from korvet.context import Services
+from korvet.config.values import Settings
 from korvet.groups import lag_history
 from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag_survey import LagSurvey
+from korvet.keys import Keys
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
+from korvet.topics.table import TopicTable
 
 LOOK_S = 15.0
 """Seconds between two looks whether a minute has no sample."""
@@ -22,28 +26,42 @@ LEASE_S = 60.0
 log = logfmt.get("console")
 
 
-async def run(services: Services) -> None:
-    """Record until cancelled."""
-    leases, counted = Leases(services), CountedLags()
-    while True:
-        try:
-            await record_if_due(services, leases, counted)
-        except StoreError as error:
-            log.warning("lag of groups not recorded, retrying", error=error)
-        await asyncio.sleep(LOOK_S)
+class LagRecorder:
+    """Records the lag of all groups while this process holds the lease."""
 
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        settings: Callable[[], Settings],
+        leases: Leases,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._settings = settings
+        self._leases = leases
+        self._counted = CountedLags()
 
-async def record_if_due(services: Services, leases: Leases, counted: CountedLags) -> None:
-    """Record the lag of this minute, unless another broker does. Raises StoreError."""
-    store, keys = services.store, services.keys
+    async def run(self) -> None:
+        """Record until cancelled."""
+        while True:
+            try:
+                await self.record_if_due()
+            except StoreError as error:
+                log.warning("lag of groups not recorded, retrying", error=error)
+            await asyncio.sleep(LOOK_S)
 
-    async def hold() -> bool:
-        return await leases.hold(LEASE, LEASE_S)
+    async def record_if_due(self) -> None:
+        """Record the lag of this minute, unless another broker does. Raises StoreError."""
+        if not await lag_history.is_due(self._store, self._keys) or not await self._hold():
+            return
+        survey = LagSurvey(self._store, self._keys, self._topics, counted=self._counted)
+        most = self._settings().integer("monitoring.max.groups")
+        found = await survey.run(most, self._hold)
+        if found is not None:
+            await lag_history.record(self._store, self._keys, found)
 
-    if not await lag_history.is_due(store, keys) or not await hold():
-        return
-    most = services.settings.integer("monitoring.max.groups")
-    survey = LagSurvey(store, keys, services.topics, counted=counted)
-    found = await survey.run(most, hold)
-    if found is not None:
-        await lag_history.record(store, keys, found)
+    async def _hold(self) -> bool:
+        return await self._leases.hold(LEASE, LEASE_S)

@@ -14,15 +14,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from korvet.broker.audit_writer import AuditWriter
+from korvet.broker.leases import Leases
 from korvet.broker.ops_connection import OpsConnection
 from korvet.broker.read_only import ReadOnly
 from korvet.broker.server import connected
 from korvet.broker.tls_stream import TlsState, TlsStream
 from korvet.broker.tls_transport import RECEIVE_BYTES
 from korvet.config.broker_config import Config
-from korvet.console import lag_recorder
 from korvet.console.app import build
 from korvet.console.inbox import BrokerPages, Checks, Inbox
+from korvet.console.lag_recorder import LagRecorder
 from korvet.console.services import ConsoleServices
 
 MAX_CONNECTIONS = 100
@@ -75,10 +76,25 @@ async def serve(
         if config.read_only:
             services.interceptor = ReadOnly()
         if services.audit.queue is not None:
-            writer = AuditWriter(services, services.audit.queue, services.audit.topic)
+            writer = AuditWriter(
+                services.audit.queue,
+                services.audit.topic,
+                config.node_id,
+                services.topics,
+                services.auto_creator,
+                services.produce,
+                services.metrics,
+            )
             tasks.start_soon(writer.run)
         if not config.read_only:
-            tasks.start_soon(lag_recorder.run, services)
+            recorder = LagRecorder(
+                services.store,
+                services.keys,
+                services.topics,
+                lambda: services.settings,
+                Leases(services.store, services.keys, config.node_id),
+            )
+            tasks.start_soon(recorder.run)
         console = ConsoleServices(services, pages, checks)
         await console.start()
         accepted = Connections(

@@ -7,14 +7,13 @@ import msgspec
 import pytest
 
 from korvet import apis
-from korvet.broker import handover
+from korvet.broker import handover, server
 from korvet.broker.handover import (
     MEMBERS,
     MOVED,
     PAUSE_MS,
     Handover,
     has_others,
-    move_clients,
 )
 from korvet.broker.open_connections import ClientConnection, OpenConnections
 from korvet.broker.read_only import ReadOnly
@@ -112,7 +111,7 @@ async def test_a_broker_that_left_names_only_the_others(broker: Broker) -> None:
 async def test_the_only_broker_hands_nothing_over(broker: Broker) -> None:
     await broker.services.registration.leave()
     assert not has_others(broker.services.registration)
-    await move_clients(broker.services, open_ones(broker))
+    await server.move_clients(broker.services, open_ones(broker))
     assert broker.services.interceptor is None
 
 
@@ -120,9 +119,10 @@ async def test_the_handover_ends_once_no_request_was_moved_lately(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.second()
-    for name in ("SETTLE_S", "QUIET_S", "HEARTBEAT_S", "CHECK_S"):
+    monkeypatch.setattr(server, "SETTLE_S", 0.0)
+    for name in ("QUIET_S", "HEARTBEAT_S", "CHECK_S"):
         monkeypatch.setattr(handover, name, 0.0)
     await broker.services.registration.leave()
     broker.services.metrics.answered("Heartbeat", "NONE", 0.001)
-    await move_clients(broker.services, open_ones(broker))
+    await server.move_clients(broker.services, open_ones(broker))
     assert isinstance(broker.services.interceptor, Handover)

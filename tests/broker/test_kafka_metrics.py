@@ -46,9 +46,18 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lag_survey, "REST_FACTOR", 0)
 
 
+def page_of(broker: Broker) -> KafkaPage:
+    services = broker.services
+    return KafkaPage(
+        *(services.store, services.keys, services.topics),
+        lambda: services.settings,
+        services.registration,
+    )
+
+
 async def rows(broker: Broker) -> dict[str, float]:
     """Every row of a new page, by its name and its labels' values."""
-    text = await KafkaPage(broker.services).text()
+    text = await page_of(broker).text()
     return {
         " ".join((sample.name, *sample.labels.values())): sample.value
         for family in text_string_to_metric_families(text.decode())
@@ -60,7 +69,7 @@ async def test_the_names_and_labels_are_kafka_exporters(broker: Broker) -> None:
     await broker.create("t", 1)
     await produce(broker, "t", 1)
     await commit(broker)
-    text = (await KafkaPage(broker.services).text()).decode()
+    text = (await page_of(broker).text()).decode()
     found = {
         family.name: set(family.samples[0].labels)
         for family in text_string_to_metric_families(text)
@@ -139,7 +148,7 @@ async def test_topics_and_rows_above_the_bounds_are_left_out_and_counted(
 async def test_a_group_id_may_have_any_characters(broker: Broker) -> None:
     await broker.create("t", 1)
     await commit(broker, group_id='quo"te\\back\nline')
-    text = (await KafkaPage(broker.services).text()).decode()
+    text = (await page_of(broker).text()).decode()
     ids = {
         sample.labels["consumergroup"]
         for family in text_string_to_metric_families(text)
@@ -152,7 +161,7 @@ async def test_a_group_id_may_have_any_characters(broker: Broker) -> None:
 async def test_scrapes_within_the_freshness_share_a_page(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = KafkaPage(broker.services)
+    page = page_of(broker)
     first, same = await asyncio.gather(page.text(), page.text())
     assert first is same
     await broker.create("t", 1)
@@ -174,7 +183,7 @@ async def test_a_page_that_takes_long_is_answered_with_the_last_one(
         await real(self)
 
     monkeypatch.setattr(KafkaPage, "_read", read)
-    page = KafkaPage(broker.services)
+    page = page_of(broker)
     with pytest.raises(NoPage, match="takes more than"):
         await page.text()
     held.set()
@@ -200,6 +209,6 @@ async def test_without_redis_there_is_no_page_but_a_reason(
         return None
 
     monkeypatch.setattr(broker.services.topics, "all", away)
-    page = OpsPage(Metrics(), ready, KafkaPage(broker.services))
+    page = OpsPage(Metrics(), ready, page_of(broker))
     status, _, body = await page.answer("/metrics/kafka")
     assert (status, body) == (503, b"Redis cannot be read: Redis is away\n")

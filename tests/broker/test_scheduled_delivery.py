@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from korvet.broker.leases import Leases
-from korvet.broker.schedule_metrics import ScheduleGauges
+from korvet.broker.background import BackgroundTasks
 from korvet.broker.scheduled_delivery import GAP_S, ScheduledDelivery
 from korvet.metrics import Gauge
 from korvet.wire.records import Headers
@@ -37,7 +36,7 @@ async def end(broker: Broker, name: str = "t", number: int = 0) -> int:
 @pytest.fixture
 async def running(broker: Broker) -> AsyncIterator[ScheduledDelivery]:
     """The task runs."""
-    delivery = ScheduledDelivery(broker.services, Leases(broker.services))
+    delivery = BackgroundTasks(broker.services).scheduled
     task = asyncio.create_task(delivery.run())
     yield delivery
     task.cancel()
@@ -59,8 +58,8 @@ async def test_a_waiting_fetch_gets_a_record_when_it_is_due(
 async def test_a_process_without_the_lease_moves_nothing(broker: Broker) -> None:
     await create(broker)
     await schedule(broker, PAST)
-    assert await Leases(broker.services).hold("schedule", 60)
-    idle = ScheduledDelivery(broker.services, Leases(broker.services))
+    assert await BackgroundTasks(broker.services).leases.hold("schedule", 60)
+    idle = BackgroundTasks(broker.services).scheduled
     assert 0 < await idle.run_once() <= 1
     idle.on_message(b"h0:t:0")
     await idle.run_once()
@@ -69,20 +68,19 @@ async def test_a_process_without_the_lease_moves_nothing(broker: Broker) -> None
 
 async def test_a_process_that_loses_the_lease_forgets_what_is_due(broker: Broker) -> None:
     await create(broker)
-    leases = Leases(broker.services)
-    first = ScheduledDelivery(broker.services, leases)
+    first = BackgroundTasks(broker.services).scheduled
     await schedule(broker, [("korvet-delay-ms", b"60000")])
     await first.run_once()
     assert first._due
     await broker.services.store.command("HDEL", broker.services.keys.cluster(), "lease:schedule")
-    assert await Leases(broker.services).hold("schedule", 60)
+    assert await BackgroundTasks(broker.services).leases.hold("schedule", 60)
     first._renew_at = 0.0
     await first.run_once()
     assert not first._due and not first._queue
 
 
 async def test_a_broker_that_stops_leaves_the_lease_to_another(broker: Broker) -> None:
-    delivery = ScheduledDelivery(broker.services, Leases(broker.services))
+    delivery = BackgroundTasks(broker.services).scheduled
     store, cluster = broker.services.store, broker.services.keys.cluster()
     await delivery.run_once()
     task = asyncio.create_task(delivery.run())
@@ -103,7 +101,7 @@ async def test_keys_of_a_wrong_type_do_not_stop_other_partitions(
     await schedule(broker, PAST, number=0)
     await schedule(broker, PAST, number=1)
     await store.command("SET", keys.partition("t", 0).scheduled_ids, "another client's")
-    delivery = ScheduledDelivery(broker.services, Leases(broker.services))
+    delivery = BackgroundTasks(broker.services).scheduled
     await delivery.run_once()
     assert (await end(broker, number=0), await end(broker, number=1)) == (0, 1)
     assert "scheduled records not appended, retrying" in caplog.text
@@ -118,7 +116,7 @@ async def test_more_records_than_one_call_moves_follow_at_once(broker: Broker) -
     await create(broker)
     rows = [(n, 0, b"k", b"", [("korvet-deliver-at", b"%d" % n)]) for n in range(1200)]
     assert (await produce(broker, packed(rows, 13))).error_code == 0
-    delivery = ScheduledDelivery(broker.services, Leases(broker.services))
+    delivery = BackgroundTasks(broker.services).scheduled
     waits = [await delivery.run_once() for _ in range(3)]
     assert await end(broker) == 1200
     assert max(waits[:2]) < GAP_S
@@ -127,7 +125,7 @@ async def test_more_records_than_one_call_moves_follow_at_once(broker: Broker) -
 async def test_a_deleted_topic_is_forgotten(broker: Broker) -> None:
     await create(broker)
     await schedule(broker, [("korvet-delay-ms", b"60000")])
-    delivery = ScheduledDelivery(broker.services, Leases(broker.services))
+    delivery = BackgroundTasks(broker.services).scheduled
     await delivery.run_once()
     await broker.made_again()
     delivery.on_message(f"{broker.services.keys.namespace}:t:0".encode())
@@ -142,7 +140,8 @@ async def test_metrics_show_what_waits_and_for_how_long_it_is_overdue(broker: Br
     await broker.create("other")
     await schedule(broker, PAST, number=0)
     await schedule(broker, [("korvet-delay-ms", b"60000")], number=1)
-    gauges, metrics = ScheduleGauges(broker.services), broker.services.metrics
+    tasks, metrics = BackgroundTasks(broker.services), broker.services.metrics
+    gauges = tasks.schedule_gauges
 
     def rows(gauge: Gauge) -> dict[Any, float]:
         assert gauge.ask is not None
@@ -152,8 +151,7 @@ async def test_metrics_show_what_waits_and_for_how_long_it_is_overdue(broker: Br
     assert rows(metrics.scheduled_records) == {("t",): 2}
     assert rows(metrics.scheduled_bytes)[("t",)] > 2
     assert rows(metrics.scheduled_overdue_seconds)[("t",)] > 1e9
-    delivery = ScheduledDelivery(broker.services, Leases(broker.services))
-    await delivery.run_once()
+    await tasks.scheduled.run_once()
     await gauges.update()
     assert rows(metrics.scheduled_records) == {("t",): 1}
     assert rows(metrics.scheduled_overdue_seconds) == {("t",): 0}

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from korvet.broker.background import BackgroundTasks
-from korvet.broker.group_metrics import GroupGauges
-from korvet.broker.leases import Leases
 from korvet.cluster.coordinators import Coordinators
 from korvet.errors import ErrorCode
 from korvet.log.compacted_copy import Superseded
@@ -520,7 +518,7 @@ async def test_the_gauges_show_members_and_lag(broker: Broker) -> None:
     stream = broker.services.keys.partition("t", 0).stream
     await commit(broker, offset=0)
     await stable(broker, "members")
-    gauges = GroupGauges(broker.services, Leases(broker.services))
+    gauges = BackgroundTasks(broker.services).group_gauges
     broker.services.metrics.scraped()
     await gauges.update()
     assert broker.services.metrics.group_members.ask is not None

@@ -2,11 +2,11 @@
 
 import pytest
 
-from korvet.broker.group_metrics import GroupGauges
+from korvet.broker.background import BackgroundTasks
 from korvet.broker.leases import Leases
-from korvet.console import lag_recorder
+from korvet.console.lag_recorder import LEASE, LagRecorder
+from korvet.context import Services
 from korvet.groups import lag_history, lag_survey
-from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag_survey import GroupLag, LagRow, Survey
 from tests.groups.test_classic_groups import commit
 from tests.groups.test_lag_survey import produce
@@ -69,12 +69,20 @@ async def test_a_thousand_groups_take_a_few_kilobytes_a_minute(broker: Broker) -
     assert sum(sizes) < 30_000
 
 
+def recorder(services: Services, leases: Leases | None = None) -> LagRecorder:
+    store, keys = services.store, services.keys
+    return LagRecorder(
+        *(store, keys, services.topics, lambda: services.settings),
+        leases or Leases(store, keys, 2),
+    )
+
+
 async def test_the_first_of_scrapes_and_consoles_records(broker: Broker) -> None:
     await broker.create("t", 1, offset_mode="dense")
     await produce(broker, "t", 6)
     await commit(broker, group_id="g", offset=2)
     services = broker.services
-    gauges = GroupGauges(services, Leases(services))
+    gauges = BackgroundTasks(services).group_gauges
     await gauges.update()
     assert await minutes(broker) == [], "no scrape, no sample"
     services.metrics.scraped()
@@ -82,7 +90,7 @@ async def test_the_first_of_scrapes_and_consoles_records(broker: Broker) -> None
     (sample,) = await lag_history.read(services.store, services.keys, "g")
     assert sample.lags == {("t", 0): 4}
     before = await minutes(broker)
-    await lag_recorder.record_if_due(services, Leases(services), CountedLags())
+    await recorder(services).record_if_due()
     assert await minutes(broker) == before, "the minute has a sample"
 
 
@@ -91,10 +99,10 @@ async def test_a_console_records_without_a_scrape(broker: Broker) -> None:
     await produce(broker, "t", 3)
     await commit(broker, group_id="g", offset=1)
     services = broker.services
-    first, second = Leases(services), Leases(services)
-    assert await first.hold(lag_recorder.LEASE, 60)
-    await lag_recorder.record_if_due(services, second, CountedLags())
+    first = Leases(services.store, services.keys, 1)
+    assert await first.hold(LEASE, 60)
+    await recorder(services).record_if_due()
     assert await minutes(broker) == [], "another broker's console is at it"
-    await lag_recorder.record_if_due(services, first, CountedLags())
+    await recorder(services, first).record_if_due()
     (sample,) = await lag_history.read(services.store, services.keys, "g")
     assert sample.lags == {("t", 0): 2}

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.broker.group_metrics import GroupGauges
-from korvet.broker.leases import Leases
+from korvet.broker.background import BackgroundTasks
 from korvet.context import Services
 from korvet.groups import lag_survey
 from korvet.groups.counted_lags import CountedLags
@@ -175,11 +174,11 @@ async def test_a_process_that_is_not_scraped_leaves_the_groups_to_one_that_is(
     await broker.create("t", 1)
     await commit(broker, group_id="g")
     services = broker.services
-    unseen = GroupGauges(services, Leases(services))
+    unseen = BackgroundTasks(services).group_gauges
     await unseen.update()
     assert unseen.members() == {}
     services.metrics.scraped()
-    seen, second = (GroupGauges(services, Leases(services)) for _ in range(2))
+    seen, second = (BackgroundTasks(services).group_gauges for _ in range(2))
     await seen.update()
     await second.update()
     assert (seen.members(), second.members()) == ({("g",): 0}, {})
@@ -194,14 +193,14 @@ async def test_an_update_ends_when_another_broker_has_the_lease(
         await commit(broker, group_id=name)
     services = broker.services
     services.metrics.scraped()
-    leases = Leases(services)
+    tasks = BackgroundTasks(services)
     answers = iter([True, True, False])
 
     async def hold(*_: Any) -> bool:
         return next(answers)
 
-    monkeypatch.setattr(leases, "hold", hold)
-    gauges = GroupGauges(services, leases)
+    monkeypatch.setattr(tasks.leases, "hold", hold)
+    gauges = tasks.group_gauges
     await gauges.update()
     assert gauges.members() == {}
     assert services.metrics.groups.family().samples == []

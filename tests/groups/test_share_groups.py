@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.broker.group_metrics import GroupGauges
-from korvet.broker.leases import Leases
+from korvet.broker.background import BackgroundTasks
 from korvet.errors import ErrorCode
 from korvet.groups.share_group import share_group_config
 from korvet.scripts import share
@@ -211,7 +210,7 @@ async def test_the_metrics_have_what_is_left_and_what_is_finished(broker: Broker
     await append(broker, 10)
     await beat(broker, "m", 0, "t")
     services = broker.services
-    gauges = GroupGauges(services, Leases(services))
+    gauges = BackgroundTasks(services).group_gauges
     services.metrics.scraped()
     await gauges.update()
     assert (gauges.members(), gauges.lag()) == ({("g",): 1}, {}), "it has not read yet"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from korvet.broker.leases import Leases
+from korvet.broker.background import BackgroundTasks
 from korvet.broker.scheduled_delivery import ScheduledDelivery
 from korvet.errors import ErrorCode as E
 from korvet.log.cleaner import LogCleaner
@@ -54,7 +54,7 @@ async def waiting(broker: Broker) -> Any:
 @pytest.fixture
 async def delivery(broker: Broker) -> AsyncIterator[ScheduledDelivery]:
     """The background task of the broker; a test runs its rounds."""
-    yield ScheduledDelivery(broker.services, Leases(broker.services))
+    yield BackgroundTasks(broker.services).scheduled
 
 
 async def log_of(broker: Broker, delivery: ScheduledDelivery) -> list[Record]:

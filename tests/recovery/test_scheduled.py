@@ -5,8 +5,7 @@ from time import time
 
 import pytest
 
-from korvet.broker.leases import Leases
-from korvet.broker.scheduled_delivery import ScheduledDelivery
+from korvet.broker.background import BackgroundTasks
 from korvet.cli.restore import _print
 from korvet.recovery import scheduled
 from korvet.recovery.report import ScheduledLoss
@@ -52,7 +51,7 @@ async def listed(tier: Tier) -> ListReply:
 
 
 async def deliver(tier: Tier) -> None:
-    delivery = ScheduledDelivery(tier.broker.services, Leases(tier.broker.services))
+    delivery = BackgroundTasks(tier.broker.services).scheduled
     for _ in range(5):
         await delivery.run_once()
 

@@ -142,7 +142,11 @@ async def test_an_append_that_fails_is_repeated_and_a_deleted_topic_created_agai
     monkeypatch.setattr(services.produce, "produce", fails_once)
     audit.record(decision("first"))
     audit.queue.dropped += 3
-    writer = asyncio.create_task(audit_writer.AuditWriter(services, audit.queue, "audit").run())
+    appends = audit_writer.AuditWriter(
+        *(audit.queue, "audit", 7, services.topics, services.auto_creator, services.produce),
+        services.metrics,
+    )
+    writer = asyncio.create_task(appends.run())
     for _ in range(1000):
         if not len(audit.queue):
             break

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from korvet.broker.dead_letter_copies import DeadLetterCopies
-from korvet.broker.leases import Leases
+from korvet.broker.background import BackgroundTasks
 from korvet.errors import ErrorCode as E
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.scripts import share
@@ -261,7 +260,7 @@ async def test_letters_that_a_broker_left_are_copied_in_the_background(broker: B
     services = broker.services
     await services.share_offsets.alter("g", [(setup.topic, 0, 0)])
     await setup.reject(0)
-    task = DeadLetterCopies(services, Leases(services))
+    task = BackgroundTasks(services).dead_letters
     await task.run_once()
     await services.share.dead_letters.finish()
     assert await setup.letters() == []
