@@ -71,8 +71,7 @@ def add(
     resources = _resources(topic, group, transactional_id, cluster)
     rules = _encoded_rules(principal, operation, resources, prefixed, host, deny)
     with store(target, create=True) as reached:
-        call = acl.create(Keys(target.namespace), rules)
-        created = reached.run(call).created
+        created = reached.run(acl.create(Keys(target.namespace), rules)).created
     table_output.line(f"{created} rules added, {len(rules) - created} existed")
 
 
@@ -97,8 +96,7 @@ def delete(
     resources = _resources(topic, group, transactional_id, cluster)
     rules = _encoded_rules(principal, operation, resources, prefixed, host, deny)
     with store(target) as reached:
-        call = acl.delete(Keys(target.namespace), rules)
-        deleted = sum(reached.run(call).deleted)
+        deleted = sum(reached.run(acl.delete(Keys(target.namespace), rules)).deleted)
     table_output.line(f"{deleted} rules deleted")
     if deleted < len(rules):
         raise typer.Exit(1)

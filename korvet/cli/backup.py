@@ -40,9 +40,7 @@ def backup(
 
     report = on_log(lambda log: _run(log, to, target, wait), target)
     if json:
-        import msgspec
-
-        table_output.document(msgspec.to_builtins(report))
+        table_output.document(report)
     else:
         _print(report)
 

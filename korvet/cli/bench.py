@@ -9,7 +9,6 @@ import typer
 
 from korvet.cli import event_loop, table_output
 from korvet.cli import options as o
-from korvet.cli.topics import assignments
 
 if TYPE_CHECKING:
     from korvet.bench.load import Target
@@ -38,10 +37,7 @@ def bench(
     megabytes: Annotated[
         int, typer.Option("--megabytes", help="Most bytes that a row produces, in MB.", min=1)
     ] = 400,
-    config: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="NAME=VALUE", help="A config of the topics. Repeat."),
-    ] = None,
+    config: o.TopicConfigs = None,
     pid: Annotated[
         list[int] | None,
         typer.Option("--pid", metavar="PID", help="The broker's process, for its CPU. Repeat."),
@@ -54,8 +50,6 @@ def bench(
     Each row creates a topic named bench-*, and deletes it. client_cpu is the share of a core that
     this command used: near 1 it limits the row. cpu_s_per_gb needs --pid, and Linux.
     """
-    import anyio
-
     from korvet.bench.load import Target
     from korvet.bench.rows import DEFAULT, LATENCY, MEASURES
     from korvet.cli.progress import progress
@@ -69,14 +63,12 @@ def bench(
     unknown = [name for name in names if name not in MEASURES]
     if unknown:
         raise typer.BadParameter(f"there is no row {unknown[0]!r}; there are {', '.join(MEASURES)}")
-    configs = tuple(assignments(config or ()))
+    configs = tuple(o.assignments("--config", config))
     target = Target(address, tuple(pid or ()), seconds, megabytes, configs)
     rows: list[table_output.Row] = []
     with progress(f"at {address}", len(names), shown=True) as advance:
         for name in names:
-            found = anyio.run(
-                _measured, name, target, name == LATENCY, backend_options=event_loop.options()
-            )
+            found = event_loop.run(_measured, name, target, name == LATENCY)
             figures = ("records_per_s", "mb_per_s", "ack_p50_ms", "ack_p99_ms", "client_cpu_share")
             values = (found.get(figure) for figure in (*figures, "cpu_s_per_gb"))
             rows.append((name, MEASURES[name], *values))

@@ -53,9 +53,7 @@ def run_broker(
     # Imported modules are never freed, and requests leave few cycles for the collector.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    announced = (announce, announce_legacy, announce_console)
-    options = event_loop.options()
-    anyio.run(_main, config, *announced, server, parent, backend_options=options)
+    event_loop.run(_main, config, announce, announce_legacy, announce_console, server, parent)
 
 
 async def _main(
@@ -154,8 +152,7 @@ def serve_ops(
     parent: int,
 ) -> None:
     """Serve the listening sockets of the ops port for all workers until a signal."""
-    options = event_loop.options()
-    anyio.run(_ops, config, ops, workers, serving, parent, backend_options=options)
+    event_loop.run(_ops, config, ops, workers, serving, parent)
 
 
 async def _ops(

@@ -1,12 +1,12 @@
 """`korvet check`: validate a configuration and the scripts' lock without starting anything."""
 
 import os
-from pathlib import Path
 
 import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.target import load_config
 
 
 def check(context: typer.Context, config: o.ConfigFile = None, set_: o.Sets = None) -> None:
@@ -15,16 +15,13 @@ def check(context: typer.Context, config: o.ConfigFile = None, set_: o.Sets = No
     Reads the file and the settings as a broker would, compares the scripts with their lock, and
     starts nothing.
     """
-    from korvet.config.broker_config import load
     from korvet.embedded_redis.binary import find
     from korvet.scripts import bundle, lock
     from korvet.store.address import parse
 
     before = context.find_root().params
-    config = config or before["config"]
     sets = [*(before["set_"] or ()), *(set_ or ())]
-    file = None if config is None else Path(config)
-    found = load({}, file=file, sets=sets, environ=os.environ)
+    found = load_config({"config": config or before["config"], "set_": sets}, os.environ)
     if found.redis is None:
         table_output.line(f"embedded Redis: {find(found.redis_server)}")
     else:

@@ -1,10 +1,8 @@
 """Names of topics and groups for shell completion, from a Redis that runs already."""
 
-from pathlib import Path
-
 import typer
 
-from korvet.cli.target import Target, target_of
+from korvet.cli.target import target_of
 
 
 def topics(context: typer.Context, incomplete: str) -> list[str]:
@@ -22,6 +20,7 @@ def groups(context: typer.Context, incomplete: str) -> list[str]:
 
 def _fields(context: typer.Context, table: str) -> list[str]:
     """Return the names in a table; none if there is no answer, which a shell cannot show."""
+    from korvet.cli.redis_target import running
     from korvet.keys import Keys
     from korvet.store.sync_store import SyncStore
 
@@ -36,13 +35,3 @@ def _fields(context: typer.Context, table: str) -> list[str]:
     except Exception:
         return []
     return sorted(name.decode() for name in names if name[:1] != b":")
-
-
-def running(target: Target) -> str | None:
-    """Return the URL of the target's Redis, None if it does not run."""
-    from korvet.embedded_redis.socket import ask, socket_path
-
-    if target.redis is not None:
-        return target.redis
-    socket = socket_path(Path(target.data_dir).absolute())
-    return f"unix://{socket}" if ask(socket, b"PING") else None

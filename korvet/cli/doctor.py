@@ -9,7 +9,7 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.advisories import vulnerable
 from korvet.cli.finding import Finding
-from korvet.cli.redis_info import parse_info, size
+from korvet.cli.redis_info import size
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import ALL_BROKERS, decode_configs, select_valid
 from korvet.config.stored_settings import FIELDS, with_stored
@@ -19,6 +19,7 @@ from korvet.keys import Keys
 from korvet.remote_log.memory import SLOW_MARK
 from korvet.store import redis_user
 from korvet.store.errors import CommandFailed, advice_for
+from korvet.store.handshake import parse_info
 
 if TYPE_CHECKING:
     from korvet.store.sync_store import SyncStore
@@ -76,7 +77,7 @@ def examine(store: "SyncStore", namespace: str = "korvet") -> Iterator[Finding]:
     """Check the server, its persistence, its memory, its script cache and the user's rights."""
     from korvet.cli import doctor_topics
 
-    info = parse_info(bytes(store.command("INFO")).decode("utf-8", "replace"))
+    info = parse_info(store.command("INFO"))
     yield from _server(info)
     yield from _persistence(info)
     yield from _syncing(store, info)

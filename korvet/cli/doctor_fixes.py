@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from korvet.store.errors import CommandFailed
+from korvet.store.handshake import parse_info
 
 if TYPE_CHECKING:
     from korvet.store.sync_store import SyncStore
@@ -14,9 +15,7 @@ def fixed(store: "SyncStore") -> Iterator[str]:
 
     A change that the server refuses is a sentence too.
     """
-    from korvet.cli.redis_info import parse_info
-
-    info = parse_info(bytes(store.command("INFO")).decode("utf-8", "replace"))
+    info = parse_info(store.command("INFO"))
     changed = False
     if info.get("maxmemory_policy", "noeviction") != "noeviction":
         changed |= yield from _set(store, "maxmemory-policy", "noeviction")

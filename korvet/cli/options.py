@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -69,6 +69,10 @@ GroupNames = Annotated[
     list[str],
     typer.Argument(metavar="GROUP...", help="The groups' ids.", autocompletion=completion.groups),
 ]
+TopicConfigs = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="NAME=VALUE", help="A topic config. Repeat."),
+]
 POSITIONS = (
     "earliest, latest, an offset, a time (ISO 8601, UTC by default) or an age (15m, 2h, 1d)."
 )
@@ -131,6 +135,15 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
         return function
 
     return register
+
+
+def assignments(option: str, texts: Iterable[str] | None) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value of each NAME=VALUE of an option."""
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{option} needs NAME=VALUE, not {text!r}")
+        yield name.strip(), value.strip()
 
 
 def check_format(text: str) -> None:

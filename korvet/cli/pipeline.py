@@ -1,5 +1,6 @@
 """`korvet pipeline`: Spark jobs between the log and a data lake."""
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,8 +10,11 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.help_text import group
 from korvet.cli.pipeline_session import need_spark, spark_session
+from korvet.cli.progress import progress
 
 if TYPE_CHECKING:
+    from korvet.pipeline.archive import ArchivedCommit
+    from korvet.pipeline.replay import ReplayResult
     from korvet.pipeline.verify import PartitionComparison, Verdict
 
 app = group("Run Spark jobs: archive, replay, verify.")
@@ -73,7 +77,6 @@ def archive(
     from korvet.pipeline import units
     from korvet.pipeline.archive import ArchiveJob, Archiver, run_archiver
     from korvet.pipeline.open_table import open_table
-    from korvet.pipeline.progress import progress_reporter
     from korvet.pipeline.table import TableCreation
     from korvet.pipeline.typed_columns import check_mode
 
@@ -101,7 +104,16 @@ def archive(
         )
         table = open_table(spark, location, TableCreation(values=value))
         archiver = Archiver(spark, table, job)
-        with progress_reporter(f"archive to {location}", archiver.waiting) as watch:
+        has_bar = sys.stderr.isatty()
+        total = archiver.waiting() if has_bar else None
+        with progress(f"archive to {location}", total, shown=has_bar) as advance:
+
+            def watch(done: "ArchivedCommit") -> None:
+                if has_bar:
+                    advance(done.records)
+                else:
+                    _print_line(done)
+
             run_archiver(archiver, watch, every_s=every_s, stop=_stopper())
         if compact:
             gone = table.compact(job.target_bytes)
@@ -141,7 +153,6 @@ def replay(
     """
     need_spark()
     from korvet.pipeline.open_table import open_table
-    from korvet.pipeline.progress import print_line
     from korvet.pipeline.replay import ReplayOptions
     from korvet.pipeline.replay import replay as again
 
@@ -151,7 +162,7 @@ def replay(
         location,
         connection,
     ):
-        print_line(again(spark, open_table(spark, location), location, connection, to, wanted))
+        _print_line(again(spark, open_table(spark, location), location, connection, to, wanted))
 
 
 @o.command(app, "verify")
@@ -200,8 +211,6 @@ def stats(
     need_spark()
     from pathlib import Path
 
-    import msgspec
-
     from korvet.pipeline.html_report import render_html
     from korvet.pipeline.stats import stats as numbers
     from korvet.pipeline.text_report import print_report as report
@@ -213,7 +222,7 @@ def stats(
     ):
         found = numbers(spark, connection, topics)
     if json:
-        table_output.document(msgspec.to_builtins(found))
+        table_output.document(found)
     else:
         report(found)
     if html is not None:
@@ -254,6 +263,14 @@ def _row(each: "PartitionComparison") -> tuple[object, ...]:
         each.waiting,
         "; ".join(each.problems) or "equal",
     )
+
+
+def _print_line(done: "ArchivedCommit | ReplayResult") -> None:
+    """Print the result as one line of JSON."""
+    import msgspec
+
+    table_output.line(msgspec.json.encode(done).decode())
+    sys.stdout.flush()
 
 
 def _stopper() -> Callable[[float], bool]:

@@ -4,13 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import typer
-
 from korvet.cli import options as o
 
 
 def need_spark() -> None:
-    """StartError if PySpark, NumPy or PyArrow is not installed."""
+    """Raise StartError if PySpark, NumPy or PyArrow is not installed."""
     from importlib.util import find_spec
 
     from korvet.config.broker_config import StartError
@@ -50,13 +48,14 @@ def spark_session(
 
     # An archive draws its own progress bar; other jobs have Spark's.
     bars = sys.stderr.isatty() and app_name != "archive"
-    given = {"spark.ui.showConsoleProgress": str(bars).lower(), **dict(_pairs(conf or []))}
+    given = {"spark.ui.showConsoleProgress": str(bars).lower()}
+    given |= o.assignments("--conf", conf)
     location = (
         None if table is None else parse_location(table, format, {**submitted_settings(), **given})
     )
     with redis_target.url(target) as url:
         connection = Connection(url, target.namespace)
-        _look(connection, topics, location if there else None)
+        _check_exist(connection, topics, location if there else None)
         spark = open_session(
             location, app=f"korvet {app_name}", master=master, conf=given, avro=avro
         )
@@ -68,8 +67,8 @@ def spark_session(
             stop_session(spark)
 
 
-def _look(connection: Any, topics: list[str], location: Any) -> None:
-    """StartError if a topic or the table does not exist: Spark needs seconds to find out."""
+def _check_exist(connection: Any, topics: list[str], location: Any) -> None:
+    """Raise StartError if a topic or the table does not exist: Spark needs seconds to find out."""
     from pathlib import Path
 
     from korvet.config.broker_config import StartError
@@ -87,11 +86,3 @@ def _look(connection: Any, topics: list[str], location: Any) -> None:
     local = location is not None and location.is_path and location.format != "delta"
     if local and not Path(location.path).exists():
         raise no_archive_error(location)
-
-
-def _pairs(texts: list[str]) -> Iterator[tuple[str, str]]:
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"--conf needs NAME=VALUE, not {text!r}")
-        yield name.strip(), value.strip()

@@ -1,7 +1,6 @@
 """Share groups as `korvet queues` shows them: members, partitions, delivered records."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from korvet.cli import table_output
@@ -120,5 +119,5 @@ def _partition(part: "SharePartition") -> table_output.Row:
 
 def _delivered(part: "SharePartition", run: "Delivered") -> table_output.Row:
     place = (part.topic.name, part.partition, run.first, run.last, run.deliveries)
-    ends = datetime.fromtimestamp(run.deadline_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    return (*place, ends if run.deadline_ms else None, run.member or None)
+    ends = table_output.moment(run.deadline_ms) if run.deadline_ms else None
+    return (*place, ends, run.member or None)

@@ -100,8 +100,7 @@ def replay(
 
     done = on_log(lambda log: queue_replay.Replay(log, queue).run(), target)
     if json:
-        names = "records", "gone", "not_dead_letters"
-        table_output.document({name: getattr(done, name) for name in names})
+        table_output.document(done)
         return
     table_output.line(f"{done.records} records put back")
     if done.gone:

@@ -57,13 +57,13 @@ def quickstart(
             table_output.line(f"   {command}")
         table_output.line("")
     if target.settings.text("offset.mode") == "time":
-        table_output.line(f"Note: {offset_note.of_new_topics()}.")
+        table_output.line(f"Note: {offset_note.of('new topics')}.")
 
 
 def _running(target: o.Target) -> str | None:
     """Return the address of a broker on the target's Redis; None without one for plain clients."""
     from korvet.cli.brokers import live
-    from korvet.cli.completion import running
+    from korvet.cli.redis_target import running
     from korvet.store.errors import StoreError
     from korvet.store.sync_store import SyncStore
 

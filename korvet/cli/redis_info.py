@@ -1,10 +1,4 @@
-"""The fields of an INFO reply, and sizes in words."""
-
-
-def parse_info(text: str) -> dict[str, str]:
-    """Return the fields of an INFO reply by name."""
-    pairs = (line.partition(":") for line in text.splitlines() if not line.startswith("#"))
-    return {name: value.strip() for name, colon, value in pairs if colon}
+"""Sizes in words."""
 
 
 def size(count: int) -> str:

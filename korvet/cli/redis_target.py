@@ -11,20 +11,25 @@ from korvet.embedded_redis.socket import ask, socket_path
 from korvet.store.sync_store import SyncStore
 
 
+def running(target: Target) -> str | None:
+    """Return the URL of the target's Redis, None if it does not run."""
+    if target.redis is not None:
+        return target.redis
+    socket = socket_path(Path(target.data_dir).absolute())
+    return f"unix://{socket}" if ask(socket, b"PING") else None
+
+
 @contextmanager
 def url(target: Target, *, create: bool = False) -> Iterator[str]:
     """Yield the URL of the target's Redis; a server started for the command stops afterwards.
 
     With `create` a missing data directory is made. Raises StartError.
     """
-    if target.redis is not None:
-        yield target.redis
+    found = running(target)
+    if found is not None:
+        yield found
         return
     directory = Path(target.data_dir).absolute()
-    socket = socket_path(directory)
-    if ask(socket, b"PING"):
-        yield f"unix://{socket}"
-        return
     if not create and not any(
         (directory / name).exists() for name in ("appendonlydir", "appendonly.aof")
     ):

@@ -68,9 +68,7 @@ def restore(
             )
         )
     if json:
-        import msgspec
-
-        table_output.document(msgspec.to_builtins(report))
+        table_output.document(report)
     else:
         _print(report)
 

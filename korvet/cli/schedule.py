@@ -1,6 +1,5 @@
 """`korvet schedule`: list and cancel the records that wait until they are due."""
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,16 +17,13 @@ app = group("List and cancel scheduled records.")
 PER_CALL = 100
 """Max rows of one call."""
 _COLUMNS = ("partition", "number", "due", "id", "records", "bytes")
-_Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", metavar="N", help="This partition only.", min=0)
-]
 
 
 @o.command(app, "list")
 def list_(
     name: o.TopicName,
     target: o.Target,
-    partition: _Partition = None,
+    partition: o.Partitions = None,
     most: Annotated[
         int, typer.Option("--max", "-n", metavar="N", help="Max rows per partition.", min=1)
     ] = 1000,
@@ -41,7 +37,7 @@ def list_(
         topic = await log.find_topic(name)
         return [
             row
-            for number in _partitions(topic, partition)
+            for number in o.chosen_partitions(name, topic.partitions, partition)
             for row in await _rows(log, topic, number, most)
         ]
 
@@ -61,7 +57,7 @@ def cancel(
             "--number", metavar="N", help="The number that `list` prints; needs --partition.", min=0
         ),
     ] = None,
-    partition: _Partition = None,
+    partition: o.Partitions = None,
 ) -> None:
     """Remove a scheduled record before it is due."""
     from korvet.cli.admin_client import on_log
@@ -76,7 +72,7 @@ def cancel(
     async def run(log: "CommandLog") -> int:
         topic = await log.find_topic(name)
         cancelled = 0
-        for each in _partitions(topic, partition):
+        for each in o.chosen_partitions(name, topic.partitions, partition):
             call = schedule.cancel(
                 log.keys,
                 name,
@@ -95,16 +91,6 @@ def cancel(
             f"Topic {name!r} has no scheduled record with {which}: it was appended or cancelled."
         )
     table_output.line(f"cancelled {cancelled}")
-
-
-def _partitions(topic: "Topic", wanted: int | None) -> range:
-    from korvet.config.broker_config import StartError
-
-    if wanted is None:
-        return range(topic.partitions)
-    if wanted >= topic.partitions:
-        raise StartError(f"Topic {topic.name!r} has partitions 0 to {topic.partitions - 1}.")
-    return range(wanted, wanted + 1)
 
 
 async def _rows(
@@ -131,5 +117,5 @@ async def _rows(
 def _row(partition: int, *row: int | bytes) -> table_output.Row:
     number, due, id_, records, size = row
     assert isinstance(id_, bytes)
-    time = datetime.fromtimestamp(int(due) / 1000, UTC).isoformat(timespec="milliseconds")
+    time = table_output.moment(int(due))
     return (partition, number, time, id_.decode(errors="replace") or None, records, size)

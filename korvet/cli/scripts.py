@@ -14,13 +14,18 @@ if TYPE_CHECKING:
 
 app = group("List, export and load the Lua scripts.")
 
+_MODES = {True: "writes", False: "reads"}
+
 
 @app.command("list")
 def list_(json: o.Json = False, header: o.Header = True) -> None:
     """List the scripts with version and SHA-1."""
     table_output.listing(
         ("name", "version", "sha1", "mode", "description"),
-        [(b.name, b.version, b.sha1, _mode(b), b.contract.sentence) for b in _bundles()],
+        [
+            (b.name, b.version, b.sha1, _MODES[b.contract.writes], b.contract.sentence)
+            for b in _bundles()
+        ],
         as_json=json,
         header=header,
     )
@@ -38,8 +43,6 @@ def show_(
 
     The text is what Redis receives: pass it to `redis-cli --eval`.
     """
-    import msgspec
-
     from korvet.scripts import bundle
     from korvet.scripts.contract import header_lines
     from korvet.scripts.export import contract_of
@@ -48,7 +51,7 @@ def show_(
     if name not in known:
         raise typer.BadParameter(f"there is no script {name!r}; there are {', '.join(known)}")
     if json:
-        table_output.document(msgspec.to_builtins(contract_of(name)))
+        table_output.document(contract_of(name))
     elif contract:
         for line in header_lines(bundle.source(name)):
             table_output.line(line.removeprefix(" "))
@@ -116,7 +119,3 @@ def _bundles() -> "list[Bundle]":
     from korvet.scripts import bundle
 
     return [bundle.load(name) for name in bundle.names()]
-
-
-def _mode(bundle: "Bundle") -> str:
-    return "writes" if bundle.contract.writes else "reads"

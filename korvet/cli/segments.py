@@ -1,18 +1,16 @@
 """`korvet segments`: show and verify segment files without a broker, list a topic's segments."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.help_text import group
-
-if TYPE_CHECKING:
-    from korvet.wire.segments import Segment
 
 app = group("List, show and verify segments of tiered storage.")
 
@@ -35,10 +33,13 @@ def show(
     """
     import msgspec
 
-    data = _read(file)
-    segment = _footer(file, data)
+    from korvet.wire.segments import footer_size, read_footer
+
+    with _named(file):
+        data = file.read_bytes()
+        segment = read_footer(data[len(data) - min(footer_size(data), len(data)) :])
+        rows = _batch_rows(memoryview(data)[: segment.header.bytes]) if batches else []
     if batches:
-        rows = _batch_rows(file, memoryview(data)[: segment.header.bytes])
         columns = ("position", "first", "last", "records", "max_timestamp", "producer", "bytes")
         table_output.listing(columns, rows, as_json=json, header=header)
         return
@@ -62,7 +63,8 @@ def verify(files: Files) -> None:
     # On a terminal the lines below show how far it is.
     with progress("segments verified", len(files), shown=not sys.stdout.isatty()) as advance:
         for file in files:
-            problems = _problems(_read(file))
+            with _named(file):
+                problems = _problems(file.read_bytes())
             failed = failed or bool(problems)
             for text in problems or ["ok"]:
                 table_output.line(f"{file}: {text}")
@@ -71,21 +73,16 @@ def verify(files: Files) -> None:
         raise typer.Exit(1)
 
 
-def _batch_rows(file: Path, batches: memoryview) -> list[table_output.Row]:
-    from korvet.config.setting import StartError
+def _batch_rows(batches: memoryview) -> list[table_output.Row]:
     from korvet.wire.batch_runs import headers_in
-    from korvet.wire.segments import CorruptSegment
 
-    try:
-        return [
-            (
-                *(at, h.base_offset, h.base_offset + h.last_offset_delta, h.records),
-                *(h.max_timestamp, h.producer_id, size),
-            )
-            for at, size, h in headers_in(batches)
-        ]
-    except CorruptSegment as error:
-        raise StartError(f"{file}: {error}.") from None
+    return [
+        (
+            *(at, h.base_offset, h.base_offset + h.last_offset_delta, h.records),
+            *(h.max_timestamp, h.producer_id, size),
+        )
+        for at, size, h in headers_in(batches)
+    ]
 
 
 def _problems(data: bytes) -> Sequence[str]:
@@ -139,20 +136,15 @@ def list_(
     table_output.listing(columns, rows, as_json=json, header=header)
 
 
-def _read(file: Path) -> bytes:
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    """Raise StartError with the file's name if it cannot be read or is corrupt."""
     from korvet.config.setting import StartError
+    from korvet.wire.segments import CorruptSegment
 
     try:
-        return file.read_bytes()
+        yield
     except OSError as error:
         raise StartError(f"{file}: {error.strerror}.") from None
-
-
-def _footer(file: Path, data: bytes) -> "Segment":
-    from korvet.config.setting import StartError
-    from korvet.wire.segments import CorruptSegment, footer_size, read_footer
-
-    try:
-        return read_footer(data[len(data) - min(footer_size(data), len(data)) :])
     except CorruptSegment as error:
         raise StartError(f"{file}: {error}.") from None

@@ -4,7 +4,6 @@ import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -13,7 +12,8 @@ import typer
 from korvet.cli import options as o
 from korvet.cli.options import GLOBAL
 from korvet.cli.start_lines import Announcement, announce_console, announce_legacy, embedded
-from korvet.config.broker_config import REDIS_VARIABLE, Config, ConfigError, load
+from korvet.cli.target import load_config
+from korvet.config.broker_config import REDIS_VARIABLE, Config, ConfigError
 
 if TYPE_CHECKING:
     from korvet.embedded_redis.server import RedisServer
@@ -34,8 +34,8 @@ def serve(
     workers: Annotated[str | None, o.text("workers", "N")] = None,
     config: o.ConfigFile = None,
     set_: o.Sets = None,
-    log_level: Annotated[str | None, o.text("log-level", "LEVEL")] = None,
-    log_format: Annotated[str | None, o.text("log-format", "FORMAT")] = None,
+    log_level: o.LogLevel = None,
+    log_format: o.LogFormat = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Serve Kafka clients. Without --redis, start a Redis with its data in --data-dir."""
@@ -47,23 +47,7 @@ def serve(
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
-    given = {
-        "listen": ",".join(listen) if listen else None,
-        "advertise": ",".join(advertise) if advertise else None,
-        "legacy-listen": legacy_listen,
-        "zookeeper": zookeeper,
-        "ops": ops,
-        "redis": redis,
-        "redis-server": redis_server,
-        "data-dir": data_dir,
-        "node-id": node_id,
-        "namespace": namespace,
-        "workers": workers,
-        "log-level": log_level,
-        "log-format": log_format,
-    }
-    file = None if config is None else Path(config)
-    loaded = load(given, file=file, sets=set_ or (), environ=os.environ)
+    loaded = load_config(context.params, os.environ)
     run(loaded, is_password_listed=redis is not None and "@" in redis)
 
 
@@ -124,7 +108,7 @@ def _embedded(config: Config, server: "RedisServer") -> Config:
 
 
 def _refuse_options(context: typer.Context) -> None:
-    """ConfigError for an option before a command that only the broker has."""
+    """Raise ConfigError for an option before a command that only the broker has."""
     given = [name for name, value in context.params.items() if value and name not in GLOBAL]
     if given:
         raise ConfigError(

@@ -1,19 +1,20 @@
 """`korvet serve --from`: a read-only broker over a remote store, with a private Redis."""
 
 import asyncio
-import os
 import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
+import typer
 
 from korvet.cli import options as o
 from korvet.cli.backup import store_url
 from korvet.cli.restore import ClusterId, From
+from korvet.cli.target import load_config
 
 
 def serve_from(
+    context: typer.Context,
     from_: From,
     cluster_id: ClusterId = None,
     listen: Annotated[list[str] | None, o.text("listen", "[PROTOCOL://]HOST:PORT")] = None,
@@ -34,28 +35,17 @@ def serve_from(
     from korvet.cli import restore
     from korvet.cli.broker_process import run_broker
     from korvet.cli.start_lines import Announcement, announce_console
-    from korvet.config.broker_config import load
     from korvet.embedded_redis.server import RedisServer
 
     from_ = store_url(from_)
-    given = {
-        "listen": ",".join(listen) if listen else None,
-        "advertise": ",".join(advertise) if advertise else None,
-        "ops": ops,
-        "redis-server": redis_server,
-        "log-level": log_level,
-        "log-format": log_format,
-    }
     settings = {
         "remote.log.storage.system.enable": "true",
         "remote.storage.url": from_,
         "auto.create.topics.enable": "false",
     }
     sets = [*(set_ or ()), *(f"{name}={value}" for name, value in settings.items())]
-    file = None if config is None else Path(config)
     # Not the environment's Redis: this command has its own.
-    environ = {name: value for name, value in os.environ.items() if name == "PATH"}
-    loaded = load(given, file=file, sets=sets, environ=environ)
+    loaded = load_config({**context.params, "set_": sets}, {})
     logfmt.setup(loaded.log_level, loaded.log_format)
     with (
         tempfile.TemporaryDirectory(prefix="korvet-") as folder,

@@ -56,7 +56,7 @@ class Announcement:
         yield f"connect: bootstrap.servers={where}"
         yield "next:    `korvet quickstart` in another terminal, `korvet top`, `korvet doctor`"
         if config.settings.text("offset.mode") == "time":
-            yield f"note:    {offset_note.of_new_topics()}"
+            yield f"note:    {offset_note.of('new topics')}"
 
 
 def embedded(config: Config) -> str:

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -100,8 +101,21 @@ def objects(columns: Sequence[str], rows: Iterable[Row]) -> list[dict[str, objec
 
 
 def document(value: Any) -> None:
-    """Print a value as JSON, indented."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+    """Print a value, which may hold structs, as JSON, indented."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=_builtins) + "\n")
+
+
+def _builtins(value: Any) -> Any:
+    import msgspec
+
+    return msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else str(value)
+
+
+def moment(ms: int) -> str | None:
+    """Return a time in ISO 8601, None if it is negative: there is none."""
+    if ms < 0:
+        return None
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def line(text: str) -> None:

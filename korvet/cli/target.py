@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from korvet.config.broker_config import Config, load
+from korvet.config.broker_config import OPTIONS, Config, load
 
 if TYPE_CHECKING:
     from korvet.config.values import Settings
@@ -26,20 +26,28 @@ class Target(NamedTuple):
 def target_of(after: Mapping[str, Any], before: Mapping[str, Any]) -> Target:
     """Read the options given after the command, else those before it."""
     given = {name: after.get(name) or before.get(name) for name in GLOBAL_NAMES}
-    sets = [*(before.get("set_") or ()), *(after.get("set_") or ())]
-    file = given.pop("config")
-    del given["set_"]
+    given["set_"] = [*(before.get("set_") or ()), *(after.get("set_") or ())]
     here = given["data_dir"] is not None and given["redis"] is None
-    config = load(
-        {name.replace("_", "-"): value for name, value in given.items()},
-        file=None if file is None else Path(file),
-        sets=sets,
-        # A data directory that was named has priority over the environment's Redis.
-        environ={} if here else os.environ,
-    )
+    # A data directory that was named has priority over the environment's Redis.
+    config = load_config(given, {} if here else os.environ)
     _set_up_log(config, given["log_level"] is not None)
     redis = None if here else config.redis
     return Target(redis, config.data_dir, config.namespace, config.settings)
+
+
+def load_config(given: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
+    """Load the configuration that the parameters of a command give."""
+    file = given.get("config")
+    options = {}
+    for option in OPTIONS:
+        value = given.get(option.replace("-", "_"))
+        options[option] = value if isinstance(value, str) else ",".join(value or ()) or None
+    return load(
+        options,
+        file=None if file is None else Path(file),
+        sets=given.get("set_") or (),
+        environ=environ,
+    )
 
 
 def _set_up_log(config: Config, is_given: bool) -> None:

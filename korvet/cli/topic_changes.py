@@ -7,7 +7,6 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.cli.topics import assignments
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
@@ -16,10 +15,7 @@ if TYPE_CHECKING:
 def alter(
     name: o.TopicName,
     target: o.Target,
-    config: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="NAME=VALUE", help="Set a topic config. Repeat."),
-    ] = None,
+    config: o.TopicConfigs = None,
     delete: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,7 +32,7 @@ def alter(
     from korvet.cli.admin_client import on_log
     from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 
-    edits: list[Edit] = [Edit(key, value, SET) for key, value in assignments(config or ())]
+    edits = [Edit(key, value, SET) for key, value in o.assignments("--config", config)]
     edits += [Edit(key, None, DELETE) for key in delete or ()]
     if not edits:
         raise typer.BadParameter("no change is given: use --config or --delete-config")

@@ -1,6 +1,5 @@
 """`korvet topics`: list, create, describe and delete; topic_changes has the others."""
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,10 +46,7 @@ def create(
             "--partitions", "-p", help="Number of partitions. Default: the setting num.partitions."
         ),
     ] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="NAME=VALUE", help="A topic config. Repeat."),
-    ] = None,
+    config: o.TopicConfigs = None,
 ) -> None:
     """Create a topic.
 
@@ -59,12 +55,12 @@ def create(
     """
     from korvet.cli.admin_client import on_log
 
-    configs = dict(assignments(config or ()))
+    configs = dict(o.assignments("--config", config))
     made = on_log(lambda log: log.create_topic(name, partitions, configs), target)
     count = made.partitions
     table_output.line(f"created {name} with {count} partition{'s' * (count != 1)}")
     if made.offset_mode == "time" and "offset.mode" not in configs:
-        table_output.note(offset_note.of_topic(name))
+        table_output.note(offset_note.of(name))
 
 
 @o.command(app, "describe")
@@ -90,7 +86,7 @@ def describe(
         parts: list[table_output.Row] = [
             (
                 *(part.partition, part.earliest, part.latest, part.records, part.bytes),
-                _moment(part.newest_timestamp_ms),
+                table_output.moment(part.newest_timestamp_ms),
                 log.keys.partition(name, part.partition).stream,
             )
             for part in offsets
@@ -148,20 +144,3 @@ def delete(names: o.TopicNames, target: o.Target) -> None:
             table_output.line(f"deleted {name}")
 
     on_log(run, target)
-
-
-def assignments(texts: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """Yield the name and the value of each NAME=VALUE of --config."""
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"--config needs NAME=VALUE, not {text!r}")
-        yield name.strip(), value.strip()
-
-
-def _moment(ms: int) -> str | None:
-    from datetime import UTC, datetime
-
-    if ms < 0:
-        return None
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")

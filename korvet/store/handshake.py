@@ -102,5 +102,5 @@ def _describe(info: dict[str, str]) -> Server:
 
 def parse_info(reply: bytes) -> dict[str, str]:
     """Parse the `name:value` lines of an INFO reply."""
-    rows = (line.partition(":") for line in reply.decode().splitlines())
+    rows = (line.partition(":") for line in reply.decode(errors="replace").splitlines())
     return {name: value for name, colon, value in rows if colon}
