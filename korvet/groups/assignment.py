@@ -1,4 +1,4 @@
-"""Encode partitions by topic id as lua/lib/consumer_group.lua does: `id:0,1;id:2`."""
+"""Encode partitions by topic id as lua/lib/partition_list.lua does: `id:0,1;id:2`."""
 
 from collections.abc import Iterable
 from uuid import UUID

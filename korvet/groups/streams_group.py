@@ -1,6 +1,6 @@
 """Streams groups (KIP-1071): topologies, tasks and the lists that scripts exchange.
 
-A topology is encoded as lua/lib/streams_topology.lua describes, tasks as lua/lib/task_owners.lua
+A topology is encoded as lua/lib/streams_topology.lua describes, tasks as lua/lib/partition_owners.lua
 does: kind, subtopology id in hex digits, partitions.
 """
 

@@ -13,7 +13,7 @@
 ---          epoch. GROUP_ID_NOT_FOUND for a share group: it has no committed offsets.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local consumer_group = require("lib.consumer_group")
+local partition_owners = require("lib.partition_owners")
 local deadlines = require("lib.deadlines")
 
 local group, members, moments = KEYS[1], KEYS[2], KEYS[3]
@@ -26,4 +26,4 @@ end
 if deadlines.passed(moments, clock.now_ms()) then
   return { codes.TICK_FIRST }
 end
-return { consumer_group.check_commit(members, nil, id, epoch, {}, 1) }
+return { partition_owners.check_commit(members, nil, id, epoch, {}, 1) }

@@ -61,9 +61,9 @@ end
 local simple = generation < 0 and state == "Empty"
 local me
 if not simple and (kind == "consumer" or kind == "streams") then
-  local consumer_group = require("lib.consumer_group")
+  local partition_owners = require("lib.partition_owners")
   local topology_of = kind == "streams" and group
-  local verdict = consumer_group.check_commit(
+  local verdict = partition_owners.check_commit(
     KEYS[9], KEYS[10], id, generation, ARGV, ROWS, topology_of
   )
   if verdict ~= codes.UNKNOWN_MEMBER_ID and not allow_member_epoch then

@@ -13,7 +13,7 @@
 ---          assignor           bytes  uniform, range or simple
 ---          members            list   id, instance, rack, client id, client host, epoch, names,
 ---                                    regex, assignment, target, flat; names are packed,
----                                    partitions encoded by lib.consumer_group
+---                                    partitions encoded by lib.partition_list
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND
 --- COST     O(members), at most 5 calls
 local codes = require("lib.codes")
@@ -21,6 +21,7 @@ local clock = require("lib.clock")
 local consumer_group = require("lib.consumer_group")
 local deadlines = require("lib.deadlines")
 local num = require("lib.num")
+local partition_list = require("lib.partition_list")
 
 local group, consumer_members, target_assignment, moments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
@@ -36,7 +37,7 @@ end
 local function cells(id, m, target)
   return {
     id, m.instance, m.rack, m.client_id, m.client_host, num.text(m.epoch), m.names, m.regex,
-    consumer_group.concat(m.assigned, m.revoking), target,
+    partition_list.concat(m.assigned, m.revoking), target,
   }
 end
 local list = consumer_group.list_members(consumer_members, target_assignment, cells)

@@ -22,7 +22,7 @@
 ---          names              bytes  packed topic names
 ---          regex              bytes  a pattern, empty for none
 ---          has_owned          int    1: `owned` is given
----          owned              bytes  the partitions it owns, as lib.consumer_group encodes them
+---          owned              bytes  the partitions it owns, as lib.partition_list encodes them
 ---          topics_version     bytes  the topics table's version, and that of the ACL rules if used
 ---          resolved           bytes  the names and the regexes of a reply with need_topics, each
 ---                                    packed, packed together: their topics follow
@@ -32,7 +32,7 @@
 --- RETURNS  error              int    a lib.codes value
 ---          epoch              int    the member's epoch
 ---          has_assignment     int    1: send `assignment` to the member
----          assignment         bytes  the partitions it may own, as lib.consumer_group encodes them
+---          assignment         bytes  the partitions it may own, as lib.partition_list encodes them
 ---          next_heartbeat_ms  int    ms until its next heartbeat, 0: the configured interval
 ---          need_topics        int    1: nothing was written, call again with the topics of these:
 ---          names              list   topic names members subscribe to
@@ -49,9 +49,13 @@ local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumer_assign = require("lib.consumer_assign")
 local consumer_group = require("lib.consumer_group")
+local consumer_member = require("lib.consumer_member")
+local consumer_membership = require("lib.consumer_membership")
 local consumer_reconcile = require("lib.consumer_reconcile")
 local deadlines = require("lib.deadlines")
 local key_types = require("lib.key_types")
+local partition_list = require("lib.partition_list")
+local partition_owners = require("lib.partition_owners")
 
 local group, members, moments = KEYS[1], KEYS[2], KEYS[6]
 local id, epoch, instance = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -59,7 +63,6 @@ local session_ms, rebalance_ms, assignor = tonumber(ARGV[7]), tonumber(ARGV[8]),
 local max_size, is_registered, mask = tonumber(ARGV[10]), ARGV[11] == "1", tonumber(ARGV[12])
 local has_owned, topics_version, resolved = ARGV[15] == "1", ARGV[17], ARGV[18]
 local ROWS = 19
-local LEAVE, LEAVE_STATIC = -1, -2
 
 local function refuse(code)
   return { code, -1, 0, "", 0, 0, {}, {}, -1, 0 }
@@ -79,78 +82,37 @@ if text and epoch > 0 and instance == "" and assignor == "" and mask == 0 then
   end
 end
 local g = consumer_group.load(KEYS, consumer_group.CONSUMER)
-local m, replaced = consumer_group.parse_member(text), nil
+local m = consumer_member.parse(text)
+local owned = has_owned and partition_list.decode(ARGV[16]) or nil
 
 -- Check. Refusals live here.
-if g.type == "share" or g.type == "streams" or g.type == "classic" and g.state ~= consumer_group.EMPTY then
-  return refuse(codes.GROUP_ID_NOT_FOUND)
-end
-if g.type ~= "consumer" and epoch ~= 0 then
-  return refuse(codes.GROUP_ID_NOT_FOUND)
-end
-if instance ~= "" then
-  local other = redis.call("HGET", g.instances, instance)
-  if other and other ~= id then
-    if epoch ~= 0 then
-      return refuse(codes.FENCED_INSTANCE_ID)
-    end
-    if consumer_group.get_member(g, other).epoch ~= LEAVE_STATIC then
-      return refuse(codes.UNRELEASED_INSTANCE_ID)
-    end
-    replaced = other
-  end
-end
-if epoch ~= 0 and (not m or m.instance ~= instance and instance ~= "") then
-  return refuse(codes.UNKNOWN_MEMBER_ID)
-end
--- A member that joins with another instance id is removed and added as a new one.
-local former
-if epoch == 0 and m and instance ~= "" and m.instance ~= instance then
-  former, m, text = m, nil, nil
-end
-local owned = has_owned and consumer_group.decode(ARGV[16]) or nil
-local is_repeated = m and epoch > 0 and epoch ~= m.epoch
-if is_repeated and not consumer_reconcile.is_previous(m, epoch, owned) then
-  return refuse(codes.FENCED_MEMBER_EPOCH)
-end
-if not m and not replaced and not former and g.size >= max_size then
-  return refuse(codes.GROUP_MAX_SIZE_REACHED)
+local verdict, replaced = consumer_membership.check(g, id, m, epoch, instance, owned, max_size)
+if verdict ~= codes.NONE then
+  return refuse(verdict)
 end
 if not g.type and not is_registered then
   return refuse(codes.REGISTER_FIRST)
 end
 key_types.hashes(KEYS, 3, 5)
 
-local had_converged = m and m.converged and m.epoch == g.assignment_epoch
-if epoch == LEAVE_STATIC and instance ~= "" then
+if epoch < 0 then
   -- Write.
-  m.epoch, m.converged = LEAVE_STATIC, false
-  g.converged = g.converged - (had_converged and 1 or 0)
-  consumer_group.put_member(g, id, m, now_ms)
-  consumer_group.save(g, now_ms)
-  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, deadlines.wait_ms(moments, now_ms), 0 }
-end
-if epoch <= LEAVE then
-  -- Write.
-  consumer_group.remove_member(g, id, m)
-  consumer_group.bump_epoch(g, now_ms)
-  consumer_group.save(g, now_ms)
-  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, deadlines.wait_ms(moments, now_ms), 1 }
+  local is_static = epoch == consumer_membership.LEAVE_STATIC and instance ~= ""
+  local wait_ms, rebalances = consumer_membership.leave(g, id, m, is_static, now_ms)
+  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, wait_ms, rebalances }
 end
 
 -- Change `g` and `m` only: nothing is written before the topics are known.
-local bumps_epoch, joins = false, epoch == 0
-if replaced then
-  -- The partitions of a former row of this member id are released, and assigned anew.
-  m, bumps_epoch = consumer_group.get_member(g, replaced), former ~= nil
-elseif not m then
-  m = {
-    epoch = 0, previous = 0, rebalance = 0, revoke_by = 0, converged = false, assignor = "",
-    regex = "", names = "", assigned = "", revoking = "", rack = "", instance = "", client_id = "",
-    client_host = "",
-  }
-  bumps_epoch = true
+-- A member that joins with another instance id is removed and added as a new one.
+local joins, former = epoch == 0, nil
+if joins and m and instance ~= "" and m.instance ~= instance then
+  former, m, text = m, nil, nil
 end
+local is_repeated = not joins and epoch ~= m.epoch
+local had_converged = m and m.converged and m.epoch == g.assignment_epoch
+-- With `former` its partitions are released, and assigned anew.
+local bumps_epoch = former ~= nil or not m and not replaced
+m = replaced or m or consumer_member.new()
 m.session = session_ms
 if rebalance_ms >= 0 then
   m.rebalance = rebalance_ms
@@ -181,16 +143,10 @@ if former then
 end
 if replaced then
   -- The static member has revoked these by leaving.
-  consumer_group.release_partitions(g, consumer_group.decode(m.revoking))
+  partition_owners.release(g, partition_list.decode(m.revoking))
   m.revoking = ""
-  local target = redis.call("HGET", g.targets, replaced)
-  consumer_group.own_partitions(g, id, consumer_group.decode(m.assigned))
-  redis.call("HDEL", members, replaced)
-  redis.call("HDEL", g.targets, replaced)
-  redis.call("ZREM", moments, "m:" .. replaced)
-  if target then
-    redis.call("HSET", g.targets, id, target)
-  end
+  partition_owners.own(g, id, partition_list.decode(m.assigned))
+  consumer_membership.replace(g, id, replaced)
 elseif not text then
   g.size = g.size + 1
 end
@@ -215,7 +171,7 @@ consumer_group.put_member(g, id, m, now_ms)
 if g.assignment_epoch < g.generation and consumer_reconcile.may_assign(g, now_ms, 0) then
   consumer_reconcile.assign_targets(g, now_ms, consumer_assign.assign)
 end
-local reported = owned and consumer_group.to_set(owned) or joins and {}
+local reported = owned and partition_list.to_set(owned) or joins and {}
 local changed = consumer_reconcile.reconcile_member(g, id, m, reported, now_ms)
 -- A request with all fields is that of a member that has lost a response.
 local is_full = mask > 0 and has_owned and rebalance_ms >= 0

@@ -26,7 +26,7 @@
 --- RETURNS  error              int    a lib.codes value
 ---          epoch              int    the member's epoch
 ---          has_assignment     int    1: send `assignment` to the member
----          assignment         bytes  its partitions, as lib.consumer_group encodes them
+---          assignment         bytes  its partitions, as lib.partition_list encodes them
 ---          next_heartbeat_ms  int    ms until its next heartbeat, 0: the configured interval
 ---          need_topics        int    1: nothing was written, call again with the topics of these:
 ---          names              list   topic names members subscribe to
@@ -41,8 +41,11 @@
 ---          share_topics: the topics that have been assigned, until their offsets or a subscribed
 ---          topic itself are deleted.
 local codes = require("lib.codes")
+local chunks = require("lib.chunks")
 local clock = require("lib.clock")
 local consumer_group = require("lib.consumer_group")
+local consumer_member = require("lib.consumer_member")
+local consumer_membership = require("lib.consumer_membership")
 local consumer_reconcile = require("lib.consumer_reconcile")
 local deadlines = require("lib.deadlines")
 local key_types = require("lib.key_types")
@@ -72,12 +75,8 @@ local function note_topics(topics)
       gone[#gone + 1] = name
     end
   end
-  for from = 1, #flat, 1000 do
-    redis.call("HSET", share_topics, unpack(flat, from, math.min(from + 999, #flat)))
-  end
-  for from = 1, #gone, 1000 do
-    redis.call("HDEL", share_topics, unpack(gone, from, math.min(from + 999, #gone)))
-  end
+  chunks.call("HSET", share_topics, flat)
+  chunks.call("HDEL", share_topics, gone)
 end
 
 local now_ms = clock.now_ms()
@@ -93,10 +92,8 @@ if text and epoch > 0 and not has_names then
     return { codes.NONE, epoch, 0, "", next_ms, 0, {}, -1, 0 }
   end
 end
-g = consumer_group.load(
-  { group, members, KEYS[3], "", "", moments }, consumer_group.SHARE
-)
-local m = consumer_group.parse_member(text)
+g = consumer_group.load({ group, members, KEYS[3], "", "", moments }, consumer_group.SHARE)
+local m = consumer_member.parse(text)
 
 -- Check. Refusals live here.
 if g.type ~= consumer_group.SHARE and (g.type or epoch ~= 0) then
@@ -119,18 +116,13 @@ key_types.hashes(KEYS, 3, 4)
 
 if epoch < 0 then
   -- Write.
-  consumer_group.remove_member(g, id, m)
-  consumer_group.bump_epoch(g, now_ms)
-  consumer_group.save(g, now_ms)
-  return { codes.NONE, epoch, 0, "", 0, 0, {}, deadlines.wait_ms(moments, now_ms), 1 }
+  local wait_ms, rebalances = consumer_membership.leave(g, id, m, false, now_ms)
+  return { codes.NONE, epoch, 0, "", 0, 0, {}, wait_ms, rebalances }
 end
 
 -- Change `g` and `m` only: nothing is written before the topics are known.
 local bumps_epoch, is_covered = false, true
-m = m or {
-  epoch = 0, previous = 0, rebalance = 0, revoke_by = 0, converged = false, assignor = "",
-  regex = "", names = "", assigned = "", revoking = "", rack = "", instance = "",
-}
+m = m or consumer_member.new()
 m.session, m.client_id, m.client_host = session_ms, ARGV[4], ARGV[5]
 m.rack = rack ~= "" and rack or m.rack
 if has_names and m.names ~= ARGV[11] then

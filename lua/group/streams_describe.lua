@@ -16,7 +16,7 @@
 ---          tasks              list   subtopology, its number of tasks, flat
 ---          members            list   id, instance, rack, client id, client host, epoch, topology
 ---                                    epoch, process id, user endpoint, client tags, tasks, target,
----                                    flat; tags are packed, tasks encoded by lib.consumer_group
+---                                    flat; tags are packed, tasks encoded by lib.partition_list
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND
 --- COST     O(members + topology), at most 5 calls
 local codes = require("lib.codes")
@@ -26,6 +26,8 @@ local consumer_reconcile = require("lib.consumer_reconcile")
 local deadlines = require("lib.deadlines")
 local num = require("lib.num")
 local pack = require("lib.pack")
+local partition_list = require("lib.partition_list")
+local streams_plan = require("lib.streams_plan")
 local streams_topology = require("lib.streams_topology")
 
 local group, consumer_members, target_assignment, moments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -36,12 +38,8 @@ end
 
 -- List a table's keys, ordered, with their numbers.
 local function flatten(map)
-  local keys, list = {}, {}
-  for key in pairs(map) do
-    keys[#keys + 1] = key
-  end
-  table.sort(keys)
-  for _, key in ipairs(keys) do
+  local list = {}
+  for _, key in ipairs(partition_list.to_list(map)) do
     list[#list + 1], list[#list + 2] = key, num.small(map[key])
   end
   return list
@@ -64,12 +62,9 @@ end
 if deadlines.passed(moments, clock.now_ms()) then
   return refuse(codes.TICK_FIRST)
 end
-local counts = {}
 local topics = consumer_reconcile.decode_topics(pack.unpack(head[7] or ""), 1)
-for name, topic in pairs(topics.by_name) do
-  counts[name] = topic[2]
-end
-local plan = streams_topology.configure(streams_topology.decode(head[6]), counts)
+local counts = consumer_reconcile.partition_counts(topics)
+local plan = streams_plan.configure(streams_topology.decode(head[6]), counts)
 return {
   codes.NONE, head[2], tonumber(head[3]), tonumber(head[4]), tonumber(head[5]), head[6],
   plan.detail, flatten(plan.decided), flatten(plan.tasks),

@@ -27,7 +27,7 @@
 ---          has_tags           int    1: `tags` is given
 ---          tags               bytes  its client tags: key, value, packed
 ---          has_owned          int    1: `owned` is given
----          owned              bytes  the tasks it owns, as lib.consumer_group encodes them
+---          owned              bytes  the tasks it owns, as lib.partition_list encodes them
 ---          endpoint_epoch     int    the endpoint epoch that it has
 ---          shutdown           int    1: it requests the shutdown of the application
 ---          topics_version     bytes  the topics table's version
@@ -41,7 +41,7 @@
 --- RETURNS  error              int    a lib.codes value
 ---          epoch              int    the member's epoch
 ---          has_assignment     int    1: send `assignment` to the member
----          assignment         bytes  its tasks, as lib.consumer_group encodes them
+---          assignment         bytes  its tasks, as lib.partition_list encodes them
 ---          next_heartbeat_ms  int    ms until its next heartbeat, 0: the configured interval
 ---          need_topics        int    1: nothing was written, call again with the topics of these:
 ---          names              list   topic names of the topology
@@ -64,12 +64,17 @@
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumer_group = require("lib.consumer_group")
+local consumer_member = require("lib.consumer_member")
+local consumer_membership = require("lib.consumer_membership")
 local consumer_reconcile = require("lib.consumer_reconcile")
 local deadlines = require("lib.deadlines")
 local key_types = require("lib.key_types")
 local num = require("lib.num")
 local pack = require("lib.pack")
+local partition_list = require("lib.partition_list")
+local partition_owners = require("lib.partition_owners")
 local streams_assign = require("lib.streams_assign")
+local streams_plan = require("lib.streams_plan")
 local streams_status = require("lib.streams_status")
 local streams_topology = require("lib.streams_topology")
 
@@ -82,7 +87,6 @@ local topology_epoch, topology = tonumber(ARGV[13]), ARGV[14]
 local has_owned, endpoint_epoch, shuts_down = ARGV[20] == "1", tonumber(ARGV[22]), ARGV[23] == "1"
 local topics_version, resolved, creates = ARGV[24], ARGV[25], ARGV[26] == "1"
 local ROWS = 28
-local LEAVE_STATIC = -2
 -- The group has had a member with an older topology.
 local STALE = 2
 
@@ -104,17 +108,6 @@ local function renew_unchanged(text, now_ms)
   return consumer_reconcile.renew_unchanged(
     group, moments, id, text, epoch, topics_version, session_ms, now_ms
   )
-end
-
--- Return whether the tasks are of the topology.
-local function are_valid(tasks, plan)
-  for _, item in ipairs(tasks or {}) do
-    local sub, number = string.match(item, "^%l(%x+):(%d+)$")
-    if not plan.status and not (plan.tasks[sub] and tonumber(number) < plan.tasks[sub]) then
-      return false
-    end
-  end
-  return true
 end
 
 -- Return what a rebalance follows from, if it changes.
@@ -162,44 +155,14 @@ if next_ms then
   return { codes.NONE, epoch, 0, "", next_ms, 0, {}, {}, {}, endpoint_epoch, 0, {}, -1, 0 }
 end
 local g = consumer_group.load(KEYS, consumer_group.STREAMS)
-local m, replaced = consumer_group.parse_member(text), nil
+local m = consumer_member.parse(text)
 local is_new = g.type ~= consumer_group.STREAMS
+local owned = has_owned and partition_list.decode(ARGV[21]) or nil
 
 -- Check. Refusals live here.
-if is_new and g.type and (g.type ~= "classic" or g.state ~= consumer_group.EMPTY) then
-  return refuse(codes.GROUP_ID_NOT_FOUND)
-end
-if is_new and epoch ~= 0 then
-  return refuse(codes.GROUP_ID_NOT_FOUND)
-end
-if instance ~= "" then
-  local other = redis.call("HGET", g.instances, instance)
-  if other and other ~= id then
-    if epoch ~= 0 then
-      return refuse(codes.FENCED_INSTANCE_ID)
-    end
-    replaced = consumer_group.get_member(g, other)
-    if replaced.epoch ~= LEAVE_STATIC then
-      return refuse(codes.UNRELEASED_INSTANCE_ID)
-    end
-    replaced.id = other
-  end
-end
-if epoch ~= 0 and (not m or m.instance ~= instance and instance ~= "") then
-  return refuse(codes.UNKNOWN_MEMBER_ID)
-end
--- A member that joins with another instance id is removed and added as a new one.
-local former
-if m and (replaced or epoch == 0 and instance ~= "" and m.instance ~= instance) then
-  former, m, text = m, nil, nil
-end
-local owned = has_owned and consumer_group.decode(ARGV[21]) or nil
-local is_repeated = m and epoch > 0 and epoch ~= m.epoch
-if is_repeated and not consumer_reconcile.is_previous(m, epoch, owned) then
-  return refuse(codes.FENCED_MEMBER_EPOCH)
-end
-if not m and not replaced and not former and g.size >= max_size then
-  return refuse(codes.GROUP_MAX_SIZE_REACHED)
+local verdict, replaced = consumer_membership.check(g, id, m, epoch, instance, owned, max_size)
+if verdict ~= codes.NONE then
+  return refuse(verdict)
 end
 local stored = not is_new and redis.call("HGET", group, "topology") or nil
 -- A group without members takes the topology of the first one, unless that is older.
@@ -216,71 +179,46 @@ if is_new and not g.type and ARGV[12] ~= "1" then
 end
 key_types.hashes(KEYS, 3, 5)
 
-if epoch == LEAVE_STATIC then
-  -- Write.
-  local had_converged = m.converged and m.epoch == g.assignment_epoch
-  g.converged = g.converged - (had_converged and 1 or 0)
-  m.epoch, m.converged = LEAVE_STATIC, false
-  consumer_group.put_member(g, id, m, now_ms)
-  consumer_group.save(g, now_ms)
-  local wait_ms = deadlines.wait_ms(moments, now_ms)
-  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, {}, 0, 0, {}, wait_ms, 0 }
-end
 if epoch < 0 then
   -- Write.
-  consumer_group.remove_member(g, id, m)
-  consumer_group.bump_epoch(g, now_ms)
-  consumer_group.save(g, now_ms)
-  local wait_ms = deadlines.wait_ms(moments, now_ms)
-  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, {}, 0, 0, {}, wait_ms, 1 }
+  local is_static = epoch == consumer_membership.LEAVE_STATIC
+  local wait_ms, rebalances = consumer_membership.leave(g, id, m, is_static, now_ms)
+  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, {}, 0, 0, {}, wait_ms, rebalances }
 end
 
 -- Change `g` and `m` only: nothing is written before the topics are known.
 local subs = streams_topology.decode(stored or topology)
 local names = streams_topology.topics(subs)
-local subscription = consumer_reconcile.encode_subscription(consumer_group.to_set(names), {})
+local subscription = consumer_reconcile.encode_subscription(partition_list.to_set(names), {})
 local has_topics = consumer_reconcile.contains(resolved, subscription)
 if not has_topics and (topics_version ~= g.topics_version or subscription ~= g.subscription) then
   return { codes.NONE, -1, 0, "", 0, 1, names, {}, {}, 0, 0, {}, -1, 0 }
 end
-local counts, topics = {}, nil
-if has_topics then
-  topics = consumer_reconcile.decode_topics(ARGV, ROWS)
-else
-  local rows = pack.unpack(redis.call("HGET", group, "topics") or "")
-  topics = consumer_reconcile.decode_topics(rows, 1)
-end
-for name, topic in pairs(topics.by_name) do
-  counts[name] = topic[2]
-end
-local plan = streams_topology.configure(subs, counts)
+local topics = has_topics and consumer_reconcile.decode_topics(ARGV, ROWS)
+  or consumer_reconcile.stored_topics(g)
+local counts = consumer_reconcile.partition_counts(topics)
+local plan = streams_plan.configure(subs, counts)
 if not plan then
   return refuse(codes.STREAMS_INVALID_TOPOLOGY)
 end
-if not are_valid(owned, plan) then
+if not streams_plan.has_tasks(plan, owned or {}) then
   return refuse(codes.INVALID_REQUEST)
 end
 if creates and #plan.missing > 0 then
-  local list = {}
-  for _, info in ipairs(plan.missing) do
-    for _, cell in ipairs({
-      info.name, num.small(plan.decided[info.name]), info.replication, info.configs,
-    }) do
-      list[#list + 1] = cell
-    end
-  end
-  return { codes.NONE, -1, 0, "", 0, 0, {}, list, {}, 0, 0, {}, -1, 0 }
+  local missing = streams_plan.list_missing(plan)
+  return { codes.NONE, -1, 0, "", 0, 0, {}, missing, {}, 0, 0, {}, -1, 0 }
 end
-local joins = epoch == 0
+-- A member that joins with another instance id is removed and added as a new one.
+local joins, former = epoch == 0, nil
+if joins and m and instance ~= "" and m.instance ~= instance then
+  former, m, text = m, nil, nil
+end
+local is_repeated = not joins and epoch ~= m.epoch
 local is_ready = plan.status and 0 or 1
 m = replaced or m
 local bumps_epoch = is_new or not m or g.ready ~= is_ready or g.replicas ~= replicas
 local former_process = m and m.process
-m = m or {
-  epoch = 0, previous = 0, rebalance = 0, revoke_by = 0, converged = false, assignor = "",
-  regex = "", names = "", assigned = "", revoking = "", rack = "", instance = "", process = "",
-  endpoint = "", tags = "", topology_epoch = "0", client_id = "", client_host = "",
-}
+m = m or consumer_member.new(true)
 bumps_epoch = update(m) or bumps_epoch
 
 -- Write.
@@ -298,13 +236,7 @@ if former then
 end
 if replaced then
   m.epoch, m.previous = 0, 0
-  local target = redis.call("HGET", g.targets, replaced.id)
-  redis.call("HDEL", members, replaced.id)
-  redis.call("HDEL", g.targets, replaced.id)
-  redis.call("ZREM", moments, "m:" .. replaced.id)
-  if target then
-    redis.call("HSET", g.targets, id, target)
-  end
+  consumer_membership.replace(g, id, replaced)
 elseif not text then
   if g.size == 0 then
     g.start_ms = delay_ms > 0 and now_ms + delay_ms or 0
@@ -313,12 +245,12 @@ elseif not text then
 end
 if former_process and (replaced or former_process ~= m.process) then
   -- Tasks that another member of its new process has are left out.
-  local list = consumer_group.decode(m.assigned)
-  consumer_group.release_partitions(g, consumer_group.decode(m.revoking), former_process)
-  consumer_group.release_partitions(g, list, former_process)
-  list = consumer_group.filter_free(g, id, list, m.process)
-  consumer_group.own_partitions(g, id, list, m.process)
-  m.assigned, m.revoking = consumer_group.encode(list), ""
+  local list = partition_list.decode(m.assigned)
+  partition_owners.release(g, partition_list.decode(m.revoking), former_process)
+  partition_owners.release(g, list, former_process)
+  list = partition_owners.filter_free(g, id, list, m.process)
+  partition_owners.own(g, id, list, m.process)
+  m.assigned, m.revoking = partition_list.encode(list), ""
 end
 if joins and instance ~= "" then
   m.instance = instance
@@ -349,7 +281,7 @@ if g.assignment_epoch < g.generation then
     g.subscription = subscription
   end
 end
-local reported = owned and consumer_group.to_set(owned) or joins and {}
+local reported = owned and partition_list.to_set(owned) or joins and {}
 local changed = consumer_reconcile.reconcile_member(g, id, m, reported, now_ms)
 -- A request with all fields is that of a member that has lost a response.
 local is_full = has_owned and rebalance_ms >= 0

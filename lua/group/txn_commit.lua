@@ -39,7 +39,7 @@
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local classic_group = require("lib.classic_group")
-local consumer_group = require("lib.consumer_group")
+local partition_owners = require("lib.partition_owners")
 local deadlines = require("lib.deadlines")
 local key_types = require("lib.key_types")
 local num = require("lib.num")
@@ -68,7 +68,7 @@ local has_member = generation >= 0 or id ~= "" or instance ~= ""
 if has_member and not (generation < 0 and g.state == classic_group.EMPTY) then
   local verdict
   if is_consumer then
-    verdict = consumer_group.check_commit(
+    verdict = partition_owners.check_commit(
       members, owners, id, generation, ARGV, ROWS, topology_of
     )
   else

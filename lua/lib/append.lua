@@ -171,7 +171,7 @@ local function add_entries(log, base, offsets, add, add_rest)
   local added = base <= LAST - offsets and add(redis.pcall, base)
   if not added or type(added) == "table" and added.err then
     local stream_end = require("lib.stream_end")
-    before = stream_end.behind_all(log.mode, log.bits, log.stream)
+    before = stream_end.offset_after(log.mode, log.bits, log.stream)
     base = math.max(base, before)
     if base > LAST - offsets then
       error("the offsets of " .. log.stream .. " are exhausted by its last entry", 0)

@@ -22,13 +22,15 @@ local M = {}
 M.EMPTY, M.PREPARING = "Empty", "PreparingRebalance"
 M.COMPLETING, M.STABLE = "CompletingRebalance", "Stable"
 
-local WORDS = { "type", "state", "protocol_type", "protocol", "leader" }
+-- The first WORDS fields are text, the others numbers.
+local WORDS = 5
 -- awaiting: members whose JoinGroup waits. pending: ids handed out by MEMBER_ID_REQUIRED. unsynced:
 -- members without SyncGroup in this generation. since: moment of the last change of state.
 -- Of the first join phase: initial, 1 while it lasts; extended, 1 once a member joined since its
 -- deadline was set; delay_ms, the configured delay; step_ms, the current one; left_ms, what
 -- remains.
-local NUMBERS = {
+local NAMES = {
+  "type", "state", "protocol_type", "protocol", "leader",
   "generation", "size", "awaiting", "pending", "unsynced", "initial", "extended", "delay_ms",
   "step_ms", "left_ms", "since",
 }
@@ -39,19 +41,9 @@ function M.load(keys)
     group = keys[1], members = keys[2], clients = keys[3], protocols = keys[4],
     instances = keys[5], assignments = keys[6], deadlines = keys[7], rebalances = 0,
   }
-  local names = {}
-  for _, name in ipairs(WORDS) do
-    names[#names + 1] = name
-  end
-  for _, name in ipairs(NUMBERS) do
-    names[#names + 1] = name
-  end
-  local row = redis.call("HMGET", g.group, unpack(names))
-  for i, name in ipairs(WORDS) do
-    g[name] = row[i] or ""
-  end
-  for i, name in ipairs(NUMBERS) do
-    g[name] = tonumber(row[#WORDS + i] or 0)
+  local row = redis.call("HMGET", g.group, unpack(NAMES))
+  for i, name in ipairs(NAMES) do
+    g[name] = i <= WORDS and (row[i] or "") or tonumber(row[i] or 0)
   end
   g.exists = g.type ~= ""
   if not g.exists then
@@ -63,13 +55,9 @@ end
 --- Store the group, and notify waiting requests if `notify` is set.
 function M.save(g)
   local fields = {}
-  for _, name in ipairs(WORDS) do
-    fields[#fields + 1] = name
-    fields[#fields + 1] = g[name]
-  end
-  for _, name in ipairs(NUMBERS) do
-    fields[#fields + 1] = name
-    fields[#fields + 1] = num.text(g[name])
+  for i, name in ipairs(NAMES) do
+    fields[2 * i - 1] = name
+    fields[2 * i] = i <= WORDS and g[name] or num.text(g[name])
   end
   redis.call("HSET", g.group, unpack(fields))
   if g.notify then

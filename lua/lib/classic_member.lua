@@ -5,6 +5,7 @@
 ---            generation; "-": none. "pending": the id was handed out (MEMBER_ID_REQUIRED).
 --- clients    member id -> packed {client id, client host, instance id if static}
 --- protocols  member id -> packed {name, metadata, name, metadata, ...}, in the member's order
+local fields = require("lib.fields")
 local num = require("lib.num")
 local pack = require("lib.pack")
 
@@ -63,13 +64,7 @@ end
 
 --- Return the member's metadata for a protocol, empty if it does not support it.
 function M.metadata(protocols, name)
-  local list = pack.unpack(protocols)
-  for i = 1, #list, 2 do
-    if list[i] == name then
-      return list[i + 1]
-    end
-  end
-  return ""
+  return fields.get(pack.unpack(protocols), name) or ""
 end
 
 return M

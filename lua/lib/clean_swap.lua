@@ -1,19 +1,11 @@
 --- Replace a log's stream with its compacted copy.
+local fields = require("lib.fields")
 local num = require("lib.num")
 
 local M = {}
 
 -- Max delete horizons within tombstone_ms: closer compactions add none.
 local STEPS = 64
-
-local function field(row, name)
-  for i = 1, #row, 2 do
-    if row[i] == name then
-      return row[i + 1]
-    end
-  end
-  return nil
-end
 
 --- Return the id of the last entry, nil for an empty stream.
 function M.last(stream)
@@ -27,9 +19,11 @@ function M.take_over(stream, compacted)
     redis.call("XGROUP", "CREATE", compacted, "korvet", "$", "MKSTREAM")
     redis.call("XGROUP", "DESTROY", compacted, "korvet")
   end
-  redis.call("XSETID", compacted, field(redis.call("XINFO", "STREAM", stream), "last-generated-id"))
+  local info = redis.call("XINFO", "STREAM", stream)
+  redis.call("XSETID", compacted, fields.get(info, "last-generated-id"))
   for _, group in ipairs(redis.call("XINFO", "GROUPS", stream)) do
-    redis.call("XGROUP", "CREATE", compacted, field(group, "name"), field(group, "last-delivered-id"))
+    local name, last_id = fields.get(group, "name"), fields.get(group, "last-delivered-id")
+    redis.call("XGROUP", "CREATE", compacted, name, last_id)
   end
 end
 

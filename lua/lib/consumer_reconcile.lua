@@ -1,7 +1,10 @@
 --- The two steps of a consumer group (KIP-848): the target assignment, and reconciliation with it.
+local chunks = require("lib.chunks")
 local clock = require("lib.clock")
-local consumer_group = require("lib.consumer_group")
+local consumer_member = require("lib.consumer_member")
 local pack = require("lib.pack")
+local partition_list = require("lib.partition_list")
+local partition_owners = require("lib.partition_owners")
 
 local M = {}
 
@@ -20,21 +23,15 @@ end
 
 --- Encode a subscription of two sets.
 function M.encode_subscription(names, regexes)
-  local function sorted(set)
-    local list = {}
-    for item in pairs(set) do
-      list[#list + 1] = item
-    end
-    table.sort(list)
-    return pack.pack(list)
-  end
-  return pack.pack({ sorted(names), sorted(regexes) })
+  return pack.pack({
+    pack.pack(partition_list.to_list(names)), pack.pack(partition_list.to_list(regexes)),
+  })
 end
 
 --- Add the member's subscription to the group's. Return whether the group's contained it.
 function M.add_subscription(g, m)
   local names, regexes = M.decode_subscription(g.subscription)
-  local by_name, by_regex = consumer_group.to_set(names), consumer_group.to_set(regexes)
+  local by_name, by_regex = partition_list.to_set(names), partition_list.to_set(regexes)
   local known = true
   for _, name in ipairs(pack.unpack(m.names)) do
     known, by_name[name] = known and by_name[name] == true, true
@@ -55,8 +52,8 @@ function M.contains(one, other)
   end
   local names, regexes = M.decode_subscription(other)
   local known_names, known_regexes = M.decode_subscription(one)
-  return #consumer_group.filter(names, consumer_group.to_set(known_names), false) == 0
-    and #consumer_group.filter(regexes, consumer_group.to_set(known_regexes), false) == 0
+  return #partition_list.filter(names, partition_list.to_set(known_names), false) == 0
+    and #partition_list.filter(regexes, partition_list.to_set(known_regexes), false) == 0
 end
 
 --- Store the topic rows args[from..] of a heartbeat. Return whether they changed.
@@ -90,6 +87,20 @@ function M.decode_topics(list, from)
   return topics
 end
 
+--- Return the stored topics of the group.
+function M.stored_topics(g)
+  return M.decode_topics(pack.unpack(redis.call("HGET", g.group, "topics") or ""), 1)
+end
+
+--- Return the number of partitions of each topic.
+function M.partition_counts(topics)
+  local counts = {}
+  for name, topic in pairs(topics.by_name) do
+    counts[name] = topic[2]
+  end
+  return counts
+end
+
 --- Return whether a target assignment may be computed now: at most one in `interval_ms`, and that
 --- of a large group covers many joins.
 function M.may_assign(g, now_ms, interval_ms)
@@ -103,8 +114,8 @@ local function load_members(g, former)
   local members, parsed, names, regexes = {}, {}, {}, {}
   local rows = redis.call("HGETALL", g.members)
   for i = 1, #rows, 2 do
-    local m = consumer_group.parse_member(rows[i + 1])
-    m.id, m.former = rows[i], consumer_group.decode(former[rows[i]] or "")
+    local m = consumer_member.parse(rows[i + 1])
+    m.id, m.former = rows[i], partition_list.decode(former[rows[i]] or "")
     members[#members + 1] = m
     if not parsed[m.names] then
       parsed[m.names] = true
@@ -127,19 +138,17 @@ function M.assign_targets(g, now_ms, assign)
     former[targets[i]] = targets[i + 1]
   end
   local members, names, regexes = load_members(g, former)
-  local topics = M.decode_topics(pack.unpack(redis.call("HGET", g.group, "topics") or ""), 1)
+  local topics = M.stored_topics(g)
   local partitions
   g.assignor, partitions = assign(members, topics)
   local changed = {}
   for _, m in ipairs(members) do
-    local text = consumer_group.encode(m.target)
+    local text = partition_list.encode(m.target)
     if text ~= (former[m.id] or "") then
       changed[#changed + 1], changed[#changed + 2] = m.id, text
     end
   end
-  for from = 1, #changed, 1000 do
-    redis.call("HSET", g.targets, unpack(changed, from, math.min(from + 999, #changed)))
-  end
+  chunks.call("HSET", g.targets, changed)
   g.subscription = M.encode_subscription(names, regexes)
   g.assignment_epoch, g.converged = g.generation, 0
   g.assigned_at_ms, g.assignment_size = now_ms, #members + partitions
@@ -150,30 +159,30 @@ end
 --- other members have released. `owned` is the set it reported, or nil.
 --- Return whether its assignment changed.
 function M.reconcile_member(g, id, m, owned, now_ms)
-  local target = consumer_group.decode(redis.call("HGET", g.targets, id) or "")
-  local wanted, changed = consumer_group.to_set(target), false
-  local assigned = consumer_group.decode(m.assigned)
+  local target = partition_list.decode(redis.call("HGET", g.targets, id) or "")
+  local wanted, changed = partition_list.to_set(target), false
+  local assigned = partition_list.decode(m.assigned)
   local had_converged = m.converged and m.epoch == g.assignment_epoch
-  local to_revoke = consumer_group.filter(assigned, wanted, false)
-  local revoking = consumer_group.decode(m.revoking)
+  local to_revoke = partition_list.filter(assigned, wanted, false)
+  local revoking = partition_list.decode(m.revoking)
   if #to_revoke > 0 then
     for _, partition in ipairs(to_revoke) do
       revoking[#revoking + 1] = partition
     end
-    assigned, changed = consumer_group.filter(assigned, wanted, true), true
+    assigned, changed = partition_list.filter(assigned, wanted, true), true
     m.revoke_by = now_ms + m.rebalance
   end
-  if #revoking > 0 and owned and #consumer_group.filter(revoking, owned, true) == 0 then
-    consumer_group.release_partitions(g, revoking, m.process)
+  if #revoking > 0 and owned and #partition_list.filter(revoking, owned, true) == 0 then
+    partition_owners.release(g, revoking, m.process)
     revoking = {}
   end
   if #revoking == 0 then
     if m.epoch ~= g.assignment_epoch then
       m.previous, m.epoch = math.max(m.epoch, 0), g.assignment_epoch
     end
-    local missing = consumer_group.filter(target, consumer_group.to_set(assigned), false)
-    local free = consumer_group.filter_free(g, id, missing, m.process)
-    consumer_group.own_partitions(g, id, free, m.process)
+    local missing = partition_list.filter(target, partition_list.to_set(assigned), false)
+    local free = partition_owners.filter_free(g, id, missing, m.process)
+    partition_owners.own(g, id, free, m.process)
     for _, partition in ipairs(free) do
       assigned[#assigned + 1], changed = partition, true
     end
@@ -181,7 +190,7 @@ function M.reconcile_member(g, id, m, owned, now_ms)
   m.converged = #revoking == 0 and #assigned == #target
   local has_converged = m.converged and m.epoch == g.assignment_epoch
   g.converged = g.converged + (has_converged and 1 or 0) - (had_converged and 1 or 0)
-  m.assigned, m.revoking = consumer_group.encode(assigned), consumer_group.encode(revoking)
+  m.assigned, m.revoking = partition_list.encode(assigned), partition_list.encode(revoking)
   return changed
 end
 
@@ -199,14 +208,14 @@ function M.is_previous(m, epoch, owned)
   if epoch ~= m.previous or epoch > m.epoch or not owned then
     return false
   end
-  local assigned = consumer_group.to_set(consumer_group.decode(m.assigned))
-  return #consumer_group.filter(owned, assigned, false) == 0
+  local assigned = partition_list.to_set(partition_list.decode(m.assigned))
+  return #partition_list.filter(owned, assigned, false) == 0
 end
 
 --- Renew the session of a member, stored as `text`, that has its whole target at this epoch, if neither
 --- the group nor its topics have changed since. Return the time to its next heartbeat in ms, else nil.
 function M.renew_unchanged(group, moments, id, text, epoch, topics_version, session_ms, now_ms)
-  local stored_epoch, converged = consumer_group.parse_epoch(text)
+  local stored_epoch, converged = consumer_member.parse_epoch(text)
   local head = redis.call(
     "HMGET", group, "generation", "assignment_epoch", "topics_version", "epoch_at_ms", "size"
   )

@@ -58,7 +58,7 @@ function M.offset(mode, bits, id)
 end
 
 --- Return the lowest offset after an id, whether or not the id has an offset.
-function M.behind(mode, bits, id)
+function M.offset_after(mode, bits, id)
   local own = M.offset(mode, bits, id)
   if own then
     return own + 1

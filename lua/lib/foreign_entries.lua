@@ -1,28 +1,24 @@
 --- Detect foreign entries: those that Korvet's scripts did not add.
+local fields = require("lib.fields")
 local stream_end = require("lib.stream_end")
 
 local M = {}
 
---- The fields of the log hash that M.among reads, in this order.
+--- The fields of the log hash that M.may_exist reads, in this order.
 M.FIELDS = {
   "format", "mode", "bits", "start", "records", "start_records", "next", "entries", "cleaned",
 }
 
 -- Return the number of entries ever added to the stream, removed or not; nil before Redis 7.
 local function added(stream)
-  local info = redis.call("XINFO", "STREAM", stream)
-  for i = 1, #info, 2 do
-    if info[i] == "entries-added" then
-      return info[i + 1]
-    end
-  end
+  return fields.get(redis.call("XINFO", "STREAM", stream), "entries-added")
 end
 
 --- Return whether the stream may have foreign entries; `values` are those of M.FIELDS. Transaction
 --- markers are entries without records, too. Dense mode therefore compares the end offset with the
 --- entries appended. Time mode compares them with XLEN, and with Redis 7's count of entries ever
 --- added if the log start has moved; a cleaned log always may have foreign entries.
-function M.among(stream, values)
+function M.may_exist(stream, values)
   local mode, length = values[2], redis.call("XLEN", stream)
   local entries = tonumber(values[8])
   if values[1] ~= "record" or length <= tonumber(values[5]) - tonumber(values[6]) then
@@ -33,7 +29,7 @@ function M.among(stream, values)
       or tonumber(values[4]) > 0 and added(stream) ~= entries
   end
   -- Each entry that was appended took one offset.
-  local ends = stream_end.behind_all(mode, tonumber(values[3]), stream)
+  local ends = stream_end.offset_after(mode, tonumber(values[3]), stream)
   return math.max(tonumber(values[7]), ends) > entries
 end
 

@@ -7,14 +7,14 @@ local M = {}
 
 --- Start the log at `target`: delete the entries and index rows below it.
 --- In batch layout a batch that reaches past `target` stays whole. Return the entries removed.
-function M.to(stream, log, index, mode, bits, target)
+function M.move_start(stream, log, index, mode, bits, target)
   redis.call("HDEL", log, "local_start")
-  return M.locally(stream, log, index, mode, bits, target, "start")
+  return M.trim_local(stream, log, index, mode, bits, target, "start")
 end
 
 --- Delete the entries and index rows below `target`, whose records are in segments: the log start
 --- stays, the local part starts at `target`. Return the entries removed.
-function M.locally(stream, log, index, mode, bits, target, field)
+function M.trim_local(stream, log, index, mode, bits, target, field)
   local removed = redis.call("XTRIM", stream, "MINID", entry_id.id(mode, bits, target))
   local row = index_rows.last(index, function(candidate)
     return candidate.offset <= target
@@ -31,7 +31,7 @@ end
 
 --- Empty the log and start it at its end, `target`, which foreign entries may have moved. Reset its
 --- max timestamp: one far in the future would otherwise block retention for good.
-function M.all(stream, log, index, mode, bits, target, bytes, records)
+function M.empty(stream, log, index, mode, bits, target, bytes, records)
   local removed = redis.call("XTRIM", stream, "MINID", entry_id.id(mode, bits, target))
   redis.call("UNLINK", index)
   redis.call("HDEL", log, "local_start")

@@ -1,6 +1,8 @@
 --- A committed offset as it is stored: "offset epoch time_ms expires_ms topic_id metadata".
 ---
 --- `expires_ms` -1: the broker's retention applies. A bare offset, written by hand, is valid too.
+local chunks = require("lib.chunks")
+
 local M = {}
 
 local PAGE, PAGES = 1000, 4
@@ -40,9 +42,7 @@ function M.expire(offsets, since, retention_ms, now_ms, cursor, next_ms)
         next_ms = next_ms or now_ms + retention_ms
       end
     end
-    for from = first, #expired, PAGE do
-      redis.call("HDEL", offsets, unpack(expired, from, math.min(from + PAGE - 1, #expired)))
-    end
+    chunks.call("HDEL", offsets, expired, first)
     if cursor == "0" then
       break
     end

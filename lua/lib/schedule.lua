@@ -16,16 +16,8 @@ local num = require("lib.num")
 
 local M = {}
 
--- Max arguments of one command: Lua's stack holds 8,000.
-local AT_ONCE = 4000
-
 --- The fields of the log hash that M.open reads.
 local FIELDS = { "scheduled_number", "scheduled_count", "scheduled_bytes" }
-
---- Return the number as it is stored.
-function M.name(number)
-  return string.format("%016.0f", number)
-end
 
 --- Return the row of records with these arguments of lib.append.
 function M.row(count, size, max_timestamp, id, payload)
@@ -68,13 +60,6 @@ end
 function M.first_due(schedule)
   local found = redis.call("ZRANGE", schedule.due, 0, 0, "WITHSCORES")
   return tonumber(found[2])
-end
-
---- Call a command with the arguments of a list, several times if there are too many.
-function M.call(command, key, list)
-  for from = 1, #list, AT_ONCE do
-    redis.call(command, key, unpack(list, from, math.min(from + AT_ONCE - 1, #list)))
-  end
 end
 
 --- Subtract a row from the totals.

@@ -79,6 +79,24 @@ function M.newest_of(segments, rank, number, newest)
   return found
 end
 
+--- Remove the segments of these members from the log; their objects are kept for `delay_ms`.
+function M.remove(log, segments, deleted_segments, members, now_ms, delay_ms)
+  for _, member in ipairs(members) do
+    redis.call("ZREM", segments, member)
+    redis.call("ZADD", deleted_segments, num.text(now_ms + delay_ms), member)
+  end
+  if #members > 0 then
+    redis.call("HINCRBY", log, "segments_removed", #members)
+  end
+end
+
+--- Return the members whose objects may be deleted now, at most `most`.
+function M.due(deleted_segments, now_ms, most)
+  return redis.call(
+    "ZRANGEBYSCORE", deleted_segments, "-inf", num.text(now_ms), "LIMIT", 0, most
+  )
+end
+
 --- Visit segments from the oldest on: `visit(newest, segment)` gets the newest timestamp of one
 --- segment, or of several with nil. It returns true to skip these, else they are visited one by one;
 --- false for one segment ends the walk.

@@ -3,11 +3,10 @@
 --- A field of the hash is a group, its value "end:floor:epoch:available:acquired:acknowledged:
 --- archived:full:dead:copied:producer:ordered". Records from `end` on have no state yet. `floor` is
 --- the log start that the state knows. Then the number of records that are available and acquired,
---- and of those ever acknowledged and archived. `full` is 1 if a consumer may wait for an acknowledged
---- record. `dead` is the number of dead letters ever: records archived while the group had a dead
---- letter queue. `copied` of them are in that queue, written by the idempotent producer with the id
---- `producer`. `ordered` is 1 if the group's records are ordered by key: lib.share_order describes
---- its rows.
+--- and of those ever acknowledged and archived. `full` is 1 if a consumer may wait for the
+--- acknowledgement of a record. `dead` is the number of dead letters ever: records archived while the
+--- group had a dead letter queue. `copied` of them are in that queue, written by the idempotent
+--- producer with the id `producer`. `ordered` is 1 if the group's records are ordered by key.
 ---
 --- The sorted set has a row for each run of records with one state. All scores are 0, so that rows
 --- are in the order of their bytes; offsets and times have 16 digits.
@@ -15,19 +14,17 @@
 ---   <group>:b:<first>:<last>:<deliveries>:<time>:<member>   acquired until `time`; without a
 ---                                                           member: available from `time` on
 ---   <group>:c:<time>:<first>                                the b rows by time
----   <group>:d:<number>:<first>:<last>:<deliveries>:<reason> dead letters to copy, by their number
---- An offset below `end` in no run of a or b is finished, or holds no record. Dead letters have their
---- number from the script that archives them, so that any broker copies them in one order.
+---   <group>:d:...                                           dead letters (lib.dead_letters)
+---   <group>:e:... to <group>:g:...                          the order by key (lib.share_order)
+--- An offset below `end` in no run of a or b is finished, or holds no record.
+local chunks = require("lib.chunks")
+local dead_letters = require("lib.dead_letters")
 local num = require("lib.num")
 local share_order = require("lib.share_order")
 
 local M = {}
 
-M.AVAILABLE, M.ACQUIRED, M.TIMES, M.DEAD = "a", "b", "c", "d"
--- Reasons of a dead letter.
-M.REJECTED, M.DELIVERED_TOO_OFTEN = 1, 2
--- Lua's stack holds 8,000 values.
-local CHUNK = 1000
+M.AVAILABLE, M.ACQUIRED, M.TIMES = "a", "b", "c"
 local FIRST_PAGE, LAST_PAGE = 8, 128
 local NUMBERS = {
   "ends", "floor", "epoch", "available", "acquired", "acknowledged", "archived", "full", "dead",
@@ -200,16 +197,9 @@ function M.add_acquired(state, first, last, deliveries, time, member)
   end
 end
 
--- Run a command of many values on the sorted set.
-local function run_chunks(command, key, values)
-  for from = 1, #values, CHUNK do
-    redis.call(command, key, unpack(values, from, math.min(from + CHUNK - 1, #values)))
-  end
-end
-
 --- Write the rows removed and added so far.
 function M.flush(state)
-  run_chunks("ZREM", state.runs, state.removed)
+  chunks.call("ZREM", state.runs, state.removed)
   local values = {}
   local function put(text)
     values[#values + 1], values[#values + 2] = 0, text
@@ -224,12 +214,9 @@ function M.flush(state)
     end
   end
   for _, letter in ipairs(state.dead_letters) do
-    put(
-      prefix(state, M.DEAD) .. num.padded(letter.number) .. ":" .. num.text(letter.first) .. ":"
-        .. num.text(letter.last) .. ":" .. letter.rest
-    )
+    put(dead_letters.format(state, letter))
   end
-  run_chunks("ZADD", state.runs, values)
+  chunks.call("ZADD", state.runs, values)
   for _, run in ipairs(state.freed) do
     share_order.free(state, run[1], run[2])
   end
@@ -270,66 +257,17 @@ end
 
 --- Archive records; with a dead letter queue they become dead letters.
 function M.archive(state, first, last, deliveries, reason)
-  local count = last - first + 1
-  state.archived = state.archived + count
-  if not state.has_queue then
-    return
+  state.archived = state.archived + last - first + 1
+  if state.has_queue then
+    dead_letters.add(state, first, last, deliveries, reason)
   end
-  local rest = num.text(deliveries) .. ":" .. num.text(reason)
-  local before = state.dead_letters[#state.dead_letters]
-  if before and before.last + 1 == first and before.rest == rest then
-    before.last = last
-  else
-    state.dead_letters[#state.dead_letters + 1] = {
-      number = state.dead, first = first, last = last, rest = rest,
-    }
-  end
-  state.dead = state.dead + count
-end
-
---- Return at most `most` runs of dead letters, the oldest first.
-function M.dead_letters(state, most)
-  local start = prefix(state, M.DEAD)
-  local found = redis.call(
-    "ZRANGE", state.runs, "[" .. start, "(" .. state.group .. ":e", "BYLEX", "LIMIT", 0, most
-  )
-  for i, text in ipairs(found) do
-    local number, first, last, deliveries, reason = string.match(
-      string.sub(text, #start + 1), "^(%d+):(%d+):(%d+):(%d+):(%d+)$"
-    )
-    found[i] = {
-      text = text, number = tonumber(number), first = tonumber(first), last = tonumber(last),
-      deliveries = tonumber(deliveries), reason = tonumber(reason),
-    }
-  end
-  return found
-end
-
---- Remove the dead letters with a number below `to`, `page` runs at a time.
-function M.remove_dead_letters(state, to, page)
-  repeat
-    local found, removed = M.dead_letters(state, page), {}
-    for _, letter in ipairs(found) do
-      local copied = to - letter.number
-      if copied > 0 then
-        removed[#removed + 1] = letter.text
-        if letter.first + copied <= letter.last then
-          state.dead_letters[1] = {
-            number = to, first = letter.first + copied, last = letter.last,
-            rest = num.text(letter.deliveries) .. ":" .. num.text(letter.reason),
-          }
-        end
-      end
-    end
-    run_chunks("ZREM", state.runs, removed)
-  until #removed < page
 end
 
 --- Return records of an ended lock or a release to the group, from `time` on if given; archive those
 --- that were delivered `limit` times.
 function M.free(state, first, last, deliveries, limit, time)
   if deliveries >= limit then
-    M.archive(state, first, last, deliveries, M.DELIVERED_TOO_OFTEN)
+    M.archive(state, first, last, deliveries, dead_letters.DELIVERED_TOO_OFTEN)
     M.finish(state, first, last)
     return
   end

@@ -1,7 +1,7 @@
 --- The assignor of streams groups (KIP-1071): sticky.
 ---
 --- Members are tables with id, process and former (the tasks of the previous target). The result is
---- in `target`: "a<task>" for an active task, "b<task>" for a standby task (lib.task_owners).
+--- in `target`: "a<task>" for an active task, "b<task>" for a standby task (lib.partition_owners).
 ---
 --- Members have numbers of active tasks that differ by at most one. A task stays with its member,
 --- else it goes to one that has it as a standby task, else to the member with the fewest. A process

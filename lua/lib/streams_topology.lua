@@ -1,22 +1,14 @@
---- The topology of a streams group (KIP-1071): its topics, their partition counts, its tasks.
+--- The topology of a streams group (KIP-1071): its subtopologies and their topics.
 ---
 --- Encoded, a topology is a packed list of subtopologies, ordered by id. Each is packed: its id in
 --- hex digits, source topics, repartition sink topics, repartition source topics, changelog topics,
 --- copartition groups; each a packed list. A repartition or changelog topic is packed: name,
 --- partitions (0: to be computed), replication factor, packed configs. A copartition group is a
 --- packed list of source topics.
----
---- A task is "<subtopology>:<partition>": a subtopology has as many as its largest source topic has
---- partitions.
-local num = require("lib.num")
 local pack = require("lib.pack")
+local partition_list = require("lib.partition_list")
 
 local M = {}
-
--- Tasks of a group, at most: they are assigned in one call.
-local MAX_TASKS = 50000
-
-M.MISSING_SOURCE_TOPICS, M.INCORRECTLY_PARTITIONED_TOPICS, M.MISSING_INTERNAL_TOPICS = 1, 2, 3
 
 local function decode_infos(text)
   local list = {}
@@ -27,6 +19,15 @@ local function decode_infos(text)
     }
   end
   return list
+end
+
+--- Return the names of internal topics, after those in `names`.
+function M.names_of(infos, names)
+  names = names or {}
+  for _, info in ipairs(infos) do
+    names[#names + 1] = info.name
+  end
+  return names
 end
 
 --- Decode a topology.
@@ -42,13 +43,7 @@ function M.decode(text)
       sub.groups[#sub.groups + 1] = pack.unpack(group)
     end
     -- All topics that its tasks read.
-    sub.inputs = {}
-    for _, name in ipairs(sub.sources) do
-      sub.inputs[#sub.inputs + 1] = name
-    end
-    for _, info in ipairs(sub.repartitions) do
-      sub.inputs[#sub.inputs + 1] = info.name
-    end
+    sub.inputs = M.names_of(sub.repartitions, pack.unpack(cells[2]))
     list[#list + 1] = sub
   end
   return list
@@ -61,25 +56,14 @@ local function add(set, list)
   end
 end
 
-local function sorted(set)
-  local list = {}
-  for name in pairs(set) do
-    list[#list + 1] = name
-  end
-  table.sort(list)
-  return list
-end
-
 --- Return the topics whose partitions decide about the tasks: sources and internal topics, ordered.
 function M.topics(subs)
   local names = {}
   for _, sub in ipairs(subs) do
     add(names, sub.inputs)
-    for _, info in ipairs(sub.changelogs) do
-      names[info.name] = true
-    end
+    add(names, M.names_of(sub.changelogs))
   end
-  return sorted(names)
+  return partition_list.to_list(names)
 end
 
 --- Return the subtopology that reads each topic.
@@ -91,213 +75,6 @@ function M.readers(text)
     end
   end
   return found
-end
-
--- Return the names of source topics that do not exist.
-local function missing_sources(subs, existing)
-  local missing = {}
-  for _, sub in ipairs(subs) do
-    for _, name in ipairs(sub.sources) do
-      if not existing[name] then
-        missing[name] = true
-      end
-    end
-  end
-  return sorted(missing)
-end
-
--- Return the count of partitions of the subtopologies that write to the repartition topic: the most
--- that one of their source topics has. Nil if none of these is known yet.
-local function sink_count(subs, name, count_of)
-  local most
-  for _, sub in ipairs(subs) do
-    local is_sink = false
-    for _, sink in ipairs(sub.sinks) do
-      is_sink = is_sink or sink == name
-    end
-    for _, input in ipairs(is_sink and sub.inputs or {}) do
-      local count = count_of(input)
-      most = count and math.max(most or 0, count) or most
-    end
-  end
-  return most
-end
-
--- Decide the partition counts of repartition topics. Return whether all could be.
-local function decide_repartitions(subs, decided, count_of)
-  local open = {}
-  for _, sub in ipairs(subs) do
-    for _, info in ipairs(sub.repartitions) do
-      if info.partitions > 0 then
-        decided[info.name] = info.partitions
-      else
-        open[info.name] = true
-      end
-    end
-  end
-  while next(open) do
-    local progress = false
-    for _, name in ipairs(sorted(open)) do
-      local count = sink_count(subs, name, count_of)
-      if count then
-        decided[name], open[name], progress = count, nil, true
-      end
-    end
-    if not progress then
-      return false
-    end
-  end
-  return true
-end
-
--- Return the common partition count of the topics; nil, and what differs, if it is not the same.
-local function common_count(names, count_of)
-  local count, parts, same = nil, {}, true
-  for _, name in ipairs(names) do
-    local each = count_of(name)
-    count = count or each
-    same = same and each == count
-    parts[#parts + 1] = name .. "=" .. num.small(each)
-  end
-  if same then
-    return count
-  end
-  local listed = table.concat(parts, ", ")
-  return nil, "Following topics do not have the same number of partitions: [{" .. listed .. "}]"
-end
-
--- Give the topics of a copartition group one partition count. Return what prevents it, if anything.
-local function copartition(group, infos, decided, count_of)
-  local external, fixed, open = {}, {}, {}
-  table.sort(group)
-  for _, name in ipairs(group) do
-    local info = infos[name]
-    local kind = not info and external or info.partitions > 0 and fixed or open
-    kind[#kind + 1] = name
-  end
-  local count, reason = common_count(#external > 0 and external or fixed, count_of)
-  if reason then
-    return reason
-  end
-  for _, name in ipairs(fixed) do
-    if decided[name] ~= count then
-      return "Number of partitions [" .. num.small(decided[name]) .. "] of repartition topic ["
-        .. name .. "] doesn't match number of partitions [" .. num.small(count)
-        .. "] of the source topic."
-    end
-  end
-  if not count then
-    count = 0
-    for _, name in ipairs(open) do
-      count = math.max(count, decided[name])
-    end
-  end
-  for _, name in ipairs(open) do
-    decided[name] = count
-  end
-  return nil
-end
-
--- Decide the partition counts of changelog topics: those of the subtopology's tasks.
-local function decide_changelogs(subs, plan)
-  for _, sub in ipairs(subs) do
-    local is_source = {}
-    add(is_source, sub.inputs)
-    for _, info in ipairs(sub.changelogs) do
-      if not is_source[info.name] then
-        plan.decided[info.name] = plan.tasks[sub.id]
-        plan.internal[#plan.internal + 1] = info
-      end
-    end
-  end
-end
-
--- Compare the internal topics with those that exist, and list the missing ones.
-local function compare_internal(plan, existing)
-  table.sort(plan.internal, function(a, b)
-    return a.name < b.name
-  end)
-  local seen = {}
-  for _, info in ipairs(plan.internal) do
-    local wanted, found = plan.decided[info.name], existing[info.name]
-    if found and found ~= wanted then
-      plan.status = M.INCORRECTLY_PARTITIONED_TOPICS
-      plan.detail = "Existing topic " .. info.name .. " has different number of partitions: "
-        .. "expected " .. num.small(wanted) .. ", found " .. num.small(found)
-      plan.missing = {}
-      return
-    end
-    if not found and not seen[info.name] then
-      plan.missing[#plan.missing + 1], seen[info.name] = info, true
-    end
-  end
-  if #plan.missing > 0 then
-    local names = {}
-    for i, info in ipairs(plan.missing) do
-      names[i] = info.name
-    end
-    plan.status = M.MISSING_INTERNAL_TOPICS
-    plan.detail = "Internal topics are missing: " .. table.concat(names, ", ")
-  end
-end
-
-local function fail(plan, status, detail)
-  plan.status, plan.detail = status, detail
-  return plan
-end
-
---- Compare the topology with the topics that exist (name -> partitions). Return a plan: `status`
---- and `detail` of what prevents an assignment, if anything; `tasks`: subtopology -> number of
---- tasks; `decided`: internal topic -> partitions; `missing`: internal topics to create. Tasks and
---- partitions are not known with MISSING_SOURCE_TOPICS, and with topics that are not copartitioned.
---- Return nil for a topology that cannot be valid.
-function M.configure(subs, existing)
-  local plan = { tasks = {}, decided = {}, missing = {}, internal = {}, detail = "" }
-  local missing = missing_sources(subs, existing)
-  if #missing > 0 then
-    local names = table.concat(missing, ", ")
-    return fail(plan, M.MISSING_SOURCE_TOPICS, "Source topics " .. names .. " are missing.")
-  end
-  local decided = {}
-  local function count_of(name)
-    return existing[name] or decided[name]
-  end
-  if not decide_repartitions(subs, decided, count_of) then
-    return nil
-  end
-  local infos = {}
-  for _, sub in ipairs(subs) do
-    if #sub.inputs == 0 then
-      return nil
-    end
-    for _, info in ipairs(sub.repartitions) do
-      infos[info.name], plan.internal[#plan.internal + 1] = info, info
-    end
-  end
-  for _, sub in ipairs(subs) do
-    for _, group in ipairs(sub.groups) do
-      local reason = copartition(group, infos, decided, count_of)
-      if reason then
-        return fail(plan, M.INCORRECTLY_PARTITIONED_TOPICS, reason)
-      end
-    end
-  end
-  plan.decided = decided
-  local total = 0
-  for _, sub in ipairs(subs) do
-    local most = 0
-    for _, name in ipairs(sub.inputs) do
-      most = math.max(most, count_of(name))
-    end
-    plan.tasks[sub.id], total = most, total + most
-  end
-  if total > MAX_TASKS then
-    return fail(plan, M.INCORRECTLY_PARTITIONED_TOPICS, "The topology has " .. num.text(total)
-      .. " tasks; a group can have " .. num.small(MAX_TASKS) .. ": use fewer partitions.")
-  end
-  decide_changelogs(subs, plan)
-  compare_internal(plan, existing)
-  return plan
 end
 
 return M

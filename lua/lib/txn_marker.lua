@@ -28,7 +28,7 @@ end
 
 --- Return the first offset of the producer's open transaction, nil for none. If only open_txns has
 --- the transaction, this is the log end offset before it.
-function M.first(log, id, known)
+function M.first_offset(log, id, known)
   if producer_state.is_open(known) and known.first ~= producer_state.NO_RECORDS then
     return known.first
   end
@@ -38,11 +38,11 @@ end
 --- End the producer's transaction of number `round` here; `known` is the producer's stored state.
 --- args[fields..] is the marker's entry, which adds `size` bytes. Return its offset (-1 without
 --- records here: then no marker is written) and the new last stable offset.
-function M.put(log, id, known, epoch, round, committed, size, args, fields, now_ms)
+function M.write(log, id, known, epoch, round, committed, size, args, fields, now_ms)
   local turn = producer_state.with_transaction(
     known, math.max(epoch, known and known.epoch or 0), now_ms, round, producer_state.ENDED
   )
-  local first = M.first(log, id, known)
+  local first = M.first_offset(log, id, known)
   if not first then
     redis.call("HSET", log.producers, id, turn)
     return -1, log.stable
@@ -63,7 +63,7 @@ function M.put(log, id, known, epoch, round, committed, size, args, fields, now_
   )
   if type(added) == "table" and added.err then
     local stream_end = require("lib.stream_end")
-    at = math.max(at, stream_end.behind_all(log.mode, log.bits, log.stream))
+    at = math.max(at, stream_end.offset_after(log.mode, log.bits, log.stream))
     redis.call("XADD", log.stream, entry_id.id(log.mode, log.bits, at), unpack(args, fields))
     if log.mode ~= "time" then
       -- The foreign entries below the marker have no other timestamp.

@@ -31,7 +31,6 @@ local clock = require("lib.clock")
 local txn_marker = require("lib.txn_marker")
 local producer_state = require("lib.producer_state")
 
-local keys = KEYS
 local topic_id, producer_id, epoch = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local coordinator_epoch, raised, transaction = tonumber(ARGV[4]), ARGV[5] == "1", tonumber(ARGV[6])
 local committed, size = ARGV[7] == "1", tonumber(ARGV[8])
@@ -39,7 +38,7 @@ local FIELDS = 9
 local COORDINATOR_EPOCH = 0
 
 -- Check. Refusals live here.
-local log, refusal = txn_marker.open(keys, topic_id)
+local log, refusal = txn_marker.open(KEYS, topic_id)
 if not log then
   return { refusal, -1, -1, -1 }
 end
@@ -52,14 +51,14 @@ if known and known.first == producer_state.ENDED and coordinator_epoch < COORDIN
 end
 
 -- Write.
-if not producer_state.is_open(known) and not txn_marker.first(log, producer_id, known) then
+if not producer_state.is_open(known) and not txn_marker.first_offset(log, producer_id, known) then
   return { codes.NONE, -1, -1, log.stable }
 end
 local round = known and known.round or 0
 if round ~= transaction then
   return { codes.NONE, round, -1, log.stable }
 end
-local at, stable = txn_marker.put(
+local at, stable = txn_marker.write(
   log, producer_id, known, epoch, transaction, committed, size, ARGV, FIELDS, clock.now_ms()
 )
 return { codes.NONE, -1, at, stable }

@@ -31,6 +31,7 @@ local index_rows = require("lib.index")
 local foreign_entries = require("lib.foreign_entries")
 local num = require("lib.num")
 local log_trim = require("lib.log_trim")
+local stream_end = require("lib.stream_end")
 
 local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, retention_ms = ARGV[1], tonumber(ARGV[2])
@@ -50,22 +51,16 @@ local format, mode, bits = state[5], state[6], tonumber(state[7])
 local start, records, start_records = tonumber(state[8]), tonumber(state[9]), tonumber(state[10])
 local log_start = start
 start = tonumber(remote[1] or state[8])
-local next_offset, bytes = tonumber(state[11]), tonumber(state[2])
+local appended, bytes = tonumber(state[11]), tonumber(state[2])
 local newest = math.max(tonumber(state[3]), tonumber(state[4] or "-1"))
 
-local appended = next_offset
-if format == "record" then
-  local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
-  if tail then
-    next_offset = math.max(next_offset, entry_id.behind(mode, bits, tail[1]))
-  end
-end
+local next_offset = stream_end.log_end(format, mode, bits, stream, appended)
 local now_ms = clock.now_ms()
 local cutoff = retention_ms >= 0 and now_ms - retention_ms or nil
 local old = cutoff ~= nil and newest < cutoff
 -- An entry at or above this offset may be a young foreign entry.
 local young = math.huge
-if cutoff and mode == "time" and foreign_entries.among(stream, { unpack(state, 5) }) then
+if cutoff and mode == "time" and foreign_entries.may_exist(stream, { unpack(state, 5) }) then
   young = math.max(0, cutoff * 2 ^ bits)
 end
 local first_met = cutoff ~= nil and mode ~= "time" and next_offset > appended
@@ -117,23 +112,23 @@ if target <= start then
   return { codes.NONE, log_start, 0, more }
 end
 if is_local then
-  local removed = log_trim.locally(stream, log, index, mode, bits, target)
+  local removed = log_trim.trim_local(stream, log, index, mode, bits, target)
   return { codes.NONE, log_start, removed, more }
 end
 if target == next_offset then
-  local removed = log_trim.all(stream, log, index, mode, bits, target, bytes, records)
+  local removed = log_trim.empty(stream, log, index, mode, bits, target, bytes, records)
   return { codes.NONE, target, removed, more }
 end
 local last
 if mode == "time" then
   last = redis.call("XREVRANGE", stream, "(" .. entry_id.id(mode, bits, target), "-", "COUNT", 1)[1]
 end
-local removed = log_trim.to(stream, log, index, mode, bits, target)
+local removed = log_trim.move_start(stream, log, index, mode, bits, target)
 if target >= appended then
   redis.call("HSET", log, "start_bytes", num.text(bytes), "start_records", num.text(records))
 end
 if mode == "time" then
-  target = last and math.max(start, entry_id.behind(mode, bits, last[1])) or start
+  target = last and math.max(start, entry_id.offset_after(mode, bits, last[1])) or start
   redis.call("HSET", log, "start", num.text(target))
 end
 return { codes.NONE, target, removed, more }

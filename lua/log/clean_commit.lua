@@ -30,6 +30,7 @@
 --- NOTES    OFFSET_OUT_OF_RANGE: the log start has changed; a later pass starts over.
 ---          NOT_COORDINATOR: as in log.clean_copy. Redis groups keep their last delivered id; their
 ---          pending entries are lost.
+local chunks = require("lib.chunks")
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry_id = require("lib.entry_id")
@@ -43,7 +44,7 @@ local stream, log, index, compacted, aborted_txns = KEYS[1], KEYS[2], KEYS[3], K
 local topic_id, token, length = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local start, limit = ARGV[4], tonumber(ARGV[5])
 local tombstones, tombstone_ms, at_most = ARGV[10] == "1", tonumber(ARGV[11]), tonumber(ARGV[12])
-local ROWS, CHUNK, MOST_BYTES = 13, 2000, 131072
+local ROWS, MOST_BYTES = 13, 131072
 
 -- Check. Refusals live here.
 local state = redis.call(
@@ -70,7 +71,7 @@ end
 -- Write.
 local mode, bits = state[4], tonumber(state[5])
 local from, last = entry_id.id(mode, bits, limit - 1), clean_swap.last(compacted)
-if last and entry_id.behind(mode, bits, last) > limit then
+if last and entry_id.offset_after(mode, bits, last) > limit then
   from = last
 end
 local average = tonumber(state[8] or 0) / math.max(tonumber(state[9] or 0), 1)
@@ -89,9 +90,7 @@ clean_swap.take_over(stream, compacted)
 redis.call("UNLINK", stream)
 redis.call("RENAME", compacted, stream)
 redis.call("ZREMRANGEBYSCORE", index, "-inf", "(" .. num.text(limit))
-for from = 1, #rows, CHUNK do
-  redis.call("ZADD", index, unpack(rows, from, math.min(from + CHUNK - 1, #rows)))
-end
+chunks.call("ZADD", index, rows)
 redis.call("ZREMRANGEBYSCORE", aborted_txns, "-inf", "(" .. num.text(limit))
 local horizons = clean_swap.horizons(
   state[7] or "", limit, tombstones, tombstone_ms, clock.now_ms()

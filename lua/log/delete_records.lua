@@ -15,10 +15,10 @@
 --- COST     O(entries removed), at most 67 calls
 --- NOTES    An offset at or below the log start changes nothing, without an error, as in Kafka.
 local codes = require("lib.codes")
-local entry_id = require("lib.entry_id")
 local index_rows = require("lib.index")
 local num = require("lib.num")
 local log_trim = require("lib.log_trim")
+local stream_end = require("lib.stream_end")
 
 local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, before, steps = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -31,13 +31,8 @@ if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1 }
 end
 local mode, bits = state[3], tonumber(state[4])
-local next_offset, start = tonumber(state[5]), tonumber(state[6])
-if state[2] == "record" then
-  local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
-  if tail then
-    next_offset = math.max(next_offset, entry_id.behind(mode, bits, tail[1]))
-  end
-end
+local start = tonumber(state[6])
+local next_offset = stream_end.log_end(state[2], mode, bits, stream, tonumber(state[5]))
 if before == -1 then
   before = next_offset
 end
@@ -57,14 +52,14 @@ if before < local_start then
   return { codes.NONE, before, 0, -1 }
 end
 if step > start and step < before then
-  return { codes.NONE, step, log_trim.to(stream, log, index, mode, bits, step), before }
+  return { codes.NONE, step, log_trim.move_start(stream, log, index, mode, bits, step), before }
 end
 local removed
 if before == next_offset then
-  removed = log_trim.all(
+  removed = log_trim.empty(
     stream, log, index, mode, bits, before, tonumber(state[7]), tonumber(state[8])
   )
 else
-  removed = log_trim.to(stream, log, index, mode, bits, before)
+  removed = log_trim.move_start(stream, log, index, mode, bits, before)
 end
 return { codes.NONE, before, removed, -1 }

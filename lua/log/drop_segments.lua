@@ -18,6 +18,7 @@
 ---          `most`. If the log is tiered again, it is copied from its start.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
+local manifest = require("lib.segments")
 local num = require("lib.num")
 
 local log, segments, deleted_segments = KEYS[1], KEYS[2], KEYS[3]
@@ -42,12 +43,5 @@ if state[3] or state[4] then
     redis.call("HSET", log, "copy_lease", num.text(fence + 1) .. " 0 ")
   end
 end
-for _, row in ipairs(rows) do
-  redis.call("ZREM", segments, row)
-  redis.call("ZADD", deleted_segments, num.text(now_ms + delay_ms), row)
-end
-if #rows > 0 then
-  redis.call("HINCRBY", log, "segments_removed", #rows)
-end
-local due = redis.call("ZRANGEBYSCORE", deleted_segments, "-inf", num.text(now_ms), "LIMIT", 0, most)
-return { codes.NONE, start, #rows, due }
+manifest.remove(log, segments, deleted_segments, rows, now_ms, delay_ms)
+return { codes.NONE, start, #rows, manifest.due(deleted_segments, now_ms, most) }

@@ -11,6 +11,7 @@
 --- COST     O(1,000), at most 2 calls + 1 per thousand
 --- NOTES    The state of a producer with an open transaction is never deleted.
 local codes = require("lib.codes")
+local chunks = require("lib.chunks")
 local clock = require("lib.clock")
 local producer_state = require("lib.producer_state")
 
@@ -38,7 +39,5 @@ for i = 1, #page[2], 2 do
 end
 
 -- Write.
-for from = 1, #silent, 1000 do
-  redis.call("HDEL", producers, unpack(silent, from, math.min(from + 999, #silent)))
-end
+chunks.call("HDEL", producers, silent)
 return { codes.NONE, page[1], #silent }

@@ -35,7 +35,7 @@ if state[1] ~= topic_id then
 end
 local start, tiered_bytes = tonumber(state[2]), tonumber(state[4] or "0")
 local local_start = tonumber(state[3] or state[2])
-local now_ms, remove, target = clock.now_ms(), {}, start
+local now_ms, expired, target = clock.now_ms(), {}, start
 local cutoff = retention_ms >= 0 and now_ms - retention_ms or -1
 for _, member in ipairs(redis.call("ZRANGE", segments, 0, most - 1)) do
   local row = manifest.parse(member)
@@ -49,24 +49,17 @@ for _, member in ipairs(redis.call("ZRANGE", segments, 0, most - 1)) do
   if row.last >= start and row.last >= local_start then
     break
   end
-  remove[#remove + 1] = row
+  expired[#expired + 1] = member
   target = math.max(target, row.last + 1)
 end
 redis.call("ZCARD", deleted_segments)
 
 -- Write. Removals first: at maxmemory they are allowed, and after them the other writes are too.
-for _, each in ipairs(remove) do
-  redis.call("ZREM", segments, each.member)
-  redis.call("ZADD", deleted_segments, num.text(now_ms + delay_ms), each.member)
-end
-if #remove > 0 then
-  redis.call("HINCRBY", log, "segments_removed", #remove)
-end
+manifest.remove(log, segments, deleted_segments, expired, now_ms, delay_ms)
 if target > start then
   if target >= local_start then
     redis.call("HDEL", log, "local_start")
   end
   redis.call("HSET", log, "start", num.text(target))
 end
-local due = redis.call("ZRANGEBYSCORE", deleted_segments, "-inf", num.text(now_ms), "LIMIT", 0, most)
-return { codes.NONE, target, #remove, due }
+return { codes.NONE, target, #expired, manifest.due(deleted_segments, now_ms, most) }

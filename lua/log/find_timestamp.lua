@@ -38,7 +38,7 @@ local mode, bits, start = state[4], tonumber(state[5]), tonumber(local_start or 
 local function hides()
   return false
 end
-if ARGV[2] ~= "-3" and foreign_entries.among(stream, { unpack(state, 3) }) then
+if ARGV[2] ~= "-3" and foreign_entries.may_exist(stream, { unpack(state, 3) }) then
   if mode == "time" then
     local unit = 2 ^ bits
     hides = function(candidate)

@@ -39,10 +39,9 @@ local before = offset > 0 and entry_id.id(mode, bits, offset - 1) or "0-0"
 
 -- Write.
 local function next_from(place)
-  local found = redis.pcall(
+  return redis.pcall(
     "XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", stream, place
   )
-  return found
 end
 
 if claim ~= "" then

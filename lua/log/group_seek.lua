@@ -16,6 +16,7 @@
 ---          offset is delivered again whole. Acknowledges at most 10,000 entries per call.
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
+local fields = require("lib.fields")
 
 local stream, log = KEYS[1], KEYS[2]
 local group, topic_id, offset, move = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == "1"
@@ -38,12 +39,8 @@ end
 if not move then
   local groups = redis.pcall("XINFO", "GROUPS", stream)
   for _, row in ipairs(groups.err and {} or groups) do
-    local fields = {}
-    for i = 1, #row, 2 do
-      fields[row[i]] = row[i + 1]
-    end
-    if fields.name == group then
-      move = before(fields["last-delivered-id"], last)
+    if fields.get(row, "name") == group then
+      move = before(fields.get(row, "last-delivered-id"), last)
     end
   end
 end

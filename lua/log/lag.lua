@@ -18,9 +18,11 @@
 ---          count that the index knows of.
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
+local fields = require("lib.fields")
 local index_rows = require("lib.index")
 local manifest = require("lib.segments")
 local num = require("lib.num")
+local stream_end = require("lib.stream_end")
 
 local MOST = 10000
 
@@ -35,14 +37,8 @@ if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1 }
 end
 local format, mode, bits = state[2], state[3], tonumber(state[4])
-local next_offset, newest = tonumber(state[5]), tonumber(state[7])
-local appended = next_offset
-if format == "record" then
-  local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
-  if tail then
-    next_offset = math.max(next_offset, entry_id.behind(mode, bits, tail[1]))
-  end
-end
+local appended, newest = tonumber(state[5]), tonumber(state[7])
+local next_offset = stream_end.log_end(format, mode, bits, stream, appended)
 offset = math.max(offset, tonumber(state[8]))
 if offset >= next_offset then
   return { codes.NONE, 0, next_offset, newest }
@@ -83,7 +79,7 @@ if #entries == MOST then
   known = known - (row and row.records or tonumber(state[9]))
   local from, to = entry_id.id(mode, bits, offset), entry_id.id(mode, bits, last)
   local final = redis.call("XREVRANGE", stream, to, from, "COUNT", 1)[1]
-  known = math.min(known, entry_id.behind(mode, bits, final[1]) - offset)
+  known = math.min(known, entry_id.offset_after(mode, bits, final[1]) - offset)
   records = records + math.max(0, known - MOST)
 end
 if next_offset > appended then
@@ -91,16 +87,9 @@ if next_offset > appended then
   records = records + #redis.call("XRANGE", stream, from, "+", "COUNT", MOST)
 end
 for _, found in ipairs(entries) do
-  local count = 1
-  if format == "batch" then
-    for i = 1, #found[2], 2 do
-      if found[2][i] == "count" then
-        -- The id of a batch is its last offset: the batch may begin below the offset.
-        local most = entry_id.offset(mode, bits, found[1]) - offset + 1
-        count = math.min(tonumber(found[2][i + 1]), most)
-      end
-    end
-  end
-  records = records + count
+  local count = format == "batch" and tonumber(fields.get(found[2], "count"))
+  -- The id of a batch is its last offset: the batch may begin below the offset.
+  local most = count and entry_id.offset(mode, bits, found[1]) - offset + 1
+  records = records + (count and math.min(count, most) or 1)
 end
 return { codes.NONE, in_segments + records, next_offset, newest }

@@ -24,6 +24,7 @@
 ---          include records trimmed since the last index row, and with foreign entries be too low.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
+local fields = require("lib.fields")
 local stream_end = require("lib.stream_end")
 local entry_id = require("lib.entry_id")
 
@@ -42,24 +43,19 @@ local format, mode, bits = state[2], state[3], tonumber(state[4])
 local next_offset, start = tonumber(state[5]), tonumber(state[6])
 
 local head = redis.call("XRANGE", stream, "-", "+", "COUNT", 1)[1]
-if format == "record" and head then
-  local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
-  next_offset = math.max(next_offset, entry_id.behind(mode, bits, tail[1]))
+if head then
+  next_offset = stream_end.log_end(format, mode, bits, stream, next_offset)
 elseif format == "record" then
   -- Foreign entries may have been added and trimmed since the last append.
-  next_offset = math.max(next_offset, stream_end.behind_all(mode, bits, stream))
+  next_offset = math.max(next_offset, stream_end.offset_after(mode, bits, stream))
 end
 local first = next_offset
 if head then
-  first = entry_id.offset(mode, bits, head[1]) or entry_id.behind(mode, bits, head[1])
+  first = entry_id.offset(mode, bits, head[1]) or entry_id.offset_after(mode, bits, head[1])
   if format == "batch" then
-    for i = 1, #head[2], 2 do
-      if head[2][i] == "count" then
-        -- A foreign entry may have any count.
-        local count = tonumber(head[2][i + 1]) or 1
-        first = math.min(first, first - count + 1)
-      end
-    end
+    -- A foreign entry may have any count.
+    local count = tonumber(fields.get(head[2], "count") or 1) or 1
+    first = math.min(first, first - count + 1)
   end
 end
 local coming = next_offset

@@ -18,6 +18,7 @@
 ---          without an index row is counted only in part: the offset is then lower.
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
+local fields = require("lib.fields")
 local index_rows = require("lib.index")
 local num = require("lib.num")
 
@@ -37,15 +38,9 @@ if format == "batch" then
 end
 
 --- Return how many records the entry with the last offset `last` holds, and its first offset.
-local function held(fields, last)
-  if format == "batch" then
-    for i = 1, #fields, 2 do
-      if fields[i] == "count" then
-        return tonumber(fields[i + 1]), last - tonumber(fields[i + 1]) + 1
-      end
-    end
-  end
-  return 1, last
+local function held(entry, last)
+  local count = format == "batch" and tonumber(fields.get(entry, "count")) or 1
+  return count, last - count + 1
 end
 
 --- Walk entry by entry from `from` until `most` records are counted or `stop` is reached.
@@ -76,7 +71,7 @@ local function walk(from, most, stop)
     if #rows < PAGE then
       return counted, stop
     end
-    at = math.max(at, entry_id.behind(mode, bits, rows[#rows][1]))
+    at = math.max(at, entry_id.offset_after(mode, bits, rows[#rows][1]))
   end
   return counted, at
 end
@@ -96,7 +91,7 @@ if counted < wanted then
   if row and row.offset > next_row.offset then
     counted, at = counted + row.records - next_row.records, row.offset
   end
-  local more, behind = walk(at, wanted - counted, finish)
-  counted, at = counted + more, behind
+  local more, reached = walk(at, wanted - counted, finish)
+  counted, at = counted + more, reached
 end
 return { codes.NONE, at, counted }

@@ -38,4 +38,4 @@ end
 redis.call("XLEN", stream)
 
 -- Write.
-return { codes.NONE, target, log_trim.locally(stream, log, index, mode, bits, target), more }
+return { codes.NONE, target, log_trim.trim_local(stream, log, index, mode, bits, target), more }

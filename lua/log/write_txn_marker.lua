@@ -25,13 +25,12 @@ local clock = require("lib.clock")
 local txn_marker = require("lib.txn_marker")
 local producer_state = require("lib.producer_state")
 
-local keys = KEYS
 local topic_id, producer_id, epoch = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local transaction, committed, size = tonumber(ARGV[4]), ARGV[5] == "1", tonumber(ARGV[6])
 local FIELDS = 7
 
 -- Check. Refusals live here.
-local log, refusal = txn_marker.open(keys, topic_id)
+local log, refusal = txn_marker.open(KEYS, topic_id)
 if not log then
   return { refusal, -1, -1 }
 end
@@ -43,7 +42,7 @@ if last_round > transaction
   or (last_round == transaction and not producer_state.is_open(known)) then
   return { codes.NONE, -1, log.stable }
 end
-local at, stable = txn_marker.put(
+local at, stable = txn_marker.write(
   log, producer_id, known, epoch, transaction, committed, size, ARGV, FIELDS, clock.now_ms()
 )
 return { codes.NONE, at, stable }

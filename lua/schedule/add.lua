@@ -44,6 +44,7 @@
 ---          it at once. A retried batch of an idempotent producer is a duplicate, as in log.append.
 local append = require("lib.append")
 local clock = require("lib.clock")
+local chunks = require("lib.chunks")
 local codes = require("lib.codes")
 local num = require("lib.num")
 local schedules = require("lib.schedule")
@@ -152,7 +153,7 @@ for at = FIXED + 1, fields - 1, OF_ROW do
   if ARGV[at] ~= "cancel" then
     local due = tonumber(ARGV[at + 1]) + (ARGV[at] == "in" and now_ms or 0)
     local row = schedules.row(ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], id, ARGV[at + 6])
-    added[#added + 1] = { due, schedules.name(schedule.number), row }
+    added[#added + 1] = { due, num.padded(schedule.number), row }
     schedule.number = schedule.number + 1
     schedule.count, schedule.bytes = schedule.count + count, schedule.bytes + #row
     if id ~= "" then
@@ -171,9 +172,9 @@ end
 for id, position in pairs(position_of) do
   ids[#ids + 1], ids[#ids + 2] = id, added[position][2]
 end
-schedules.call("ZADD", schedule.due, dues)
-schedules.call("HSET", schedule.rows, records)
-schedules.call("HSET", schedule.ids, ids)
+chunks.call("ZADD", schedule.due, dues)
+chunks.call("HSET", schedule.rows, records)
+chunks.call("HSET", schedule.ids, ids)
 schedules.close(schedule)
 if earliest and (not first_due or earliest < first_due) then
   redis.call("PUBLISH", ARGV[12], KEYS[1])

@@ -24,6 +24,7 @@
 ---          append: their timestamps are those of their producers.
 local append = require("lib.append")
 local clock = require("lib.clock")
+local chunks = require("lib.chunks")
 local codes = require("lib.codes")
 local num = require("lib.num")
 local pack = require("lib.pack")
@@ -115,7 +116,7 @@ if #ids > 0 then
       gone[#gone + 1] = ids[i]
     end
   end
-  schedules.call("HDEL", schedule.ids, gone)
+  chunks.call("HDEL", schedule.ids, gone)
 end
 schedules.close(schedule)
 return { codes.NONE, records, now_ms - first_due, wait_ms() }

@@ -13,6 +13,7 @@
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(log scheduled), at most 12 calls
 local codes = require("lib.codes")
+local num = require("lib.num")
 local schedules = require("lib.schedule")
 
 local log, ids = KEYS[1], KEYS[4]
@@ -24,7 +25,7 @@ if known ~= topic_id then
   return { known and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
 end
 local schedule = schedules.open(log, KEYS, 2)
-local name = id ~= "" and redis.call("HGET", ids, id) or number >= 0 and schedules.name(number)
+local name = id ~= "" and redis.call("HGET", ids, id) or number >= 0 and num.padded(number)
 local row = name and redis.call("HGET", schedule.rows, name)
 if not row then
   return { codes.NONE, 0 }

@@ -27,6 +27,7 @@
 ---          kept records from being acquired.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
+local dead_letters = require("lib.dead_letters")
 local share_runs = require("lib.share_runs")
 
 local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
@@ -78,7 +79,7 @@ local function acknowledge(row, first, last, type)
     share_runs.free(state, first, last, row.deliveries, limit, time)
     released = true
   elseif type == REJECT then
-    share_runs.archive(state, first, last, row.deliveries, share_runs.REJECTED)
+    share_runs.archive(state, first, last, row.deliveries, dead_letters.REJECTED)
   else
     state.archived = state.archived + count
   end

@@ -83,7 +83,7 @@ local function has_read_more()
     return false
   end
   local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
-  return not tail or to >= entry_id.behind(place[4], tonumber(place[5]), tail[1])
+  return not tail or to >= entry_id.offset_after(place[4], tonumber(place[5]), tail[1])
 end
 local reads = from >= 0 and to >= from and not has_read_more()
 

@@ -18,6 +18,7 @@
 ---          copy that is sent twice is stored once. Reasons: 1 rejected, 2 delivered too often.
 ---          Numbers are consecutive within a run, and from run to run.
 local codes = require("lib.codes")
+local dead_letters = require("lib.dead_letters")
 local num = require("lib.num")
 local share_runs = require("lib.share_runs")
 
@@ -33,7 +34,7 @@ local state = share_runs.open(share, runs, group)
 if not state then
   return { codes.NONE, 0, {} }
 end
-local found = share_runs.dead_letters(state, most)
+local found = dead_letters.list(state, most)
 
 -- Write.
 if state.producer == 0 and producer > 0 then

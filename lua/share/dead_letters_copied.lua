@@ -13,6 +13,7 @@
 --- COST     O(runs removed), at most 5 calls + 1 per page
 --- NOTES    May be repeated, and a call with a lower number changes nothing.
 local codes = require("lib.codes")
+local dead_letters = require("lib.dead_letters")
 local share_runs = require("lib.share_runs")
 
 local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
@@ -31,7 +32,7 @@ end
 
 -- Write.
 to = math.min(to, state.dead)
-share_runs.remove_dead_letters(state, to, PAGE)
+dead_letters.remove(state, to, PAGE)
 state.copied = to
 share_runs.save(state)
 return { codes.NONE, state.dead - state.copied }

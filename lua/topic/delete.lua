@@ -19,6 +19,7 @@
 --- COST     O(partitions + groups), at most 10 calls + 1 per key + 1 per arg
 --- NOTES    TOPIC_CHANGED: the definition or the registry changed after the caller read them. The
 ---          caller reads them and calls again.
+local chunks = require("lib.chunks")
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local key_types = require("lib.key_types")
@@ -51,9 +52,7 @@ for i = 0, partitions - 1 do
   redis.call("UNLINK", unpack(KEYS, at + 1, at + OF_EACH))
 end
 for i = PARTS + OF_EACH * partitions + 1, #KEYS do
-  for from = FIELDS, #ARGV, 1000 do
-    redis.call("HDEL", KEYS[i], unpack(ARGV, from, math.min(from + 999, #ARGV)))
-  end
+  chunks.call("HDEL", KEYS[i], ARGV, FIELDS)
 end
 redis.call("HDEL", topics, topic)
 if remote_id ~= "" then

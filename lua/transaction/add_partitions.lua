@@ -10,6 +10,7 @@
 ---          transaction     int    the transaction's number among those of the id, -1 on an error
 --- REFUSES  CONCURRENT_TRANSACTIONS INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED
 --- COST     O(members), at most 4 calls + 1 per members
+local chunks = require("lib.chunks")
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local txn_state = require("lib.txn_state")
@@ -34,9 +35,7 @@ if txn_state.is_ending(t) then
 end
 
 -- Write. SADD first: if the key is not a set, nothing is written.
-for from = MEMBERS, #ARGV, 1000 do
-  redis.call("SADD", members, unpack(ARGV, from, math.min(from + 999, #ARGV)))
-end
+chunks.call("SADD", members, ARGV, MEMBERS)
 if t.state ~= "Ongoing" then
   local now_ms = clock.now_ms()
   t.state, t.round, t.started, t.updated = "Ongoing", t.round + 1, now_ms, now_ms
