@@ -1,7 +1,7 @@
 """Streams groups (KIP-1071): topologies, tasks and the lists that scripts exchange.
 
-A topology is encoded as lua/lib/streams_topology.lua describes, tasks as lua/lib/partition_owners.lua
-does: kind, subtopology id in hex digits, partitions.
+A topology is encoded as lua/lib/streams_topology.lua describes, tasks as
+lua/lib/partition_owners.lua does: kind, subtopology id in hex digits, partitions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
