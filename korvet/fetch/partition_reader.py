@@ -11,7 +11,7 @@ import msgspec
 
 from korvet import logfmt
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
+from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.fetch.leader_epoch import check_leader_epoch
 from korvet.fetch.record_format import BATCHES_SINCE, ZSTD_SINCE, encode_records
 from korvet.fetch.response_memory import ResponseMemory
@@ -172,7 +172,7 @@ class PartitionReader:
         """Set the partition's response: records if they fit the limit or are the `first` ones."""
         error = result.error
         parts: list[Buffer] = []
-        if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+        if error in TOPIC_GONE:
             self._topics.invalidate()
             if params.version < TOPIC_IDS_SINCE:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

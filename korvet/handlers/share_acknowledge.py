@@ -16,19 +16,14 @@ Versions
 - v2 renewal of locks (KIP-1222)
 """
 
-from functools import partial
 from uuid import UUID
 
-from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.share_group import ShareGroupConfig
 from korvet.security.acl import Operation, ResourceType
-from korvet.share.sessions import CLOSE, OPEN, SessionError, ShareSession
+from korvet.share.sessions import CLOSE, OPEN, SessionError
 from korvet.share.targets import Targets
-from korvet.topics.table import Topic
 from korvet.wire.messages.share_acknowledge import (
-    AcknowledgePartition,
     PartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
@@ -47,24 +42,30 @@ async def share_acknowledge(
         return _failed(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
     try:
         session = services.share.sessions.take(group, member, epoch)
-    except SessionError as error:
-        return _failed(error.error)
+    except SessionError as failure:
+        return _failed(failure.error)
     config = services.share.config(group)
     targets = Targets(
         context.topics, lambda name: context.allows(Operation.READ, ResourceType.TOPIC, name)
     )
-    acknowledge = partial(_acknowledge, session, config, targets, request.is_renew_ack, context)
-    named = [
-        (row.topic_id, one)
+    asked = [
+        ((row.topic_id, one.partition_index), one.acknowledgement_batches)
         for row in request.topics
         for one in row.partitions
         if one.acknowledgement_batches
     ]
-    found = await gather_bounded(acknowledge, named)
+    errors = await services.share.acknowledger.acknowledge_each(
+        session, config, targets, asked, renews=request.is_renew_ack
+    )
     if epoch == CLOSE:
         await services.share.sessions.close(session)
     topics: dict[UUID, list[PartitionData]] = {}
-    for (topic_id, _), row in zip(named, found, strict=True):
+    for ((topic_id, partition), _), error in zip(asked, errors, strict=True):
+        row = PartitionData(
+            partition_index=partition,
+            error_code=error,
+            error_message=error.message if error else None,
+        )
         topics.setdefault(topic_id, []).append(row)
     return ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=config.record_lock_duration_ms,
@@ -77,28 +78,3 @@ async def share_acknowledge(
 
 def _failed(error: ErrorCode) -> ShareAcknowledgeResponse:
     return ShareAcknowledgeResponse(error_code=error, error_message=error.message, responses=[])
-
-
-async def _acknowledge(
-    session: ShareSession,
-    config: ShareGroupConfig,
-    targets: Targets,
-    renews: bool,
-    context: Context,
-    item: tuple[UUID, AcknowledgePartition],
-) -> PartitionData:
-    topic_id, row = item
-    topic = await targets.find(topic_id, row.partition_index)
-    if isinstance(topic, Topic):
-        error = await context.services.share.acknowledger.acknowledge(
-            *(session.group, session.member, config, topic, row.partition_index),
-            row.acknowledgement_batches,
-            renews=renews,
-        )
-    else:
-        error = topic
-    return PartitionData(
-        partition_index=row.partition_index,
-        error_code=error,
-        error_message=error.message if error else None,
-    )

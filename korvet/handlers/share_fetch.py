@@ -33,17 +33,17 @@ import asyncio
 from collections.abc import Iterable
 from uuid import UUID
 
-from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.share_group import ShareGroupConfig
+from korvet.metrics import Metrics
 from korvet.security.acl import Operation, ResourceType
+from korvet.share.acknowledger import Acknowledger
 from korvet.share.acquire_values import Acquired, Budget, ShareFetchParams
 from korvet.share.delayed import DelayedShareFetch, SharedPartition
 from korvet.share.sessions import CLOSE, OPEN, SessionError, SharePartitionId, ShareSession
 from korvet.share.targets import Targets
 from korvet.topics.table import Topic
-from korvet.wire.messages.share_acknowledge import AcknowledgementBatch
 from korvet.wire.messages.share_fetch import (
     AcquiredRecords,
     PartitionData,
@@ -86,7 +86,7 @@ async def share_fetch(request: ShareFetchRequest, context: Context) -> ShareFetc
     targets = Targets(
         context.topics, lambda name: context.allows(Operation.READ, ResourceType.TOPIC, name)
     )
-    acknowledging = _acknowledge(request, session, config, targets, context)
+    acknowledging = _acknowledge(request, session, config, targets, services.share.acknowledger)
     if epoch == CLOSE or request.is_renew_ack:
         rows = await acknowledging
         if epoch == CLOSE:
@@ -126,27 +126,18 @@ async def _acknowledge(
     session: ShareSession,
     config: ShareGroupConfig,
     targets: Targets,
-    context: Context,
+    acknowledger: Acknowledger,
 ) -> Rows:
     """Do the request's acknowledgements; return their rows."""
-    named = [
+    asked = [
         ((row.topic_id, one.partition_index), one.acknowledgement_batches)
         for row in request.topics
         for one in row.partitions
         if one.acknowledgement_batches
     ]
-
-    async def one(item: tuple[SharePartitionId, list[AcknowledgementBatch]]) -> ErrorCode:
-        (topic_id, partition), batches = item
-        topic = await targets.find(topic_id, partition)
-        if not isinstance(topic, Topic):
-            return topic
-        return await context.services.share.acknowledger.acknowledge(
-            *(session.group, session.member, config, topic, partition, batches),
-            renews=request.is_renew_ack,
-        )
-
-    errors = await gather_bounded(one, named)
+    errors = await acknowledger.acknowledge_each(
+        session, config, targets, asked, renews=request.is_renew_ack
+    )
     return {
         where: PartitionData(
             partition_index=where[1],
@@ -154,7 +145,7 @@ async def _acknowledge(
             acknowledge_error_message=error.message if error else None,
             records=[],
         )
-        for (where, _), error in zip(named, errors, strict=True)
+        for (where, _), error in zip(asked, errors, strict=True)
     }
 
 
@@ -199,7 +190,7 @@ async def _fetch(
         await fetch.run()
         if fetch.only_storage_errors():
             await asyncio.sleep(min(STORAGE_ERROR_PAUSE_S, fetch.remaining_s))
-    _count(partitions.values(), context)
+    _count(partitions.values(), services.metrics)
     found = {where: Acquired(error) for where, error in refused.items()}
     for where, one in partitions.items():
         if one.acquired.error or one.acquired.runs:
@@ -224,8 +215,7 @@ def _put(rows: Rows, where: SharePartitionId, acquired: Acquired) -> None:
     )
 
 
-def _count(partitions: Iterable[SharedPartition], context: Context) -> None:
-    metrics = context.services.metrics
+def _count(partitions: Iterable[SharedPartition], metrics: Metrics) -> None:
     for one in partitions:
         runs = one.acquired.runs
         metrics.records_out.add(sum(last - first + 1 for first, last, _ in runs))

@@ -11,7 +11,7 @@ from itertools import groupby, pairwise
 from typing import Protocol
 
 from korvet.bounded import gather_bounded
-from korvet.errors import ErrorCode
+from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.groups.share_group import ShareGroupConfig
 from korvet.keys import Keys
 from korvet.scripts import share
@@ -19,6 +19,7 @@ from korvet.scripts.share import Acknowledge
 from korvet.share.acquirer import Acquirer
 from korvet.share.dead_letters import DeadLetters
 from korvet.share.sessions import SharePartitionId, ShareSession
+from korvet.share.targets import Targets
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable
@@ -64,10 +65,6 @@ def typed_ranges(batches: Iterable[Batch], *, renews: bool) -> list[TypedRange] 
     return found
 
 
-def _overlap(ranges: Sequence[TypedRange]) -> bool:
-    return any(a[1] >= b[0] for a, b in pairwise(ranges))
-
-
 class Acknowledger:
     """Acknowledges and releases records of the partitions of one store."""
 
@@ -84,6 +81,28 @@ class Acknowledger:
         self._topics = topics
         self._acquirer = acquirer
         self._dead_letters = dead_letters
+
+    async def acknowledge_each(
+        self,
+        session: ShareSession,
+        config: ShareGroupConfig,
+        targets: Targets,
+        asked: Sequence[tuple[SharePartitionId, Sequence[Batch]]],
+        *,
+        renews: bool,
+    ) -> list[ErrorCode]:
+        """Acknowledge records of a request's partitions; return an error for each."""
+
+        async def one(item: tuple[SharePartitionId, Sequence[Batch]]) -> ErrorCode:
+            where, batches = item
+            topic = await targets.find(*where)
+            if not isinstance(topic, Topic):
+                return topic
+            return await self.acknowledge(
+                *(session.group, session.member, config, topic, where[1], batches), renews=renews
+            )
+
+        return await gather_bounded(one, asked)
 
     async def acknowledge(
         self,
@@ -102,7 +121,7 @@ class Acknowledger:
             return ErrorCode.INVALID_REQUEST
         if not ranges:
             return ErrorCode.NONE
-        if _overlap(ranges):
+        if any(one[1] >= following[0] for one, following in pairwise(ranges)):
             return ErrorCode.INVALID_RECORD_STATE
         if any(type == Acknowledge.RELEASE for _, _, type in ranges):
             self._acquirer.forget_place(group, topic, partition)
@@ -126,7 +145,7 @@ class Acknowledger:
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._dead_letters.notice(group, config, topic, partition, reply.dead_letters)
         error = ErrorCode(reply.error)
-        if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+        if error in TOPIC_GONE:
             self._topics.invalidate()
         return error
 

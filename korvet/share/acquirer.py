@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
+from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.keys import Keys
 from korvet.log.reader import LogReader
@@ -76,7 +76,7 @@ class Acquirer:
             except StoreError:
                 place.next = -1
                 return Acquired(ErrorCode.KAFKA_STORAGE_ERROR)
-        if acquired.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+        if acquired.error in TOPIC_GONE:
             self._topics.invalidate()
         return acquired
 

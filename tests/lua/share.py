@@ -82,7 +82,7 @@ class Group:
         assert reply.error == 0
         return triples(reply)
 
-    def settle(
+    def acknowledge(
         self, member: str, *ranges: tuple[int, int, int], topic_id: str = ID, **changes: Any
     ) -> ErrorCode:
         """The error of an acknowledgement."""
@@ -106,7 +106,7 @@ class Group:
         return ErrorCode(self.part.runner.run(call).error)
 
     def accept(self, member: str, first: int, last: int) -> ErrorCode:
-        return self.settle(member, (first, last, Acknowledge.ACCEPT))
+        return self.acknowledge(member, (first, last, Acknowledge.ACCEPT))
 
     def release(self, member: str) -> int:
         """The number of records that the end of the member's session releases."""

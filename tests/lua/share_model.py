@@ -143,7 +143,7 @@ class ShareModel:
             self.end = max(self.end, reached)
         return taken
 
-    def settle(
+    def acknowledge(
         self, member: str, ranges: list[tuple[int, int, int]], now: int, backoff_ms: int
     ) -> str:
         """NONE, or the name of the error."""

@@ -28,7 +28,7 @@ def test_a_partition_that_is_another_topics_is_refused(runner: Runner) -> None:
     group = Group(Part(runner, mode="dense"))
     for error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
         assert group.probe(topic_id=OTHER_ID).error == error
-        assert group.settle("m", (0, 1, ACCEPT), topic_id=OTHER_ID) == error
+        assert group.acknowledge("m", (0, 1, ACCEPT), topic_id=OTHER_ID) == error
         if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             group.part.create()
     assert group.rows() == []
@@ -37,7 +37,7 @@ def test_a_partition_that_is_another_topics_is_refused(runner: Runner) -> None:
 def test_a_group_without_state_needs_a_start(runner: Runner) -> None:
     group = group_in(runner, start=-1)
     assert group.probe().error == Signal.START_FIRST
-    assert group.settle("m", (0, 1, ACCEPT)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert group.acknowledge("m", (0, 1, ACCEPT)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert group.describe().start == -1
     assert group.probe(start=4).next == 4
     assert group.probe(start=7).next == 4
@@ -73,7 +73,7 @@ def test_records_beyond_the_locks_of_the_partition_wait(runner: Runner) -> None:
     group.accept("one", 2, 5)
     assert group.probe().room == 4
     assert group.acquire("two", (10, 29), exact=1) == [(10, 13, 1)]
-    group.settle("one", (0, 1, RELEASE))
+    group.acknowledge("one", (0, 1, RELEASE))
     assert group.probe().next == 0
     assert group.acquire("two", (0, 29)) == [(0, 1, 2)]
 
@@ -91,7 +91,7 @@ def test_each_offset_of_a_range_has_its_own_type(runner: Runner) -> None:
     group = group_in(runner)
     group.acquire("m", (0, 9))
     types = [(0, 0, ACCEPT), (1, 1, REJECT), (2, 2, GAP), (3, 4, RELEASE), (6, 6, ACCEPT)]
-    assert group.settle("m", *types) == ErrorCode.NONE
+    assert group.acknowledge("m", *types) == ErrorCode.NONE
     assert group.counts() == (3, 10, 2, 4, 2, 2)
     assert group.acquire("n", (0, 9)) == [(3, 4, 2)]
 
@@ -113,9 +113,9 @@ def test_an_acknowledgement_is_done_whole_or_not_at_all(
     group.acquire("m", (0, 4))
     group.acquire("other", (5, 6))
     group.acquire("third", (7, 7))
-    group.settle("third", (7, 7, RELEASE))
+    group.acknowledge("third", (7, 7, RELEASE))
     before = group.rows(), group.describe()
-    assert group.settle("m", *ranges) == error
+    assert group.acknowledge("m", *ranges) == error
     assert (group.rows(), group.describe()) == before
 
 
@@ -159,7 +159,7 @@ def test_a_renewed_lock_is_kept_longer(lua: LuaRunner) -> None:
     group = group_in(lua)
     group.acquire("m", (0, 9))
     lua.advance(20_000)
-    assert group.settle("m", (0, 3, RENEW)) == ErrorCode.NONE
+    assert group.acknowledge("m", (0, 3, RENEW)) == ErrorCode.NONE
     lua.advance(10_000)
     assert group.acquire("n", (0, 9)) == [(4, 9, 2)]
     lua.advance(19_999)
@@ -170,10 +170,10 @@ def test_a_record_delivered_too_often_is_archived(lua: LuaRunner) -> None:
     group = group_in(lua, 2, limit=3)
     for deliveries in (1, 2):
         assert group.acquire("m", (0, 1)) == [(0, 1, deliveries)]
-        assert group.settle("m", (0, 0, RELEASE)) == ErrorCode.NONE
+        assert group.acknowledge("m", (0, 0, RELEASE)) == ErrorCode.NONE
         lua.advance(LOCK_MS)
     assert group.acquire("m", (0, 1)) == [(0, 0, 3)]
-    assert group.settle("m", (0, 0, RELEASE)) == ErrorCode.NONE
+    assert group.acknowledge("m", (0, 0, RELEASE)) == ErrorCode.NONE
     assert group.acquire("m", (0, 1)) == [(1, 1, 3)]
     lua.advance(LOCK_MS)
     assert group.acquire("m", (0, 1)) == []
@@ -193,7 +193,7 @@ def test_records_delivered_often_are_delivered_alone_and_fewer_at_once(
         ((first, last, deliveries),) = group.acquire("m", (0, 39), most=16, exact=1)[:1]
         assert (first, deliveries) == (0, len(got) + 1)
         got.append(last + 1)
-        assert group.settle("m", (0, last, RELEASE)) == ErrorCode.NONE
+        assert group.acknowledge("m", (0, last, RELEASE)) == ErrorCode.NONE
     assert got == sizes
     first, last, deliveries = group.acquire("m", (0, 39), most=16, exact=1)[0]
     assert (first, deliveries) == (1, limit) or limit == 2
@@ -217,7 +217,7 @@ def test_a_released_record_waits_longer_with_each_delivery(lua: LuaRunner) -> No
     waits = []
     for _ in range(5):
         assert group.acquire("m", (0, 0)) != []
-        assert group.settle("m", (0, 0, RELEASE), backoff_ms=100, max_backoff_ms=500) == 0
+        assert group.acknowledge("m", (0, 0, RELEASE), backoff_ms=100, max_backoff_ms=500) == 0
         assert group.counts()[2:4] == (1, 0)
         reply = group.probe()
         assert (group.acquire("n", (0, 0)), reply.next) == ([], 1)
@@ -232,7 +232,7 @@ def test_offsets_without_a_record_are_never_given(runner: Runner) -> None:
     group = group_in(runner, 20)
     assert group.acquire("m", (0, 2), (5, 6), read=(0, 9)) == [(0, 2, 1), (5, 6, 1)]
     assert group.probe().next == 10
-    group.settle("m", (0, 2, RELEASE), (5, 6, RELEASE))
+    group.acknowledge("m", (0, 2, RELEASE), (5, 6, RELEASE))
     assert group.acquire("m", (1, 2), read=(0, 6)) == [(1, 2, 2)]
     assert group.accept("m", 1, 2) == ErrorCode.NONE
     assert group.counts() == (10, 10, 0, 0, 2, 0)
@@ -267,7 +267,7 @@ def test_records_deleted_from_the_log_leave_the_state(runner: Runner) -> None:
     group = group_in(runner, 20)
     group.acquire("m", (0, 9))
     group.acquire("n", (10, 14))
-    group.settle("n", (10, 14, RELEASE))
+    group.acknowledge("n", (10, 14, RELEASE))
     group.part.truncate(12)
     assert group.describe().start == 12
     assert group.probe().next == 12
@@ -339,7 +339,7 @@ def test_the_cost_is_that_of_the_changed_runs(lua: LuaRunner) -> None:
 
     lua.redis.execute_command = count
     assert group.accept("n", 1_001, 1_001) == ErrorCode.NONE
-    assert group.settle("m", (1_500, 1_500, RELEASE)) == ErrorCode.NONE
+    assert group.acknowledge("m", (1_500, 1_500, RELEASE)) == ErrorCode.NONE
     assert group.acquire("n", (1_500, 1_500)) == [(1_500, 1_500, 2)]
     assert sum(read) < 60
 

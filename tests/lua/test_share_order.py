@@ -48,21 +48,21 @@ class Ordered:
         )
         return [at for first, end, _ in runs for at in range(first, end + 1)]
 
-    def settle(self, member: str, type: int, *offsets: int, **words: int) -> None:
+    def acknowledge(self, member: str, type: int, *offsets: int, **words: int) -> None:
         ranges = [(at, at, int(type)) for at in offsets]
-        assert self.group.settle(member, *ranges, **words) == ErrorCode.NONE
+        assert self.group.acknowledge(member, *ranges, **words) == ErrorCode.NONE
 
 
 def test_a_key_has_one_record_at_a_time_and_other_keys_pass(runner: Runner) -> None:
     group = Ordered(runner, "aabacb")
     assert group.acquire("m") == [0, 2, 4]
     assert group.acquire("n") == []
-    group.settle("m", ACCEPT, 0)
+    group.acknowledge("m", ACCEPT, 0)
     assert group.acquire("n") == [1]
-    group.settle("m", REJECT, 2)
-    group.settle("n", GAP, 1)
+    group.acknowledge("m", REJECT, 2)
+    group.acknowledge("n", GAP, 1)
     assert group.acquire("m") == [3, 5]
-    group.settle("m", ACCEPT, 3, 4, 5)
+    group.acknowledge("m", ACCEPT, 3, 4, 5)
     assert group.group.rows() == []
     assert group.group.counts() == (6, 6, 0, 0, 4, 2)
 
@@ -70,11 +70,11 @@ def test_a_key_has_one_record_at_a_time_and_other_keys_pass(runner: Runner) -> N
 def test_a_released_record_comes_before_the_later_ones_of_its_key(runner: Runner) -> None:
     group = Ordered(runner, "aaa")
     assert group.acquire("m") == [0]
-    group.settle("m", RELEASE, 0)
+    group.acknowledge("m", RELEASE, 0)
     assert group.acquire("n") == [0]
     group.group.release("n")
     assert group.acquire("m") == [0]
-    group.settle("m", ACCEPT, 0)
+    group.acknowledge("m", ACCEPT, 0)
     assert group.acquire("m") == [1]
 
 
@@ -82,7 +82,7 @@ def test_a_record_whose_delay_has_not_ended_holds_its_key() -> None:
     runner = LuaRunner()
     group = Ordered(runner, "aab")
     assert group.acquire("m", most=1) == [0]
-    group.settle("m", RELEASE, 0, backoff_ms=100, max_backoff_ms=100)
+    group.acknowledge("m", RELEASE, 0, backoff_ms=100, max_backoff_ms=100)
     assert group.acquire("m") == [2]
     runner.advance(100)
     assert group.acquire("m") == [0]
@@ -96,7 +96,7 @@ def test_many_records_of_one_key_do_not_hide_another_key(runner: Runner) -> None
     assert group.acquire("n", read=10) == []
     assert group.acquire("n", read=10) == []
     assert group.acquire("n", read=10) == [30]
-    group.settle("m", ACCEPT, 0)
+    group.acknowledge("m", ACCEPT, 0)
     assert group.acquire("m", read=10) == [1]
 
 
@@ -106,7 +106,7 @@ def test_the_order_changes_only_without_records_in_delivery(runner: Runner) -> N
     reply = group.group.probe(ordered=0)
     assert reply.ordered == 1
     assert group.group.acquire("m", (1, 2), ordered=0) == []
-    group.settle("m", ACCEPT, 0)
+    group.acknowledge("m", ACCEPT, 0)
     assert group.group.probe(ordered=0).ordered == 0
     assert group.group.acquire("m", (1, 2)) == [(1, 2, 1)]
     assert group.group.probe(ordered=1).ordered == 0
@@ -123,7 +123,8 @@ class Run:
         self.finished: set[int] = set()
 
     def step(self) -> None:
-        acts = (*(self.acquire,) * 4, *(self.settle,) * 3, *(self.append,) * 2, self.wait, self.end)
+        often = (*(self.acquire,) * 4, *(self.acknowledge,) * 3, *(self.append,) * 2)
+        acts = (*often, self.wait, self.end)
         self.pick.choice(acts)(self.pick.choice("xyz"))
 
     def append(self, _: str) -> None:
@@ -139,13 +140,13 @@ class Run:
         if self.pick.random() < 0.9:  # else the answer is lost
             self.held[member] += got
 
-    def settle(self, member: str) -> None:
+    def acknowledge(self, member: str) -> None:
         if not self.held[member]:
             return
         at = self.held[member].pop(self.pick.randrange(len(self.held[member])))
         type = self.pick.choice((ACCEPT, ACCEPT, REJECT, RELEASE))
         delay = self.pick.choice((0, 30))
-        error = self.group.group.settle(member, (at, at, int(type)), backoff_ms=delay)
+        error = self.group.group.acknowledge(member, (at, at, int(type)), backoff_ms=delay)
         is_last = self.delivered.count(at) >= LIMIT
         if error == ErrorCode.NONE and (type != RELEASE or is_last):
             self.finished.add(at)
@@ -172,7 +173,7 @@ class Run:
             self.lua.advance(LOCK_MS)
             got = self.group.acquire("x", 100)
             for at in got:
-                self.group.group.settle("x", (at, at, int(ACCEPT)))
+                self.group.group.acknowledge("x", (at, at, int(ACCEPT)))
             if not got and self.group.group.probe(ordered=1).next == len(self.group.keys):
                 break
         assert self.group.group.rows() == []

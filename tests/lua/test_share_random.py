@@ -40,7 +40,7 @@ class Run:
         acts = (
             *(self.append,) * 3,
             *(self.acquire,) * 6,
-            *(self.settle,) * 6,
+            *(self.acknowledge,) * 6,
             self.leave,
             self.copy,
             self.advance,
@@ -99,7 +99,7 @@ class Run:
         if pick.random() < 0.8:  # else the answer is lost
             self.held[member] += [at for at, _ in got]
 
-    def settle(self) -> None:
+    def acknowledge(self) -> None:
         pick, member = self.random, self.random.choice(MEMBERS)
         held = sorted(set(self.held[member]))
         if pick.random() < 0.1:
@@ -116,8 +116,8 @@ class Run:
                 ranges.append((at, at, type))
         backoff = pick.choice((0, 0, 50))
         for _ in range(1 if pick.random() < 0.8 else 2):  # twice: the first answer is lost
-            expected = self.model.settle(member, ranges, self.lua.now_ms(), backoff)
-            error = self.group.settle(
+            expected = self.model.acknowledge(member, ranges, self.lua.now_ms(), backoff)
+            error = self.group.acknowledge(
                 member, *ranges, lock_ms=LOCK_MS, backoff_ms=backoff, max_backoff_ms=4 * backoff
             )
             assert ErrorCode(error).name == expected
@@ -176,7 +176,7 @@ class Run:
             assert sum(last - first + 1 for first, last, _ in runs) == len(expected) > 0
             for first, last, _ in runs:
                 assert self.group.accept("a", first, last) == ErrorCode.NONE
-                assert self.model.settle("a", [(first, last, 1)], now, 0) == "NONE"
+                assert self.model.acknowledge("a", [(first, last, 1)], now, 0) == "NONE"
         self.copy()
         assert self.group.copied(len(self.letters)) == 0
         assert self.group.rows() == []

@@ -123,14 +123,14 @@ class Member:
         assert len(found) <= 1
         return found[0] if found else None
 
-    async def settle(
+    async def acknowledge(
         self, *ranges: tuple[int, int, int], number: int = 0, **words: Any
     ) -> tuple[int, int]:
         """The errors of a ShareAcknowledge of one type a range: at its top, of the partition."""
         batches = [(first, last, [type]) for first, last, type in ranges]
-        return await self.settle_batches(*batches, number=number, **words)
+        return await self.acknowledge_batches(*batches, number=number, **words)
 
-    async def settle_batches(
+    async def acknowledge_batches(
         self, *batches: tuple[int, int, list[int]], number: int = 0, **words: Any
     ) -> tuple[int, int]:
         """The errors of a ShareAcknowledge: at its top, of the partition."""

@@ -353,17 +353,17 @@ async def test_a_member_that_rejects_a_record_sends_it_to_the_groups_queue(
     await fill(broker, 3)
     member = Member(broker)
     assert await member.poll(0) == [(0, 2, 1)]
-    settled = await member.settle(
+    found = await member.acknowledge(
         (0, 0, Acknowledge.ACCEPT), (1, 1, Acknowledge.REJECT), (2, 2, Acknowledge.RELEASE)
     )
-    assert settled == (0, 0)
+    assert found == (0, 0)
     assert await member.poll() == [(2, 2, 2)]
     await broker.services.share.dead_letters.finish()
     assert await broker.services.topics.get("dlq.new") is None
     await broker.create(
         "dlq.new", 1, offset_mode="dense", errors_deadletterqueue_group_enable="true"
     )
-    assert await member.settle((2, 2, Acknowledge.RELEASE)) == (0, 0)
+    assert await member.acknowledge((2, 2, Acknowledge.RELEASE)) == (0, 0)
     await broker.services.share.dead_letters.finish()
     found = told((await fetch(broker, 0, name="dlq.new")).records)
     assert [(row[3], dict(row[4])["__dlq.errors.delivery.count"]) for row in found] == [

@@ -39,7 +39,7 @@ async def test_members_share_the_records_of_a_partition(
     assert await one.poll() == await two.poll() == []
     for member, row in ((one, mine), (two, other)):
         ranges = [(first, last, int(ACCEPT)) for first, last, _ in runs_of(row)]
-        assert await member.settle(*ranges) == (0, 0)
+        assert await member.acknowledge(*ranges) == (0, 0)
     assert await one.poll() == await two.poll() == []
 
 
@@ -66,9 +66,9 @@ async def test_a_released_record_is_delivered_again_until_the_limit(broker: Brok
     member = await ready(broker, 3)
     await configure(broker, share_delivery_count_limit="2")
     assert await member.poll(0) == [(0, 2, 1)]
-    assert await member.settle((0, 0, ACCEPT), (1, 1, RELEASE), (2, 2, REJECT)) == (0, 0)
+    assert await member.acknowledge((0, 0, ACCEPT), (1, 1, RELEASE), (2, 2, REJECT)) == (0, 0)
     assert await member.poll() == [(1, 1, 2)]
-    assert await member.settle((1, 1, RELEASE)) == (0, 0)
+    assert await member.acknowledge((1, 1, RELEASE)) == (0, 0)
     assert await member.poll() == []
 
 
@@ -109,8 +109,8 @@ async def test_an_acknowledgement_has_the_error_of_kafka(
     member, other = await ready(broker, 6, 2), Member(broker, "other")
     assert await member.poll(0, max_records=6) == [(0, 5, 1)]
     assert await other.poll(0) == [(6, 7, 1)]
-    assert await member.settle((0, 0, ACCEPT), (4, 4, ACCEPT)) == (0, 0)
-    assert await member.settle_batches(*batches) == (0, error)
+    assert await member.acknowledge((0, 0, ACCEPT), (4, 4, ACCEPT)) == (0, 0)
+    assert await member.acknowledge_batches(*batches) == (0, error)
 
 
 async def test_a_session_has_the_errors_of_kafka(broker: Broker) -> None:
@@ -126,13 +126,13 @@ async def test_a_session_has_the_errors_of_kafka(broker: Broker) -> None:
     assert (await Member(broker, "").fetch(0)).error_code == E.INVALID_REQUEST
     epochs = {0: E.INVALID_SHARE_SESSION_EPOCH, 1: E.SHARE_SESSION_NOT_FOUND}
     for epoch, error in epochs.items():
-        assert (await member.settle((0, 0, 1), share_session_epoch=epoch))[0] == error
+        assert (await member.acknowledge((0, 0, 1), share_session_epoch=epoch))[0] == error
     assert await member.poll(0) == [(0, 0, 1)]
     for epoch in (2, 3):
         answer = await member.fetch(share_session_epoch=epoch)
         assert answer.error_code == E.INVALID_SHARE_SESSION_EPOCH
-    assert await member.settle((0, 0, RENEW), is_renew_ack=True) == (0, 0)
-    assert await member.settle((0, 0, ACCEPT), share_session_epoch=-1) == (0, 0)
+    assert await member.acknowledge((0, 0, RENEW), is_renew_ack=True) == (0, 0)
+    assert await member.acknowledge((0, 0, ACCEPT), share_session_epoch=-1) == (0, 0)
     assert (await member.fetch(share_session_epoch=-1)).error_code == E.SHARE_SESSION_NOT_FOUND
 
 
@@ -141,9 +141,9 @@ async def test_a_partition_that_is_not_there_has_its_error(broker: Broker) -> No
     assert (await member.row(7)).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     assert (await member.row()).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     assert await member.poll(0, forget=(7,)) == [(0, 0, 1)]
-    assert (await member.settle((0, 0, 1), number=7))[1] == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await member.acknowledge((0, 0, 1), number=7))[1] == E.UNKNOWN_TOPIC_OR_PARTITION
     unknown = uuid4()
-    assert (await member.settle((0, 0, 1), topic_id=unknown))[1] == E.UNKNOWN_TOPIC_ID
+    assert (await member.acknowledge((0, 0, 1), topic_id=unknown))[1] == E.UNKNOWN_TOPIC_ID
     other = Member(broker, "other")
     assert (await other.row(0, topic_id=unknown)).error_code == E.UNKNOWN_TOPIC_ID
 
@@ -151,7 +151,7 @@ async def test_a_partition_that_is_not_there_has_its_error(broker: Broker) -> No
 async def test_a_topic_of_byte_offsets_is_not_shared(broker: Broker) -> None:
     member = await ready(broker, offset_mode="bytes")
     assert (await member.row(0)).error_code == E.INVALID_TOPIC_EXCEPTION
-    assert (await member.settle((0, 0, ACCEPT)))[1] == E.INVALID_TOPIC_EXCEPTION
+    assert (await member.acknowledge((0, 0, ACCEPT)))[1] == E.INVALID_TOPIC_EXCEPTION
 
 
 async def test_a_forgotten_partition_is_fetched_no_more(broker: Broker) -> None:
@@ -160,7 +160,7 @@ async def test_a_forgotten_partition_is_fetched_no_more(broker: Broker) -> None:
     assert await member.poll(0, 1) == [(0, 0, 1)]
     await fill(broker, 1, number=1)
     assert await member.poll(forget=(1,)) == []
-    assert await member.settle((0, 0, ACCEPT), number=1) == (0, 0)
+    assert await member.acknowledge((0, 0, ACCEPT), number=1) == (0, 0)
     assert await member.poll(1) == [(1, 1, 1)]
 
 
@@ -171,7 +171,7 @@ async def test_the_end_of_a_session_releases_its_records(broker: Broker, way: st
     if way == "close":
         assert (await one.fetch(share_session_epoch=-1)).error_code == 0
     elif way == "acknowledge":
-        assert await one.settle((0, 0, REJECT), share_session_epoch=-1) == (0, 0)
+        assert await one.acknowledge((0, 0, REJECT), share_session_epoch=-1) == (0, 0)
     else:
         one.hang_up()
         await broker.services.share.sessions.finish()
@@ -188,7 +188,7 @@ async def test_a_session_that_is_opened_again_keeps_its_records(broker: Broker) 
     assert await again.poll(0) == []
     member.hang_up()
     await broker.services.share.sessions.finish()
-    assert await again.settle((0, 0, ACCEPT)) == (0, 0)
+    assert await again.acknowledge((0, 0, ACCEPT)) == (0, 0)
     again.hang_up()
     await broker.services.share.sessions.finish()
     assert await Member(broker, "other").poll(0) == [(1, 3, 2)]
@@ -217,7 +217,7 @@ async def test_any_broker_serves_any_member(
     assert answer.error_code == E.SHARE_SESSION_NOT_FOUND
     member.epoch = 0
     assert await member.poll(0) == []
-    assert await member.settle((0, 3, ACCEPT)) == (0, 0)
+    assert await member.acknowledge((0, 3, ACCEPT)) == (0, 0)
 
 
 async def test_record_limit_is_exact_and_batch_optimized_takes_whole_batches(
@@ -246,7 +246,7 @@ async def test_a_range_ends_at_the_batch_that_fills_the_batch_size(
     """As Kafka 4.3 answers with batches of these sizes; record limit has no batch size."""
     member = await ready(broker, 3, 4, 2, 5, 1, 1)
     assert await member.poll(0, batch_size=size) == [(*run, 1) for run in runs]
-    assert await member.settle((0, 15, RELEASE)) == (0, 0)
+    assert await member.acknowledge((0, 15, RELEASE)) == (0, 0)
     assert await member.poll(batch_size=size, share_acquire_mode=1) == [(0, 15, 2)]
 
 
@@ -277,7 +277,7 @@ async def test_after_its_wait_a_fetch_has_fewer_than_min_bytes(broker: Broker) -
     await asyncio.sleep(0.05)
     # Meanwhile the records are free.
     assert await two.poll(0, max_records=1, share_acquire_mode=1) == [(0, 0, 1)]
-    assert await two.settle((0, 0, RELEASE)) == (0, 0)
+    assert await two.acknowledge((0, 0, RELEASE)) == (0, 0)
     assert await asking == [(0, 0, 2), (1, 1, 1)]
     # No more bytes than the response may have, and none without a wait.
     await fill(broker, 2)
@@ -343,7 +343,7 @@ async def test_more_than_the_locks_of_a_partition_are_not_acquired(broker: Broke
     assert await member.poll(0) == [(0, 99, 1)]
     waiting = asyncio.create_task(Member(broker, "two").poll(0, max_wait_ms=60_000))
     await asyncio.sleep(0.05)
-    assert await member.settle((0, 59, ACCEPT)) == (0, 0)
+    assert await member.acknowledge((0, 59, ACCEPT)) == (0, 0)
     async with asyncio.timeout(30):
         assert await waiting == [(100, 199, 1)]
 
@@ -365,7 +365,7 @@ async def test_a_fetch_waits_until_there_are_records(
     if cause == "append":
         await fill(broker, 2)
     elif cause == "release":
-        assert await one.settle((0, 1, RELEASE)) == (0, 0)
+        assert await one.acknowledge((0, 1, RELEASE)) == (0, 0)
     elif cause == "close":
         await one.fetch(share_session_epoch=-1)
     async with asyncio.timeout(30):
@@ -382,7 +382,7 @@ async def test_a_released_record_waits_for_its_delay(broker: Broker) -> None:
     member = await ready(broker, 1)
     await configure(broker, share_retry_backoff_ms="150")
     assert await member.poll(0) == [(0, 0, 1)]
-    assert await member.settle((0, 0, RELEASE)) == (0, 0)
+    assert await member.acknowledge((0, 0, RELEASE)) == (0, 0)
     assert await member.poll() == []
     async with asyncio.timeout(30):
         assert await member.poll(max_wait_ms=60_000) == [(0, 0, 2)]
@@ -403,7 +403,7 @@ async def test_renewal_can_be_disabled(broker: Broker) -> None:
     member = await ready(broker, 1)
     await configure(broker, share_renew_acknowledge_enable="false")
     await member.poll(0)
-    assert await member.settle((0, 0, RENEW), is_renew_ack=True) == (0, E.INVALID_REQUEST)
+    assert await member.acknowledge((0, 0, RENEW), is_renew_ack=True) == (0, E.INVALID_REQUEST)
 
 
 async def test_the_records_of_a_deleted_topic_do_not_return_with_its_name(broker: Broker) -> None:
@@ -455,6 +455,6 @@ async def test_records_of_one_key_are_delivered_one_after_another(
         seen.append([*values.values()])
         assert await Member(broker, "other").row(0) is None
         ranges = [(first, last, int(ACCEPT)) for first, last, _ in runs_of(row)]
-        assert await member.settle(*ranges) == (0, 0)
+        assert await member.acknowledge(*ranges) == (0, 0)
     assert seen == [[b"0", b"2", b"3", b"5"], [b"1"], [b"4"]]
     assert await member.row() is None
