@@ -204,7 +204,7 @@ class Services:
 
     async def _move_redis_groups(self, group_id: str, rows: list[Row]) -> None:
         """Move the Redis group to the offsets that a transaction committed."""
-        move = self.settings.text("group.read.mode") == "offset"
+        move = not self.stream_reads.is_stream_group(group_id)
         await self.groups.redis_groups.seek(group_id, rows, move=move)
 
     def _settings(self) -> Settings:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from korvet.admin.config_edits import Change, ConfigResourceType, Edit
 from korvet.broker.background import BackgroundTasks
 from korvet.cluster.coordinators import Coordinators
 from korvet.errors import ErrorCode
@@ -451,6 +452,24 @@ async def test_a_transaction_commits_for_a_group_without_members(broker: Broker)
     left = await broker.services.store.command("HGETALL", broker.services.keys.group_offsets("g"))
     assert left[0] == broker.services.keys.partition("t", 0).stream.encode()
     assert left[1].startswith(b"7 ")
+
+
+async def test_a_transaction_does_not_move_the_redis_group_that_its_group_reads_by(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services, moves = broker.services, dict[str, bool]()
+
+    async def seek(group_id: str, rows: object, *, move: bool) -> None:
+        moves[group_id] = move
+
+    monkeypatch.setattr(services.groups.redis_groups, "seek", seek)
+    edits = [Edit("group.read.mode", "stream")]
+    await services.config_admin.alter(
+        Change(ConfigResourceType.GROUP, "streaming", edits, False, False)
+    )
+    for group in ("streaming", "g"):
+        await services.transactions.on_commit(group, [])
+    assert moves == {"streaming": False, "g": True}
 
 
 async def test_a_commit_of_a_deleted_topic_is_ignored_for_a_new_one(
