@@ -30,6 +30,7 @@ from korvet.legacy.topics import Refusal
 from korvet.log.reader import LogReader
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.security.authorizer import RulesUnreadable
+from korvet.store.errors import StoreError
 from korvet.wire.requests_v07 import (
     FETCH,
     MULTIFETCH,
@@ -234,7 +235,7 @@ class LegacyConnection(Connection):
         after: Sequence["asyncio.Future[Any]"] = (),
     ) -> list[Buffer]:
         """Store the sets after those appends; the client's next request waits."""
-        await self._sets.append_later(requests, after)
+        await self._sets.append_later(deque(requests), after)
         self._count(frame, "NONE", began)
         return []
 
@@ -266,18 +267,19 @@ class LegacyConnection(Connection):
                 self._services.metrics.fetched(request.topic, 0, sum(map(len, found[1:])))
                 return found, LegacyError.NO_ERROR
             return await fetch.offsets(request, self._services), LegacyError.NO_ERROR
-        except Refusal as refusal:
+        except (Refusal, StoreError) as refusal:
+            error = refusal.error if isinstance(refusal, Refusal) else LegacyError.UNKNOWN
             log.warning(
                 "request refused",
                 client=self.client,
                 topic=request.topic,
                 partition=request.partition,
-                error=refusal.error.name,
+                error=error.name,
                 reason=str(refusal),
             )
             if isinstance(request, Offsets):
-                return offsets_answer(refusal.error, []), refusal.error
-            return messages_answer(refusal.error, []), refusal.error
+                return offsets_answer(error, []), error
+            return messages_answer(error, []), error
 
     def _count(self, frame: Frame, outcome: str, began: float) -> None:
         name = "Legacy" + NAMES[frame.kind]

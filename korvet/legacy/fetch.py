@@ -19,7 +19,6 @@ from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.scripts import log
-from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 from korvet.wire import message_sets_v07
 from korvet.wire.requests_v07 import (
@@ -44,7 +43,7 @@ def response_limit(services: Services) -> int:
 
 
 async def fetch(request: Fetch, services: Services, reader: LogReader, room: int) -> list[Buffer]:
-    """Return the response to FETCH, at most `room` bytes of messages. Raises Refusal."""
+    """Return the response to FETCH, at most `room` bytes. Raises Refusal, StoreError."""
     topic = await _find_topic(request.topic, request.partition, services)
     if request.most < 0:
         raise Refusal(
@@ -52,18 +51,12 @@ async def fetch(request: Fetch, services: Services, reader: LogReader, room: int
         )
     if topic is None:
         return messages_answer(0, [])
-    try:
-        return messages_answer(0, await _read_bytes(topic, request, reader, room))
-    except StoreError as error:
-        raise Refusal(LegacyError.UNKNOWN, str(error)) from None
+    return messages_answer(0, await _read_bytes(topic, request, reader, room))
 
 
 async def _find_topic(name: str, partition: int, services: Services) -> Topic | None:
     """Return the topic, or None if it does not exist. Raises Refusal for its partition."""
-    try:
-        topic = await services.topics.get(name)
-    except StoreError as error:
-        raise Refusal(LegacyError.UNKNOWN, str(error)) from None
+    topic = await services.topics.get(name)
     if topic is not None:
         return check_partition(topic, partition)
     if not 0 <= partition < services.settings.integer("legacy.num.partitions"):
@@ -107,15 +100,12 @@ def _out_of_range(error: ErrorCode, offset: int) -> Refusal:
 
 
 async def offsets(request: Offsets, services: Services) -> list[Buffer]:
-    """Return the response to OFFSETS. Raises Refusal."""
+    """Return the response to OFFSETS. Raises Refusal and StoreError."""
     topic = await _find_topic(request.topic, request.partition, services)
     most = max(0, min(request.most, MAX_OFFSETS))
     if topic is None:
         return offsets_answer(0, [0][:most] if request.time in (LATEST, EARLIEST) else [])
-    try:
-        return offsets_answer(0, (await _find_offsets(topic, request, services, most))[:most])
-    except StoreError as error:
-        raise Refusal(LegacyError.UNKNOWN, str(error)) from None
+    return offsets_answer(0, (await _find_offsets(topic, request, services, most))[:most])
 
 
 async def _find_offsets(topic: Topic, request: Offsets, services: Services, most: int) -> list[int]:

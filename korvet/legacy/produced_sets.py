@@ -90,16 +90,19 @@ class ProducedSets:
         self.refuse(request, ErrorCode(reply.error).message)
 
     async def append_later(
-        self, requests: list[Any], after: Sequence["asyncio.Future[Any]"] = ()
+        self, left: "deque[Any]", after: Sequence["asyncio.Future[Any]"] = ()
     ) -> None:
-        """Store the sets after those appends; look up or create their topics."""
-        left = deque(requests)
+        """Store the sets after those appends; look up or create their topics.
+
+        Refuses the sets that are left when the broker stops.
+        """
         try:
             if after:
                 await asyncio.wait(after)
             await self._store_all(left)
         except asyncio.CancelledError:
-            self._refuse_all(left)
+            while left:
+                self.refuse(left.popleft(), STOPPING)
             raise
 
     def _retry(self, request: Produce, reason: str) -> None:
@@ -111,10 +114,7 @@ class ProducedSets:
 
     async def _store_retried(self) -> list[Buffer]:
         try:
-            await self._store_all(self.retried)
-        except asyncio.CancelledError:
-            self._refuse_all(self.retried)
-            raise
+            await self.append_later(self.retried)
         finally:
             self.retrier = None
         return []
@@ -144,10 +144,6 @@ class ProducedSets:
         if not self._is_logged:
             self._is_logged = True
             log.warning("produced sets wait for Redis", client=self._client(), reason=reason)
-
-    def _refuse_all(self, left: "deque[Any]") -> None:
-        while left:
-            self.refuse(left.popleft(), STOPPING)
 
     def refuse(self, request: Produce, reason: str) -> None:
         self._services.metrics.requests.add(1, "LegacyProduceSet", "REFUSED")
