@@ -25,7 +25,7 @@ def group_in(runner: Runner, records: int = 10, **words: int) -> Group:
 def test_rejected_records_are_dead_letters_and_gaps_are_not(runner: Runner) -> None:
     group = group_in(runner)
     group.acquire("m", (0, 9))
-    group.settle("m", (0, 1, ACCEPT), (2, 3, REJECT), (4, 4, GAP), (6, 6, REJECT))
+    group.acknowledge("m", (0, 1, ACCEPT), (2, 3, REJECT), (4, 4, GAP), (6, 6, REJECT))
     assert group.list_dead_letters(producer_id=9) == (
         9,
         [(0, 2, 3, 1, REJECTED), (2, 6, 6, 1, REJECTED)],
@@ -37,14 +37,14 @@ def test_the_last_delivery_makes_a_dead_letter(runner: Runner) -> None:
     group = group_in(runner, limit=2)
     for _ in range(2):
         group.acquire("m", (0, 0))
-        group.settle("m", (0, 0, RELEASE))
+        group.acknowledge("m", (0, 0, RELEASE))
     assert group.list_dead_letters()[1] == [(0, 0, 0, 2, DELIVERED_TOO_OFTEN)]
 
 
 def test_a_group_without_a_queue_has_no_dead_letters(runner: Runner) -> None:
     group = group_in(runner, dead_letters=0)
     group.acquire("m", (0, 9))
-    group.settle("m", (0, 9, REJECT))
+    group.acknowledge("m", (0, 9, REJECT))
     assert group.list_dead_letters() == (0, [])
     assert group.counts() == (10, 10, 0, 0, 0, 10)
 
@@ -60,23 +60,23 @@ def test_the_first_producer_id_stays(runner: Runner) -> None:
 def test_copied_letters_go_and_a_repeated_call_removes_no_more(runner: Runner) -> None:
     group = group_in(runner)
     group.acquire("m", (0, 9))
-    group.settle("m", (0, 4, REJECT))
+    group.acknowledge("m", (0, 4, REJECT))
     assert group.copied(2) == 3
     assert group.list_dead_letters()[1] == [(2, 2, 4, 1, REJECTED)]
     assert group.copied(1) == 3
-    group.settle("m", (5, 5, REJECT))
+    group.acknowledge("m", (5, 5, REJECT))
     assert group.list_dead_letters()[1] == [(2, 2, 4, 1, REJECTED), (5, 5, 5, 1, REJECTED)]
     assert group.list_dead_letters(most=1)[1] == [(2, 2, 4, 1, REJECTED)]
     assert group.copied(100) == 0
     assert group.list_dead_letters()[1] == []
-    group.settle("m", (6, 6, REJECT))
+    group.acknowledge("m", (6, 6, REJECT))
     assert group.list_dead_letters()[1] == [(6, 6, 6, 1, REJECTED)]
 
 
 def test_letters_outlive_a_reset_and_the_log_start_but_not_a_deletion(runner: Runner) -> None:
     group = group_in(runner)
     group.acquire("m", (0, 9))
-    group.settle("m", (0, 1, REJECT))
+    group.acknowledge("m", (0, 1, REJECT))
     group.list_dead_letters(producer_id=5)
     group.part.truncate(8)
     group.probe()
