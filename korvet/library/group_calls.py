@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from korvet.errors import ErrorCode
 from korvet.groups.lag import list_lags
 from korvet.groups.share_offsets import ShareOffsets
-from korvet.library.record_calls import Position, RecordCalls
+from korvet.library.record_calls import RecordCalls
 from korvet.library.session import check, check_partition
 from korvet.library.values import GroupInfo, GroupOffset, KorvetError
+from korvet.log.position import Position
 from korvet.scripts import group as group_scripts
 
 

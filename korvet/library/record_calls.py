@@ -1,7 +1,6 @@
 """Calls on records: append, read, find."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from datetime import datetime
 from time import time
 
 from korvet.errors import ErrorCode
@@ -10,6 +9,7 @@ from korvet.library.batches import Batcher, encode_batch
 from korvet.library.session import check, check_partition
 from korvet.library.topic_calls import TopicCalls
 from korvet.library.values import Appended, Fetched, KorvetError, Producer, Record, StoredRecord
+from korvet.log.position import Position
 from korvet.log.read_request import ReadRequest
 from korvet.log.records_in import records_in
 from korvet.log.validator import prepare_append
@@ -17,8 +17,6 @@ from korvet.scripts import producer as producer_scripts
 from korvet.topics.table import Topic
 from korvet.wire.records import BadBatch
 
-Position = str | int | datetime
-"""`"earliest"`, `"latest"`, an offset, or the time of the first record wanted."""
 FETCH_BYTES = 1 << 20
 _PRODUCE_VERSION = 13
 
