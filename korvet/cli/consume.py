@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
     from korvet.cli.avro_records import AvroReader
     from korvet.cli.record_reader import Reader
-    from korvet.library.record_calls import Position
     from korvet.library.values import StoredRecord
+    from korvet.log.position import Position
 
 _RECHECK_S = 0.2
 _LEVELS = ("read_uncommitted", "read_committed")

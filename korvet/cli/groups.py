@@ -9,7 +9,7 @@ from korvet.cli.topic_positions import To, Topics, check_group_name, parse_posit
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
-    from korvet.library.record_calls import Position
+    from korvet.log.position import Position
 
 app = group("List, move and delete consumer groups.")
 

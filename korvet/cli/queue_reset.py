@@ -12,7 +12,7 @@ from korvet.scripts import log as log_scripts
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
     from korvet.groups.share_offsets import ShareOffsets
-    from korvet.library.record_calls import Position
+    from korvet.log.position import Position
     from korvet.topics.table import Topic
 
 COLUMNS = ("topic", "partition", "start", "new_start", "records")

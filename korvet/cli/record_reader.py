@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
-    from korvet.library.record_calls import Position
     from korvet.library.values import StoredRecord
+    from korvet.log.position import Position
 
 _COMMIT_S = 1.0
 """Longest time between the printing of a record and the commit of its group."""

@@ -10,7 +10,7 @@ from korvet.cli import completion
 from korvet.cli import options as o
 
 if TYPE_CHECKING:
-    from korvet.library.record_calls import Position
+    from korvet.log.position import Position
 
 Topics = Annotated[
     list[str],
