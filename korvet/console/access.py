@@ -30,7 +30,7 @@ MAX_NAME = 500
 log = logfmt.get("console")
 
 
-def check_host(request: Request, console: ConsoleServices) -> None:
+def check_host(request: Request) -> None:
     """Raise PageError if a loopback port is asked under the name of another host."""
     server = request.scope.get("server")
     host = host_in(f"//{request.headers.get('host', '')}")

@@ -73,6 +73,13 @@ async def describe(visit: Visit, name: str) -> DescribedGroup:
     return await _classic(visit, name, deadlines, now_ms)
 
 
+def _check(found: Any, name: str) -> None:
+    """Raise PageError if the response has no such group, or another error."""
+    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == "Dead":
+        raise PageError(404, f"There is no group {name!r}.")
+    check(found.error_code, found.error_message)
+
+
 async def redis_time_ms(visit: Visit) -> int:
     """Return the time of Redis's clock."""
     seconds, micros = await visit.services.store.command("TIME")
@@ -84,9 +91,7 @@ async def _classic(
 ) -> DescribedGroup:
     answer = await visit.call(DescribeGroupsRequest(groups=[name]))
     (found,) = answer.groups
-    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == "Dead":
-        raise PageError(404, f"There is no group {name!r}.")
-    check(found.error_code, found.error_message)
+    _check(found, name)
     sessions = await _sessions(visit, name, [member.member_id for member in found.members])
     is_consumer = found.protocol_type == "consumer"
     members = [
@@ -124,17 +129,10 @@ async def _newer(
     visit: Visit, name: str, kind: str, deadlines: dict[str, int], now_ms: int
 ) -> DescribedGroup:
     """Return a group of KIP-848 or KIP-932."""
-    request: Any
-    if kind == "share":
-        request = ShareGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
-    else:
-        request = ConsumerGroupDescribeRequest(
-            group_ids=[name], include_authorized_operations=False
-        )
+    api = ShareGroupDescribeRequest if kind == "share" else ConsumerGroupDescribeRequest
+    request = api(group_ids=[name], include_authorized_operations=False)
     (found,) = (await visit.call(request)).groups
-    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        raise PageError(404, f"There is no group {name!r}.")
-    check(found.error_code, found.error_message)
+    _check(found, name)
     session = _session_ms(visit, name, kind)
     members = [
         Member(
@@ -170,9 +168,7 @@ async def _streams(
     """Return a streams group (KIP-1071)."""
     request = StreamsGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
     (found,) = (await visit.call(request)).groups
-    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        raise PageError(404, f"There is no group {name!r}.")
-    check(found.error_code, found.error_message)
+    _check(found, name)
     services = visit.services
     stored = await services.groups.run(
         name, lambda _: scripts.streams_describe(services.keys, name)

@@ -18,8 +18,8 @@ from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import TopicTable
 
-LOOK_S = 15.0
-"""Seconds between two looks whether a minute has no sample."""
+CHECK_S = 15.0
+"""Seconds between two checks whether the minute has a sample."""
 LEASE = "lag-history"
 LEASE_S = 60.0
 
@@ -51,7 +51,7 @@ class LagRecorder:
                 await self.record_if_due()
             except StoreError as error:
                 log.warning("lag of groups not recorded, retrying", error=error)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
 
     async def record_if_due(self) -> None:
         """Record the lag of this minute, unless another broker does. Raises StoreError."""

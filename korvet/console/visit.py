@@ -141,9 +141,7 @@ class Visit:
         version = apis.BY_KEY[api_key].versions[1]
         return Context(self.services, api_key, version, CLIENT_ID, self._client)
 
-    def may(
-        self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME, *, api: int = -1
-    ) -> bool:
+    def may(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Return whether the user has the right; a denial is not audited."""
         return self.context().allows(operation, kind, name, audit=False)
 

@@ -113,12 +113,8 @@ class Backup:
             url=self._target.public_url or self._target.url,
             cluster_id=self._cluster_id,
             snapshot_ms=snapshot.created_ms,
-            topics=len(snapshot.topics),
-            partitions=sum(len(state.partitions) for state in snapshot.topics.values()),
+            **snapshot.counts(),
             **self._counts,
-            groups=len(snapshot.groups) + len(snapshot.share_groups),
-            users=len({field.partition("%3A")[2] for field in snapshot.users}),
-            acls=len(snapshot.acls),
             scheduled=sum(each.records for each in snapshot.scheduled),
             open=sorted(self._left, key=lambda each: (each.topic, each.partition)),
             left_out=refused,
@@ -259,7 +255,7 @@ class _PartitionBackup:
         return self._start, self._copied
 
     async def _after_nothing(self, collector: Collector, at: int) -> int:
-        """Return where to read on after a read that found no records."""
+        """Return the offset to continue from after a read that found no records."""
         result = await collector.read(at, 1)
         if result.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             raise deleted(self._topic)

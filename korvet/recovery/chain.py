@@ -117,7 +117,7 @@ def build_chain(objects: Iterable[Found], start: int, tiered: int) -> Chain:
     begin = start
     if rows and rows[0][0] > start:
         # Retention may have removed the first segments after the snapshot: no hole then.
-        begin = min(rows[0][0], *(each.first for each in corrupt), rows[0][0])
+        begin = min([rows[0][0], *(each.first for each in corrupt)])
     holes = _holes(rows, begin, tiered)
     return Chain(_with_corrupt(rows, holes, corrupt), holes, corrupt)
 

@@ -110,12 +110,8 @@ class Restore:
         return Report(
             cluster_id=snapshot.cluster_id,
             snapshot_ms=snapshot.created_ms,
-            topics=len(snapshot.topics),
-            partitions=sum(len(state.partitions) for state in snapshot.topics.values()),
+            **snapshot.counts(),
             **self._counts,
-            groups=len(snapshot.groups) + len(snapshot.share_groups),
-            users=len({field.partition("%3A")[2] for field in snapshot.users}),
-            acls=len(snapshot.acls),
             lost=sorted(self._lost, key=lambda each: (each.topic, each.partition, each.first)),
             unknown_topics=unknown,
             scheduled=scheduled,
@@ -247,7 +243,7 @@ class Restore:
             await self._store.run(group.schedule_tick(keys, group=name, after_ms=reply.wait_ms))
 
     async def _scheduled(self) -> tuple[int, list[ScheduledLoss]]:
-        """Let scheduled records wait again, unless nothing is appended. Returns what is lost."""
+        """Schedule records again, unless nothing is appended; return their number and losses."""
         count, lost = 0, []
         for each in () if self._only_segments else self._snapshot.scheduled:
             if not each.rows:

@@ -3,7 +3,7 @@
 Rules
 - All rows of a partition are in the snapshot, or none: from MAX_BYTES on, only how many they are.
 - A restored record is appended when it is due, or at once if it is due already. One that was
-  appended between snapshot and loss is appended again: twice is better than never.
+  appended between snapshot and loss is appended again, so that none is lost.
 """
 
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ async def read_rows(
 async def restore_scheduled(
     store: AsyncStore, keys: Keys, topic_id: str, waiting: ScheduledRecords
 ) -> tuple[ErrorCode, int]:
-    """Let the partition's records wait again. Returns an error, and how many records they are."""
+    """Schedule the partition's records again; return an error and their number."""
     count = 0
     for first in range(0, len(waiting.rows), AT_ONCE):
         rows = waiting.rows[first : first + AT_ONCE]

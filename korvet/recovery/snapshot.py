@@ -87,6 +87,16 @@ class Snapshot(msgspec.Struct, frozen=True):
     is_backup: bool = False
     """Whether all records up to the ends of the logs are in the segments."""
 
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of topics, partitions, groups, users and ACL rules."""
+        return {
+            "topics": len(self.topics),
+            "partitions": sum(len(state.partitions) for state in self.topics.values()),
+            "groups": len(self.groups) + len(self.share_groups),
+            "users": len({field.partition("%3A")[2] for field in self.users}),
+            "acls": len(self.acls),
+        }
+
     def highest_commits(self) -> dict[tuple[str, int], int]:
         """Return the highest offset that any group has committed, by topic and partition."""
         found: dict[tuple[str, int], int] = {}

@@ -44,7 +44,7 @@ async def restore_tables(store: AsyncStore, keys: Keys, snapshot: Snapshot) -> N
 
 
 async def _note_deleted(store: AsyncStore, keys: Keys, topic_id: str) -> None:
-    """Let brokers delete the objects of a topic that was deleted."""
+    """Store the id of a deleted topic, so that brokers delete its objects."""
     call = topic.create(
         keys,
         0,
