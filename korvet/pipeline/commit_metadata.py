@@ -15,19 +15,16 @@ from functools import cached_property
 
 import msgspec
 
+from korvet.spark.tiered.archive_table import ArchivedRange
+
 FORMAT = 1
 UNKNOWN = -1
 """The checksum is unknown because tasks ran twice and counted their rows twice."""
 
 
-class Span(msgspec.Struct, frozen=True, order=True):
-    """Offsets of one partition from `start` up to `end` (exclusive)."""
+class Span(ArchivedRange, frozen=True, order=True):
+    """A range of a commit."""
 
-    topic: str
-    partition: int
-    topic_id: str
-    start: int
-    end: int
     lost: bool = False
     fingerprint: str = ""
     """Hash of the entry at its last offset, see korvet.spark.plan.tail_fingerprint."""
@@ -89,10 +86,9 @@ def decode(text: str | bytes) -> CommitMetadata:
 
 def next_commit(before: CommitMetadata, spans: Sequence[Span], **more: object) -> CommitMetadata:
     """Return the commit that adds these spans, without its row counts."""
-    number = before.number + 1
     fresh = msgspec.structs.replace(
         before,
-        number=number,
+        number=before.number + 1,
         spans=tuple(spans),
         archived=merge_spans([*before.archived, *spans]),
         lost=(*before.lost, *(span for span in spans if span.lost)),
@@ -121,10 +117,6 @@ def merge_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     found: dict[tuple[str, int], Span] = {}
     for span in sorted(spans):
         key = (span.topic, span.partition)
-        known = found.get(key)
-        plain = msgspec.structs.replace(span, lost=False)
-        if known is None:
-            found[key] = plain
-        else:
-            found[key] = msgspec.structs.replace(plain, start=known.start)
+        start = found[key].start if key in found else span.start
+        found[key] = msgspec.structs.replace(span, lost=False, start=start)
     return tuple(found.values())

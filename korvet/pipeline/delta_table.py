@@ -15,30 +15,18 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from korvet.pipeline.commit_metadata import EMPTY, CommitMetadata, decode, encode, with_rows
 from korvet.pipeline.errors import ConcurrentCommit, ForeignTable, PipelineError
-from korvet.pipeline.row_hash import DDL
-from korvet.pipeline.spark_session import error_text
-from korvet.pipeline.table import (
-    ArchiveTable,
-    CommitRecount,
-    RowCount,
-    TableCreation,
-    is_creatable,
-    no_archive_error,
-)
-from korvet.pipeline.table_location import TableLocation
+from korvet.pipeline.table import ArchiveTable, CommitRecount, RowCount, TableCreation
 from korvet.spark.tiered.archive_table import PROPERTY
 
 _APP = "korvet-archive"
 _SUMS = "korvet-archive-sums"
 _RECENT = 20
-_UNMADE = re.compile(r"_delta_log(/\..*|/_\w+)?")
-"""Files of a table before its first version: a log that has only hidden files and directories."""
 _CONFLICT = re.compile("DELTA_CONCURRENT|DELTA_METADATA_CHANGED")
 _HISTORY = ("version", "userMetadata", "operationMetrics")
 
@@ -46,35 +34,22 @@ _HISTORY = ("version", "userMetadata", "operationMetrics")
 class DeltaTable(ArchiveTable):
     """A Delta table with our commits."""
 
-    @classmethod
-    def open(cls, spark: Any, location: TableLocation, creation: TableCreation | None) -> Self:
-        """Open the table at the location; create it if there is none and `creation` is given."""
-        table = cls(spark, location)
-        properties = table._properties()
-        if properties is None:
-            if creation is None:
-                raise no_archive_error(location)
-            if location.is_path:
-                if not is_creatable(Path(location.path), _UNMADE):
-                    raise ForeignTable(
-                        f"{location} is not empty and not a Delta table: nothing was written."
-                    )
-                _clear_unmade_log(Path(location.path, "_delta_log"))
-            table._make()
-        elif PROPERTY not in properties:
-            raise ForeignTable(f"{location} is a Delta table that korvet pipeline did not create.")
-        return table
+    kind = "a Delta table"
+    unfinished = re.compile(r"_delta_log(/\..*|/_\w+)?")
+    """A log that has only hidden files and directories."""
 
-    def _properties(self) -> dict[str, Any] | None:
+    def _exists(self) -> bool:
         from pyspark.errors import AnalysisException
 
         try:
             detail = self._detail()
         except AnalysisException:
-            return None
+            return False
         if detail["format"] != "delta":
             raise ForeignTable(f"{self._location} is not a Delta table.")
-        return dict(detail["properties"])
+        if PROPERTY not in detail["properties"]:
+            raise self._foreign_table()
+        return True
 
     def _detail(self) -> Any:
         return self._spark.sql(f"DESCRIBE DETAIL {self._location.sql}").first()
@@ -85,17 +60,11 @@ class DeltaTable(ArchiveTable):
         root = self._location.path or self._detail()["location"].removeprefix("file:")
         return Path(root, "_delta_log")
 
-    def _make(self) -> None:
+    def _make(self, creation: TableCreation) -> None:
         self._check_catalog()
-        try:
-            self._spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {self._location.sql} ({DDL}, date DATE) USING delta "
-                f"PARTITIONED BY (date) TBLPROPERTIES ('{PROPERTY}' = '1')"
-            )
-        except Exception as error:
-            raise PipelineError(
-                f"{self._location} cannot be created: {error_text(error)}"
-            ) from error
+        if self._location.is_path:
+            _clear_unfinished_log(Path(self._location.path, "_delta_log"))
+        self._make_by_sql()
 
     def _check_catalog(self) -> None:
         """Raise PipelineError for a name in Spark's in-memory catalog, lost when Spark ends."""
@@ -228,10 +197,10 @@ def _read_commit(log: Path, version: int) -> tuple[int, str | None, dict[str, An
     return version, None, None
 
 
-def _clear_unmade_log(log: Path) -> None:
+def _clear_unfinished_log(log: Path) -> None:
     """Delete the files of a log without a version: Delta cannot create a table there."""
     for each in [*sorted(log.rglob("*"), reverse=True), log]:
-        if _UNMADE.fullmatch(each.relative_to(log.parent).as_posix()):
+        if DeltaTable.unfinished.fullmatch(each.relative_to(log.parent).as_posix()):
             # Fails if another process has just created the table: the directory is not empty then.
             with suppress(OSError):
                 each.rmdir() if each.is_dir() else each.unlink()

@@ -15,29 +15,16 @@ import re
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from korvet.pipeline.commit_metadata import EMPTY, CommitMetadata, decode, encode, with_rows
-from korvet.pipeline.errors import ForeignTable, PipelineError
-from korvet.pipeline.row_hash import DDL
-from korvet.pipeline.spark_session import error_text
-from korvet.pipeline.table import (
-    ArchiveTable,
-    RowCount,
-    TableCreation,
-    is_creatable,
-    no_archive_error,
-)
-from korvet.pipeline.table_location import TableLocation
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.table import ArchiveTable, RowCount, TableCreation
 from korvet.spark.tiered.archive_table import PROPERTY, SUMMARY
 
 BRANCH = "korvet_"
 _BRANCH_NAME = re.compile(BRANCH + r"(\d+)_[0-9a-f]{32}")
 """A branch of ours: its name has the time of its creation in ms."""
-_UNMADE = re.compile(
-    r"metadata(/\.?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.metadata\.json(\.crc)?)?"
-)
-"""Files of a Hadoop table before its first version: metadata files get their final name last."""
 STALE_MS = 3_600_000
 DAY_MS = 86_400_000
 EXPIRE_EVERY = 20
@@ -46,28 +33,20 @@ EXPIRE_EVERY = 20
 class IcebergTable(ArchiveTable):
     """An Iceberg table with our commits."""
 
-    @classmethod
-    def open(cls, spark: Any, location: TableLocation, creation: TableCreation | None) -> Self:
-        """Open the table at the location; create it if there is none and `creation` is given."""
-        table = cls(spark, location)
-        if not table._exists():
-            if creation is None:
-                raise no_archive_error(location)
-            if location.is_path and not is_creatable(Path(location.path), _UNMADE):
-                raise ForeignTable(
-                    f"{location} is not empty and not an Iceberg table: nothing written."
-                )
-            table._make()
-        elif PROPERTY not in dict(table._load().properties()):
-            raise ForeignTable(
-                f"{location} is an Iceberg table that korvet pipeline did not create."
-            )
-        return table
+    kind = "an Iceberg table"
+    unfinished = re.compile(
+        r"metadata(/\.?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.metadata\.json(\.crc)?)?"
+    )
+    """Metadata files of a Hadoop table get their final name last."""
 
     def _exists(self) -> bool:
         if self._location.is_path and not (Path(self._location.path) / "metadata").is_dir():
             return False
-        return bool(self._spark.catalog.tableExists(self._location.sql))
+        if not self._spark.catalog.tableExists(self._location.sql):
+            return False
+        if PROPERTY not in dict(self._load().properties()):
+            raise self._foreign_table()
+        return True
 
     def _load(self) -> Any:
         """Return the Java table, refreshed."""
@@ -76,28 +55,19 @@ class IcebergTable(ArchiveTable):
         table.refresh()
         return table
 
-    def _make(self) -> None:
+    def _make(self, creation: TableCreation) -> None:
         catalog, *within = self._location.name.split(".")[:-1] or [""]
-        try:
-            if within:
-                # Most catalogs require the namespace of a table to exist.
-                self._spark.sql(
-                    f"CREATE NAMESPACE IF NOT EXISTS `{catalog}`.`{'`.`'.join(within)}`"
-                )
-            self._spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {self._location.sql} ({DDL}, date DATE) USING iceberg "
-                f"PARTITIONED BY (date) TBLPROPERTIES ('{PROPERTY}' = '1', "
-                "'format-version' = '2', 'write.spark.accept-any-schema' = 'true', "
-                "'write.distribution-mode' = 'none', 'write.parquet.compression-codec' = 'snappy', "
-                # One commit makes five of Iceberg's, and each writes all metadata again.
-                "'write.metadata.delete-after-commit.enabled' = 'true', "
-                "'write.metadata.previous-versions-max' = '20', "
-                f"'history.expire.max-snapshot-age-ms' = '{DAY_MS}')"
-            )
-        except Exception as error:
-            raise PipelineError(
-                f"{self._location} cannot be created: {error_text(error)}"
-            ) from error
+        if within:
+            # Most catalogs require the namespace of a table to exist.
+            self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS `{catalog}`.`{'`.`'.join(within)}`")
+        self._make_by_sql(
+            ", 'format-version' = '2', 'write.spark.accept-any-schema' = 'true', "
+            "'write.distribution-mode' = 'none', 'write.parquet.compression-codec' = 'snappy', "
+            # One commit makes five of Iceberg's, and each writes all metadata again.
+            "'write.metadata.delete-after-commit.enabled' = 'true', "
+            "'write.metadata.previous-versions-max' = '20', "
+            f"'history.expire.max-snapshot-age-ms' = '{DAY_MS}'"
+        )
 
     def state(self) -> CommitMetadata:
         return _read_state(self._load())

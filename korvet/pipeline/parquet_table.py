@@ -24,79 +24,57 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from korvet.pipeline import atomic_swap
 from korvet.pipeline.commit_metadata import EMPTY, CommitMetadata, decode, encode, with_rows
-from korvet.pipeline.errors import ConcurrentCommit, ForeignTable, PipelineError
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.parquet_compaction import COMMIT, compact_directory
 from korvet.pipeline.row_hash import DDL
-from korvet.pipeline.table import (
-    ArchiveTable,
-    RowCount,
-    TableCreation,
-    is_creatable,
-    no_archive_error,
-)
+from korvet.pipeline.table import ArchiveTable, RowCount, TableCreation
 from korvet.pipeline.table_location import TableLocation
 
-COMMIT = "_commit.json"
 LEFTOVER_S = 86_400
-_UNMADE = re.compile(r"_korvet(/staging|/table\.[0-9a-f]{32})?|data")
-"""Files of a table before its table.json exists."""
 
 
 class ParquetTable(ArchiveTable):
     """A directory of Parquet files with our commits."""
+
+    kind = "an archive"
+    unfinished = re.compile(r"_korvet(/staging|/table\.[0-9a-f]{32})?|data")
+    """What exists before table.json."""
 
     def __init__(self, spark: Any, location: TableLocation) -> None:
         super().__init__(spark, location)
         self.root = Path(location.path)
         self.data = self.root / "data"
         self._own = self.root / "_korvet"
+        self._marker = self._own / "table.json"
 
-    @classmethod
-    def open(cls, spark: Any, location: TableLocation, creation: TableCreation | None) -> Self:
-        """Open the table at the location; create it if there is none and `creation` is given."""
-        table = cls(spark, location)
-        marker = table._own / "table.json"
-        if marker.exists():
-            return table
-        if creation is None and not table.root.exists():
-            raise no_archive_error(location)
-        if not is_creatable(table.root, _UNMADE):
-            raise ForeignTable(
-                f"{table.root} is not empty and not an archive: nothing was written there."
-            )
-        if creation is None:
-            raise no_archive_error(location)
+    def _exists(self) -> bool:
+        return self._marker.exists()
+
+    def _make(self, creation: TableCreation) -> None:
+        written = self._marker.with_name(f"table.{uuid.uuid4().hex}")
         try:
-            table._make(marker, creation)
+            (self._own / "staging").mkdir(parents=True, exist_ok=True)
+            self.data.mkdir(exist_ok=True)
+            written.write_bytes(msgspec.json.encode({"korvet": 1, "values": creation.values}))
+            os.replace(written, self._marker)
         except OSError as error:
-            raise _unwritable_error(table.root, error) from error
-        return table
-
-    def _make(self, marker: Path, creation: TableCreation) -> None:
-        (self._own / "staging").mkdir(parents=True, exist_ok=True)
-        self.data.mkdir(exist_ok=True)
-        written = marker.with_name(f"table.{uuid.uuid4().hex}")
-        written.write_bytes(msgspec.json.encode({"korvet": 1, "values": creation.values}))
-        os.replace(written, marker)
+            raise _unwritable_error(self.root, error) from error
 
     def state(self) -> CommitMetadata:
         newest = max(self._batches(), default=None)
         return EMPTY if newest is None else decode((newest / COMMIT).read_bytes())
 
-    def commits(self) -> list[CommitMetadata]:
-        """Return the commits of all batches, oldest first."""
-        return [decode((batch / COMMIT).read_bytes()) for batch in sorted(self._batches())]
-
     def append(
         self, frame: Any, before: CommitMetadata, planned: CommitMetadata, counted: RowCount
     ) -> CommitMetadata:
         self._sweep()
-        staged = self._own / "staging" / uuid.uuid4().hex
+        staged = self._new_staging()
         try:
             frame.write.partitionBy("date").parquet(str(staged))
             rows = _count_rows(staged)
@@ -108,9 +86,12 @@ class ParquetTable(ArchiveTable):
 
     def staging(self) -> Path:
         """Create an empty staging directory."""
-        staged = self._own / "staging" / uuid.uuid4().hex
+        staged = self._new_staging()
         staged.mkdir(parents=True)
         return staged
+
+    def _new_staging(self) -> Path:
+        return self._own / "staging" / uuid.uuid4().hex
 
     def publish(
         self, staged: Path, before: CommitMetadata, commit: CommitMetadata
@@ -129,18 +110,13 @@ class ParquetTable(ArchiveTable):
             _fsync_directory(self.data)
         return commit
 
-    def _concurrent_commit(self) -> ConcurrentCommit:
-        return ConcurrentCommit(f"Another process archives into {self.root} at the same time.")
-
     def frame(self) -> Any:
         if not any(self.data.glob("batch=*/date=*/*.parquet")):
             return self._spark.createDataFrame([], DDL + ", date DATE")
         return self._spark.read.option("mergeSchema", "true").parquet(str(self.data)).drop("batch")
 
     def compact(self, target_bytes: int) -> int:
-        from korvet.pipeline.parquet_compaction import compact_directory
-
-        staged = self._own / "staging" / uuid.uuid4().hex
+        staged = self._new_staging()
         with self._locked():
             try:
                 gone = compact_directory(self._spark, self.data, staged, target_bytes)

@@ -15,7 +15,7 @@ from korvet.pipeline.maven_packages import SUBMIT_VARIABLE, package_settings, ru
 from korvet.pipeline.table_location import TableLocation
 from korvet.store.errors import StoreError
 
-_CLASSES = {
+_CLASSES: dict[str, str] = {
     "delta": "io.delta.sql.DeltaSparkSessionExtension",
     "iceberg": "org.apache.iceberg.spark.SparkCatalog",
 }
@@ -124,7 +124,7 @@ def _format_settings(location: TableLocation | None) -> dict[str, str]:
         return {}
     found: dict[str, str] = {}
     if location.format == "delta":
-        found["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
+        found["spark.sql.extensions"] = _CLASSES["delta"]
         found["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
         # Delta's default of 50 tasks per read of its log is for far larger tables.
         found["spark.databricks.delta.snapshotPartitions"] = str(max(2, os.cpu_count() or 2))
@@ -135,7 +135,7 @@ def _format_settings(location: TableLocation | None) -> dict[str, str]:
     if location.is_path:
         # A path becomes a table of a Hadoop catalog whose warehouse is its parent directory.
         name = f"spark.sql.catalog.{location.catalog}"
-        found[name] = "org.apache.iceberg.spark.SparkCatalog"
+        found[name] = _CLASSES["iceberg"]
         found[f"{name}.type"] = "hadoop"
         found[f"{name}.warehouse"] = str(Path(location.path).parent)
         found[f"{name}.cache-enabled"] = "false"

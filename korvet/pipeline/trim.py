@@ -68,21 +68,14 @@ def _old_until(
 ) -> tuple[list[PartitionBounds], list[int]]:
     """Return each log's bounds, and the offset below which every record is older than `moment`."""
     # Read in this order: records appended meanwhile are new and change none of the results.
-    sought = metadata.store.run_many(
-        log.find_timestamp(
-            metadata.keys, part.topic, part.partition, topic_id=part.topic_id, timestamp=moment
-        )
-        for part in parts
-    )
-    for part, found in zip(parts, sought, strict=True):
-        raise_if_gone(part, found.error)
+    sought = metadata.find_timestamp(parts, moment)
     names = [metadata.keys.partition(part.topic, part.partition).log for part in parts]
     states = metadata.store.commands(
         [("HMGET", name, "next", "untimed_append_ms", "entries") for name in names]
     )
     bounds = metadata.bounds(parts)
     return bounds, [
-        _old(metadata, part, moment, int(found.offset), state, bound)
+        _old(metadata, part, moment, found, state, bound)
         for part, found, state, bound in zip(parts, sought, states, bounds, strict=True)
     ]
 

@@ -125,15 +125,12 @@ def _appended(metadata: MetadataClient, logs: Sequence[PartitionLog]) -> list[in
 
 
 def _waiting(metadata: MetadataClient, sides: Sequence[ComparedRange]) -> list[int]:
-    found = []
+    """Return how many records of each log are not in the table yet."""
+    ranges = []
     for each in sides:
         begin = each.first if each.held is None else max(each.first, each.held.end)
-        found.append(
-            metadata.count([OffsetRange(each.part, begin, each.next)])[0]
-            if begin < each.next
-            else 0
-        )
-    return found
+        ranges.append(OffsetRange(each.part, min(begin, each.next), each.next))
+    return metadata.count(ranges)
 
 
 def _compare(
@@ -145,12 +142,11 @@ def _compare(
     waiting: int,
 ) -> PartitionComparison:
     key = (side.part.topic, side.part.partition)
-    ours = tables.get(key, NO_SUMS)
-    theirs, first = logs.get(key, {}), side.whole(trimmed)
-    pieces = range(first, MAX_PIECES)
-    log = sum((theirs.get(n, RowSum()) for n in pieces), RowSum())
-    table = sum((ours.pieces.get(n, RowSum()) for n in pieces), RowSum())
+    ours, theirs = tables.get(key, NO_SUMS), logs.get(key, {})
+    pieces = range(side.whole(trimmed), MAX_PIECES)
     both = {n: (theirs.get(n, RowSum()), ours.pieces.get(n, RowSum())) for n in pieces}
+    log = sum((each for each, _ in both.values()), RowSum())
+    table = sum((each for _, each in both.values()), RowSum())
     doubles = ours.whole.rows - ours.distinct
     problems = [
         *([f"{doubles} duplicate rows in the table"] if doubles else []),

@@ -101,12 +101,8 @@ class Collector:
         """Return the aborted transactions with a record from `first` to `last`."""
         key = self._keys.partition(self._topic.name, self._partition).aborted_txns
         flat = await self._store.command("ZRANGEBYSCORE", key, first, "+inf", "WITHSCORES")
-        found = []
-        for member, marker in zip(flat[::2], flat[1::2], strict=True):
-            producer_id, begin, stable = map(int, member.split(b":"))
-            if begin <= last:
-                found.append(AbortedRow(producer_id, begin, int(float(marker)), stable))
-        return found
+        rows = map(AbortedRow.parse, flat[::2], flat[1::2])
+        return [row for row in rows if row.first <= last]
 
 
 def _runs(entries: Sequence[Entry]) -> list[Sequence[Entry]]:

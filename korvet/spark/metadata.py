@@ -6,7 +6,7 @@ Rules
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import log
+from korvet.scripts.call import Call
 from korvet.spark.errors import DataLoss, TopicChanged, UnknownTopic
 from korvet.spark.options import Connection, Selection
 from korvet.store.sync_store import SyncStore
@@ -29,9 +30,12 @@ RECONNECT_TIMEOUT_S = 60.0
 MAX_ATTEMPTS = 10
 """Max reads of the topic list if topics are deleted or created again meanwhile."""
 
-T = TypeVar("T")
 if TYPE_CHECKING:
     from korvet.remote_log.sync_reader import SyncSegmentReader
+
+
+T = TypeVar("T")
+R = TypeVar("R", log.ListOffsetsReply, log.FindTimestampReply)
 
 
 class PartitionLog(msgspec.Struct, frozen=True, order=True):
@@ -135,7 +139,7 @@ class MetadataClient:
         raw = self.store.command("HGET", self.keys.topics(), name)
         topic = None if raw is None else read_topic(name, raw, self._configs())
         if topic is None:
-            raise UnknownTopic(f"There is no topic {name!r}{self._known_topics_hint()}")
+            raise _unknown_topic(name, self.topics())
         return topic
 
     def logs(self, selection: Selection) -> list[PartitionLog]:
@@ -148,7 +152,7 @@ class MetadataClient:
         assigned = selection.assigned
         for name in assigned if assigned is not None else selection.topics:
             if name not in known:
-                raise UnknownTopic(f"There is no topic {name!r}{self._known_topics_hint()}")
+                raise _unknown_topic(name, known)
             parts = partitions_of(known[name])
             if assigned is None:
                 found += parts
@@ -174,16 +178,35 @@ class MetadataClient:
                 continue
         return ask(self.logs(selection))
 
+    def _run_each(
+        self, logs: Sequence[PartitionLog], call: Callable[[PartitionLog], Call[R]]
+    ) -> list[R]:
+        """Run a call for each log in one pipeline; raise TopicChanged if a log is gone."""
+        replies = self.store.run_many(map(call, logs))
+        for part, reply in zip(logs, replies, strict=True):
+            raise_if_gone(part, reply.error)
+        return replies
+
+    def find_timestamp(self, logs: Sequence[PartitionLog], timestamp: int) -> list[int]:
+        """Return for each log an offset below which every appended record is older (ms)."""
+        replies = self._run_each(
+            logs,
+            lambda part: log.find_timestamp(
+                self.keys, part.topic, part.partition, topic_id=part.topic_id, timestamp=timestamp
+            ),
+        )
+        return [reply.offset for reply in replies]
+
     def bounds(
         self, logs: Sequence[PartitionLog], *, committed: bool = False
     ) -> list[PartitionBounds]:
         """Return each partition's offsets; `committed`: up to the last stable offset."""
-        replies = self.store.run_many(
-            log.list_offsets(self.keys, part.topic, part.partition, topic_id=part.topic_id)
-            for part in logs
+        replies = self._run_each(
+            logs,
+            lambda part: log.list_offsets(
+                self.keys, part.topic, part.partition, topic_id=part.topic_id
+            ),
         )
-        for part, reply in zip(logs, replies, strict=True):
-            raise_if_gone(part, reply.error)
         # In time mode a transaction starts at the log end of that moment, before its first record.
         nexts = [reply.stable if committed else reply.next for reply in replies]
         return [
@@ -257,11 +280,13 @@ class MetadataClient:
         """Return the number of records in each range."""
         return [records for _, records in self.advance(ranges, [2**52] * len(ranges))]
 
-    def _known_topics_hint(self) -> str:
-        names = list(self.topics())
-        if not names:
-            return ": this Redis has no topics in this namespace."
-        return f"; there are {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}."
+
+def _unknown_topic(name: str, known: Iterable[str]) -> UnknownTopic:
+    names = list(known)
+    hint = f"; there are {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}."
+    if not names:
+        hint = ": this Redis has no topics in this namespace."
+    return UnknownTopic(f"There is no topic {name!r}{hint}")
 
 
 def partitions_of(topic: Topic) -> list[PartitionLog]:

@@ -58,17 +58,29 @@ class OptionText:
         value = self.text(name)
         if value is None:
             return default
-        found = _SIZE.fullmatch(value.strip())
-        if not found or int(found[1]) == 0:
+        found = parse_size(value)
+        if not found:
             raise InvalidOption(name, f"must be a size such as 64m, not {value!r}.")
-        return int(found[1]) << _UNITS[found[2].lower()]
+        return found
 
     def duration(self, name: str, default: int) -> int:
         """Return a duration in ms; a number without a unit is in ms."""
         value = self.text(name)
         if value is None:
             return default
-        found = _DURATION.fullmatch(value.strip())
-        if not found:
+        found = parse_duration(value)
+        if found is None:
             raise InvalidOption(name, f"must be a duration such as 15m, not {value!r}.")
-        return int(found[1]) * _MILLISECONDS[(found[2] or "ms").lower()]
+        return found
+
+
+def parse_size(text: str) -> int | None:
+    """Return a size such as 64m in bytes; None for any other text."""
+    found = _SIZE.fullmatch(text.strip())
+    return int(found[1]) << _UNITS[found[2].lower()] if found else None
+
+
+def parse_duration(text: str) -> int | None:
+    """Return a duration such as 15m, or a number of ms, in ms; None for any other text."""
+    found = _DURATION.fullmatch(text.strip())
+    return int(found[1]) * _MILLISECONDS[(found[2] or "ms").lower()] if found else None

@@ -68,6 +68,12 @@ class AbortedRow(NamedTuple):
     last: int
     stable: int
 
+    @classmethod
+    def parse(cls, member: bytes, score: bytes) -> "AbortedRow":
+        """Return the transaction of a row of the index of aborted transactions."""
+        producer_id, first, stable = map(int, member.split(b":"))
+        return cls(producer_id, first, int(float(score)), stable)
+
 
 class Segment:
     """The footer of a segment: where its chunks are, and what they hold."""

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
 from korvet.log.entry_id import DENSE_MS
-from korvet.spark.decode.range_scan import FOREIGN_ENTRIES, RECORD, RangeScan
-from korvet.spark.decode.record_layout import RecordLayout
+from korvet.spark.decode.range_scan import FOREIGN_ENTRIES, RangeScan
+from korvet.spark.decode.record_decoder import RecordDecoder
 from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.errors import DataLoss, InvalidOption, UnknownTopic
 from korvet.spark.metadata import MetadataClient, OffsetRange
@@ -521,7 +521,7 @@ def test_foreign_entries_of_unknown_size_are_read_in_small_chunks(
         log.store.command("XADD", "korvet:mixed:0", "*", "value", b"v" * 50_000)
     assert len(read(log.url, subscribe="mixed")) == 1300
     assert unread[0] == FOREIGN_ENTRIES and max(unread) < 600
-    assert unread[-1] <= RECORD.chunk_bytes // 50_000
+    assert unread[-1] <= RecordDecoder.chunk_bytes // 50_000
 
 
 @pytest.mark.parametrize("gone", [0, 17, 49])
@@ -554,7 +554,7 @@ def test_records_with_headers_of_the_same_names_are_read_as_columns(
     log: Log, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        RecordLayout, "_decode_singly", lambda *_: pytest.fail("they were read singly")
+        RecordDecoder, "_decode_singly", lambda *_: pytest.fail("they were read singly")
     )
     topic = log.create("traced", 1, "record", mode)
     named = [

@@ -7,28 +7,21 @@ that can contain an offset.
 from bisect import bisect_right
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from korvet.wire.segments import AbortedRow
+
 Ints = npt.NDArray[np.int64]
-
-
-class AbortedTransaction(msgspec.Struct, frozen=True):
-    """A producer's aborted transaction: its records from `first` up to the marker."""
-
-    producer_id: int
-    first: int
-    marker: int
 
 
 class AbortedIndex:
     """Aborted transactions by producer. False if there are none."""
 
-    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+    def __init__(self, aborted: Sequence[AbortedRow]) -> None:
         found: dict[int, list[tuple[int, int]]] = {}
         for each in aborted:
-            found.setdefault(each.producer_id, []).append((each.first, each.marker))
+            found.setdefault(each.producer_id, []).append((each.first, each.last))
         self._by_producer = {
             producer_id: tuple(zip(*sorted(spans), strict=True))
             for producer_id, spans in found.items()

@@ -11,16 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from korvet.log.entry_id import split_id
+from korvet.log.entry_id import offset_of, split_id
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.layouts.batch import batch_of
-from korvet.spark.decode.aborted_transactions import AbortedIndex, AbortedTransaction
 from korvet.spark.decode.batch_records import BatchBody, decode_records
 from korvet.spark.decode.column_batch import ColumnBatch, batch_from_records, concat_batches
+from korvet.spark.decode.layout_decoder import MAX_ENTRIES, LayoutDecoder
 from korvet.spark.decode.uniform_entries import NotUniform
 from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.metadata import PartitionLog
+from korvet.store.raw_reply import parsed
 from korvet.wire import compression, record_entries, records
+from korvet.wire.segments import AbortedRow
 
 _GROUP_BYTES = 4 << 20
 """Max bytes of records to decode together; a single batch may exceed it."""
@@ -41,20 +43,22 @@ class _StoredBatch(NamedTuple):
     """Its decompressed records."""
 
 
-class BatchLayout:
-    """Decodes the entries of one partition into columns of one schema."""
+class BatchDecoder(LayoutDecoder):
+    """Decodes layout `batch`, and segments."""
 
-    def __init__(
-        self, log: PartitionLog, schema: Any, aborted: Sequence[AbortedTransaction]
-    ) -> None:
-        self._log = log
-        self._schema = schema
-        self._names = set(schema.names)
+    chunk_bytes = 2 << 20
+    tail_entries = MAX_ENTRIES
+    holds_batches = True
+
+    def __init__(self, log: PartitionLog, schema: Any, aborted: Sequence[AbortedRow]) -> None:
+        super().__init__(log, schema, aborted)
         self._contents = self._names & {"key", "value", "headers", "timestamp"}
-        self._aborted = AbortedIndex(aborted)
+
+    @staticmethod
+    def parse_reply(raw: memoryview) -> XRangeReply:
+        return XRangeReply.of(parsed(raw))
 
     def parts(self, reply: XRangeReply) -> Iterator[ColumnBatch]:
-        """Yield the records of the reply."""
         if self._log.mode == "bytes":
             for row in reply.rows:
                 if (part := self._positions(row[0], row[1])) is not None:
@@ -89,11 +93,7 @@ class BatchLayout:
         if batch is None:
             return None
         appended = record_entries.append_time_of(fields)
-        milliseconds, sequence = split_id(raw_id)
-        last = sequence
-        if self._log.mode == "time":
-            last = (milliseconds << self._log.bits) | sequence
-        base = last - count + 1
+        base = offset_of(self._log.mode, self._log.bits, raw_id) - count + 1
         header = records.read_header(batch)
         attributes = header.attributes
         if attributes & records.CONTROL:

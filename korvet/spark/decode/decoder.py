@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from korvet.spark import arrow
 from korvet.spark.columns import APPEND_TIME, CREATE_TIME
-from korvet.spark.decode.aborted_transactions import AbortedTransaction
-from korvet.spark.decode.batch_layout import BatchLayout
+from korvet.spark.decode.batch_decoder import BatchDecoder
 from korvet.spark.decode.column_batch import ColumnBatch
-from korvet.spark.decode.record_layout import RecordLayout
+from korvet.spark.decode.layout_decoder import LayoutDecoder
+from korvet.spark.decode.record_decoder import RecordDecoder
 from korvet.spark.decode.xrange_reply import XRangeReply
-from korvet.spark.metadata import OffsetRange
+from korvet.spark.metadata import OffsetRange, PartitionLog
+from korvet.wire.segments import AbortedRow
 
 _TO_MICROS = 1000
 OFFSET_COLUMNS = frozenset({"topic", "partition", "offset"})
@@ -26,17 +27,21 @@ OFFSET_COLUMNS = frozenset({"topic", "partition", "offset"})
 OFFSET_BATCH_ROWS = 1 << 16
 
 
+def decoder_of(log: PartitionLog) -> type[LayoutDecoder]:
+    """Return the decoder of the log's layout."""
+    return BatchDecoder if log.is_batch else RecordDecoder
+
+
 class Decoder:
     """Decodes the entries of one range into record batches with one schema."""
 
     def __init__(
-        self, wanted: OffsetRange, schema: Any, aborted: Sequence[AbortedTransaction] = ()
+        self, wanted: OffsetRange, schema: Any, aborted: Sequence[AbortedRow] = ()
     ) -> None:
         self._log = wanted.log
         self._start, self._end = wanted.start, wanted.end
         self._schema = schema
-        layout = BatchLayout if wanted.log.is_batch else RecordLayout
-        self._layout: BatchLayout | RecordLayout = layout(wanted.log, schema, aborted)
+        self._layout = decoder_of(wanted.log)(wanted.log, schema, aborted)
 
     def decode(self, reply: XRangeReply) -> Iterator[Any]:
         """Yield the records of the reply that are in the range, as record batches."""

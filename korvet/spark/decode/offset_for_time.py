@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from korvet.scripts import log
 from korvet.spark.columns import ALWAYS
 from korvet.spark.decode.decoder import Decoder
 from korvet.spark.decode.range_scan import RangeScan
 from korvet.spark.decode.schema import arrow_schema
 from korvet.spark.decode.segment_scan import decode_segments
 from korvet.spark.errors import LeftRedis
-from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog, raise_if_gone
+from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog
 
 _NAMES = tuple(name for name in ALWAYS if name in ("offset", "timestamp"))
 
@@ -28,16 +27,11 @@ def offset_for_time(
 def _offset_for_time(
     metadata: MetadataClient, part: PartitionLog, moment: int, end: int
 ) -> int | None:
-    sought = metadata.store.run(
-        log.find_timestamp(
-            metadata.keys, part.topic, part.partition, topic_id=part.topic_id, timestamp=moment
-        )
-    )
-    raise_if_gone(part, sought.error)
+    [start] = metadata.find_timestamp([part], moment)
     found = _offset_in_segments(metadata, part, moment, end)
     if found is not None:
         return found
-    whole = OffsetRange(part, sought.offset, end)
+    whole = OffsetRange(part, start, end)
     decoder = Decoder(whole, arrow_schema(_NAMES))
     for rows in RangeScan(metadata.store, metadata.keys, whole, fail_on_data_loss=False):
         for batch in decoder.decode(rows):

@@ -12,25 +12,22 @@ Rules
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
-from typing import NamedTuple
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.log.entry_id import DENSE_MS, entry_id, split_id
+from korvet.log.entry_id import DENSE_MS, entry_id, offset_of, split_id
 from korvet.scripts.call import Arg
-from korvet.spark.decode.aborted_transactions import AbortedTransaction
+from korvet.spark.decode.decoder import decoder_of
+from korvet.spark.decode.layout_decoder import MAX_ENTRIES, TAIL_ENTRIES
 from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.errors import LeftRedis
-from korvet.spark.metadata import OffsetRange, PartitionLog, data_lost_error, raise_if_gone
+from korvet.spark.metadata import OffsetRange, data_lost_error, raise_if_gone
 from korvet.store.errors import CommandFailed
-from korvet.store.raw_reply import parsed
 from korvet.store.sync_store import SyncStore
+from korvet.wire.segments import AbortedRow
 
-MAX_ENTRIES = 20_000
-TAIL_ENTRIES = 1_000
-"""Max entries per chunk after the last row of the index, where foreign entries may be."""
 FOREIGN_ENTRIES = 16
 """Entries in the first chunk of a log with foreign entries."""
 INDEX_PAGE = 512
@@ -39,22 +36,6 @@ Command = tuple[Arg, ...]
 ReadStep = tuple[int, int]
 
 logger = logging.getLogger("korvet.spark")
-
-
-class ScanLayout(NamedTuple):
-    """Properties of a layout that a scan of its logs depends on."""
-
-    chunk_bytes: int
-    """Bytes per chunk: small enough for the CPU caches of Redis, Python and Java."""
-    tail_entries: int
-    """Max entries per chunk after the last row of the index."""
-    holds_batches: bool
-    """Whether an entry is a batch: it may hold offsets below and above the ends of the range."""
-    reply: Callable[[memoryview], XRangeReply]
-
-
-BATCH = ScanLayout(2 << 20, MAX_ENTRIES, True, lambda raw: XRangeReply.of(parsed(raw)))
-RECORD = ScanLayout(1 << 20, TAIL_ENTRIES, False, XRangeReply)
 
 
 class RangeScan:
@@ -69,7 +50,7 @@ class RangeScan:
     ) -> None:
         self._store = store
         self._log = wanted.log
-        self._layout = BATCH if wanted.log.is_batch else RECORD
+        self._layout = decoder_of(wanted.log)
         self._names = keys.partition(wanted.log.topic, wanted.log.partition)
         self._end = wanted.end
         self._strict = fail_on_data_loss
@@ -201,7 +182,7 @@ class RangeScan:
             reply = XRangeReply.of(rows)
         else:
             raw, [state] = found
-            reply = self._layout.reply(raw)
+            reply = self._layout.parse_reply(raw)
         self._check(state, start)
         return reply
 
@@ -230,34 +211,22 @@ class RangeScan:
         return entry_id(self._log.mode, self._log.bits, max(offset, 0))
 
     def _next_offset(self, raw_id: bytes) -> int:
-        return next_offset(self._log, raw_id)
+        """Return the lowest offset above an entry id."""
+        return offset_of(self._log.mode, self._log.bits, raw_id) + 1
 
 
-def aborted_transactions(
-    store: SyncStore, keys: Keys, wanted: OffsetRange
-) -> list[AbortedTransaction]:
+def aborted_transactions(store: SyncStore, keys: Keys, wanted: OffsetRange) -> list[AbortedRow]:
     """Return the aborted transactions that have records in the range."""
     names = keys.partition(wanted.log.topic, wanted.log.partition)
-    found: list[AbortedTransaction] = []
+    found: list[AbortedRow] = []
     low = f"({wanted.start}"
     while True:
         flat = store.command(
             "ZRANGEBYSCORE", names.aborted_txns, low, "+inf", "WITHSCORES", "LIMIT", 0, INDEX_PAGE
         )
-        stable = wanted.start
-        for member, marker in zip(flat[::2], flat[1::2], strict=True):
-            producer_id, first, stable = map(int, member.split(b":"))
-            if first < wanted.end:
-                found.append(AbortedTransaction(producer_id, first, int(marker)))
+        rows = [*map(AbortedRow.parse, flat[::2], flat[1::2])]
+        found += (row for row in rows if row.first < wanted.end)
         # A transaction that was aborted later began at or above the last row's `stable`.
-        if len(flat) < 2 * INDEX_PAGE or stable >= wanted.end:
+        if len(rows) < INDEX_PAGE or rows[-1].stable >= wanted.end:
             return found
         low = "(" + flat[-1].decode()
-
-
-def next_offset(log: PartitionLog, raw_id: bytes) -> int:
-    """Return the lowest offset above an entry id, whether or not the id is a valid offset."""
-    milliseconds, sequence = split_id(raw_id)
-    if log.mode != "time":
-        return sequence + 1
-    return (milliseconds << log.bits) + min(sequence + 1, 1 << log.bits)

@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from korvet.log.entry_id import DENSE_MS, split_id
 from korvet.spark import arrow
-from korvet.spark.decode.aborted_transactions import AbortedIndex, AbortedTransaction
 from korvet.spark.decode.column_batch import ColumnBatch, batch_from_records, concat_batches
+from korvet.spark.decode.layout_decoder import TAIL_ENTRIES, LayoutDecoder
 from korvet.spark.decode.uniform_entries import NotUniform, UniformEntries
 from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.metadata import PartitionLog
 from korvet.wire import compression, control_records, record_entries
+from korvet.wire.segments import AbortedRow
 
 _VALUE_CODECS = {f"value.{name}".encode(): number for number, name in enumerate(compression.NAMES)}
 _STAMP, _TRANSACTION = b"append.time", b"transaction"
@@ -30,20 +31,22 @@ _HEADERS = (b"header.", b"null.header.")
 _TO_MICROS = 1000
 
 
-class RecordLayout:
-    """Decodes the entries of one partition into columns of one schema."""
+class RecordDecoder(LayoutDecoder):
+    """Decodes layout `record`, and foreign entries."""
 
-    def __init__(
-        self, log: PartitionLog, schema: Any, aborted: Sequence[AbortedTransaction]
-    ) -> None:
-        self._log = log
-        self._schema = schema
-        self._names = set(schema.names)
-        self._aborted = AbortedIndex(aborted)
+    chunk_bytes = 1 << 20
+    tail_entries = TAIL_ENTRIES
+    holds_batches = False
+
+    def __init__(self, log: PartitionLog, schema: Any, aborted: Sequence[AbortedRow]) -> None:
+        super().__init__(log, schema, aborted)
         self._met_ms = int(time.time() * 1000)
 
+    @staticmethod
+    def parse_reply(raw: memoryview) -> XRangeReply:
+        return XRangeReply(raw)
+
     def parts(self, reply: XRangeReply) -> Iterator[ColumnBatch]:
-        """Yield the records of the reply."""
         part = self._merge_groups(reply.groups)
         if part is not None:
             yield part

@@ -15,7 +15,6 @@ import msgspec
 from korvet.log.entry_id import entry_id
 from korvet.remote_log.store import RemoteStorageError
 from korvet.remote_log.sync_reader import SyncSegmentReader
-from korvet.spark.decode.aborted_transactions import AbortedTransaction
 from korvet.spark.decode.decoder import Decoder
 from korvet.spark.decode.schema import arrow_schema
 from korvet.spark.decode.xrange_reply import XRangeReply
@@ -58,10 +57,7 @@ def decode_segments(
     whole = OffsetRange(log, wanted.start, wanted.end)
     schema = arrow_schema(tuple(names))
     for run in reader.runs(log.topic, log.topic_id, log.partition, wanted.start, wanted.end):
-        aborted = [
-            AbortedTransaction(row.producer_id, row.first, row.last)
-            for row in (run.segment.aborted if committed else ())
-        ]
+        aborted = run.segment.aborted if committed else ()
         rows = []
         for at, size, header in headers_in(run.batches):
             last = header.base_offset + header.last_offset_delta

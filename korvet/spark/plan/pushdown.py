@@ -7,7 +7,7 @@ Rules
   `Pushdown` looks like the method of the base class, so the source works with and without it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +28,14 @@ from korvet.spark.metadata import MetadataClient, OffsetRange
 
 _NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
 _LAST = 2**63 - 1
+_OFFSET_RANGES: dict[type[Filter], Callable[[int], tuple[int, int]]] = {
+    GreaterThan: lambda value: (value + 1, _LAST),
+    GreaterThanOrEqual: lambda value: (value, _LAST),
+    LessThan: lambda value: (0, value),
+    LessThanOrEqual: lambda value: (0, value + 1),
+}
+"""The offsets that a filter selects, from the first up to the second."""
+_COMPARISONS = (GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -70,8 +78,9 @@ def narrow_bounds(bounds: Bounds, each: Filter) -> tuple[Bounds, bool]:
     if isinstance(each, EqualTo | In):
         values = each.value if isinstance(each, In) else (each.value,)
         return _narrow_to_values(bounds, name, values)
-    if name == "offset":
-        return _narrow_offset(bounds, each)
+    if name == "offset" and isinstance(each, _COMPARISONS):
+        low, high = _OFFSET_RANGES[type(each)](each.value)
+        return _narrow_offsets(bounds, low, high), True
     if name == "timestamp" and isinstance(each, GreaterThan | GreaterThanOrEqual):
         return _narrow_timestamp(bounds, each.value), False
     return bounds, False
@@ -87,24 +96,15 @@ def _narrow_to_values(bounds: Bounds, name: str, values: Sequence[Any]) -> tuple
         numbers = found if bounds.numbers is None else found & bounds.numbers
         return change(bounds, numbers=numbers), True
     if name == "offset" and found:
-        low, high = max(bounds.low, min(found)), min(bounds.high, max(found) + 1)
-        return change(bounds, low=low, high=high), len(found) == 1
+        return _narrow_offsets(bounds, min(found), max(found) + 1), len(found) == 1
     if name == "timestamp" and len(found) == 1:
         return _narrow_timestamp(bounds, next(iter(found))), False
     return bounds, False
 
 
-def _narrow_offset(bounds: Bounds, each: Filter) -> tuple[Bounds, bool]:
-    change = msgspec.structs.replace
-    if isinstance(each, GreaterThan):
-        return change(bounds, low=max(bounds.low, each.value + 1)), True
-    if isinstance(each, GreaterThanOrEqual):
-        return change(bounds, low=max(bounds.low, each.value)), True
-    if isinstance(each, LessThan):
-        return change(bounds, high=min(bounds.high, each.value)), True
-    if isinstance(each, LessThanOrEqual):
-        return change(bounds, high=min(bounds.high, each.value + 1)), True
-    return bounds, False
+def _narrow_offsets(bounds: Bounds, low: int, high: int) -> Bounds:
+    low, high = max(bounds.low, low), min(bounds.high, high)
+    return msgspec.structs.replace(bounds, low=low, high=high)
 
 
 def _narrow_timestamp(bounds: Bounds, value: Any) -> Bounds:

@@ -44,7 +44,7 @@ def split_stream(
 ) -> list[OffsetRange]:
     """Divide the ranges of a stream's batch, the same way if they left Redis meanwhile.
 
-    A range of a topic with remote.storage.enable is one split; in dense mode, or one for each
+    A range of a topic with remote.storage.enable is one split, in dense mode one for each
     maxRecordsPerPartition offsets.
     """
     local = [each for each in ranges if not each.log.is_remote]

@@ -28,7 +28,7 @@ from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.spark.errors import NotRepeatable, UnknownTopic
 from korvet.spark.write import partition_buffer
 from korvet.spark.write.durability_check import AppendedUpTo, lost_append_error
-from korvet.spark.write.partition_buffer import PartitionBuffer
+from korvet.spark.write.partition_buffer import NumberedBatch, PartitionBuffer
 from korvet.spark.write.producer_claim import ProducerClaim
 from korvet.spark.write.record_block import RecordBlock
 from korvet.spark.write.topic_limits import check_keys, check_size, check_timestamps
@@ -36,7 +36,6 @@ from korvet.store.sync_store import SyncStore
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, record_entries, records
 from korvet.wire import compression as codecs
-from korvet.wire.records import Record
 
 MAX_BUFFERED_BYTES = 48 << 20
 """Max bytes in partition buffers; above it all buffers are appended."""
@@ -60,7 +59,7 @@ class IdempotentWriter:
         self._claim = claim
         self._compression = compression
         self._waiting: dict[tuple[str, int], PartitionBuffer] = {}
-        self._ready: list[tuple[Topic, int, RecordBlock, int]] = []
+        self._ready: list[NumberedBatch] = []
         self._ready_bytes = 0
         self._held_bytes = 0
         self.records = 0
@@ -76,8 +75,8 @@ class IdempotentWriter:
             (topic.name, partition), PartitionBuffer(topic, partition)
         )
         self._held_bytes -= waiting.size
-        for batch, sequence, size in waiting.add(found):
-            self._append(topic, partition, batch, sequence, size)
+        for batch in waiting.add(found):
+            self._append(batch)
         self._held_bytes += waiting.size
         if self._held_bytes > MAX_BUFFERED_BYTES:
             self._append_buffers()
@@ -99,16 +98,14 @@ class IdempotentWriter:
     def _append_buffers(self) -> None:
         """Append the content of all partition buffers."""
         for waiting in self._waiting.values():
-            for batch, sequence, size in waiting.rest():
-                self._append(waiting.topic, waiting.partition, batch, sequence, size)
+            for batch in waiting.rest():
+                self._append(batch)
         self._send()
         self._held_bytes = 0
 
-    def _append(
-        self, topic: Topic, partition: int, batch: RecordBlock, sequence: int, size: int
-    ) -> None:
-        self._ready.append((topic, partition, batch, sequence))
-        self._ready_bytes += size
+    def _append(self, batch: NumberedBatch) -> None:
+        self._ready.append(batch)
+        self._ready_bytes += batch.size
         most_bytes = MAX_IN_FLIGHT * partition_buffer.BATCH_BYTES
         if len(self._ready) >= MAX_IN_FLIGHT or self._ready_bytes >= most_bytes:
             self._send()
@@ -129,112 +126,97 @@ class IdempotentWriter:
         return done if done is not None and done.epoch == self._claim.producer_epoch else None
 
     def _send(self) -> None:
-        calls = [self._call(*each) for each in self._ready]
-        replies = self._store.run_many(calls)
-        for each, reply in zip(self._ready, replies, strict=True):
+        replies = self._store.run_many([self._call(batch) for batch in self._ready])
+        for batch, reply in zip(self._ready, replies, strict=True):
             if reply.error in _SEQUENCE_ERRORS:
-                self._append_rest(*each)
+                self._append_rest(batch)
             else:
-                self._check_reply(*each[:3], reply)
+                self._check_reply(batch, reply)
         self._ready.clear()
         self._ready_bytes = 0
 
-    def _append_rest(self, topic: Topic, partition: int, batch: RecordBlock, sequence: int) -> None:
+    def _append_rest(self, batch: NumberedBatch) -> None:
         """Append the part of the batch that the log does not have yet."""
+        count = len(batch.records)
         for _ in range(MAX_ATTEMPTS):
-            done = self._progress(topic, partition)
+            done = self._progress(batch.topic, batch.partition)
             # All batches before this one were acknowledged, so state below it means data loss.
-            if done is None or (done.next - sequence) % WRAP >= WRAP // 2:
-                raise lost_append_error(f"{topic.name}-{partition}")
-            stored = min((done.next - sequence) % WRAP, len(batch))
+            if done is None or (done.next - batch.sequence) % WRAP >= WRAP // 2:
+                raise lost_append_error(str(batch))
+            stored = min((done.next - batch.sequence) % WRAP, count)
             if stored:
-                self._compare_known(topic, partition, batch.slice(0, stored), sequence, done)
-            if stored == len(batch):
-                self.records += stored
-                self.repeated += stored
-                return
-            rest = batch.slice(stored, len(batch))
-            call = self._call(topic, partition, rest, (sequence + stored) % WRAP)
-            reply = self._store.run(call)
-            if reply.error not in _SEQUENCE_ERRORS:
-                self.records += stored
-                self.repeated += stored
-                self._check_reply(topic, partition, rest, reply)
-                return
-            # A concurrent attempt of the task appended in between: read the state again.
-        raise _not_repeatable_error(f"{topic.name}-{partition}")
+                self._compare_known(batch.slice(0, stored), done)
+            if stored < count:
+                rest = batch.slice(stored, count)
+                reply = self._store.run(self._call(rest))
+                if reply.error in _SEQUENCE_ERRORS:
+                    continue  # a concurrent attempt of the task appended in between
+                self._check_reply(rest, reply)
+            self.records += stored
+            self.repeated += stored
+            return
+        raise _not_repeatable_error(str(batch))
 
-    def _compare_known(
-        self,
-        topic: Topic,
-        partition: int,
-        batch: RecordBlock,
-        sequence: int,
-        done: ProducerStateEntry,
-    ) -> None:
+    def _compare_known(self, batch: NumberedBatch, done: ProducerStateEntry) -> None:
         """Compare the batch's records with those that the script remembers."""
+        size = len(batch.records)
         for first, last, base in done.batches:
-            low, count = (first - sequence) % WRAP, last - first + 1
-            if low < len(batch):
-                same = batch.slice(low, min(low + count, len(batch)))
-                self._compare(topic, partition, same.records(), base, count)
+            low, count = (first - batch.sequence) % WRAP, last - first + 1
+            if low < size:
+                self._compare(batch.slice(low, min(low + count, size)), base, count)
 
-    def _call(
-        self, topic: Topic, partition: int, batch: RecordBlock, sequence: int
-    ) -> Call[AppendReply]:
-        newest = check_timestamps(topic, batch)
+    def _call(self, batch: NumberedBatch) -> Call[AppendReply]:
+        topic, block = batch.topic, batch.records
+        newest = check_timestamps(topic, block)
         layout = layout_of(topic)
         if isinstance(layout, BatchLayout):
             wanted = self._compression or topic.policy.compression_type
             data = batch_builder.build(
-                batch.records(),
+                block.records(),
                 codec=_CODECS.get(wanted, codecs.LZ4),
-                producer=(self._claim.producer_id, self._claim.producer_epoch, sequence),
+                producer=(self._claim.producer_id, self._claim.producer_epoch, batch.sequence),
             )
             check_size(topic, len(data))
             header = records.read_header(data)
-            return layout.append_batch(self._keys, topic, partition, data, header)
-        sizes = batch.record_sizes()
+            return layout.append_batch(self._keys, topic, batch.partition, data, header)
+        sizes = block.record_sizes()
         check_size(topic, int(sizes.max()))
         return log.append(
             self._keys,
             topic.name,
-            partition,
+            batch.partition,
             topic_id=topic.id,
-            count=len(batch),
+            count=len(block),
             size=int(sizes.sum()),
             max_timestamp=newest,
             producer_id=self._claim.producer_id,
             producer_epoch=self._claim.producer_epoch,
-            base_sequence=sequence,
+            base_sequence=batch.sequence,
             stamp=int(topic.policy.log_append_time),
-            fields=_encode_entries(batch, codecs.BY_NAME[topic.policy.storage_compression]),
+            fields=_encode_entries(block, codecs.BY_NAME[topic.policy.storage_compression]),
         )
 
-    def _check_reply(
-        self, topic: Topic, partition: int, batch: RecordBlock, reply: AppendReply
-    ) -> None:
-        where = f"{topic.name}-{partition}"
+    def _check_reply(self, batch: NumberedBatch, reply: AppendReply) -> None:
+        count = len(batch.records)
         if reply.error == ErrorCode.NONE:
-            self.records += len(batch)
+            self.records += count
             if not reply.stored:
-                self.repeated += len(batch)
-                self._compare(topic, partition, batch.records(), reply.base, len(batch))
+                self.repeated += count
+                self._compare(batch, reply.base, count)
         elif reply.error == ErrorCode.INVALID_PRODUCER_EPOCH:
             raise NotRepeatable(
-                f"{where}: a later epoch of this query was already written; this task is outdated."
+                f"{batch}: a later epoch of this query was already written; this task is outdated."
             )
         else:
-            raise UnknownTopic(f"{where} cannot be written: {ErrorCode(reply.error).name}.")
+            raise UnknownTopic(f"{batch} cannot be written: {ErrorCode(reply.error).name}.")
 
-    def _compare(
-        self, topic: Topic, partition: int, batch: list[Record], base: int, count: int
-    ) -> None:
+    def _compare(self, batch: NumberedBatch, base: int, count: int) -> None:
         """Raise NotRepeatable if the stored batch at `base` has other keys or values.
 
         A batch that was trimmed or compacted cannot be compared.
         """
-        stream = self._keys.partition(topic.name, partition).stream
+        topic, expected = batch.topic, batch.records.records()
+        stream = self._keys.partition(topic.name, batch.partition).stream
         layout, policy = layout_of(topic), topic.policy
         first, last = (
             entry_id(policy.offset_mode, policy.offset_bits, at) for at in (base, base + count - 1)
@@ -244,13 +226,11 @@ class IdempotentWriter:
         rows = self._store.command("XRANGE", stream, *ids)
         entries = [layout.parse_entry(0, 0, fields, True) for _, fields in rows]
         found = [r[2:4] for each in entries if each for r in layout.records_of(topic, each)]
-        if len(found) == count and found[: len(batch)] != [r[2:4] for r in batch]:
-            raise _not_repeatable_error(f"{topic.name}-{partition}")
+        if len(found) == count and found[: len(expected)] != [r[2:4] for r in expected]:
+            raise _not_repeatable_error(str(batch))
 
 
 _CODECS = {**codecs.BY_NAME, "uncompressed": codecs.NONE}
-
-
 COMPRESS_FROM = 1024
 """Compress values longer than this many bytes in layout `record`: the broker's default."""
 

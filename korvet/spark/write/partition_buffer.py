@@ -1,5 +1,7 @@
 """Collect the records of one partition into batches of bounded size."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from korvet.log.layouts import layout_of
@@ -11,6 +13,26 @@ BATCH_RECORDS = 4_000
 CALL_RECORDS = 1_000
 """Max records per call in layout `record`: about 2 ms of Redis. Larger calls gain nothing."""
 BATCH_BYTES = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedBatch:
+    """Records for one partition, with the sequence number of the first."""
+
+    topic: Topic
+    partition: int
+    records: RecordBlock
+    sequence: int
+    size: int
+    """Bytes that the log counts."""
+
+    def __str__(self) -> str:
+        return f"{self.topic.name}-{self.partition}"
+
+    def slice(self, low: int, high: int) -> "NumberedBatch":
+        """Return the records from `low` up to `high` (exclusive)."""
+        records, sequence = self.records.slice(low, high), (self.sequence + low) % WRAP
+        return replace(self, records=records, sequence=sequence)
 
 
 class PartitionBuffer:
@@ -27,8 +49,8 @@ class PartitionBuffer:
         """Buffered bytes."""
         self.sequence = 0
 
-    def add(self, found: RecordBlock) -> list[tuple[RecordBlock, int, int]]:
-        """Add records and return the full batches with first sequence number and size in bytes."""
+    def add(self, found: RecordBlock) -> list[NumberedBatch]:
+        """Add records and return the full batches."""
         whole = found if self._held is None else RecordBlock.concat([self._held, found])
         bytes_to = np.concatenate([[0], np.cumsum(whole.record_sizes())])
         full, at = [], 0
@@ -43,13 +65,13 @@ class PartitionBuffer:
         self.size = int(bytes_to[-1] - bytes_to[at])
         return full
 
-    def rest(self) -> list[tuple[RecordBlock, int, int]]:
+    def rest(self) -> list[NumberedBatch]:
         """Return the buffered records as at most one batch, and empty the buffer."""
         waits, size = self._held, self.size
         self._held, self.size = None, 0
         return [self._numbered(waits, size)] if waits is not None else []
 
-    def _numbered(self, batch: RecordBlock, size: int) -> tuple[RecordBlock, int, int]:
+    def _numbered(self, records: RecordBlock, size: int) -> NumberedBatch:
         first = self.sequence
-        self.sequence = (first + len(batch)) % WRAP
-        return batch, first, size
+        self.sequence = (first + len(records)) % WRAP
+        return NumberedBatch(self.topic, self.partition, records, first, size)

@@ -29,9 +29,9 @@ def check_schema(schema: Any, options: WriteOptions) -> None:
         _expect_type(types, "topic", ("string",))
     _expect_type(types, "partition", ("int",))
     _expect_type(types, "headers", (_HEADERS,))
-    if options.timestamps and "timestamp" not in types:
-        raise InvalidDataFrame("includeTimestamp needs a column 'timestamp'.")
     if options.timestamps:
+        if "timestamp" not in types:
+            raise InvalidDataFrame("includeTimestamp needs a column 'timestamp'.")
         _expect_type(types, "timestamp", ("timestamp",))
     if options.topic is None and "topic" not in types:
         raise InvalidDataFrame(

@@ -9,11 +9,12 @@ import pytest
 
 from korvet.scripts import log as scripts
 from korvet.spark.decode import range_scan
-from korvet.spark.decode.aborted_transactions import AbortedIndex, AbortedTransaction
+from korvet.spark.decode.aborted_transactions import AbortedIndex
 from korvet.spark.metadata import OffsetRange, partitions_of
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, control_records, record_entries
 from korvet.wire.records import Record
+from korvet.wire.segments import AbortedRow
 from tests.spark.data_source_driver import read
 from tests.spark.test_stream_reader import Query
 from tests.spark.topic_log import LAYOUTS, Log, plain
@@ -183,18 +184,18 @@ def test_an_open_transaction_is_not_a_lost_log_end(log: Log, form: str, mode: st
 
 def test_aborted_records_are_found_by_producer_and_offset() -> None:
     draw = random.Random(5)
-    spans: list[AbortedTransaction] = []
+    spans: list[AbortedRow] = []
     for producer in (7, 8, 1 << 40):
         edges = sorted(draw.sample(range(1000), 40))
         spans += [
-            AbortedTransaction(producer, a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)
+            AbortedRow(producer, a, b, b) for a, b in zip(edges[::2], edges[1::2], strict=True)
         ]
     draw.shuffle(spans)
     undone = AbortedIndex(spans)
     producers = np.array([draw.choice([7, 8, 9, 1 << 40]) for _ in range(3000)])
     offsets = np.array([draw.randrange(1000) for _ in range(3000)])
     expected = [
-        any(s.producer_id == p and s.first <= at < s.marker for s in spans)
+        any(s.producer_id == p and s.first <= at < s.last for s in spans)
         for p, at in zip(producers.tolist(), offsets.tolist(), strict=True)
     ]
     assert undone.contain_each(producers, offsets).tolist() == expected

@@ -10,15 +10,15 @@ import pytest
 from korvet.log.entry_id import DENSE_MS
 from korvet.spark.columns import ALWAYS
 from korvet.spark.decode import xrange_reply
-from korvet.spark.decode.aborted_transactions import AbortedTransaction
 from korvet.spark.decode.decoder import Decoder
 from korvet.spark.decode.fixed_width import FixedWidth
-from korvet.spark.decode.record_layout import RecordLayout
+from korvet.spark.decode.record_decoder import RecordDecoder
 from korvet.spark.decode.schema import arrow_schema
 from korvet.spark.decode.uniform_entries import NotUniform, UniformEntries
 from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.metadata import OffsetRange, PartitionLog
 from korvet.wire import compression, control_records
+from korvet.wire.segments import AbortedRow
 
 ID = "0123456789abcdef" * 2
 Entry = tuple[bytes, Sequence[bytes]]
@@ -276,10 +276,10 @@ def test_entries_of_several_kinds_are_columns_in_their_order(mode: str, seed: in
 
 def transactions(
     draw: random.Random, count: int, stamp: list[bytes]
-) -> tuple[list[Entry], list[AbortedTransaction]]:
+) -> tuple[list[Entry], list[AbortedRow]]:
     """Draw plain records between those of two producers with committed and aborted transactions."""
     found: list[Entry] = []
-    aborted: list[AbortedTransaction] = []
+    aborted: list[AbortedRow] = []
     begun: dict[int, int] = {}
     for n in range(count):
         id_ = b"%d-%d" % (DENSE_MS, n)
@@ -291,7 +291,7 @@ def transactions(
             transaction = control_records.fields_of(n, number, 3, committed)
             first = begun.pop(number)
             if not committed:
-                aborted.append(AbortedTransaction(number, first, n))
+                aborted.append(AbortedRow(number, first, n, n))
             record = []
         elif number:
             begun.setdefault(number, n)
@@ -312,7 +312,7 @@ def test_transactions_are_columns_without_markers_and_what_was_aborted(
     wanted = OffsetRange(log, 5, 2990), schema, aborted if committed_only else []
     parsed = [(id_, list(fields)) for id_, fields in entries]
     singly = pa.Table.from_batches(Decoder(*wanted).decode(XRangeReply.of(parsed))).to_pylist()
-    monkeypatch.setattr(RecordLayout, "_decode_singly", lambda *_: pytest.fail("one by one"))
+    monkeypatch.setattr(RecordDecoder, "_decode_singly", lambda *_: pytest.fail("one by one"))
     found = pa.Table.from_batches(
         Decoder(*wanted).decode(XRangeReply(encoded(entries)))
     ).to_pylist()
@@ -321,7 +321,7 @@ def test_transactions_are_columns_without_markers_and_what_was_aborted(
     if committed_only:
         for each in aborted:
             name = b"%d" % each.producer_id
-            lost |= {n for n in range(each.first, each.marker) if name in entries[n][1]}
+            lost |= {n for n in range(each.first, each.last) if name in entries[n][1]}
     assert [row["offset"] for row in found] == [n for n in range(5, 2990) if n not in lost]
 
 
