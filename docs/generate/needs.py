@@ -1,8 +1,8 @@
 """The table of needs: what each API requires."""
 
 from korvet.apis import TABLE
-from korvet.broker.need import EachConfig, InHandler, Need, Whole
-from korvet.broker.needs import NEEDS
+from korvet.broker.acl_needs import EachConfig, InHandler, Need, Whole
+from korvet.broker.acl_table import NEEDS
 
 
 def render() -> str:

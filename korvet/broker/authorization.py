@@ -17,9 +17,9 @@ from uuid import UUID
 import msgspec
 
 from korvet.apis import Api
+from korvet.broker.acl_needs import ERROR_OF, TOPIC, Each, EachConfig, Whole
+from korvet.broker.acl_table import NEEDS
 from korvet.broker.error_responses import refused
-from korvet.broker.need import ERROR_OF, TOPIC, Each, EachConfig, Whole
-from korvet.broker.needs import NEEDS
 from korvet.context import Context
 from korvet.deferred import CloseWithoutResponse
 from korvet.errors import ErrorCode

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from korvet.broker.turns import Turns
+from korvet.broker.fetch_turns import FetchTurns
 from korvet.config.values import Settings
 
 _ROOM = 0.75
@@ -55,7 +55,7 @@ class OpenConnections:
 
     def __init__(self, settings: Callable[[], Settings]) -> None:
         self._settings = settings
-        self.turns = Turns()
+        self.turns = FetchTurns()
         """Turns of fetches that are answered without waiting."""
         self._open: set[ClientConnection] = set()
         self._hosts: Counter[str] = Counter()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from korvet import apis
 from korvet.broker import authorization
-from korvet.broker.needs import NEEDS
+from korvet.broker.acl_table import NEEDS
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.context import Context, Services

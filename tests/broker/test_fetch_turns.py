@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from korvet.broker.turns import Turns
+from korvet.broker.fetch_turns import FetchTurns
 
 
 class Client:
     """A connection with some fetches to answer; notes in which iteration each had its turn."""
 
-    def __init__(self, turns: Turns, name: str, fetches: int, done: list[tuple[int, str]]) -> None:
+    def __init__(
+        self, turns: FetchTurns, name: str, fetches: int, done: list[tuple[int, str]]
+    ) -> None:
         self.turns, self.name, self.fetches, self.done = turns, name, fetches, done
         self.before: Callable[[], None] = lambda: None
 
@@ -34,7 +36,7 @@ class Iterations:
 
 
 async def test_connections_have_one_turn_in_an_iteration_one_after_another() -> None:
-    turns, done = Turns(), list[tuple[int, str]]()
+    turns, done = FetchTurns(), list[tuple[int, str]]()
     clients = [
         Client(turns, name, fetches, done) for name, fetches in (("a", 4), ("b", 2), ("c", 3))
     ]
@@ -46,7 +48,7 @@ async def test_connections_have_one_turn_in_an_iteration_one_after_another() -> 
 
 
 async def test_a_connection_that_is_called_without_a_fetch_gives_its_turn_to_the_next() -> None:
-    turns, done = Turns(), list[tuple[int, str]]()
+    turns, done = FetchTurns(), list[tuple[int, str]]()
     clients = [Client(turns, name, 2, done) for name in "abc"]
     for each in clients:
         each.continue_requests()
@@ -56,7 +58,7 @@ async def test_a_connection_that_is_called_without_a_fetch_gives_its_turn_to_the
 
 
 async def test_a_connection_that_asks_again_before_its_turn_has_one_place() -> None:
-    turns, done = Turns(), list[tuple[int, str]]()
+    turns, done = FetchTurns(), list[tuple[int, str]]()
     clients = [Client(turns, name, 2, done) for name in "ab"]
     for _ in range(3):
         for each in clients:
@@ -66,7 +68,7 @@ async def test_a_connection_that_asks_again_before_its_turn_has_one_place() -> N
 
 
 async def test_a_connection_that_fails_keeps_no_other_waiting() -> None:
-    turns, done = Turns(), list[tuple[int, str]]()
+    turns, done = FetchTurns(), list[tuple[int, str]]()
     clients = [Client(turns, name, 2, done) for name in "abc"]
     failures: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))

@@ -16,7 +16,7 @@ class Waiter(Protocol):
         """Begin the next requests; one of them may take the turn."""
 
 
-class Turns:
+class FetchTurns:
     """The turns of one event loop, in the order in which connections asked."""
 
     def __init__(self) -> None:

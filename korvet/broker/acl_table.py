@@ -1,4 +1,4 @@
-"""The table of needs: which operation on which resource each API requires.
+"""The ACL table: which operation on which resource each API requires.
 
 Dispatch checks the needs of this table before a handler runs; docs/security/authorization.md lists
 them. A test requires a row for each API.
@@ -13,7 +13,7 @@ Rules
 
 from typing import Any
 
-from korvet.broker.need import (
+from korvet.broker.acl_needs import (
     CLUSTER,
     GROUP,
     TOPIC,
