@@ -31,7 +31,7 @@ from korvet.errors import ErrorCode
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.async_store import AsyncStore
 from korvet.store.notifications import Notifier, Subscription
-from korvet.store.reply_waiter import ReplyWaiter, fail, settle
+from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
 from korvet.wire.schema import Message
 
 R = TypeVar("R", bound=Reply)
@@ -167,7 +167,7 @@ class _TracedWaiter:
 
     def set_result(self, reply: Any) -> None:
         self._span.end()
-        settle(self._waiter, reply)
+        resolve(self._waiter, reply)
 
     def set_exception(self, error: BaseException) -> None:
         _end(self._span, error)

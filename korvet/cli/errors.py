@@ -40,7 +40,6 @@ def _words(error: BaseException) -> str | None:
     from korvet.library.values import KorvetError
     from korvet.scripts.bundle import BundleError
     from korvet.scripts.contract import ContractError
-    from korvet.store.address import BadAddress
     from korvet.store.errors import StoreError, advice_for
     from korvet.topics.lifecycle import Refused
 
@@ -53,7 +52,7 @@ def _words(error: BaseException) -> str | None:
         )
     if isinstance(error, StoreError):
         return advice_for(error)
-    ours = StartError | KorvetError | BadAddress | BundleError | ContractError | Refused
+    ours = StartError | KorvetError | BundleError | ContractError | Refused
     if isinstance(error, ours):
         return str(error)
     if isinstance(error, ImportError) and not _is_ours(error):

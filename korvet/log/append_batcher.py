@@ -25,7 +25,7 @@ from korvet.scripts.call import Call
 from korvet.scripts.log import AppendManyReply, AppendReply
 from korvet.scripts.log.appending import APPEND
 from korvet.store.async_store import AsyncStore
-from korvet.store.reply_waiter import ReplyWaiter, fail, settle
+from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
 
 logger = logfmt.get("log.append_batcher")
 
@@ -159,7 +159,7 @@ class _OneReply:
         return False
 
     def set_result(self, reply: AppendReply) -> None:
-        settle(self._waiter, reply)
+        resolve(self._waiter, reply)
         self._on_landed()
 
     def set_exception(self, error: BaseException) -> None:
@@ -182,7 +182,7 @@ class _ManyReplies:
             why = reply.reason.decode(errors="replace")
             logger.error_again("append failed in Redis", error=why)
         for waiter, answer in zip(self._waiters, reply.answers, strict=True):
-            settle(waiter, answer)
+            resolve(waiter, answer)
         if self._on_landed:
             self._on_landed()
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
+from korvet.store.errors import RedisUnreachable
+
 if TYPE_CHECKING:
     import ssl
 
@@ -28,10 +30,10 @@ _FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 _TLS = (*_FILES, "ssl_ca_data", "ssl_cert_reqs", "ssl_check_hostname", "ssl_password")
 _NEWER = ("ssl_min_version", "ssl_include_verify_flags", "ssl_exclude_verify_flags")
 """Options that only newer versions of redis-py read from a URL."""
-_HEEDED = {*_ENTRY, *_SYNC, "client_name"}
+_USED = {*_ENTRY, *_SYNC, "client_name"}
 
 
-class BadAddress(ValueError):
+class BadAddress(RedisUnreachable):
     """The URL names no Redis server; the message shows a valid URL."""
 
 
@@ -81,13 +83,13 @@ def parse(url: str) -> Location:
             "unix:///PATH, redis+sentinel://HOST:PORT/MASTER or redis+cluster://HOST:PORT"
         )
     if not kind:
-        return Location("single", (_single(url),))
-    return _several(base, kind, rest)
+        return Location("single", (_parse_server(url),))
+    return _parse_servers(base, kind, rest)
 
 
-def _single(url: str) -> Address:
+def _parse_server(url: str) -> Address:
     try:
-        options = _entry(url)
+        options = _server_options(url)
     except ValueError as error:
         raise BadAddress(f"{error} in the Redis URL") from error
     secure = url.startswith("rediss")
@@ -103,7 +105,7 @@ def _single(url: str) -> Address:
     )
 
 
-def _entry(url: str) -> dict[str, Any]:
+def _server_options(url: str) -> dict[str, Any]:
     """Parse one server's URL with redis-py.
 
     redis-py is imported only if the URL has options: its import takes longer than all others.
@@ -115,7 +117,7 @@ def _entry(url: str) -> dict[str, Any]:
         found["path"] = parts.path
     else:
         found["host"] = parts.hostname
-    options = _heeded(parts.query)
+    options = _used_options(parts.query)
     options |= {name: unquote(value) for name, value in found.items() if value}
     if parts.scheme != "unix":
         options |= {"port": parts.port} if parts.port else {}
@@ -123,10 +125,10 @@ def _entry(url: str) -> dict[str, Any]:
     return options
 
 
-def _heeded(query: str) -> dict[str, Any]:
+def _used_options(query: str) -> dict[str, Any]:
     """Return the options of the query that the store uses."""
     given = parse_qs(query).items()
-    asked = {name: each for name, each in given if name in _HEEDED or name.startswith("ssl")}
+    asked = {name: each for name, each in given if name in _USED or name.startswith("ssl")}
     if not asked:
         return {}
     from redis.connection import URL_QUERY_ARGUMENT_PARSERS, parse_url
@@ -139,7 +141,7 @@ def _heeded(query: str) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in asked}
 
 
-def _several(base: str, kind: str, rest: str) -> Location:
+def _parse_servers(base: str, kind: str, rest: str) -> Location:
     try:
         parts = urlsplit(f"{base}://{rest}")
     except ValueError as error:
@@ -157,7 +159,9 @@ def _several(base: str, kind: str, rest: str) -> Location:
     before = f"{entry}@" if entry else ""
     default = ":26379" if kind == "sentinel" else ""
     seeds = tuple(
-        _single(f"{base}://{before}{host if _has_port(host) else host + default}{tail}?{plain}")
+        _parse_server(
+            f"{base}://{before}{host if _has_port(host) else host + default}{tail}?{plain}"
+        )
         for host in hosts.split(",")
         if host
     )
@@ -218,7 +222,7 @@ def _context(options: dict[str, Any]) -> "ssl.SSLContext":
     if options.get("ssl_min_version"):
         context.minimum_version = ssl.TLSVersion(options["ssl_min_version"])
     if options.get("ssl_ciphers"):
-        _choose(context, options["ssl_ciphers"])
+        _set_ciphers(context, options["ssl_ciphers"])
     if options.get("ssl_certfile"):
         context.load_cert_chain(
             options["ssl_certfile"], options.get("ssl_keyfile"), options.get("ssl_password")
@@ -226,7 +230,7 @@ def _context(options: dict[str, Any]) -> "ssl.SSLContext":
     return context
 
 
-def _choose(context: "ssl.SSLContext", ciphers: str) -> None:
+def _set_ciphers(context: "ssl.SSLContext", ciphers: str) -> None:
     import ssl
 
     try:

@@ -17,10 +17,10 @@ from time import perf_counter
 from typing import Any, Self, TypeVar
 
 from korvet.scripts.call import Arg, Call, Reply
-from korvet.store.address import Address, BadAddress, Location, parse
+from korvet.store.address import Address, Location, parse
 from korvet.store.cluster_router import ClusterRouter
 from korvet.store.connection import PendingCommand, PipelinedConnection
-from korvet.store.errors import RedisUnreachable, StoreUnavailable
+from korvet.store.errors import StoreUnavailable
 from korvet.store.handshake import ConnectOptions, Server, parse_info
 from korvet.store.range_connection import PendingRange, RangeConnection, RangeReply
 from korvet.store.reconnect import Listener, ReconnectingConnection
@@ -46,8 +46,8 @@ class AsyncStore(Listener):
         """
         self._router: Router
         self._loop = loop
-        self._crowd: deque[asyncio.Future[None]] = deque()
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting_for_room: deque[asyncio.Future[None]] = deque()
+        self._waiting_for_ready: list[asyncio.Future[None]] = []
 
     @classmethod
     async def connect(
@@ -66,13 +66,9 @@ class AsyncStore(Listener):
         script or command and `ok`, `error` or `unavailable`. `timeout_s` without a reply while
         commands are in flight closes the connection.
         """
-        try:
-            location = parse(url)
-        except BadAddress as error:
-            raise RedisUnreachable(str(error)) from error
         options = ConnectOptions(client_name, connect_s, timeout_s)
         store = cls(asyncio.get_running_loop(), max_pending_bytes, on_call)
-        await store._open(location, options)
+        await store._open(parse(url), options)
         return store
 
     async def _open(self, location: Location, options: ConnectOptions) -> None:
@@ -98,7 +94,7 @@ class AsyncStore(Listener):
     async def close(self) -> None:
         """Close all connections and fail what is in flight."""
         await self._router.close()
-        for future in self._waiting:
+        for future in self._waiting_for_ready:
             if not future.done():
                 future.set_exception(StoreUnavailable("the store was closed"))
 
@@ -122,7 +118,7 @@ class AsyncStore(Listener):
         """Wait until every connection is up."""
         while not self.connected:
             future = self._loop.create_future()
-            self._waiting.append(future)
+            self._waiting_for_ready.append(future)
             await future
 
     @property
@@ -142,9 +138,9 @@ class AsyncStore(Listener):
         """Wait until `pending_bytes` is below `max_pending_bytes`, in order of arrival."""
         while self.pending_bytes >= self.max_pending_bytes:
             future = self._loop.create_future()
-            self._crowd.append(future)
+            self._waiting_for_room.append(future)
             await future
-        if self._crowd:
+        if self._waiting_for_room:
             self._loop.call_soon(self.progressed)
 
     # Calls.
@@ -214,13 +210,13 @@ class AsyncStore(Listener):
             connection.pipeline.send(command)
         replies = await all_of(futures)
         return {
-            run: (connection.place, parse_info(reply))
+            run: (connection.address, parse_info(reply))
             for (run, connection), reply in zip(servers.items(), replies, strict=True)
         }
 
-    def place_of(self, key: str) -> Address:
+    def address_of(self, key: str) -> Address:
         """Return the address of the server that takes writes to the key."""
-        return self._router.for_write(key).place
+        return self._router.for_write(key).address
 
     def run_of(self, key: str) -> str:
         """Return the run id of that server, empty while there is none.
@@ -235,7 +231,7 @@ class AsyncStore(Listener):
 
     # Callbacks of the connections.
 
-    def settled(self, pending_command: PendingCommand, outcome: str) -> None:
+    def answered(self, pending_command: PendingCommand, outcome: str) -> None:
         if self.on_call is not None:
             self.on_call(pending_command.name, perf_counter() - pending_command.started, outcome)
 
@@ -255,14 +251,14 @@ class AsyncStore(Listener):
         return taken
 
     def progressed(self) -> None:
-        if self._waiting and self.connected:
-            waiting, self._waiting = self._waiting, []
+        if self._waiting_for_ready and self.connected:
+            waiting, self._waiting_for_ready = self._waiting_for_ready, []
             for future in waiting:
                 if not future.done():
                     future.set_result(None)
-        if self._crowd:
-            while self._crowd and self.pending_bytes < self.max_pending_bytes:
-                future = self._crowd.popleft()
+        if self._waiting_for_room:
+            while self._waiting_for_room and self.pending_bytes < self.max_pending_bytes:
+                future = self._waiting_for_room.popleft()
                 if not future.done():
                     future.set_result(None)
                     break
@@ -280,9 +276,9 @@ async def all_of(futures: Sequence[asyncio.Future[R]]) -> list[R]:
 
 def ignore_result(future: asyncio.Future[Any]) -> None:
     """Mark the future's exception as retrieved: its caller is gone."""
-    future.add_done_callback(_look_at)
+    future.add_done_callback(_retrieve_exception)
 
 
-def _look_at(future: asyncio.Future[Any]) -> None:
+def _retrieve_exception(future: asyncio.Future[Any]) -> None:
     if not future.cancelled():
         future.exception()

@@ -29,6 +29,7 @@ from korvet.store.errors import (
 )
 from korvet.store.handshake import ConnectOptions, Server
 from korvet.store.reconnect import Listener, ReconnectingConnection
+from korvet.store.sentinel_lookup import always
 from korvet.store.slots import (
     SLOTS,
     parse_redirect,
@@ -38,20 +39,19 @@ from korvet.store.slots import (
     slot_of_key,
 )
 
-# Redirections of one call after which the router gives up: two nodes disagree about the slot.
-_MOST_MOVES = 5
+_MAX_REDIRECTIONS = 5
+"""Redirections of one call after which it fails: two nodes disagree about the slot."""
 _REFRESH_S = 0.25
+"""Seconds between two reads of the map while a master is not connected."""
 _SILENT_S = 1.0
+"""Seconds without a reply after which the router asks another node for the map."""
 
 
 class ClusterNode(ConnectionSet):
     """A master and the connections to it."""
 
     def __init__(self, address: Address, options: ConnectOptions, listener: Listener) -> None:
-        async def find() -> Address:
-            return address
-
-        super().__init__(find, options, listener)
+        super().__init__(always(address), options, listener)
         self.address = address
 
 
@@ -70,7 +70,7 @@ class ClusterRouter:
         self._watching: asyncio.Task[None] | None = None
         self._silent: set[ClusterNode] = set()
         self._closed = False
-        self._strays: set[asyncio.Task[None]] = set()
+        self._delayed_sends: set[asyncio.Task[None]] = set()
         self.server: Server
 
     async def open(self) -> None:
@@ -111,7 +111,7 @@ class ClusterRouter:
 
     async def close(self) -> None:
         self._closed = True
-        for task in (*self._strays, self._refreshing, self._watching):
+        for task in (*self._delayed_sends, self._refreshing, self._watching):
             if task is not None:
                 task.cancel()
         for connection in self.connections():
@@ -132,7 +132,7 @@ class ClusterRouter:
                 self._refresh()
             return False
         pending_command.moves += 1
-        if pending_command.moves > _MOST_MOVES:
+        if pending_command.moves > _MAX_REDIRECTIONS:
             return False
         node = self._node(target.host, target.port)
         if not target.asking:
@@ -151,8 +151,8 @@ class ClusterRouter:
     ) -> None:
         if not connection.up:
             task = asyncio.create_task(self._send_later(connection, pending_command, asking))
-            self._strays.add(task)
-            task.add_done_callback(self._strays.discard)
+            self._delayed_sends.add(task)
+            task.add_done_callback(self._delayed_sends.discard)
             return
         if asking:
             pending_command.tries = 1

@@ -72,7 +72,7 @@ class Owner(Protocol):
     def lost(self, pipeline: "PipelinedConnection", reason: str) -> None:
         """Handle the end of the connection; its commands have already failed."""
 
-    def settled(self, pending_command: PendingCommand, outcome: str) -> None:
+    def answered(self, pending_command: PendingCommand, outcome: str) -> None:
         """Record the answer to a timed command: `ok`, `error` or `unavailable`."""
 
     def redirected(self, pending_command: PendingCommand, message: str) -> bool:
@@ -192,7 +192,7 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         for pending_command in pending_commands:
             pending_command.fail(StoreUnavailable(f"the connection to Redis broke: {reason}"))
             if pending_command.started:
-                self._owner.settled(pending_command, "unavailable")
+                self._owner.answered(pending_command, "unavailable")
         self._owner.lost(self, reason)
 
     # Implementation.
@@ -222,20 +222,12 @@ class PipelinedConnection(asyncio.BufferedProtocol):
             self._answer_special(pending_command, reply)
         elif not future.done():
             call = pending_command.call
-            if call is None:
-                future.set_result(reply)
-            else:
-                self._answer(future, call, reply)
+            try:
+                future.set_result(reply if call is None else call.decode(reply))
+            except ContractBroken as error:
+                future.set_exception(error)
             if pending_command.started:
-                self._owner.settled(pending_command, "ok")
-
-    def _answer(self, waiter: ReplyWaiter[Any], call: Call[Any], reply: object) -> None:
-        try:
-            decoded = call.decode(reply)
-        except ContractBroken as error:
-            waiter.set_exception(error)
-        else:
-            waiter.set_result(decoded)
+                self._owner.answered(pending_command, "ok")
 
     def _answer_special(self, pending_command: PendingCommand, reply: object) -> None:
         """Handle a reply that no waiter takes as it is: our own commands' replies, and errors."""
@@ -257,7 +249,7 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         else:
             pending_command.fail(script_error(call.script.name, call.script.version, message))
         if pending_command.started:
-            self._owner.settled(pending_command, "error")
+            self._owner.answered(pending_command, "error")
 
     def _load(self, script: Script[Any]) -> str:
         """Return the script's sha1; load its text before anything sent from now on."""
@@ -298,7 +290,7 @@ class PipelinedConnection(asyncio.BufferedProtocol):
     def _watch(self) -> None:
         """Close the connection if the server answers nothing for a whole period."""
         self._watch_handle = self._loop.call_later(self._timeout_s / 2, self._watch)
-        oldest = self._pending[0] if self._pending else None
+        oldest = self.oldest
         self._silent = self._silent + 1 if oldest is not None and oldest is self._oldest else 0
         if self._silent == 2:
             self.close(f"Redis answered nothing for {self._timeout_s:g} s")

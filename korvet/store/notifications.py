@@ -21,9 +21,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
-from korvet.store.address import BadAddress, parse
+from korvet.store.address import parse
 from korvet.store.connection import PipelinedConnection
-from korvet.store.errors import RedisUnreachable
 from korvet.store.handshake import ConnectOptions
 from korvet.store.pubsub import PubSubConnection
 from korvet.store.reconnect import Listener, ReconnectingConnection
@@ -32,36 +31,37 @@ from korvet.store.sentinel_watch import SentinelWatcher
 OnMessage = Callable[[bytes], None]
 
 LINGER_S = 30.0
+"""Seconds for which a channel without subscriptions stays subscribed."""
 
 
 class Subscription:
     """Notified when a message is published on one of its channels; opened by `async with`."""
 
-    __slots__ = ("_future", "_rung", "_wake", "channels", "since")
+    __slots__ = ("_changed", "_future", "_notifier", "channels", "since")
 
-    def __init__(self, wake: "Notifier", channels: Sequence[str], since: int | None) -> None:
+    def __init__(self, notifier: "Notifier", channels: Sequence[str], since: int | None) -> None:
         self.channels = channels
         self.since = since
-        self._wake = wake
-        self._rung: set[str] = set()
+        self._notifier = notifier
+        self._changed: set[str] = set()
         self._future: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._wake.attach(self)
+        await self._notifier.attach(self)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._wake.detach(self)
+        self._notifier.detach(self)
 
     def notify(self, *channels: str) -> None:
         """Wake the current or the next wait, for these channels or for all."""
-        self._rung.update(channels or self.channels)
+        self._changed.update(channels or self.channels)
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
     async def wait(self, timeout_s: float) -> set[str]:
         """Return the channels with news since the last wait; empty on timeout."""
-        if not self._rung and timeout_s > 0:
+        if not self._changed and timeout_s > 0:
             loop = asyncio.get_running_loop()
             future = self._future = loop.create_future()
             handle = loop.call_later(timeout_s, _expire, future)
@@ -70,8 +70,8 @@ class Subscription:
             finally:
                 handle.cancel()
                 self._future = None
-        rung, self._rung = self._rung, set()
-        return rung
+        changed, self._changed = self._changed, set()
+        return changed
 
 
 def _expire(future: "asyncio.Future[None]") -> None:
@@ -86,7 +86,7 @@ class Notifier(Listener):
         self._linger_s = linger_s
         self._loop = asyncio.get_running_loop()
         self._connection: ReconnectingConnection
-        self._follower: SentinelWatcher
+        self._watcher: SentinelWatcher
         self._pubsub: PubSubConnection | None = None
         self._subscriptions: dict[str, set[Subscription]] = {}
         self._watchers: dict[str, list[OnMessage]] = {}
@@ -104,26 +104,23 @@ class Notifier(Listener):
         cls,
         url: str,
         *,
-        client_name: str = "korvet-wake",
+        client_name: str = "korvet-pubsub",
         connect_s: float = 5.0,
         timeout_s: float = 30.0,
         linger_s: float = LINGER_S,
     ) -> Self:
         """Connect and listen. Raises RedisUnreachable or RedisTooOld."""
-        try:
-            location = parse(url)
-        except BadAddress as error:
-            raise RedisUnreachable(str(error)) from error
-        wake = cls(linger_s)
+        notifier = cls(linger_s)
         options = ConnectOptions(client_name, connect_s, timeout_s)
-        wake._follower = SentinelWatcher(location, options, lambda: [wake._connection])
-        wake._connection = ReconnectingConnection(
-            wake._follower.find, options, wake, PubSubConnection
+        watcher = SentinelWatcher(parse(url), options, lambda: [notifier._connection])
+        notifier._watcher = watcher
+        notifier._connection = ReconnectingConnection(
+            watcher.find, options, notifier, PubSubConnection
         )
-        await wake._connection.open()
-        wake._follower.open()
-        wake._sweep_handle = wake._loop.call_later(linger_s, wake._sweep)
-        return wake
+        await notifier._connection.open()
+        watcher.open()
+        notifier._sweep_handle = notifier._loop.call_later(linger_s, notifier._sweep)
+        return notifier
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,7 +132,7 @@ class Notifier(Listener):
         """Close the connection; open subscriptions get no more notifications."""
         if self._sweep_handle is not None:
             self._sweep_handle.cancel()
-        await self._follower.close()
+        await self._watcher.close()
         await self._connection.close()
 
     @property
@@ -184,15 +181,15 @@ class Notifier(Listener):
                 self.detach(subscription)
                 raise
         if subscription.since is not None:
-            news, never = (
-                self._news,
-                self.message_count + 1,
-            )  # not subscribed yet: changes until then are unknown
-            fresh = [
-                name for name in subscription.channels if news.get(name, never) > subscription.since
+            # Changes on a channel that was not subscribed until now are unknown.
+            news, unknown = self._news, self.message_count + 1
+            changed = [
+                name
+                for name in subscription.channels
+                if news.get(name, unknown) > subscription.since
             ]
-            if fresh or missing:
-                subscription.notify(*fresh, *missing)
+            if changed or missing:
+                subscription.notify(*changed, *missing)
 
     def detach(self, subscription: Subscription) -> None:
         """Stop notifying the subscription."""
@@ -273,14 +270,14 @@ class Notifier(Listener):
         self._sweep_handle = self._loop.call_later(self._linger_s, self._sweep)
         before = self._loop.time() - self._linger_s
         # An unconfirmed channel stays: its late confirmation would be taken for another's.
-        tired = [
+        expired = [
             name
             for name, since in self._idle.items()
             if since <= before and name not in self._asked
         ]
-        for name in tired:
+        for name in expired:
             del self._idle[name]
-        gone = [name for name in tired if name not in self._watchers]
+        gone = [name for name in expired if name not in self._watchers]
         self._confirmed.difference_update(gone)
         for name in gone:
             self._news.pop(name, None)

@@ -4,7 +4,7 @@ Rules
 - A range is several commands: the entries, and what belongs to them. Its `RangeReply` reads their
   replies where they are. Every other command is answered as on any connection.
 - Buffers are lent (`ReadBuffers`): the views that a reply keeps hold its buffer.
-- Received bytes behind a range's replies belong to the next command; they are copied.
+- Received bytes after a range's replies belong to the next command; they are copied.
 """
 
 from collections.abc import Sequence
@@ -83,10 +83,10 @@ class RangeConnection(PipelinedConnection):
             self._move(self._room())
         elif self._end == len(self._view):
             self._move(2 * (self._end - self._start) + UNIT)
-        head = self._pending[0] if self._pending else None
+        head = self.oldest
         if isinstance(head, PendingRange):
             expected = self._start + head.reply.size
-            if self._end < expected:  # what is behind it belongs to the next command
+            if self._end < expected:  # what follows belongs to the next command
                 return self._view[self._end : expected]
         return self._view[self._end :]
 
@@ -134,7 +134,7 @@ class RangeConnection(PipelinedConnection):
 
     def _room(self) -> int:
         """Return the bytes of a buffer for the oldest command's reply."""
-        head = self._pending[0] if self._pending else None
+        head = self.oldest
         return head.reply.size + SLACK if isinstance(head, PendingRange) else UNIT
 
     def _move(self, size: int) -> None:
@@ -143,5 +143,5 @@ class RangeConnection(PipelinedConnection):
         taken = self._buffers.take(max(size, len(rest)))
         taken[: len(rest)] = rest
         self._view, self._start, self._end = taken, 0, len(rest)
-        if self._pending and isinstance(self._pending[0], PendingRange):
-            self._pending[0].reply.restart()
+        if isinstance(head := self.oldest, PendingRange):
+            head.reply.restart()

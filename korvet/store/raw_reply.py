@@ -23,7 +23,7 @@ class _Asked(NamedTuple):
 
     pool: Any
     connection: Any
-    behind: bytes
+    first: bytes
     """The bytes that mark the end of the first reply."""
     last: bytes
     """The bytes that mark the end of all replies."""
@@ -48,11 +48,11 @@ class RawReply:
         Raises redis-py's exception if the connection breaks; it is then closed.
         """
         self.forget()
-        behind, last = os.urandom(_TOKEN), os.urandom(_TOKEN)
+        first, last = os.urandom(_TOKEN), os.urandom(_TOKEN)
         pool = client.connection_pool
         connection = pool.get_connection()
-        self._asked = _Asked(pool, connection, _echoed(behind), _echoed(last), len(then))
-        commands = [command, ("ECHO", behind), *then, ("ECHO", last)]
+        self._asked = _Asked(pool, connection, _echoed(first), _echoed(last), len(then))
+        commands = [command, ("ECHO", first), *then, ("ECHO", last)]
         try:
             connection.send_packed_command(connection.pack_commands(commands))
         except BaseException:
@@ -89,9 +89,9 @@ class RawReply:
         while not self._buffer.startswith(last, ends, filled):
             filled = self._read(socket, filled)
             ends = max(0, filled - len(last))
-        end = self._buffer.rfind(asked.behind, 0, ends)
+        end = self._buffer.rfind(asked.first, 0, ends)
         reader = hiredis.Reader()
-        reader.feed(bytes(self._buffer[end + len(asked.behind) : ends]))
+        reader.feed(bytes(self._buffer[end + len(asked.first) : ends]))
         found = [reader.gets() for _ in range(asked.more)]
         return memoryview(self._buffer)[:end].toreadonly(), found
 

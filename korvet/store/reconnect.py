@@ -22,7 +22,7 @@ _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
 class Listener:
     """Events of a connection; the store overrides what it needs."""
 
-    def settled(self, pending_command: PendingCommand, outcome: str) -> None:
+    def answered(self, pending_command: PendingCommand, outcome: str) -> None:
         """Record the answer to a timed command."""
 
     def redirected(
@@ -63,18 +63,18 @@ class ReconnectingConnection:
         find: Callable[[], Awaitable[Address]],
         options: ConnectOptions,
         listener: Listener,
-        link_type: type[PipelinedConnection] = PipelinedConnection,
+        pipeline_type: type[PipelinedConnection] = PipelinedConnection,
     ) -> None:
         self.pipeline: PipelinedConnection | Disconnected = Disconnected(
             "the connection was never opened"
         )
         self.reconnects = 0
-        self.place = Address()
+        self.address = Address()
         """The address of the newest connection."""
         self._find = find
         self._options = options
         self._listener = listener
-        self._pipeline_type = link_type
+        self._pipeline_type = pipeline_type
         self._closed = False
         self._task: asyncio.Task[None] | None = None
         self._writes = 0
@@ -150,8 +150,8 @@ class ReconnectingConnection:
             self._set_down(reason)
             self._reopen()
 
-    def settled(self, pending_command: PendingCommand, outcome: str) -> None:
-        self._listener.settled(pending_command, outcome)
+    def answered(self, pending_command: PendingCommand, outcome: str) -> None:
+        self._listener.answered(pending_command, outcome)
 
     def redirected(self, pending_command: PendingCommand, message: str) -> bool:
         return self._listener.redirected(self, pending_command, message)
@@ -176,7 +176,7 @@ class ReconnectingConnection:
             pipeline.close("the handshake was refused")
             raise
         self.pipeline = pipeline
-        self.place = address
+        self.address = address
         self._listener.opened(self, pipeline)
         return server
 

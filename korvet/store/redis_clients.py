@@ -13,9 +13,11 @@ from korvet.store import sentinel
 from korvet.store.address import Address, Location
 
 CONNECT_S = 5.0
+"""Seconds in which a connection must be made."""
 SILENT_S = 15.0
 """Seconds without a reply that end a connection: the broker's `redis.timeout.ms`."""
 AGAIN_S = 0.1
+"""Seconds between two questions to the Sentinels during a failover."""
 
 
 def open_client(address: Address) -> redis.Redis:
@@ -49,7 +51,7 @@ class Watchers(Sentinel):
             time.sleep(AGAIN_S)
         named = sentinel.elected(found)
         if named is None:
-            raise MasterNotFoundError(str(sentinel.unnamed(self._location, failures)))
+            raise MasterNotFoundError(str(sentinel.no_master(self._location, failures)))
         return named
 
     def _ask_sentinels(self) -> tuple[list[sentinel.SentinelView], list[BaseException]]:
@@ -57,16 +59,16 @@ class Watchers(Sentinel):
         pool = ThreadPoolExecutor(len(self.sentinels))
         asked = {pool.submit(self._ask, client) for client in self.sentinels}
         pool.shutdown(wait=False)
-        waiting, views = set(asked), list[Future[Any]]()
-        while waiting and not any(each.exception() is None for each in views):
+        waiting, answered = asked, list[Future[Any]]()
+        while waiting and not any(each.exception() is None for each in answered):
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            views += done
-        views += wait(waiting, timeout=sentinel.GRACE_S).done
-        failures = [error for each in views if (error := each.exception()) is not None]
-        found = [sentinel.view(each.result()) for each in views if each.exception() is None]
+            answered += done
+        answered += wait(waiting, timeout=sentinel.GRACE_S).done
+        failures = [error for each in answered if (error := each.exception()) is not None]
+        found = [sentinel.view(each.result()) for each in answered if each.exception() is None]
         return [each for each in found if each is not None], failures
 
-    def _ask(self, client: redis.Redis) -> sentinel.Views:
+    def _ask(self, client: redis.Redis) -> sentinel.RawView:
         pipe: Any = client.pipeline(transaction=False)
         for question in sentinel.QUESTIONS:
             pipe.execute_command(*question, self._location.master)

@@ -18,7 +18,6 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import redis
@@ -29,13 +28,20 @@ from redis.retry import Retry
 
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.calls import AsyncCalls
-from korvet.store.errors import StoreError, StoreUnavailable, command_error, script_error
-from korvet.store.redis_py_calls import evalsha_of, message_of, plain_arg
+from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.store.redis_py_calls import (
+    UNAVAILABLE,
+    error_of,
+    eval_of,
+    evalsha_of,
+    plain_arg,
+    reply_of,
+)
+from korvet.store.reply_waiter import fail, resolve
 from korvet.store.sync_store import SyncStore
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
-_UNAVAILABLE = (redis.ConnectionError, redis.TimeoutError, OSError)
 _ADDED_BY_POOL = ("himport_registry", "maint_notifications", "orig_", "oss_cluster")
 """Prefixes of connection options that redis-py puts into a pool for its own use."""
 
@@ -156,7 +162,7 @@ class ClientStore:
 
     async def run(self, call: Call[R]) -> R:
         """Return the call's reply."""
-        return _decoded(call, await self._evaluate(call))
+        return reply_of(call, await self._evaluate(call))
 
     async def run_many(self, calls: Iterable[Call[R]]) -> list[R]:
         """Return the replies in the order of the calls; raise the first failure after the last."""
@@ -167,7 +173,7 @@ class ClientStore:
             await self._evaluate(call) if isinstance(reply, NoScriptError) else reply
             for call, reply in zip(todo, replies, strict=True)
         ]
-        return [_decoded(call, raw) for call, raw in zip(todo, raws, strict=True)]
+        return [reply_of(call, raw) for call, raw in zip(todo, raws, strict=True)]
 
     async def command(self, *command: Arg) -> Any:
         """Return the raw reply to a plain command."""
@@ -196,33 +202,29 @@ class ClientStore:
         try:
             replies = await self._pipeline([command for command, _ in sent])
         except StoreError as error:
-            replies = [error] * len(sent)
+            for _, future in sent:
+                fail(future, error)
+            return
         for (command, future), reply in zip(sent, replies, strict=True):
-            if future.done():
-                continue
             if isinstance(reply, Exception):
-                name = str(command[0])
-                future.set_exception(_failure(reply, partial(command_error, name)))
+                fail(future, error_of(command, reply))
             else:
-                future.set_result(reply)
+                resolve(future, reply)
 
     async def _evaluate(self, call: Call[Any]) -> Any:
         """Return the raw reply or Redis's error, loading the script if Redis does not have it."""
-        evalsha = evalsha_of(call)
-        (reply,) = await self._pipeline([evalsha])
+        (reply,) = await self._pipeline([evalsha_of(call)])
         if isinstance(reply, NoScriptError):
-            (reply,) = await self._pipeline([("EVAL", call.script.text, *evalsha[2:])])
+            (reply,) = await self._pipeline([eval_of(call)])
         return reply
 
     async def _pipeline(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        if not commands:
-            return []
         pipeline = self._client.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
         try:
             replies: list[Any] = await pipeline.execute(raise_on_error=False)
-        except _UNAVAILABLE as error:
+        except UNAVAILABLE as error:
             raise StoreUnavailable(f"no answer from Redis: {error}") from error
         return replies
 
@@ -248,18 +250,3 @@ def _options(client: Any, retry: object) -> dict[str, Any]:
         "retry": retry,
         "retry_on_error": [],
     }
-
-
-def _decoded(call: Call[R], raw: Any) -> R:
-    if isinstance(raw, Exception):
-        make = partial(script_error, call.script.name, call.script.version)
-        raise _failure(raw, make) from raw
-    return call.decode(raw)
-
-
-def _failure(error: Exception, make: Callable[[str], StoreError]) -> StoreError:
-    if isinstance(error, StoreError):
-        return error
-    if isinstance(error, _UNAVAILABLE):
-        return StoreUnavailable(f"no answer from Redis: {error}")
-    return make(message_of(error))

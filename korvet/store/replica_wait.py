@@ -26,12 +26,16 @@ from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import CommandFailed, StoreUnavailable
 from korvet.store.handshake import ConnectOptions, ask, parse_info
 from korvet.store.reconnect import Listener, ReconnectingConnection
+from korvet.store.sentinel_lookup import always
 
 MAX_WAITING = 32
 """Callers that wait at the same time; more of them queue."""
 LONGEST_S = 60.0
+"""Max seconds of a wait."""
 FRESH_S = 1.0
-LOOK_S = 0.1
+"""Seconds for which a number of replicas is cached."""
+CHECK_S = 0.1
+"""Seconds between two checks whether the store has left the server."""
 OURS = b"korvet"
 """The name that Korvet gives in the configuration of a server it starts."""
 OWNER_SYNCS = [b"appendfsync", b"no"]
@@ -48,19 +52,19 @@ class ReplicaWait:
 
     async def replicas(self, key: str) -> int:
         """Return how many replicas of the key's server are online, at most one second old."""
-        place = self._store.place_of(key)
-        until, count = self._known.get(str(place), (0.0, 0))
+        address = self._store.address_of(key)
+        until, count = self._known.get(str(address), (0.0, 0))
         if monotonic() < until:
             return count
         run = self._store.run_of(key)
-        async with self._room, self._connected(place) as (pipeline, _):
+        async with self._room, self._connected(address) as (pipeline, _):
             rows = parse_info(await self._ask(key, run, pipeline, "INFO", "replication"))
         count = sum(
             "state=online" in value
             for name, value in rows.items()
             if name.startswith("slave") and name[5:].isdigit()
         )
-        self._known[str(place)] = (monotonic() + FRESH_S, count)
+        self._known[str(address)] = (monotonic() + FRESH_S, count)
         return count
 
     async def wait(
@@ -72,11 +76,11 @@ class ReplicaWait:
         `run` is the store's `run_of` the key before that.
         """
         limit_ms = max(1, int(min(timeout_s, LONGEST_S) * 1000))
-        async with self._room, self._connected(self._store.place_of(key)) as (pipeline, here):
+        async with self._room, self._connected(self._store.address_of(key)) as (pipeline, here):
             if here != run:
                 return False
             if fsync:
-                await _let_it_sync(pipeline)
+                await _let_server_fsync(pipeline)
             # One write: WAIT covers the command before it.
             written = asyncio.get_running_loop().create_future()
             pipeline.send(
@@ -96,7 +100,7 @@ class ReplicaWait:
         asked = asyncio.ensure_future(ask(pipeline, *command))
         try:
             while not asked.done() and self._store.run_of(key) == run:
-                await asyncio.wait([asked], timeout=LOOK_S)
+                await asyncio.wait([asked], timeout=CHECK_S)
             if not asked.done():
                 raise StoreUnavailable("the server is no longer the master")
             return asked.result()
@@ -104,10 +108,10 @@ class ReplicaWait:
             asked.cancel()
 
     @asynccontextmanager
-    async def _connected(self, place: Address) -> AsyncIterator[tuple[PipelinedConnection, str]]:
+    async def _connected(self, address: Address) -> AsyncIterator[tuple[PipelinedConnection, str]]:
         """Yield a connection for one caller, and the run id of its server."""
-        idle = self._idle[str(place)]
-        connection = idle.pop() if idle else _connection(place)
+        idle = self._idle[str(address)]
+        connection = idle.pop() if idle else _connection(address)
         try:
             await connection.open()
             assert isinstance(connection.pipeline, PipelinedConnection)
@@ -124,7 +128,7 @@ class ReplicaWait:
                 await connection.close()
 
 
-async def _let_it_sync(pipeline: PipelinedConnection) -> None:
+async def _let_server_fsync(pipeline: PipelinedConnection) -> None:
     """Let a server that Korvet started fsync by itself from now on: WAITAOF needs it."""
     with suppress(CommandFailed):  # the user may lack the right to ask
         views = await ask(pipeline, "CONFIG", "GET", "syslog-ident")
@@ -135,10 +139,6 @@ async def _let_it_sync(pipeline: PipelinedConnection) -> None:
             await ask(pipeline, "CONFIG", "SET", "appendfsync", "everysec")
 
 
-def _connection(place: Address) -> ReconnectingConnection:
-    async def find() -> Address:
-        return place
-
-    return ReconnectingConnection(
-        find, ConnectOptions("korvet-copies", timeout_s=2 * LONGEST_S), Listener()
-    )
+def _connection(address: Address) -> ReconnectingConnection:
+    options = ConnectOptions("korvet-replica-wait", timeout_s=2 * LONGEST_S)
+    return ReconnectingConnection(always(address), options, Listener())

@@ -21,7 +21,7 @@ class ReplyWaiter(Protocol[R_contra]):
         """Take the error in place of the reply."""
 
 
-def settle(waiter: ReplyWaiter[R_contra], reply: R_contra) -> None:
+def resolve(waiter: ReplyWaiter[R_contra], reply: R_contra) -> None:
     """Give the waiter its reply, unless it is done."""
     if not waiter.done():
         waiter.set_result(reply)

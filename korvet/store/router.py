@@ -53,8 +53,8 @@ class SingleRouter:
     is_cluster = False
 
     def __init__(self, location: Location, options: ConnectOptions, listener: Listener) -> None:
-        self._follower = SentinelWatcher(location, options, self.connections)
-        self._connections = ConnectionSet(self._follower.find, options, listener)
+        self._watcher = SentinelWatcher(location, options, self.connections)
+        self._connections = ConnectionSet(self._watcher.find, options, listener)
         self._left_at = -LEFT_FOR_S
         self.server: Server
 
@@ -62,7 +62,7 @@ class SingleRouter:
         """Open every connection and read the server's properties."""
         for connection in self._connections.all:
             self.server = await connection.open()
-        self._follower.open()
+        self._watcher.open()
 
     def for_call(self, call: Call[Any]) -> ReconnectingConnection:
         return self._connections.for_call(call)
@@ -98,6 +98,6 @@ class SingleRouter:
         return False
 
     async def close(self) -> None:
-        await self._follower.close()
+        await self._watcher.close()
         for connection in self.connections():
             await connection.close()

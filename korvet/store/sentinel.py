@@ -26,7 +26,7 @@ HOLD_S = 5.0
 DOWN = frozenset({"s_down", "o_down"})
 FAILING_OVER = "failover_in_progress"
 
-Views = tuple[Any, Any]
+RawView = tuple[Any, Any]
 """The raw replies to the two QUESTIONS."""
 QUESTIONS = (("SENTINEL", "MASTER"), ("SENTINEL", "GET-MASTER-ADDR-BY-NAME"))
 """The second names the new master from its promotion on, the first only at the end."""
@@ -34,10 +34,9 @@ QUESTIONS = (("SENTINEL", "MASTER"), ("SENTINEL", "GET-MASTER-ADDR-BY-NAME"))
 
 @dataclass(frozen=True)
 class SentinelView:
-    """A Sentinel's view: the master, its epoch, whether it is unreachable, and whether a failover
-    runs.
+    """A Sentinel's view: the master, its configuration epoch, and whether the Sentinel misses it.
 
-    During a failover the new master has no name yet.
+    `leaves`: a failover runs, and the new master has no name yet.
     """
 
     epoch: int
@@ -47,9 +46,9 @@ class SentinelView:
     leaves: bool = False
 
 
-def view(views: Views) -> SentinelView | None:
+def view(raw: RawView) -> SentinelView | None:
     """Parse the replies to the two questions; None if they say nothing."""
-    state, address = views
+    state, address = raw
     if not isinstance(state, list) or not isinstance(address, list):
         return None
     rows = {
@@ -62,18 +61,20 @@ def view(views: Views) -> SentinelView | None:
     return SentinelView(int(rows["config-epoch"]), host, port, down, leaves)
 
 
-def elected(opinions: Iterable[SentinelView]) -> tuple[str, int] | None:
-    """Return the master of the views with the greatest epoch, unless one of them misses it."""
-    known = list(opinions)
-    newest = max((each.epoch for each in known), default=0)
-    return next(((e.host, e.port) for e in known if e.epoch == newest and not e.down), None)
+def elected(views: Iterable[SentinelView]) -> tuple[str, int] | None:
+    """Return the master of a view with the greatest epoch that does not miss it."""
+    return next(((each.host, each.port) for each in _newest(views) if not each.down), None)
 
 
-def leaves(opinions: Iterable[SentinelView]) -> bool:
+def leaves(views: Iterable[SentinelView]) -> bool:
     """Return whether a view with the greatest epoch shows a failover in progress."""
-    known = list(opinions)
+    return any(each.leaves for each in _newest(views))
+
+
+def _newest(views: Iterable[SentinelView]) -> list[SentinelView]:
+    known = list(views)
     newest = max((each.epoch for each in known), default=0)
-    return any(each.leaves for each in known if each.epoch == newest)
+    return [each for each in known if each.epoch == newest]
 
 
 def entry(location: Location, connect_s: float) -> dict[str, Any]:
@@ -92,10 +93,10 @@ def entry(location: Location, connect_s: float) -> dict[str, Any]:
     return options
 
 
-def unnamed(location: Location, why: Sequence[BaseException]) -> RedisUnreachable:
+def no_master(location: Location, why: Sequence[BaseException]) -> RedisUnreachable:
     """Return the error for the case that no Sentinel names a master."""
-    views = f": {why[0]}" if why else ""
-    return RedisUnreachable(f"no Sentinel at {location} names a master {location.master!r}{views}")
+    reason = f": {why[0]}" if why else ""
+    return RedisUnreachable(f"no Sentinel at {location} names a master {location.master!r}{reason}")
 
 
 async def master(location: Location, connect_s: float) -> Address:
@@ -108,16 +109,16 @@ async def master(location: Location, connect_s: float) -> Address:
         for task in asked:
             task.cancel()
         await asyncio.wait(asked)
-    views = [task for task in asked if not task.cancelled()]
-    failures = [error for task in views if (error := task.exception()) is not None]
-    found = [view(task.result()) for task in views if task.exception() is None]
+    done = [task for task in asked if not task.cancelled()]
+    failures = [error for task in done if (error := task.exception()) is not None]
+    found = [view(task.result()) for task in done if task.exception() is None]
     named = elected(each for each in found if each is not None)
     if named is None:
-        raise unnamed(location, failures)
+        raise no_master(location, failures)
     return location.seeds[0].at(*named)
 
 
-async def _first(asked: Sequence["asyncio.Task[Views]"]) -> None:
+async def _first(asked: Sequence["asyncio.Task[RawView]"]) -> None:
     """Wait until one of them has answered, or none will."""
     for task in asyncio.as_completed(asked):
         try:
@@ -127,7 +128,7 @@ async def _first(asked: Sequence["asyncio.Task[Views]"]) -> None:
         return
 
 
-async def _ask(location: Location, seed: Address, connect_s: float) -> Views:
+async def _ask(location: Location, seed: Address, connect_s: float) -> RawView:
     client = Redis(
         host=seed.host, port=seed.port, retry=Retry(NoBackoff(), 0), **entry(location, connect_s)
     )

@@ -9,6 +9,15 @@ from korvet.store.address import Address, Location
 Find = Callable[[], Awaitable[Address]]
 
 
+def always(address: Address) -> Find:
+    """Return a function that finds that server."""
+
+    async def find() -> Address:
+        return address
+
+    return find
+
+
 def finder(location: Location, connect_s: float) -> Find:
     """Return a function that finds the server to connect to.
 

@@ -25,7 +25,7 @@ from korvet.store.errors import StoreError
 from korvet.store.handshake import ConnectOptions
 from korvet.store.pubsub import PubSubConnection
 from korvet.store.reconnect import Listener, ReconnectingConnection
-from korvet.store.sentinel_lookup import finder
+from korvet.store.sentinel_lookup import Find, always, finder
 
 BEGINNING = "+failover-state-send-slaveof-noone"
 EVENTS = (BEGINNING, "+promoted-slave", "+switch-master", "-failover-abort-slave-timeout")
@@ -51,15 +51,15 @@ class SentinelWatcher(Listener):
         self._location = location
         self._options = options
         self._connections = connections
-        self._looking: asyncio.Task[None] | None = None
-        self._news = False
+        self._checking: asyncio.Task[None] | None = None
+        self._has_news = False
         self._find = finder(location, options.connect_s)
         self._named = asyncio.Event()
         self._named.set()
         seeds = location.seeds if location.kind == "sentinel" else ()
         self._starting: list[asyncio.Task[None]] = []
         self._pubsubs = [
-            ReconnectingConnection(_way_to(location, seed), options, self, PubSubConnection)
+            ReconnectingConnection(_find_sentinel(location, seed), options, self, PubSubConnection)
             for seed in seeds
         ]
 
@@ -73,7 +73,7 @@ class SentinelWatcher(Listener):
 
     async def close(self) -> None:
         """Unsubscribe."""
-        tasks = [task for task in (*self._starting, self._looking) if task is not None]
+        tasks = [task for task in (*self._starting, self._checking) if task is not None]
         for task in tasks:
             task.cancel()
         # A task that connects closes its socket when it ends.
@@ -105,30 +105,30 @@ class SentinelWatcher(Listener):
                     connection.leave("the Sentinels are making another server the master")
                 return
             self._named.set()
-        self._news = True
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
+        self._has_news = True
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._check())
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         """Check until every connection leads to the master."""
         while True:
-            self._news = False
+            self._has_news = False
             try:
                 named = await sentinel.master(self._location, self._options.connect_s)
             except StoreError:
                 named = None
-            if named is not None and self._all_lead_to(named) and not self._news:
+            if named is not None and self._all_lead_to(named) and not self._has_news:
                 return
-            if not self._news:
+            if not self._has_news:
                 await asyncio.sleep(AGAIN_S)
 
-    def _all_lead_to(self, place: Address) -> bool:
+    def _all_lead_to(self, master: Address) -> bool:
         """Leave connections that lead to another server; return whether there were none."""
         connections = self._connections()
         for connection in connections:
-            if connection.up and connection.place != place:
-                connection.leave(f"the Sentinels name {place} as master")
-        return all(connection.up and connection.place == place for connection in connections)
+            if connection.up and connection.address != master:
+                connection.leave(f"the Sentinels name {master} as master")
+        return all(connection.up and connection.address == master for connection in connections)
 
 
 async def _listen(pubsub: ReconnectingConnection) -> None:
@@ -151,12 +151,6 @@ def _master_of(message: list[Any]) -> bytes:
     return b"".join(words[1:2] if words[0] == b"master" else words[5:6])
 
 
-def _way_to(location: Location, seed: Address) -> Callable[[], Any]:
-    entered = replace(
-        seed, username=location.sentinel_username, password=location.sentinel_password, db=0
-    )
-
-    async def find() -> Address:
-        return entered
-
-    return find
+def _find_sentinel(location: Location, seed: Address) -> Find:
+    username, password = location.sentinel_username, location.sentinel_password
+    return always(replace(seed, username=username, password=password, db=0))

@@ -16,8 +16,7 @@ from korvet.store.slots import SLOTS, parse_slots, slot_of_command
 
 Open = Callable[[Address], Any]
 
-_MOST_MOVES = 5
-_AWAY = (redis.ConnectionError, redis.TimeoutError, OSError)
+_MAX_REDIRECTIONS = 5
 
 
 class SyncCluster:
@@ -34,7 +33,7 @@ class SyncCluster:
         slot = slot_of_command(command)
         where = self._place(slot)
         asking = False
-        for _ in range(_MOST_MOVES):
+        for _ in range(_MAX_REDIRECTIONS):
             client = self._client(where)
             try:
                 if not asking:
@@ -48,7 +47,7 @@ class SyncCluster:
                 self._slots[error.slot_id] = where
             except AskError as error:
                 where, asking = (error.host, error.port), True
-            except _AWAY:
+            except (redis.ConnectionError, redis.TimeoutError, OSError):
                 # The outcome is unknown; the next command reads the map again.
                 self.forget()
                 raise

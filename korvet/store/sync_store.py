@@ -12,34 +12,31 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar
 
 import redis
-from redis.exceptions import (
-    AskError,
-    MovedError,
-    NoScriptError,
-    RedisClusterException,
-    ResponseError,
-)
+from redis.exceptions import AskError, MovedError, NoScriptError, ResponseError
 
 from korvet.keys import replica_wait_key
 from korvet.scripts.call import Arg, Call, Reply, Script
-from korvet.store.address import Address, BadAddress, parse
+from korvet.store.address import Address, parse
 from korvet.store.errors import (
     A_REPLICA,
     RedisUnreachable,
-    StoreError,
     StoreRefused,
     StoreUnavailable,
-    command_error,
-    script_error,
 )
 from korvet.store.raw_reply import RawReply
 from korvet.store.redis_clients import open_client, open_master
-from korvet.store.redis_py_calls import evalsha_of, message_of, plain_arg
+from korvet.store.redis_py_calls import (
+    UNAVAILABLE,
+    error_of,
+    eval_of,
+    evalsha_of,
+    plain_arg,
+    reply_of,
+)
 from korvet.store.sync_cluster import SyncCluster
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
-_AWAY = (redis.ConnectionError, redis.TimeoutError, RedisClusterException, OSError)
 
 _LASTING = frozenset({"MISCONF", "OOM"})
 """Refusals that a retry does not fix: an operator has to act."""
@@ -71,12 +68,9 @@ class SyncStore:
     def connect(cls, url: str) -> Self:
         """Return a store for the URL, which may name Sentinels or a cluster.
 
-        Nothing is sent before the first call. Raises RedisUnreachable if the URL is invalid.
+        Nothing is sent before the first call. Raises BadAddress.
         """
-        try:
-            location = parse(url)
-        except BadAddress as error:
-            raise RedisUnreachable(str(error)) from error
+        location = parse(url)
         if location.kind == "cluster":
             return cls(SyncCluster(location.seeds, open_client), where=location)
         if location.kind == "sentinel":
@@ -102,7 +96,7 @@ class SyncStore:
 
     def run(self, call: Call[R]) -> R:
         """Run the call and return its reply."""
-        return self._patiently(lambda: self._finish(call, self._send(call)))
+        return self._patiently(lambda: reply_of(call, self._send(call)))
 
     def run_many(self, calls: Iterable[Call[R]]) -> list[R]:
         """Return the replies in the order of the calls, in one round trip (on a cluster, one each).
@@ -113,23 +107,20 @@ class SyncStore:
         return self._patiently(lambda: self._run_many(todo))
 
     def _run_many(self, todo: Sequence[Call[R]]) -> list[R]:
-        if isinstance(self._raw, SyncCluster):
-            raws = [self._send(call) for call in todo]
-        else:
-            raws = self._send_many(todo) if todo else []
-        return [self._finish(call, raw) for call, raw in zip(todo, raws, strict=True)]
+        is_cluster = isinstance(self._raw, SyncCluster)
+        raws = list(map(self._send, todo)) if is_cluster else self._send_many(todo)
+        return [reply_of(call, raw) for call, raw in zip(todo, raws, strict=True)]
 
     def command(self, *command: Arg) -> Any:
         """Return the raw reply to a plain command: bytes, int, None or a list of these."""
-        return self._patiently(lambda: self._command(command))
+        words = tuple(map(plain_arg, command))
+        return self._patiently(lambda: self._command(words))
 
-    def _command(self, command: Sequence[Arg]) -> Any:
+    def _command(self, command: Sequence[Any]) -> Any:
         try:
-            return self._execute(*map(plain_arg, command))
+            return self._execute(*command)
         except ResponseError as error:
-            raise command_error(str(command[0]), message_of(error)) from error
-        except _AWAY as error:
-            raise self._away(error) from error
+            raise error_of(command, error) from error
 
     def commands(self, commands: Iterable[Sequence[Arg]]) -> list[Any]:
         """Return the raw replies in order, in one round trip (on a cluster, one each)."""
@@ -139,20 +130,13 @@ class SyncStore:
     def _commands(self, todo: Sequence[Sequence[Any]]) -> list[Any]:
         if isinstance(self._raw, SyncCluster):
             return [self._command(command) for command in todo]
-        if not todo:
-            return []
         pipeline = self._raw.pipeline(transaction=False)
         for command in todo:
             pipeline.execute_command(*command)
-        try:
-            replies: list[Any] = pipeline.execute(raise_on_error=False)
-        except _AWAY as error:
-            raise self._away(error) from error
+        replies: list[Any] = pipeline.execute(raise_on_error=False)
         for command, reply in zip(todo, replies, strict=True):
-            if isinstance(reply, _AWAY):
-                raise self._away(reply) from reply
             if isinstance(reply, Exception):
-                raise command_error(str(command[0]), message_of(reply)) from reply
+                raise error_of(command, reply) from reply
         return replies
 
     def ask_copied(self, command: Sequence[Arg], replicas: int, limit_s: float) -> tuple[Any, bool]:
@@ -180,11 +164,9 @@ class SyncStore:
         try:
             reply, _, count = pipeline.execute()
         except AskError as error:  # or MOVED: the slot migrates to another node
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
         except ResponseError as error:
-            raise command_error(str(command[0]), message_of(error)) from error
-        except _AWAY as error:
-            raise self._away(error) from error
+            raise error_of(command, error) from error
         return reply, count >= replicas
 
     def ask_bulk(self, command: Sequence[Arg], then: Iterable[Sequence[Arg]] = ()) -> None:
@@ -208,31 +190,28 @@ class SyncStore:
     def _ask_wanted(self) -> None:
         assert self._wanted is not None
         client = self._raw
-        try:
-            if isinstance(client, SyncCluster):
-                client = client.client_of(self._wanted[0])
-            self._bulk.ask(client, *self._wanted)
-        except _AWAY as error:
-            raise self._away(error) from error
+        if isinstance(client, SyncCluster):
+            client = client.client_of(self._wanted[0])
+        self._bulk.ask(client, *self._wanted)
 
     def _wanted_reply(self) -> tuple[memoryview, list[Any]]:
         if not self._bulk.is_asked:
             self._ask_wanted()
-        try:
-            return self._bulk.reply()
-        except _AWAY as error:
-            raise self._away(error) from error
+        return self._bulk.reply()
 
     def forget_bulk(self) -> None:
         """Drop what was requested and not waited for."""
         self._bulk.forget()
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """Return the result of `ask`, with retries."""
+        """Return the result of `ask`, with retries. redis-py's exceptions become StoreErrors."""
         began, tries = time.monotonic(), 0
         while True:
             try:
-                return ask()
+                try:
+                    return ask()
+                except UNAVAILABLE as error:
+                    raise self._unavailable(error) from error
             except StoreUnavailable as error:
                 code = error.code if isinstance(error, StoreRefused) else ""
                 if code in A_REPLICA:
@@ -245,7 +224,7 @@ class SyncStore:
                 self._pause(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
                 tries += 1
 
-    def _away(self, error: object) -> StoreUnavailable:
+    def _unavailable(self, error: object) -> StoreUnavailable:
         if isinstance(error, redis.AuthenticationError):
             # A retry does not make a password right.
             return RedisUnreachable(f"Redis{self._where} refused user or password: {error}")
@@ -269,16 +248,13 @@ class SyncStore:
 
     def _send(self, call: Call[Any]) -> Any:
         """Return the raw reply, or the error that Redis answered."""
-        evalsha = evalsha_of(call)
         try:
             try:
-                return self._execute(*evalsha)
+                return self._execute(*evalsha_of(call))
             except NoScriptError:
-                return self._execute("EVAL", call.script.text, *evalsha[2:])
+                return self._execute(*eval_of(call))
         except ResponseError as error:
             return error
-        except _AWAY as error:
-            raise self._away(error) from error
 
     def _send_many(self, calls: Sequence[Call[Any]]) -> list[Any]:
         pipeline = self._raw.pipeline(transaction=False)
@@ -287,10 +263,7 @@ class SyncStore:
             pipeline.script_load(script.text)
         for call in calls:
             pipeline.execute_command(*evalsha_of(call))
-        try:
-            raws = pipeline.execute(raise_on_error=False)[len(scripts) :]
-        except _AWAY as error:
-            raise self._away(error) from error
+        raws = pipeline.execute(raise_on_error=False)[len(scripts) :]
         self._loaded.update(scripts)
         # After these two errors nothing was executed.
         again = (NoScriptError, MovedError)
@@ -308,13 +281,3 @@ class SyncStore:
                 raise
             self._raw = SyncCluster([self._address], open_client)
             return self._raw.execute_command(*command)
-
-    def _finish(self, call: Call[R], raw: object) -> R:
-        if isinstance(raw, Exception):
-            raise self._failure(call, raw) from raw
-        return call.decode(raw)
-
-    def _failure(self, call: Call[Any], error: Exception) -> StoreError:
-        if isinstance(error, _AWAY):
-            return self._away(error)
-        return script_error(call.script.name, call.script.version, message_of(error))
