@@ -22,14 +22,16 @@ from time import monotonic, perf_counter, time
 import msgspec
 
 from korvet import apis, logfmt
-from korvet.broker.dispatch import API_VERSIONS, CloseConnection, Request, begin, decode_frame
+from korvet.broker.dispatch import Request
 from korvet.broker.error_responses import refused
 from korvet.broker.receive_buffer import Frame
-from korvet.context import Services
+from korvet.broker.request_decoder import API_VERSIONS, CloseConnection, decode_frame
 from korvet.deferred import CloseWithoutResponse
 from korvet.errors import ErrorCode
+from korvet.metrics import Metrics
+from korvet.security.audit import Audit
 from korvet.security.exchange import AuthenticationFailed, Exchange, Identity, Step
-from korvet.security.mechanisms import ListenerPolicy
+from korvet.security.mechanisms import ListenerPolicy, Mechanisms
 from korvet.security.principal import Principal
 from korvet.security.session import Session
 from korvet.store.errors import StoreError
@@ -67,17 +69,23 @@ class Authentication:
 
     def __init__(
         self,
-        services: Services,
+        mechanisms: Mechanisms,
+        audit: Audit,
+        metrics: Metrics,
         session: Session,
+        begin: Callable[[Frame], Request | list[Buffer]],
         admit: Callable[[str], bool],
         on_success: Callable[[], None],
         on_timeout: Callable[[str], None],
     ) -> None:
-        self._services = services
+        self._mechanisms = mechanisms
+        self._audit_log = audit
+        self._metrics = metrics
         self._session = session
+        self._dispatch = begin
         self._admit = admit
         self._on_success = on_success
-        self.policy: ListenerPolicy = services.mechanisms.policy(session.listener)
+        self.policy: ListenerPolicy = mechanisms.policy(session.listener)
         self._phase = Phase.HANDSHAKE
         self._mechanism = ""
         self._exchange: Exchange | None = None
@@ -111,7 +119,7 @@ class Authentication:
             return True
         return frame[:2] != _HANDSHAKE and monotonic() < self._ends_at
 
-    def begin(self, frame: Frame, release: Callable[[], None]) -> Request | RawToken | list[Buffer]:
+    def begin(self, frame: Frame) -> Request | RawToken | list[Buffer]:
         """Begin a frame that is not admitted. Raises CloseConnection."""
         if self._phase is Phase.REQUESTS:
             is_handshake = frame[:2] == _HANDSHAKE
@@ -121,10 +129,10 @@ class Authentication:
                     raise CloseConnection(
                         "the session ended, the client did not authenticate again"
                     )
-                return begin(frame, self._services, self._session, release)
+                return self._dispatch(frame)
         if self._phase is Phase.TOKEN and self._is_raw:
             return RawToken(self._raw(bytes(frame)))
-        return self._begin_request(frame, release)
+        return self._begin_request(frame)
 
     def _begin_again(self) -> bool:
         """Begin a re-authentication; return False if the last one was too short ago."""
@@ -134,11 +142,11 @@ class Authentication:
         self._phase = Phase.HANDSHAKE
         return True
 
-    def _begin_request(self, frame: Frame, release: Callable[[], None]) -> Request | list[Buffer]:
+    def _begin_request(self, frame: Frame) -> Request | list[Buffer]:
         began = perf_counter()
         is_first = self._phase is Phase.HANDSHAKE
         if is_first and frame[:2] == API_VERSIONS.to_bytes(2, "big"):
-            return begin(frame, self._services, self._session, release)
+            return self._dispatch(frame)
         row, header, body = decode_frame(frame)
         self._client_id = header.client_id
         if is_first and isinstance(body, SaslHandshakeRequest):
@@ -165,9 +173,7 @@ class Authentication:
             error = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             return SaslHandshakeResponse(error_code=error, mechanisms=mechanisms)
         self._mechanism = request.mechanism
-        self._exchange = self._services.mechanisms.exchange(
-            request.mechanism, self._session.listener
-        )
+        self._exchange = self._mechanisms.exchange(request.mechanism, self._session.listener)
         self._is_raw = version == 0
         self._phase = Phase.TOKEN
         return SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=mechanisms)
@@ -253,7 +259,7 @@ class Authentication:
         self._audit(failed.reason, failed.user or "")
 
     def _audit(self, failure: str, user: str) -> None:
-        self._services.audit.authentication(
+        self._audit_log.authentication(
             self._session, self._client_id, self._mechanism, failure, user
         )
 
@@ -284,4 +290,4 @@ class Authentication:
         return max(0, int(min(ends) * 1000)) if ends else 0
 
     def _count(self, outcome: str) -> None:
-        self._services.metrics.authentications.add(1, self._mechanism, outcome)
+        self._metrics.authentications.add(1, self._mechanism, outcome)

@@ -10,15 +10,19 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from korvet import logfmt
 from korvet.broker.bad_request_log import named, wrong_length
-from korvet.broker.dispatch import PRODUCE
 from korvet.broker.open_connections import OpenConnections
 from korvet.broker.receive_buffer import BadFrame, ReceiveBuffer
+from korvet.broker.request_decoder import PRODUCE
 from korvet.broker.response_queue import ResponseQueue
-from korvet.context import Services
+from korvet.config.values import Settings
+from korvet.fetch.response_memory import ResponseMemory
+from korvet.metrics import Metrics
+from korvet.security.quotas import Quotas
+from korvet.store.async_store import AsyncStore
 
 MAX_HELD = 4 << 20
 """Max bytes of requests that are queued before reading stops."""
@@ -36,6 +40,21 @@ LINGER_S = 10.0
 log = logfmt.get("broker.connection")
 
 
+class SocketServices(Protocol):
+    """The services that decide what a client may send, and count it."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def store(self) -> AsyncStore: ...
+    @property
+    def metrics(self) -> Metrics: ...
+    @property
+    def quotas(self) -> Quotas: ...
+    @property
+    def response_memory(self) -> ResponseMemory: ...
+
+
 class ClientSocket(asyncio.BufferedProtocol, ABC):
     """A client's socket. A subclass handles the requests; `connections` are all open ones."""
 
@@ -45,8 +64,10 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
     max_held = MAX_HELD
     _size_setting = "socket.request.max.bytes"
 
-    def __init__(self, services: Services, connections: OpenConnections, max_frame: int) -> None:
-        self._services = services
+    def __init__(
+        self, services: SocketServices, connections: OpenConnections, max_frame: int
+    ) -> None:
+        self._services: SocketServices = services
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport

@@ -1,10 +1,7 @@
-"""Process a frame: decode header and request, call the handler, encode the response.
+"""Process a frame: decode the request, call the handler, encode the response.
 
 Rules
-- The API table gives the supported keys and versions. For another version, ApiVersions answers in
-  version 0 with UNSUPPORTED_VERSION; any other request raises CloseConnection.
-- A request that cannot be parsed raises CloseConnection, as in Kafka: the protocol has no response.
-- Bytes after the end of a request are ignored: librdkafka's Metadata for all topics has some.
+- A version of ApiVersions that is not served is answered in version 0 with UNSUPPORTED_VERSION.
 - A handler's failure affects one connection: it is logged with its traceback and the connection is
   closed, since the right response is unknown.
 """
@@ -13,13 +10,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
-from typing import TypeAlias
 
 import msgspec
 
 from korvet import apis, logfmt
 from korvet.broker import authorization
 from korvet.broker.error_responses import error_response
+from korvet.broker.request_decoder import (
+    API_VERSIONS,
+    FETCH,
+    PRODUCE,
+    CloseConnection,
+    decode_body,
+    decode_header,
+    is_served,
+)
 from korvet.broker.response_errors import first_error
 from korvet.context import Context, Services
 from korvet.deferred import (
@@ -33,18 +38,12 @@ from korvet.errors import ErrorCode
 from korvet.security.quotas import Limit
 from korvet.security.session import Session
 from korvet.store.errors import StoreError, StoreUnavailable
-from korvet.wire.headers import (
-    RequestHeader,
-    decode_request_header,
-    encode_response_header,
-)
+from korvet.wire.headers import encode_response_header
 from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from korvet.wire.messages.fetch import FetchRequest
-from korvet.wire.requests_v07 import is_v07_request
-from korvet.wire.schema import MalformedRequest, Message, decode, encode_parts
+from korvet.wire.records import Buffer
+from korvet.wire.schema import Message, encode_parts
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
-PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 USUAL_BATCH = 1 << 20
 """Bytes of a batch that few exceed: the default of max.message.bytes."""
 MANY_ROWS = 500
@@ -53,14 +52,6 @@ _encoder = ThreadPoolExecutor(1, "encoder")
 """One thread: several would leave the event loop almost no time with the interpreter lock."""
 
 logger = logfmt.get("broker.dispatch")
-
-
-class CloseConnection(Exception):
-    """Signal to close the connection: the reason and, for the log, the fields of the request."""
-
-    def __init__(self, reason: str, **about: object) -> None:
-        super().__init__(reason)
-        self.about = about
 
 
 class Request(msgspec.Struct):
@@ -87,18 +78,6 @@ class Request(msgspec.Struct):
     """Time for which the response asks the client to send nothing; what it sends is served."""
 
 
-def may_be_large(frame: Buffer) -> bool:
-    """Return whether the response to this frame may be large."""
-    return frame[:2] == FETCH.to_bytes(2, "big")  # a frame may have one byte
-
-
-def decode_frame(frame: Buffer) -> tuple[apis.Api, RequestHeader, Message]:
-    """Return the frame's row of the table, header and request. Raises CloseConnection."""
-    header, at = _header(frame)
-    row, body = _body(frame, header, at)
-    return row, header, body
-
-
 def begin(
     frame: Buffer, services: Services, session: Session, release: Callable[[], None]
 ) -> Request | list[Buffer]:
@@ -107,11 +86,11 @@ def begin(
     Raises CloseConnection.
     """
     began = perf_counter()
-    header, at = _header(frame)
+    header, at = decode_header(frame)
     version = header.api_version
-    if header.api_key == API_VERSIONS and not _is_served(header):
+    if header.api_key == API_VERSIONS and not is_served(header):
         return _unsupported(header.correlation_id, services)
-    row, body = _body(frame, header, at)
+    row, body = decode_body(frame, header, at)
     limits = services.quotas.limits(session, header.client_id)
     slowed = row.key == PRODUCE and services.memory.slows
     # The next request of a limited client waits for the charge of this one.
@@ -142,57 +121,8 @@ def begin(
     )
 
 
-def _header(frame: Buffer) -> tuple[RequestHeader, int]:
-    try:
-        return decode_request_header(frame)
-    except MalformedRequest as error:
-        raise CloseConnection(f"{error}{_hint(frame)}", **_claimed(frame)) from None
-
-
-def _is_served(header: RequestHeader) -> bool:
-    row = apis.BY_KEY.get(header.api_key)
-    return row is not None and row.versions[0] <= header.api_version <= row.versions[1]
-
-
-def _body(frame: Buffer, header: RequestHeader, at: int) -> tuple[apis.Api, Message]:
-    row, version = apis.BY_KEY.get(header.api_key), header.api_version
-    if row is None or not _is_served(header):
-        raise CloseConnection(
-            f"unsupported API or version{_hint(frame)}",
-            api=row.name if row else header.api_key,
-            version=version,
-            client_id=header.client_id,
-        )
-    try:
-        return row, decode(row.request, frame, version, at, exact=False)
-    except MalformedRequest as error:
-        raise CloseConnection(
-            f"{error}{_hint(frame)}",
-            api=row.name,
-            version=version,
-            client_id=header.client_id,
-        ) from None
-
-
 def _no_release() -> None:
     """Keep later requests waiting until this one is answered."""
-
-
-def _claimed(frame: Buffer) -> dict[str, object]:
-    """Return the API and version at the start of a frame."""
-    if len(frame) < 4:
-        return {}
-    key = int.from_bytes(frame[:2], "big", signed=True)
-    row = apis.BY_KEY.get(key)
-    version = int.from_bytes(frame[2:4], "big", signed=True)
-    return {"api": row.name if row else key, "version": version}
-
-
-def _hint(frame: Buffer) -> str:
-    """Return a hint for the log if the frame is a request of the Kafka 0.7 protocol."""
-    if not is_v07_request(frame):
-        return ""
-    return "; it is a Kafka 0.7 request, which the port of --legacy-listen serves"
 
 
 async def finish(request: Request, services: Services) -> list[Buffer] | None:

@@ -17,8 +17,9 @@ from time import perf_counter, time
 
 from msgspec.structs import replace
 
-from korvet.broker.dispatch import FETCH, Request
+from korvet.broker.dispatch import Request
 from korvet.broker.receive_buffer import Frame
+from korvet.broker.request_decoder import FETCH
 from korvet.context import Services
 from korvet.fetch.leader_epoch import check_leader_epoch
 from korvet.fetch.partition_reader import READ_COMMITTED, TOPIC_IDS_SINCE, takes_batches

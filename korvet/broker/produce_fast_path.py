@@ -17,8 +17,9 @@ from time import perf_counter
 from typing import Protocol
 
 from korvet import apis
-from korvet.broker.dispatch import PRODUCE, Request
+from korvet.broker.dispatch import Request
 from korvet.broker.receive_buffer import Frame
+from korvet.broker.request_decoder import PRODUCE
 from korvet.context import Services
 from korvet.deferred import Deferred
 from korvet.produce.append import TOPIC_IDS_SINCE, PartitionAppend

@@ -20,14 +20,14 @@ from msgspec.structs import replace
 
 from korvet import logfmt
 from korvet.broker.client_socket import MAX_HELD
-from korvet.broker.connection import LARGE_ANSWERS, Connection
-from korvet.broker.dispatch import CloseConnection
 from korvet.broker.open_connections import OpenConnections
+from korvet.broker.ordered_connection import LARGE_ANSWERS, OrderedConnection
+from korvet.broker.request_decoder import CloseConnection
 from korvet.context import Services
-from korvet.legacy import fetch
+from korvet.legacy.fetch import LegacyReader
+from korvet.legacy.produce import SetAppender
 from korvet.legacy.produced_sets import STOPPING, Answer, ProducedSets
 from korvet.legacy.topics import Refusal
-from korvet.log.reader import LogReader
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.security.authorizer import RulesUnreadable
 from korvet.store.errors import StoreError
@@ -67,8 +67,8 @@ class PendingBytes:
         self.connected = 0
 
 
-class LegacyConnection(Connection):
-    """Serves the Kafka 0.7 protocol, with the limits and order of `Connection`."""
+class LegacyConnection(OrderedConnection):
+    """Serves the Kafka 0.7 protocol, with the limits and order of `OrderedConnection`."""
 
     speaks = "the Kafka 0.7 protocol"
     max_control = 2**31 - 1
@@ -78,12 +78,14 @@ class LegacyConnection(Connection):
         services: Services,
         connections: OpenConnections,
         max_frame: int,
-        reader: LogReader,
+        reader: LegacyReader,
+        appender: SetAppender,
         pending: PendingBytes,
     ) -> None:
         super().__init__(services, connections, max_frame)
+        self._authorizer = services.authorizer
         self._reader = reader
-        self._sets = ProducedSets(services, lambda: self.client, self._may_create)
+        self._sets = ProducedSets(appender, lambda: self.client, self._may_create)
         self._pending = pending
         self._counted_bytes = 0
 
@@ -167,7 +169,7 @@ class LegacyConnection(Connection):
         except BrokenFrame as error:
             raise CloseConnection(str(error)) from None
         began = perf_counter()
-        if self._services.authorizer.enabled:
+        if self._authorizer.enabled:
             found = self._without_denied(found)
         if not found.requests or isinstance(found.requests[0], Produce):
             if self._sets.retrier is not None and found.requests:
@@ -205,7 +207,7 @@ class LegacyConnection(Connection):
     def _may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Return whether the client, which has not authenticated, may do this."""
         try:
-            return self._services.authorizer.allows(self.session, operation, kind, name)
+            return self._authorizer.allows(self.session, operation, kind, name)
         except RulesUnreadable:
             return False
 
@@ -245,7 +247,7 @@ class LegacyConnection(Connection):
         if before := self._sets.in_progress():
             await asyncio.wait(before)
         parts = []
-        left = fetch.response_limit(self._services)
+        left = self._reader.response_limit()
         for request in frame.requests:
             part, error = await self._answer(request, left)
             left = max(0, left - sum(map(len, part)))
@@ -263,10 +265,10 @@ class LegacyConnection(Connection):
             if not self._may(needed, ResourceType.TOPIC, request.topic):
                 raise Refusal(LegacyError.UNKNOWN, DENIED)
             if isinstance(request, Fetch):
-                found = await fetch.fetch(request, self._services, self._reader, room)
+                found = await self._reader.fetch(request, room)
                 self._services.metrics.fetched(request.topic, 0, sum(map(len, found[1:])))
                 return found, LegacyError.NO_ERROR
-            return await fetch.offsets(request, self._services), LegacyError.NO_ERROR
+            return await self._reader.offsets(request), LegacyError.NO_ERROR
         except (Refusal, StoreError) as refusal:
             error = refusal.error if isinstance(refusal, Refusal) else LegacyError.UNKNOWN
             log.warning(

@@ -12,13 +12,15 @@ Behaviour
 
 from time import time as now
 
-from korvet.context import Services
 from korvet.errors import ErrorCode
-from korvet.legacy.topics import Refusal, check_partition
+from korvet.fetch.response_memory import ResponseMemory
+from korvet.keys import Keys
+from korvet.legacy.topics import LegacyTopics, Refusal
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.scripts import log
+from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 from korvet.wire import message_sets_v07
 from korvet.wire.requests_v07 import (
@@ -37,105 +39,103 @@ MAX_ANSWER = 64 << 20
 MAX_OFFSETS = 10_000
 
 
-def response_limit(services: Services) -> int:
-    """Return how many bytes of messages a response may have now."""
-    return min(MAX_ANSWER, services.response_memory.available)
+class LegacyReader:
+    """Reads logs of offset.mode=bytes for all connections."""
 
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: LegacyTopics,
+        memory: ResponseMemory,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._memory = memory
+        self._reader = LogReader(store, keys)
 
-async def fetch(request: Fetch, services: Services, reader: LogReader, room: int) -> list[Buffer]:
-    """Return the response to FETCH, at most `room` bytes. Raises Refusal, StoreError."""
-    topic = await _find_topic(request.topic, request.partition, services)
-    if request.most < 0:
-        raise Refusal(
-            LegacyError.INVALID_FETCH_SIZE, f"a fetch cannot ask for {request.most} bytes"
-        )
-    if topic is None:
-        return messages_answer(0, [])
-    return messages_answer(0, await _read_bytes(topic, request, reader, room))
+    def response_limit(self) -> int:
+        """Return how many bytes of messages a response may have now."""
+        return min(MAX_ANSWER, self._memory.available)
 
+    async def fetch(self, request: Fetch, room: int) -> list[Buffer]:
+        """Return the response to FETCH, at most `room` bytes. Raises Refusal, StoreError."""
+        topic = await self._topics.find(request.topic, request.partition)
+        if request.most < 0:
+            raise Refusal(
+                LegacyError.INVALID_FETCH_SIZE, f"a fetch cannot ask for {request.most} bytes"
+            )
+        if topic is None:
+            return messages_answer(0, [])
+        return messages_answer(0, await self._read_bytes(topic, request, room))
 
-async def _find_topic(name: str, partition: int, services: Services) -> Topic | None:
-    """Return the topic, or None if it does not exist. Raises Refusal for its partition."""
-    topic = await services.topics.get(name)
-    if topic is not None:
-        return check_partition(topic, partition)
-    if not 0 <= partition < services.settings.integer("legacy.num.partitions"):
-        raise Refusal(
-            LegacyError.WRONG_PARTITION,
-            f"topic {name} does not exist, and would have no partition {partition}",
-        )
-    return None
-
-
-async def _read_bytes(topic: Topic, request: Fetch, reader: LogReader, room: int) -> list[Buffer]:
-    """Return the log's bytes from the offset on, as many as asked for and available."""
-    at, end = request.offset, request.offset + min(request.most, room)
-    parts: list[Buffer] = []
-    while True:
-        # The first entry may begin far below `at`: asking for more saves a round trip.
-        size = end - at + min(message_sets_v07.PIECE_BYTES, (end - at) // 8)
-        found = await reader.read(ReadRequest(topic, request.partition, at, size, raw=True))
-        if found.error and not parts:
-            raise _out_of_range(found.error, at)
-        if found.error or at >= found.end:
-            return parts
-        for entry in found.entries:
-            if entry.first > at:  # another Redis client deleted entries
-                if not parts:
-                    raise _out_of_range(ErrorCode.OFFSET_OUT_OF_RANGE, at)
+    async def _read_bytes(self, topic: Topic, request: Fetch, room: int) -> list[Buffer]:
+        """Return the log's bytes from the offset on, as many as asked for and available."""
+        at, end = request.offset, request.offset + min(request.most, room)
+        parts: list[Buffer] = []
+        while True:
+            # The first entry may begin far below `at`: asking for more saves a round trip.
+            size = end - at + min(message_sets_v07.PIECE_BYTES, (end - at) // 8)
+            found = await self._reader.read(
+                ReadRequest(topic, request.partition, at, size, raw=True)
+            )
+            if found.error and not parts:
+                raise _out_of_range(found.error, at)
+            if found.error or at >= found.end:
                 return parts
-            raw = memoryview(bytes_layout.raw_of(entry.fields))
-            parts.append(raw[at - entry.first : end - entry.first])
-            at = entry.last + 1
-            if at >= end:
+            for entry in found.entries:
+                if entry.first > at:  # another Redis client deleted entries
+                    if not parts:
+                        raise _out_of_range(ErrorCode.OFFSET_OUT_OF_RANGE, at)
+                    return parts
+                raw = memoryview(bytes_layout.raw_of(entry.fields))
+                parts.append(raw[at - entry.first : end - entry.first])
+                at = entry.last + 1
+                if at >= end:
+                    return parts
+            if not found.entries:
                 return parts
-        if not found.entries:
-            return parts
+
+    async def offsets(self, request: Offsets) -> list[Buffer]:
+        """Return the response to OFFSETS. Raises Refusal, StoreError."""
+        topic = await self._topics.find(request.topic, request.partition)
+        most = max(0, min(request.most, MAX_OFFSETS))
+        if topic is None:
+            return offsets_answer(0, [0][:most] if request.time in (LATEST, EARLIEST) else [])
+        return offsets_answer(0, (await self._find_offsets(topic, request, most))[:most])
+
+    async def _find_offsets(self, topic: Topic, request: Offsets, most: int) -> list[int]:
+        """Return offsets, newest first: the end, the rows of the index, the start.
+
+        The end counts as now; a row of the index as the newest message below the next row.
+        """
+        place = (self._keys, topic.name, request.partition)
+        bounds = await self._store.run(log.list_offsets(*place, topic_id=topic.id))
+        if bounds.error:
+            self._topics.table.invalidate()
+            raise Refusal(LegacyError.UNKNOWN, ErrorCode(bounds.error).message)
+        start, end, time = bounds.first, bounds.next, request.time
+        if time == EARLIEST:
+            return [start]
+        found, below = [], end
+        if time == LATEST or time >= int(now() * 1000):
+            found.append(end)
+        elif time < bounds.newest:
+            sought = await self._store.run(
+                log.find_timestamp(*place, topic_id=topic.id, timestamp=time + 1)
+            )
+            below = sought.offset
+        if below <= start:
+            return found
+        index = self._keys.partition(topic.name, request.partition).index
+        rows = await self._store.command(
+            "ZREVRANGEBYSCORE", index, f"({below}", f"({start}", "LIMIT", 0, most
+        )
+        return [*found, *(int(row.split(b":")[0]) for row in rows), start]
 
 
 def _out_of_range(error: ErrorCode, offset: int) -> Refusal:
     if error == ErrorCode.OFFSET_OUT_OF_RANGE:
         return Refusal(LegacyError.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in the log")
     return Refusal(LegacyError.UNKNOWN, error.message)
-
-
-async def offsets(request: Offsets, services: Services) -> list[Buffer]:
-    """Return the response to OFFSETS. Raises Refusal and StoreError."""
-    topic = await _find_topic(request.topic, request.partition, services)
-    most = max(0, min(request.most, MAX_OFFSETS))
-    if topic is None:
-        return offsets_answer(0, [0][:most] if request.time in (LATEST, EARLIEST) else [])
-    return offsets_answer(0, (await _find_offsets(topic, request, services, most))[:most])
-
-
-async def _find_offsets(topic: Topic, request: Offsets, services: Services, most: int) -> list[int]:
-    """Return offsets, newest first: the end, the rows of the index, the start.
-
-    The end counts as now; a row of the index as the newest message below the next row.
-    """
-    k = services.keys.partition(topic.name, request.partition)
-    bounds = await services.store.run(
-        log.list_offsets(services.keys, topic.name, request.partition, topic_id=topic.id)
-    )
-    if bounds.error:
-        services.topics.invalidate()
-        raise Refusal(LegacyError.UNKNOWN, ErrorCode(bounds.error).message)
-    start, end, time = bounds.first, bounds.next, request.time
-    if time == EARLIEST:
-        return [start]
-    found, below = [], end
-    if time == LATEST or time >= int(now() * 1000):
-        found.append(end)
-    elif time < bounds.newest:
-        sought = await services.store.run(
-            log.find_timestamp(
-                services.keys, topic.name, request.partition, topic_id=topic.id, timestamp=time + 1
-            )
-        )
-        below = sought.offset
-    if below <= start:
-        return found
-    rows = await services.store.command(
-        "ZREVRANGEBYSCORE", k.index, f"({below}", f"({start}", "LIMIT", 0, most
-    )
-    return [*found, *(int(row.split(b":")[0]) for row in rows), start]

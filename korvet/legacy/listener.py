@@ -4,14 +4,17 @@ import asyncio
 import socket
 from collections.abc import Callable
 
+from korvet.broker.leases import Leases
 from korvet.broker.listeners import bind, open_to_all
 from korvet.broker.open_connections import OpenConnections
 from korvet.config.broker_config import Address, Config
 from korvet.config.setting import StartError
 from korvet.context import Services
 from korvet.legacy.connection import LegacyConnection, PendingBytes
+from korvet.legacy.fetch import LegacyReader
+from korvet.legacy.produce import SetAppender
+from korvet.legacy.topics import LegacyTopics
 from korvet.legacy.zookeeper import Registry, Registry08
-from korvet.log.reader import LogReader
 
 OPTION = "--legacy-listen"
 
@@ -42,7 +45,7 @@ class LegacyListener:
         self._where = Address(where.host, self._server.sockets[0].getsockname()[1])
         if config.zookeeper is not None and config.worker == 0:
             address = _advertised(config, self._where)
-            await self._register(Registry(config.zookeeper, services, address))
+            await self._register(Registry, config.zookeeper, address)
 
     async def register(self, where: Address | None) -> None:
         """Register the broker's PLAINTEXT listener for Kafka 0.8 clients. Raises StartError."""
@@ -52,9 +55,14 @@ class LegacyListener:
                 raise StartError(
                     "zookeeper.connect registers a PLAINTEXT listener: add one with --listen."
                 )
-            await self._register(Registry08(hosts, self._services, where))
+            await self._register(Registry08, hosts, where)
 
-    async def _register(self, registry: Registry) -> None:
+    async def _register(self, kind: type[Registry], hosts: str, where: Address) -> None:
+        services, node_id = self._services, self._config.node_id
+        leases = Leases(services.store, services.keys, node_id)
+        registry = kind(
+            *(hosts, node_id, where, services.keys, services.topics, services.notifier), leases
+        )
         await registry.open()
         self._registries.append(registry)
 
@@ -94,10 +102,13 @@ async def _bind(
     where: Address, config: Config, services: Services, connections: OpenConnections
 ) -> asyncio.base_events.Server:
     max_frame = config.settings.integer("socket.request.max.bytes")
-    reader = LogReader(services.store, services.keys)
+    store, keys = services.store, services.keys
+    topics = LegacyTopics(store, keys, services.topics, services.dynamic_config)
+    reader = LegacyReader(store, keys, topics, services.response_memory)
+    appender = SetAppender(store, keys, topics, services.metrics)
     pending = PendingBytes()
 
     def accept() -> asyncio.BaseProtocol:
-        return LegacyConnection(services, connections, max_frame, reader, pending)
+        return LegacyConnection(services, connections, max_frame, reader, appender, pending)
 
     return await bind(OPTION, where, config, accept)

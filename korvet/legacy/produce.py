@@ -11,10 +11,12 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-from korvet.context import Services
-from korvet.legacy.topics import check_partition, get_or_create
+from korvet.keys import Keys
+from korvet.legacy.topics import LegacyTopics, check_partition
 from korvet.log.layouts import bytes as bytes_layout
+from korvet.metrics import Metrics
 from korvet.scripts.log import AppendReply, count_of
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import RedisUnreachable, StoreRefused, StoreUnavailable
 from korvet.topics.table import Topic
 from korvet.wire.requests_v07 import RANDOM_PARTITION, Produce
@@ -27,45 +29,56 @@ class StoreAway(Exception):
     """Redis is unreachable or refuses writes for now, and has applied nothing."""
 
 
-def append(request: Produce, services: Services) -> "asyncio.Future[AppendReply] | None":
-    """Send the messages to Redis; None if the topic has to be looked up first.
+class SetAppender:
+    """Appends the sets of all connections."""
 
-    Raises Refusal or BadBatch.
-    """
-    topic = services.topics.peek(request.topic)
-    return None if topic is None else _submit(topic, request, services)
+    def __init__(
+        self, store: AsyncStore, keys: Keys, topics: LegacyTopics, metrics: Metrics
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self.metrics = metrics
 
+    def append(self, request: Produce) -> "asyncio.Future[AppendReply] | None":
+        """Send the messages to Redis; None if the topic has to be looked up first.
 
-async def create_and_append(
-    request: Produce, services: Services, may_create: Callable[[str], bool]
-) -> AppendReply:
-    """Look up or create the topic, and append the messages. Raises StoreAway too."""
-    try:
-        topic = await get_or_create(request.topic, services, may_create)
-    except StoreUnavailable as error:
-        # If the topic was created all the same, the next attempt finds it.
-        raise StoreAway(str(error)) from error
-    answer: Awaitable[AppendReply] = _submit(topic, request, services)
-    try:
-        return await answer
-    except NOT_APPLIED as error:
-        raise StoreAway(str(error)) from error
+        Raises Refusal or BadBatch.
+        """
+        topic = self._topics.table.peek(request.topic)
+        return None if topic is None else self._submit(topic, request)
 
+    async def create_and_append(
+        self, request: Produce, may_create: Callable[[str], bool]
+    ) -> AppendReply:
+        """Look up or create the topic, and append the messages. Raises StoreAway too."""
+        try:
+            topic = await self._topics.get_or_create(request.topic, may_create)
+        except StoreUnavailable as error:
+            # If the topic was created all the same, the next attempt finds it.
+            raise StoreAway(str(error)) from error
+        answer: Awaitable[AppendReply] = self._submit(topic, request)
+        try:
+            return await answer
+        except NOT_APPLIED as error:
+            raise StoreAway(str(error)) from error
 
-def _submit(topic: Topic, request: Produce, services: Services) -> "asyncio.Future[AppendReply]":
-    partition = request.partition
-    if partition == RANDOM_PARTITION:
-        partition = random.randrange(topic.partitions)
-    check_partition(topic, partition)
-    call = bytes_layout.append_set(services.keys, topic, partition, request.messages)
-    future = services.store.submit(call)
-    count, size = count_of(call), len(request.messages)
-    future.add_done_callback(lambda done: _count(done, topic.name, count, size, services))
-    return future
+    def invalidate(self) -> None:
+        """Read the topics again: the topic of a set is gone."""
+        self._topics.table.invalidate()
 
+    def _submit(self, topic: Topic, request: Produce) -> "asyncio.Future[AppendReply]":
+        partition = request.partition
+        if partition == RANDOM_PARTITION:
+            partition = random.randrange(topic.partitions)
+        check_partition(topic, partition)
+        call = bytes_layout.append_set(self._keys, topic, partition, request.messages)
+        future = self._store.submit(call)
+        count, size = count_of(call), len(request.messages)
 
-def _count(
-    done: "asyncio.Future[AppendReply]", topic: str, count: int, size: int, services: Services
-) -> None:
-    if not done.cancelled() and done.exception() is None and not done.result().error:
-        services.metrics.appended(topic, count, size)
+        def count_stored(done: "asyncio.Future[AppendReply]") -> None:
+            if not done.cancelled() and done.exception() is None and not done.result().error:
+                self.metrics.appended(topic.name, count, size)
+
+        future.add_done_callback(count_stored)
+        return future

@@ -14,9 +14,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
 from korvet import logfmt
-from korvet.context import Services
 from korvet.errors import TOPIC_GONE, ErrorCode
-from korvet.legacy import produce
+from korvet.legacy.produce import NOT_APPLIED, SetAppender, StoreAway
 from korvet.legacy.topics import Refusal
 from korvet.scripts.log import AppendReply
 from korvet.store.errors import StoreError
@@ -35,9 +34,9 @@ class ProducedSets:
     """The sets of one connection that are not stored yet; `client` returns its address."""
 
     def __init__(
-        self, services: Services, client: Callable[[], str], may_create: Callable[[str], bool]
+        self, appender: SetAppender, client: Callable[[], str], may_create: Callable[[str], bool]
     ) -> None:
-        self._services = services
+        self._appender = appender
         self._client = client
         self._may_create = may_create
         self._appending: set[asyncio.Future[AppendReply]] = set()
@@ -62,7 +61,7 @@ class ProducedSets:
     def append(self, request: Any) -> bool:
         """Send or refuse the set. Returns False if its topic has to be looked up first."""
         try:
-            future = produce.append(request, self._services)
+            future = self._appender.append(request)
         except (Refusal, BadBatch) as refusal:
             self.refuse(request, str(refusal))
             return True
@@ -77,7 +76,7 @@ class ProducedSets:
         if done.cancelled():
             return
         error = done.exception()
-        if isinstance(error, produce.NOT_APPLIED):
+        if isinstance(error, NOT_APPLIED):
             self._retry(request, str(error))
         elif error is not None:
             self.refuse(request, str(error))
@@ -86,7 +85,7 @@ class ProducedSets:
 
     def _reject(self, request: Produce, reply: AppendReply) -> None:
         if reply.error in TOPIC_GONE:
-            self._services.topics.invalidate()
+            self._appender.invalidate()
         self.refuse(request, ErrorCode(reply.error).message)
 
     async def append_later(
@@ -124,8 +123,8 @@ class ProducedSets:
         pause = LEAST_PAUSE_S
         while left:
             try:
-                reply = await produce.create_and_append(left[0], self._services, self._may_create)
-            except produce.StoreAway as away:
+                reply = await self._appender.create_and_append(left[0], self._may_create)
+            except StoreAway as away:
                 if self.may_retry:
                     self._log_away(str(away))
                     await asyncio.sleep(pause * random.uniform(0.5, 1.0))
@@ -146,7 +145,7 @@ class ProducedSets:
             log.warning("produced sets wait for Redis", client=self._client(), reason=reason)
 
     def refuse(self, request: Produce, reason: str) -> None:
-        self._services.metrics.requests.add(1, "LegacyProduceSet", "REFUSED")
+        self._appender.metrics.requests.add(1, "LegacyProduceSet", "REFUSED")
         log.warning(
             "produced set refused",
             client=self._client(),

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
-from korvet.context import Services
+from korvet.config.dynamic import DynamicBrokerConfig
+from korvet.keys import Keys
 from korvet.log.layouts import BYTES, layout_of
+from korvet.store.async_store import AsyncStore
 from korvet.topics.lifecycle import Refused, create_topic, plan_topic, refuse_colliding
-from korvet.topics.table import Topic
+from korvet.topics.table import Topic, TopicTable
 from korvet.wire.requests_v07 import LegacyError
 
 
@@ -34,27 +36,51 @@ def check_partition(topic: Topic, partition: int) -> Topic:
     return topic
 
 
-async def get_or_create(name: str, services: Services, may_create: Callable[[str], bool]) -> Topic:
-    """Return the topic, created with offset.mode=bytes if missing. Raises Refusal."""
-    topic = await services.topics.get(name)
-    if topic is not None:
+class LegacyTopics:
+    """The topic table, as Kafka 0.7 clients use it."""
+
+    def __init__(
+        self, store: AsyncStore, keys: Keys, table: TopicTable, config: DynamicBrokerConfig
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._config = config
+        self.table = table
+
+    async def find(self, name: str, partition: int) -> Topic | None:
+        """Return the topic, or None if it does not exist. Raises Refusal for its partition."""
+        topic = await self.table.get(name)
+        if topic is not None:
+            return check_partition(topic, partition)
+        if not 0 <= partition < self._config.settings.integer("legacy.num.partitions"):
+            raise Refusal(
+                LegacyError.WRONG_PARTITION,
+                f"topic {name} does not exist, and would have no partition {partition}",
+            )
+        return None
+
+    async def get_or_create(self, name: str, may_create: Callable[[str], bool]) -> Topic:
+        """Return the topic, created with offset.mode=bytes if missing. Raises Refusal."""
+        topic = await self.table.get(name)
+        if topic is not None:
+            return topic
+        settings = self._config.settings
+        if not settings.flag("auto.create.topics.enable"):
+            raise Refusal(
+                LegacyError.WRONG_PARTITION,
+                f"there is no topic {name}, and auto.create.topics.enable is off",
+            )
+        if not may_create(name):
+            raise Refusal(LegacyError.WRONG_PARTITION, f"the client may not create topic {name}")
+        partitions, configs = settings.integer("legacy.num.partitions"), {"offset.mode": "bytes"}
+        try:
+            definition = plan_topic(name, partitions, configs, self._config.topic_configs)
+            refuse_colliding(self.table.find_colliding(name), name)
+        except Refused as refused:
+            raise Refusal(LegacyError.UNKNOWN, refused.reason) from None
+        await create_topic(self._store, self._keys, name, definition)
+        self.table.invalidate()
+        topic = await self.table.get(name)
+        if topic is None:
+            raise Refusal(LegacyError.WRONG_PARTITION, f"topic {name} was deleted again")
         return topic
-    if not services.settings.flag("auto.create.topics.enable"):
-        raise Refusal(
-            LegacyError.WRONG_PARTITION,
-            f"there is no topic {name}, and auto.create.topics.enable is off",
-        )
-    if not may_create(name):
-        raise Refusal(LegacyError.WRONG_PARTITION, f"the client may not create topic {name}")
-    partitions = services.settings.integer("legacy.num.partitions")
-    try:
-        definition = plan_topic(name, partitions, {"offset.mode": "bytes"}, services.topic_configs)
-        refuse_colliding(services.topics.find_colliding(name), name)
-    except Refused as refused:
-        raise Refusal(LegacyError.UNKNOWN, refused.reason) from None
-    await create_topic(services.store, services.keys, name, definition)
-    services.topics.invalidate()
-    topic = await services.topics.get(name)
-    if topic is None:
-        raise Refusal(LegacyError.WRONG_PARTITION, f"topic {name} was deleted again")
-    return topic

@@ -19,27 +19,26 @@ Rules
 import asyncio
 import json
 import logging
-import os
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from korvet import logfmt
+from korvet.broker.leases import Leases
 from korvet.config.broker_config import Address
 from korvet.config.setting import StartError
-from korvet.context import Services
+from korvet.keys import Keys
 from korvet.log.layouts import BYTES, layout_of
-from korvet.scripts import broker
 from korvet.store.errors import StoreError
-from korvet.topics.table import Topic
+from korvet.store.notifications import Notifier
+from korvet.topics.table import Topic, TopicTable
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 CHECK_S = 2.0
-LEASE_MS = 10_000
+LEASE_S = 10.0
 SESSION_S = 6.0
 CONNECT_S = 5.0
 RENEW_S = 10.0
@@ -62,16 +61,27 @@ class Registry:
     option = "--zookeeper"
     duty = "legacy-registry"
 
-    def __init__(self, hosts: str, services: Services, where: Address) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        node_id: int,
+        where: Address,
+        keys: Keys,
+        topics: TopicTable,
+        notifier: Notifier,
+        leases: Leases,
+    ) -> None:
         # kazoo requires an existing chroot; ours is created with the first node.
         self._hosts, slash, chroot = hosts.partition("/")
         root = slash + chroot.strip("/") if chroot.strip("/") else ""
         self._ids, self._topics = root + IDS, root + TOPICS
-        self._services = services
-        self._id = str(services.config.node_id)
+        self._keys = keys
+        self._table = topics
+        self._notifier = notifier
+        self._leases = leases
+        self._id = str(node_id)
         self._where = where
         self._creator = f"{where.host}-{int(time.time() * 1000)}"
-        self._holder = f"{self._id}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._client: KazooClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: Callable[[], None] = _ignore
@@ -163,10 +173,9 @@ class Registry:
 
     async def run(self) -> None:
         """Keep the registration current until cancelled."""
-        services = self._services
         self._loop = asyncio.get_running_loop()
         connected = time.monotonic()
-        async with services.notifier.listen([services.keys.topics_channel()]) as subscription:
+        async with self._notifier.listen([self._keys.topics_channel()]) as subscription:
             self._wake = subscription.notify
             while True:
                 try:
@@ -193,13 +202,9 @@ class Registry:
 
     async def _wanted_topics(self) -> Mapping[str, str]:
         """Return each topic's node value, if this broker is the one that lists topics."""
-        services = self._services
-        held = await services.store.run(
-            broker.lease(services.keys, name=self.duty, holder=self._holder, ttl_ms=LEASE_MS)
-        )
-        if not held.held:
+        if not await self._leases.hold(self.duty, LEASE_S):
             return {}
-        found = {topic.name: self._entry(topic) for topic in await services.topics.all()}
+        found = {topic.name: self._entry(topic) for topic in await self._table.all()}
         return {name: entry for name, entry in found.items() if entry is not None}
 
     def _put_broker(self) -> None:
@@ -257,9 +262,7 @@ class Registry:
         if self._client is not None:
             await asyncio.to_thread(self._stop)
         try:
-            await self._services.store.run(
-                broker.lease(self._services.keys, name=self.duty, holder=self._holder, ttl_ms=1)
-            )
+            await self._leases.release(self.duty)
         except StoreError:
             log.info("lease not released, it expires: Redis is unreachable")
 

@@ -18,14 +18,16 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from korvet.broker import dispatch
-from korvet.broker.connection import AT_WORK, Buffer, Connection
+from korvet.broker.connection import Connection
 from korvet.broker.open_connections import OpenConnections
+from korvet.broker.ordered_connection import AT_WORK
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.errors import ErrorCode
 from korvet.wire import compression
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.metadata import MetadataRequest
+from korvet.wire.records import Buffer
 from tests.broker.conftest import started
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic

@@ -10,8 +10,9 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from korvet.broker.dispatch import PRODUCE, Request, finish
+from korvet.broker.dispatch import Request, finish
 from korvet.broker.produce_fast_path import MAX_TEMPLATES, TemplateCache
+from korvet.broker.request_decoder import PRODUCE
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.context import Context, Services

@@ -3,9 +3,9 @@
 import pytest
 
 from korvet.errors import ErrorCode as E
-from korvet.legacy.fetch import fetch
+from korvet.legacy.fetch import LegacyReader
+from korvet.legacy.topics import LegacyTopics
 from korvet.log.layouts import bytes as bytes_layout
-from korvet.log.reader import LogReader
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -57,8 +57,10 @@ async def test_records_before_and_behind_what_others_added_are_there(
         topic = await broker.services.topics.get("t")
         assert topic is not None
         asked = Fetch(topic="t", partition=0, offset=0, most=1 << 20)
-        reader = LogReader(broker.services.store, broker.services.keys)
-        parts = await fetch(asked, broker.services, reader, 1 << 20)
+        services = broker.services
+        place = (services.store, services.keys)
+        topics = LegacyTopics(*place, services.topics, services.dynamic_config)
+        parts = await LegacyReader(*place, topics, services.response_memory).fetch(asked, 1 << 20)
         assert b"before" in b"".join(parts)
 
 

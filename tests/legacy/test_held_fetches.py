@@ -7,12 +7,12 @@ from unittest.mock import Mock
 import pytest
 from anyio.lowlevel import checkpoint
 
-from korvet.broker.connection import Buffer
 from korvet.broker.open_connections import OpenConnections
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.legacy import connection
 from korvet.legacy.connection import LegacyConnection, PendingBytes
+from korvet.wire.records import Buffer
 from tests.legacy.wire import message, produce
 from tests.support.redis_servers import TestServer
 
@@ -40,7 +40,9 @@ async def test_clients_that_together_make_much_wait_are_read_no_further_until_it
     async with connected(config) as node:
         pending, everybody = PendingBytes(), []
         for _ in range(3):
-            one = Held(node, OpenConnections(lambda: node.settings), 1 << 20, Mock(), pending)
+            one = Held(
+                node, OpenConnections(lambda: node.settings), 1 << 20, Mock(), Mock(), pending
+            )
             one.stored = asyncio.Event()
             transport = Mock(spec=asyncio.Transport)
             transport.is_closing.return_value = False

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from korvet.broker.dispatch import PRODUCE
+from korvet.broker.request_decoder import PRODUCE
 from korvet.context import Context
 from korvet.errors import ErrorCode as E
 from korvet.handlers.produce import produce
