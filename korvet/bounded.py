@@ -7,7 +7,7 @@ name with a long answer would have a response of gigabytes.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
 MAX_CONCURRENT = 100
@@ -24,11 +24,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in runs of that size."""
+    for at in range(0, len(items), size):
+        yield items[at : at + size]
+
+
 async def gather_bounded(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
     """Return the results in order, with at most MAX_CONCURRENT calls in flight."""
     found: list[R] = []
-    for at in range(0, len(items), MAX_CONCURRENT):
-        found += await asyncio.gather(*map(work, items[at : at + MAX_CONCURRENT]))
+    for some in chunks(items, MAX_CONCURRENT):
+        found += await asyncio.gather(*map(work, some))
     return found
 
 

@@ -19,6 +19,7 @@ from time import monotonic
 
 import msgspec
 
+from korvet.bounded import chunks
 from korvet.broker.prometheus import escaped
 from korvet.cluster.registration import BrokerRegistration, leader_of
 from korvet.config.values import Settings
@@ -30,7 +31,6 @@ from korvet.groups.lag_survey import (
     PartitionEnds,
     Survey,
     await_and_rest,
-    chunks,
 )
 from korvet.keys import Keys
 from korvet.store.async_store import AsyncStore

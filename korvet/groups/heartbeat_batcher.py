@@ -12,11 +12,12 @@ Rules
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from korvet.bounded import chunks
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
 from korvet.scripts.group import HeartbeatReply
@@ -115,15 +116,15 @@ class HeartbeatBatcher:
             for rows in _by_group(heartbeats):
                 self._send(rows)
         else:
-            for at in range(0, len(heartbeats), MAX_BATCH):
-                self._send(heartbeats[at : at + MAX_BATCH])
+            for some in chunks(heartbeats, MAX_BATCH):
+                self._send(some)
 
-    def _send(self, heartbeats: list[Heartbeat]) -> None:
+    def _send(self, heartbeats: Sequence[Heartbeat]) -> None:
         call = scripts.heartbeat(self._keys, [heartbeat[:4] for heartbeat in heartbeats])
         self._store.submit(call).add_done_callback(partial(self._on_reply, heartbeats))
 
     def _on_reply(
-        self, heartbeats: list[Heartbeat], reply: "asyncio.Future[HeartbeatReply]"
+        self, heartbeats: Sequence[Heartbeat], reply: "asyncio.Future[HeartbeatReply]"
     ) -> None:
         error = reply.exception()
         if error is not None:
@@ -141,7 +142,7 @@ class HeartbeatBatcher:
             else:
                 self._answer(rows)
 
-    def _on_error(self, heartbeats: list[Heartbeat], error: BaseException) -> None:
+    def _on_error(self, heartbeats: Sequence[Heartbeat], error: BaseException) -> None:
         groups = _by_group(heartbeats)
         if isinstance(error, StoreUnavailable) or len(groups) == 1:
             self._refuse(heartbeats, error)
@@ -171,14 +172,14 @@ class HeartbeatBatcher:
             if not heartbeat.answer.done():
                 heartbeat.answer.set_result(code)
 
-    def _refuse(self, heartbeats: list[Heartbeat], error: BaseException) -> None:
+    def _refuse(self, heartbeats: Sequence[Heartbeat], error: BaseException) -> None:
         self._unanswered -= len(heartbeats)
         for heartbeat in heartbeats:
             if not heartbeat.answer.done():
                 heartbeat.answer.set_exception(error)
 
 
-def _by_group(heartbeats: list[Heartbeat]) -> list[list[Heartbeat]]:
+def _by_group(heartbeats: Iterable[Heartbeat]) -> list[list[Heartbeat]]:
     groups: dict[str, list[Heartbeat]] = {}
     for heartbeat in heartbeats:
         groups.setdefault(heartbeat.group_id, []).append(heartbeat)

@@ -9,13 +9,14 @@ Rules
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from heapq import nsmallest
 from time import monotonic
 from typing import TypeVar
 
 import msgspec
 
+from korvet.bounded import chunks
 from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag import parse_commits
 from korvet.groups.offset_commit import CommittedOffset
@@ -241,12 +242,6 @@ def _lag_without_call(topic: Topic, offset: int, end: ListOffsetsReply) -> int |
 def _rank(group: GroupLag) -> tuple[int, str]:
     """Return the sort key of a group: most lag first, then by id."""
     return -group.lag, group.group
-
-
-def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield the items in runs of that size."""
-    for at in range(0, len(items), size):
-        yield items[at : at + size]
 
 
 async def await_and_rest(pipeline: Awaitable[T]) -> T:

@@ -22,6 +22,7 @@ from time import monotonic, time
 from typing import NamedTuple
 from uuid import UUID
 
+from korvet.bounded import chunks
 from korvet.config.topic_policy import TopicConfigs
 from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
@@ -154,8 +155,7 @@ class OffsetsView:
         limit_ms = await self._now_ms()
         names = await self._registry.scan_all()
         found: list[list[_Row]] = [[] for _ in range(PARTITIONS)]
-        for first in range(0, len(names), GROUPS_AT_ONCE):
-            some = names[first : first + GROUPS_AT_ONCE]
+        for some in chunks(names, GROUPS_AT_ONCE):
             replies = await asyncio.gather(
                 *(self._store.command("HGETALL", self._keys.group_offsets(name)) for name in some)
             )

@@ -9,8 +9,9 @@ Versions
   machine's memory if it is 0; -1 on a cluster), v5 is_cordoned (never)
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
+from korvet.bounded import chunks
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts import log
@@ -51,10 +52,10 @@ async def describe_log_dirs(
 
 async def _select(
     request: DescribeLogDirsRequest, context: Context
-) -> list[tuple[Topic, Iterable[int]]]:
+) -> list[tuple[Topic, Sequence[int]]]:
     if request.topics is None:
         return [(topic, range(topic.partitions)) for topic in await context.topics.all()]
-    wanted: list[tuple[Topic, Iterable[int]]] = []
+    wanted: list[tuple[Topic, Sequence[int]]] = []
     for row in request.topics:
         topic = await context.topics.get(row.topic)
         if topic is not None:
@@ -65,11 +66,10 @@ async def _select(
 
 
 async def _measure(
-    topic: Topic, numbers: Iterable[int], context: Context
+    topic: Topic, numbers: Sequence[int], context: Context
 ) -> list[DescribeLogDirsPartition]:
-    found, pending = [], list(numbers)
-    for at in range(0, len(pending), AT_ONCE):
-        some = pending[at : at + AT_ONCE]
+    found = []
+    for some in chunks(numbers, AT_ONCE):
         replies = await context.store.run_many(
             log.list_offsets(context.keys, topic.name, number, topic_id=topic.id) for number in some
         )

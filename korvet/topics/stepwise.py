@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from korvet.bounded import chunks
 from korvet.config.topic_policy import REMOTE
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group
@@ -170,8 +171,7 @@ async def _replace(store: AsyncCalls, keys: Keys, name: str, old: bytes, new: by
 
 async def _all(store: AsyncCalls, calls: Iterable[Call[Any]]) -> list[Any]:
     """Run all calls, AT_ONCE per pipeline; return the replies in order."""
-    pending = list(calls)
     replies: list[Any] = []
-    for at in range(0, len(pending), AT_ONCE):
-        replies += await store.run_many(pending[at : at + AT_ONCE])
+    for some in chunks(list(calls), AT_ONCE):
+        replies += await store.run_many(some)
     return replies

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from korvet.bounded import chunks
 from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import Row
 from korvet.keys import Keys, decode_group
@@ -160,8 +161,7 @@ class TransactionCoordinator:
 
         A pipeline of all of them would delay other clients.
         """
-        for at in range(0, len(ids), EXPIRE_BATCH):
-            batch = ids[at : at + EXPIRE_BATCH]
+        for batch in chunks(ids, EXPIRE_BATCH):
             states = await asyncio.gather(*map(self.describe, batch))
             for row in zip(batch, states, strict=True):
                 yield row
