@@ -21,6 +21,7 @@ from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.layouts import layout_of
+from korvet.log.layouts.record import stored_size
 from korvet.scripts import schedule
 from korvet.scripts.call import Arg, Call
 from korvet.scripts.log import AppendReply
@@ -165,7 +166,7 @@ class _Splitter:
             batch = self._batch(found, self._codec)
             return (batch,), len(batch)
         fields = record_entries.fields_of(found, codec=self._at_rest, threshold=self._threshold)
-        return fields, sum(map(_size, found))
+        return fields, stored_size(found)
 
     @staticmethod
     def _batch(found: Sequence[Record], codec: int) -> bytes:
@@ -181,11 +182,6 @@ def _packed(fields: list[Any]) -> bytes:
         fields[at] = b"%d" % count
         at += count + 1
     return b"".join([b"%d:%b" % (len(word), word) for word in fields])
-
-
-def _size(record: Record) -> int:
-    _, _, key, value, _ = record
-    return len(key or b"") + len(value or b"") + record_entries.OVERHEAD
 
 
 def _plans(

@@ -17,7 +17,6 @@ Run = Sequence[Entry]
 class BaseLayout(ABC):
     """A way in which the entries of a topic's streams hold records."""
 
-    name: ClassVar[str]
     holds_batches: ClassVar[bool]
     """True: an entry is a producer's batch, sent as stored. False: an entry is one record, which
     any Redis client may XADD."""

@@ -44,7 +44,6 @@ def batch_of(fields: Sequence[bytes]) -> tuple[bytes | None, int]:
 class BatchLayout(BaseLayout):
     """The layout with a record batch per entry."""
 
-    name = "batch"
     takes_transactions = True
     holds_batches = True
 

@@ -32,7 +32,6 @@ _SET = b"set"
 class BytesLayout(BatchLayout):
     """A Kafka 0.7 message set or a record batch per entry; offsets are byte positions."""
 
-    name = "bytes"
     takes_transactions = False
     has_tail = True
 

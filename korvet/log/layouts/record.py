@@ -3,7 +3,7 @@
 Redis clients may XADD such entries themselves, and read those of a producer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from korvet.config.values import Settings
 from korvet.keys import Keys
@@ -16,6 +16,15 @@ from korvet.topics.table import Topic
 from korvet.wire import batch_builder, compression, control_records, record_entries
 from korvet.wire.records import BatchHeader, Buffer, Record
 
+
+def stored_size(found: Iterable[Record]) -> int:
+    """Return the bytes that records count in the log, before any compression at rest."""
+    return sum(
+        len(key or b"") + len(value or b"") + record_entries.OVERHEAD
+        for _, _, key, value, _ in found
+    )
+
+
 NO_PRODUCER = (-1, -1, -1)
 """Producer id, epoch and base sequence of a batch without idempotence."""
 
@@ -23,7 +32,6 @@ NO_PRODUCER = (-1, -1, -1)
 class RecordLayout(BaseLayout):
     """The layout with a record per entry."""
 
-    name = "record"
     takes_transactions = True
     holds_batches = False
 
@@ -45,10 +53,7 @@ class RecordLayout(BaseLayout):
         `size` is what the client sent, and counts unless that was compressed.
         """
         if header is None or header.codec:
-            size = sum(
-                len(key or b"") + len(value or b"") + record_entries.OVERHEAD
-                for _, _, key, value, _ in found
-            )
+            size = stored_size(found)
         producer_id, producer_epoch, base_sequence = header.producer if header else NO_PRODUCER
         return log.append(
             keys,
