@@ -25,15 +25,18 @@ def _topics(metadata: bytes) -> list[str] | None:
         _, count = struct.unpack_from(">hi", metadata, 0)
         at = 6
         for _ in range(count):
-            (size,) = struct.unpack_from(">h", metadata, at)
-            at += 2
-            if size < 0 or at + size > len(metadata):
-                return None
-            names.append(metadata[at : at + size].decode())
-            at += size
+            name, at = _text(metadata, at)
+            names.append(name)
     except (struct.error, UnicodeDecodeError):
         return None
     return names
+
+
+def _text(data: bytes, at: int) -> tuple[str, int]:
+    """Return the string at a position and the position after it. Raises struct.error."""
+    (size,) = struct.unpack_from(">h", data, at)
+    (raw,) = struct.unpack_from(f">{size}s", data, at + 2)
+    return raw.decode(), at + 2 + size
 
 
 def assigned_partitions(assignment: bytes) -> list[tuple[str, int]]:
@@ -43,9 +46,7 @@ def assigned_partitions(assignment: bytes) -> list[tuple[str, int]]:
         _, topics = struct.unpack_from(">hi", assignment, 0)
         at = 6
         for _ in range(topics):
-            (size,) = struct.unpack_from(">h", assignment, at)
-            name = assignment[at + 2 : at + 2 + size].decode()
-            at += 2 + size
+            name, at = _text(assignment, at)
             (count,) = struct.unpack_from(">i", assignment, at)
             numbers = struct.unpack_from(f">{count}i", assignment, at + 4)
             at += 4 + 4 * count

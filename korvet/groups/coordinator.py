@@ -10,7 +10,7 @@ Rules
   missing one is removed. So a crash between two calls is repaired within seconds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -249,20 +249,6 @@ class GroupCoordinator:
         if not reply.gone:
             calls.append(self.registry.add(group_id))
         await self._store.run_many(calls)
-
-    # Offsets.
-
-    async def delete_offsets(
-        self, group_id: str, fields: Sequence[str], state: str, generation: int
-    ) -> int:
-        """Delete commits; returns an ErrorCode, or GROUP_CHANGED if the group has changed."""
-        reply = await self.run(
-            group_id,
-            lambda _: scripts.delete_offsets(
-                self._keys, group_id, fields, state=state, generation=generation
-            ),
-        )
-        return reply.error
 
 
 def _poll_s(wait_ms: int) -> float:

@@ -93,10 +93,15 @@ async def _delete(
                 fields.append(context.keys.partition(asked.name, part.partition_index).stream)
             rows.append(PartitionError(partition_index=part.partition_index, error_code=error))
         answers.append(TopicErrors(name=asked.name, partitions=rows))
-    group_error = await context.services.groups.delete_offsets(
-        request.group_id, fields, group.state.decode(), group.generation
+    reply = await context.services.groups.run(
+        request.group_id,
+        lambda _: scripts.delete_offsets(
+            *(context.keys, request.group_id, fields),
+            state=group.state.decode(),
+            generation=group.generation,
+        ),
     )
-    return group_error, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=answers)
+    return reply.error, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=answers)
 
 
 def _error(error: ErrorCode) -> OffsetDeleteResponse:

@@ -69,13 +69,13 @@ async def complete(
     store: AsyncStore, keys: Keys, topics: TopicTable, end: PreparedEnd, on_commit: OnCommit
 ) -> None:
     """Write every marker and group offset of a prepared end, then complete it."""
-    written = _write_markers(store, keys, end, await _find_topics(topics, end))
-    await asyncio.gather(*written)
-    if any(future.result().error in TOPIC_GONE for future in written):
+    for _ in range(2):
+        written = _write_markers(store, keys, end, await _find_topics(topics, end))
+        replies = await asyncio.gather(*written)
+        if not any(reply.error in TOPIC_GONE for reply in replies):
+            break
         # The topic was deleted or created again since it was cached: then it has nothing open.
         topics.invalidate()
-        again = _write_markers(store, keys, end, await _find_topics(topics, end))
-        await asyncio.gather(*again)
     await asyncio.gather(
         *(_complete_group(store, keys, end, group_id, on_commit) for group_id in end.groups)
     )
