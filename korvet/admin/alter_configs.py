@@ -46,6 +46,15 @@ from korvet.topics.table import Topic, TopicTable, encode_definition
 
 MAX_ATTEMPTS = 20
 """Attempts to write a change while concurrent changes are written first."""
+FIXED: dict[int, str] = {
+    ConfigResourceType.BROKER_LOGGER: (
+        "Log levels cannot change at run time: set --log-level when the broker starts."
+    ),
+    ConfigResourceType.CLIENT_METRICS: (
+        "Client metrics are not supported: there are no subscriptions to configure."
+    ),
+}
+"""Why the configs of a resource type do not change."""
 
 R = TypeVar("R")
 
@@ -94,18 +103,9 @@ class ConfigAdmin:
             await self._alter_broker(change)
         elif change.kind == ConfigResourceType.GROUP:
             await self._alter_group(change)
-        elif change.kind == ConfigResourceType.BROKER_LOGGER:
-            raise Refused(
-                ErrorCode.INVALID_REQUEST,
-                "Log levels cannot change at run time: set --log-level when the broker starts.",
-            )
-        elif change.kind == ConfigResourceType.CLIENT_METRICS:
-            raise Refused(
-                ErrorCode.INVALID_REQUEST,
-                "Client metrics are not supported: there are no subscriptions to configure.",
-            )
         else:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.kind}")
+            reason = FIXED.get(change.kind) or f"Unknown resource type {change.kind}"
+            raise Refused(ErrorCode.INVALID_REQUEST, reason)
 
     async def _alter_topic(self, change: Change) -> None:
         check_topic_change(change)

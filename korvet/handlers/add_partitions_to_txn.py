@@ -34,10 +34,15 @@ from korvet.wire.messages.add_partitions_to_txn import (
 )
 from korvet.wire.structs import NamedPartitions
 
-Place = tuple[str, int]
-Outcome = dict[Place, ErrorCode]
+TopicPartition = tuple[str, int]
+Outcome = dict[TopicPartition, ErrorCode]
 BROKERS_SINCE = 4
 """The first version that brokers use among themselves: it needs CLUSTER_ACTION."""
+BEGIN_ERRORS = {
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.PRODUCER_FENCED,
+    ErrorCode.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+"""Errors of log.begin_txn, and those of the response for them."""
 
 
 async def add_partitions_to_txn(
@@ -87,7 +92,7 @@ def _topic_result(
 
 
 async def _outcome(
-    asked: AddPartitionsToTxnTransaction, places: list[Place], context: Context
+    asked: AddPartitionsToTxnTransaction, places: list[TopicPartition], context: Context
 ) -> Outcome:
     if not asked.transactional_id:
         return dict.fromkeys(places, ErrorCode.INVALID_REQUEST)
@@ -144,19 +149,14 @@ async def _add(
         )
         for topic, number in known
     )
-    return {place: _of_begin(row.error) for place, row in zip(places, began, strict=True)}
-
-
-def _of_begin(error: int) -> ErrorCode:
-    if error == ErrorCode.INVALID_PRODUCER_EPOCH:
-        return ErrorCode.PRODUCER_FENCED
-    if error == ErrorCode.UNKNOWN_TOPIC_ID:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode(error)
+    errors = [ErrorCode(row.error) for row in began]
+    return {
+        place: BEGIN_ERRORS.get(error, error) for place, error in zip(places, errors, strict=True)
+    }
 
 
 async def _verify(
-    asked: AddPartitionsToTxnTransaction, places: list[Place], context: Context
+    asked: AddPartitionsToTxnTransaction, places: list[TopicPartition], context: Context
 ) -> Outcome:
     state = await context.transactions.describe(asked.transactional_id)
     if state.error or state.producer_id != asked.producer_id:

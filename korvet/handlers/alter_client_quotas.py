@@ -41,20 +41,17 @@ async def alter_client_quotas(
 ) -> AlterClientQuotasResponse:
     rows = []
     for entry in request.entries:
+        error, reason = ErrorCode.NONE, None
         try:
             changes = _check(entry)
             if not request.validate_only:
                 resource = resource_of({row.entity_type: row.entity_name for row in entry.entity})
                 await context.services.config_admin.alter_quotas(resource, changes)
         except Refused as refused:
-            rows.append(_row(entry, refused.error, refused.reason))
-        else:
-            rows.append(_row(entry, ErrorCode.NONE, None))
+            error, reason = refused.error, refused.reason
+        row = EntryDataResponse(error_code=error, error_message=reason, entity=entry.entity)
+        rows.append(row)
     return AlterClientQuotasResponse(entries=rows)
-
-
-def _row(entry: EntryData, error: ErrorCode, reason: str | None) -> EntryDataResponse:
-    return EntryDataResponse(error_code=error, error_message=reason, entity=entry.entity)
 
 
 def _check(entry: EntryData) -> dict[str, str | None]:

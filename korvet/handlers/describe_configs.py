@@ -48,9 +48,7 @@ BROKERS = frozenset({ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER
 async def describe_configs(
     request: DescribeConfigsRequest, context: Context
 ) -> DescribeConfigsResponse:
-    reason = _too_much(request.resources)
-    if reason:
-        return _refuse_all(request, reason)
+    too_much = _too_much(request.resources)
     results: list[DescribeConfigsResult] = []
     rows = _Rows(request)
     for resource in request.resources:
@@ -59,6 +57,8 @@ async def describe_configs(
         error, reason, found = ErrorCode.NONE, None, []
         keys = frozenset(resource.configuration_keys or ())
         try:
+            if too_much:
+                raise Refused(ErrorCode.INVALID_REQUEST, too_much)
             found = [
                 rows.of(resource.resource_type, value)
                 for value in await _values(resource, context)
@@ -96,21 +96,6 @@ def _too_much(resources: Iterable[DescribeConfigsResource]) -> str | None:
         if times.too_many((row.resource_type, name)):
             return f"{row.resource_name}: {TOO_OFTEN}"
     return None
-
-
-def _refuse_all(request: DescribeConfigsRequest, reason: str) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[
-            DescribeConfigsResult(
-                error_code=ErrorCode.INVALID_REQUEST,
-                error_message=reason,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-                configs=[],
-            )
-            for resource in request.resources
-        ]
-    )
 
 
 class _Rows:

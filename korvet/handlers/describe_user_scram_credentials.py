@@ -24,12 +24,8 @@ async def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: Context
 ) -> DescribeUserScramCredentialsResponse:
     users = context.services.users
-    if not request.users:
-        rows = await users.list()
-        results = [_result(name, found) for name, found in rows.items()]
-        return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, results=results)
-    times = Counter(user.name for user in request.users)
-    rows = await users.describe(list(times))
+    times = Counter(user.name for user in request.users or ())
+    rows = await users.describe(list(times)) if times else await users.list()
     results = []
     for name, found in rows.items():
         error = ErrorCode.NONE if found else ErrorCode.RESOURCE_NOT_FOUND
@@ -40,7 +36,7 @@ async def describe_user_scram_credentials(
 
 
 def _result(
-    name: str, found: Mapping[Mechanism, int], error: ErrorCode = ErrorCode.NONE
+    name: str, found: Mapping[Mechanism, int], error: ErrorCode
 ) -> DescribeUserScramCredentialsResult:
     infos = [CredentialInfo(mechanism=int(each), iterations=found[each]) for each in found]
     return DescribeUserScramCredentialsResult(

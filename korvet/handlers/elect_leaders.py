@@ -22,10 +22,13 @@ PREFERRED, UNCLEAN = 0, 1
 
 async def elect_leaders(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
     known_type = request.election_type in (PREFERRED, UNCLEAN)
-    if request.topic_partitions is None:
-        return await _of_all(known_type, context)
     results = []
-    for row in request.topic_partitions:
+    if request.topic_partitions is None and known_type:
+        results = [
+            ReplicaElectionResult(topic=topic.name, partition_result=[])
+            for topic in await context.topics.all()
+        ]
+    for row in request.topic_partitions or ():
         topic = await context.topics.get(row.topic)
         partitions = []
         for number in row.partitions:
@@ -41,14 +44,4 @@ async def elect_leaders(request: ElectLeadersRequest, context: Context) -> Elect
     return ElectLeadersResponse(
         error_code=ErrorCode.NONE if known_type else ErrorCode.INVALID_REQUEST,
         replica_election_results=results,
-    )
-
-
-async def _of_all(known_type: bool, context: Context) -> ElectLeadersResponse:
-    topics = await context.topics.all() if known_type else []
-    return ElectLeadersResponse(
-        error_code=ErrorCode.NONE if known_type else ErrorCode.INVALID_REQUEST,
-        replica_election_results=[
-            ReplicaElectionResult(topic=topic.name, partition_result=[]) for topic in topics
-        ],
     )

@@ -24,14 +24,8 @@ from korvet.wire.messages.list_transactions import (
 
 STATES = frozenset(
     (
-        "Empty",
-        "Ongoing",
-        "PrepareCommit",
-        "PrepareAbort",
-        "CompleteCommit",
-        "CompleteAbort",
-        "Dead",
-        "PrepareEpochFence",
+        *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"),
+        *("Dead", "PrepareEpochFence"),
     )
 )
 

@@ -28,6 +28,8 @@ import uuid
 from collections.abc import Iterable
 from operator import attrgetter
 
+from msgspec.structs import replace
+
 from korvet import logfmt
 from korvet.cluster.registration import leader_of
 from korvet.context import Context
@@ -174,12 +176,8 @@ def _absent(
     error: ErrorCode, name: str, request: MetadataRequest, context: Context
 ) -> MetadataResponseTopic:
     """Return the row of a missing topic, with its authorized operations, as Kafka does."""
-    return MetadataResponseTopic(
-        error_code=error,
-        name=name,
-        partitions=[],
-        topic_authorized_operations=_operations(name, request, context),
-    )
+    operations = _operations(name, request, context)
+    return replace(_refusal(error, name), topic_authorized_operations=operations)
 
 
 def _operations(name: str, request: MetadataRequest, context: Context) -> int:
