@@ -1,5 +1,6 @@
 """`korvet segments`: show and verify segment files without a broker, list a topic's segments."""
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.help_text import group
 
+OBJECT = re.compile(r"\d{20}-[0-9a-f]+\.segment")
+"""The name of an object in a store: a copy may have any other name."""
 app = group("List, show and verify segments of tiered storage.")
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segment files.")]
@@ -56,15 +59,14 @@ def show(
 
 @app.command("verify")
 def verify(files: Files) -> None:
-    """Verify checksums and offsets of segments. Exit code 1 if one is corrupt."""
+    """Verify checksums, offsets and names of segments. Exit code 1 if one is corrupt."""
     from korvet.cli.progress import progress
 
     failed = False
     # On a terminal the lines below show how far it is.
     with progress("segments verified", len(files), shown=not sys.stdout.isatty()) as advance:
         for file in files:
-            with _named(file):
-                problems = _problems(file.read_bytes())
+            problems = _problems(file)
             failed = failed or bool(problems)
             for text in problems or ["ok"]:
                 table_output.line(f"{file}: {text}")
@@ -85,14 +87,17 @@ def _batch_rows(batches: memoryview) -> list[table_output.Row]:
     ]
 
 
-def _problems(data: bytes) -> Sequence[str]:
+def _problems(file: Path) -> Sequence[str]:
     """Return what is wrong with a segment; empty if it is as it was written."""
+    from korvet.remote_log.manifest import object_name
     from korvet.wire import records
     from korvet.wire.batch_runs import headers_in
     from korvet.wire.segments import CorruptSegment, read_segment
 
     try:
-        segment, batches = read_segment(data)
+        segment, batches = read_segment(file.read_bytes())
+    except OSError as error:
+        return [f"cannot be read: {error.strerror}"]
     except CorruptSegment as error:
         return [str(error)]
     found, last = [], segment.header.first - 1
@@ -107,6 +112,11 @@ def _problems(data: bytes) -> Sequence[str]:
         last = header.base_offset + header.last_offset_delta
     if last != segment.header.last:
         found.append(f"ends at offset {last}, its header says {segment.header.last}")
+    whose = segment.header
+    place = (whose.cluster_id, whose.topic_id, whose.partition)
+    name = object_name(*place, whose.first, whose.id).rpartition("/")[2]
+    if OBJECT.fullmatch(file.name) and file.name != name:
+        found.append(f"holds another segment: {name}, of {whose.topic}-{whose.partition}")
     return found
 
 

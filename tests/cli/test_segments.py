@@ -52,6 +52,26 @@ def test_a_corrupt_file_is_named(file: Path, capsys: pytest.CaptureFixture[str])
     assert run(["segments", "verify", str(file)]) == 1
 
 
+def test_a_file_under_the_name_of_another_segment_is_named(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = [file.with_name(f"{first:020d}-abc.segment") for first in (100, 0)]
+    for each in shown:
+        each.write_bytes(file.read_bytes())
+    assert run(["segments", "verify", str(shown[0])]) == 0
+    assert run(["segments", "verify", str(shown[1])]) == 1
+    assert f"holds another segment: {shown[0].name}, of orders-3" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_verified(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    none = file.with_name("none")
+    assert run(["segments", "verify", str(none), str(file)]) == 1
+    out = capsys.readouterr().out
+    assert f"{none}: cannot be read: No such file" in out and f"{file}: ok" in out
+
+
 def test_the_segments_of_a_topic_are_listed(
     valkey_server: TestServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
