@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 from korvet.cli import offset_note
 from korvet.cli.doctor_queues import find_poison
 from korvet.cli.finding import Finding
-from korvet.groups.consumed import EVERY, commit_fields, lowest
+from korvet.groups.consumed import (
+    EVERY,
+    commit_fields,
+    held_records,
+    held_since_ms,
+    lowest,
+)
 from korvet.keys import Keys, decode_group
 from korvet.scripts import log
 from korvet.topics.table import VERSION_FIELD, Definition, decode_definition
@@ -57,14 +63,20 @@ def _held(store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]) -> I
             each: store.command("HMGET", keys.group_offsets(each), *wanted) for each in groups
         }
         found = lowest(commits, definition.id, definition.partitions, every=every)
+        cutoff_ms = held_since_ms(int(definition.configs.get("retention.consumed.max.ms", "-1")))
         for number, each in enumerate(found):
-            offset = max(each.offset, 0)
-            reply = store.run(log.lag(keys, name, number, topic_id=definition.id, offset=offset))
-            if each.group and not reply.error and reply.records:
+            place = (keys, name, number)
+            start = store.run(
+                log.find_timestamp(*place, topic_id=definition.id, timestamp=cutoff_ms)
+            )
+            offset = max(each.offset, start.offset, 0)
+            reply = store.run(log.lag(*place, topic_id=definition.id, offset=offset))
+            records = held_records(reply, cutoff_ms)
+            if each.group and records:
                 yield Finding(
                     "note",
                     "retention",
-                    f"group {each.group} holds {reply.records} records of {name}-{number}: it has "
+                    f"group {each.group} holds {records} records of {name}-{number}: it has "
                     f"committed {'nothing' if each.offset < 0 else each.offset} "
                     "(retention.consumed.max.ms sets a limit)",
                 )

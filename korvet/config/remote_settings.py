@@ -128,8 +128,15 @@ def find_conflict(value: Callable[[str], Value], is_enabled: bool) -> str | None
 
 def _find_consumed_conflict(value: Callable[[str], Value]) -> str | None:
     """Return why retention.consumed has no effect with the topic's other configs, or None."""
-    if not value("retention.consumed"):
+    groups = value("retention.consumed")
+    if not groups:
         return None
+    assert isinstance(groups, tuple)
+    if groups[0].startswith("[") and groups[-1].endswith("]"):
+        return (
+            "retention.consumed must be group,group without brackets: only kafka-configs takes "
+            "and removes them."
+        )
     cleanup, deletes = value("cleanup.policy"), value("retention.consumed.delete")
     if deletes and isinstance(cleanup, tuple) and "delete" not in cleanup:
         return "retention.consumed.delete=true needs cleanup.policy=delete."

@@ -5,10 +5,12 @@ Rules
 - A named group without a commit holds all records. `*` is every group with a commit on the topic: a
   partition without a commit of such a group is held too, and a topic without such groups entirely.
 - A commit counts once it is stored. A reset to a lower offset does not bring records back.
+- Records that have left Redis, or are older than retention.consumed.max.ms, are held by no group.
 """
 
 from asyncio import gather
 from collections.abc import Mapping, Sequence
+from time import time
 
 import msgspec
 
@@ -49,15 +51,31 @@ async def list_consumed(store: AsyncStore, keys: Keys, topic: Topic) -> list[Con
 async def list_held(store: AsyncStore, keys: Keys, topic: Topic) -> list[tuple[int, str, int]]:
     """Return partition, group and records that it holds, of each partition with such a group."""
     found = await list_consumed(store, keys, topic)
+    cutoff_ms = held_since_ms(topic.policy.consumed_max_ms)
+    place = (keys, topic.name)
+    starts = await store.run_many(
+        log.find_timestamp(*place, number, topic_id=topic.id, timestamp=cutoff_ms)
+        for number in range(len(found))
+    )
     replies = await store.run_many(
-        log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(each.offset, 0))
-        for number, each in enumerate(found)
+        log.lag(*place, number, topic_id=topic.id, offset=max(each.offset, start.offset, 0))
+        for number, (each, start) in enumerate(zip(found, starts, strict=True))
     )
     return [
-        (number, each.group, reply.records)
+        (number, each.group, records)
         for number, (each, reply) in enumerate(zip(found, replies, strict=True))
-        if each.group and not reply.error and reply.records > 0
+        if each.group and (records := held_records(reply, cutoff_ms))
     ]
+
+
+def held_since_ms(limit_ms: int) -> int:
+    """Return the timestamp from which groups hold records, by retention.consumed.max.ms."""
+    return int(time() * 1000) - limit_ms if limit_ms >= 0 else -1
+
+
+def held_records(reply: log.LagReply, cutoff_ms: int) -> int:
+    """Return how many of the counted records groups hold: none if all are below the timestamp."""
+    return 0 if reply.error or 0 <= reply.newest < cutoff_ms else reply.records
 
 
 def commit_fields(keys: Keys, topic: str, partitions: int) -> list[str]:

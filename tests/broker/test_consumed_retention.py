@@ -8,6 +8,7 @@ import pytest
 
 from korvet.broker.background import BackgroundTasks
 from korvet.groups.consumed import list_held
+from korvet.scripts import log
 from korvet.topics.table import Topic
 from tests.recovery.test_restore import commit, node
 from tests.remote_log.test_tiered_log import Tier
@@ -104,12 +105,28 @@ async def test_a_limit_ends_the_hold_of_a_group(tier: Tier, delete: str) -> None
     await run(tier)
     assert await local(tier) == (120 if delete == "true" else tiered)
     assert (await tier.offset(-2)).offset == (120 if delete == "true" else 0)
+    services = tier.broker.services
+    assert await list_held(services.store, services.keys, await topic_of(tier)) == []
+
+
+async def test_a_group_holds_no_records_that_have_left_redis(tier: Tier) -> None:
+    await tier.fill(retention_consumed="a", local_retention_bytes="-2")
+    await tier.move()
+    services, topic = tier.broker.services, await topic_of(tier)
+    await commit(tier, "a", 10)
+    assert await list_held(services.store, services.keys, topic) == [(0, "a", 110)]
+    call = log.trim_local(services.keys, "t", 0, topic_id=topic.id, before=60, steps=64)
+    await services.store.run(call)
+    first = await local(tier)
+    assert 10 < first <= 60
+    assert await list_held(services.store, services.keys, topic) == [(0, "a", 120 - first)]
 
 
 @pytest.mark.parametrize(
     "configs",
     [
         {"retention_consumed": "a"},
+        {"retention_consumed": "[a,b]"},
         {
             "retention_consumed": "a",
             "retention_consumed_delete": "true",
