@@ -81,7 +81,8 @@ class SnapshotTask:
         if lineage is None:
             logger.error_again(
                 "metadata snapshot refused: the store has snapshots of another Redis",
-                advice="if Redis lost its data, run `korvet restore`; else delete the snapshots",
+                advice="if Redis lost its data, run `korvet restore`; if another cluster writes to "
+                "this URL, give this one another; if neither, delete the snapshots",
             )
             return False
         current = await capture(self._store, self._keys, self._cluster_id(), lineage)

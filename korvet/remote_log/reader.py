@@ -120,7 +120,7 @@ class RemoteLogReader:
         except TimeoutError:
             pass
         except RemoteStorageError as error:
-            logger.error(
+            logger.error_again(
                 "remote read failed",
                 topic=request.topic.name,
                 partition=request.partition,
@@ -250,10 +250,15 @@ class RemoteLogReader:
             if found is None:
                 raise RemoteStorageError(f"no segment has offset {offset}")
             row, name = found
-            segment = await self._footers.get(name, row.data_bytes, row.size)
-            parts, after, count = await read_slices(
-                self.source, name, segment, offset, request.max_bytes
-            )
+            try:
+                segment = await self._footers.get(name, row.data_bytes, row.size)
+                parts, after, count = await read_slices(
+                    self.source, name, segment, offset, request.max_bytes
+                )
+            except RemoteStorageError:
+                if await self._is_replaced(request, offset, name):
+                    continue
+                raise
             if parts:
                 break
             offset = row.last + 1
@@ -265,6 +270,12 @@ class RemoteLogReader:
         else:
             first = offset
             result.entries = [entry for entry in _entries(request, parts) if entry.last >= first]
+
+    async def _is_replaced(self, request: ReadRequest, offset: int, name: str) -> bool:
+        """Return whether another segment has the offset now: the topic was tiered again."""
+        self._known.pop((request.topic.id, request.partition), None)
+        found = await self._segment_of(request.topic, request.partition, offset)
+        return found is not None and found.name != name and found.row.first <= offset
 
     async def find_timestamp(
         self, topic: Topic, partition: int, timestamp: int | None

@@ -75,6 +75,28 @@ async def test_a_topic_that_is_tiered_again_is_copied_from_its_start(tier: Tier)
     assert await tier.read(local) == tier.sent[local:]
 
 
+async def test_a_reader_finds_the_segments_of_a_topic_that_is_tiered_again(
+    tier: Tier, caplog: pytest.LogCaptureFixture
+) -> None:
+    await tier.fill(local_retention_bytes="400000")
+    await tier.move()
+    local = (await tier.offset(-4)).offset
+    assert await tier.read(local) == tier.sent[local:]
+    topic = await tier.broker.services.topics.get("t")
+    reader = tier.broker.services.tiered.reader
+    assert topic is not None and reader is not None
+    known = await reader._segment_of(topic, 0, local)
+    assert known is not None and known.row.first <= local
+    await alter(tier, DELETING)
+    await tier.manager().run_once()
+    await alter(tier, {"remote.storage.enable": "true", "local.retention.bytes": "1"})
+    await tier.move()
+    assert known.name not in [str(each) for each in tier.objects()]
+    assert (await tier.offset(-4)).offset > local
+    assert await tier.read(local) == tier.sent[local:]
+    assert "remote read failed" not in caplog.text
+
+
 async def test_a_topic_can_become_compacted_only_without_its_segments(tier: Tier) -> None:
     await tier.fill()
     await tier.move()
