@@ -19,7 +19,7 @@ import msgspec
 from korvet.apis import Api
 from korvet.broker.acl_needs import ERROR_OF, TOPIC, Each, EachConfig, Whole
 from korvet.broker.acl_table import NEEDS
-from korvet.broker.error_responses import refused
+from korvet.broker.error_responses import has_response, refused
 from korvet.context import Context
 from korvet.deferred import CloseWithoutResponse
 from korvet.errors import ErrorCode
@@ -65,7 +65,7 @@ def _with_rules(api: Api, request: Any, context: Context) -> Awaitable[Message |
 
 
 async def _unreadable(request: Any, error: RulesUnreadable) -> Message | None:
-    if type(request).__name__ == "MetadataRequest" or getattr(request, "acks", 1) == 0:
+    if type(request).__name__ == "MetadataRequest" or not has_response(request):
         raise CloseWithoutResponse(str(error))
     raise error
 
@@ -95,7 +95,7 @@ def _may(need: Whole, name: str, context: Context) -> bool:
 
 
 async def _denied(api: Api, request: Message | None, error: ErrorCode) -> Message | None:
-    if getattr(request, "acks", 1) == 0:
+    if not has_response(request):
         raise CloseWithoutResponse(f"request with acks=0 denied: {error.name}")
     return refused(api, request, error)
 
@@ -179,7 +179,7 @@ async def _handle_some(
     api: Api, field: str, request: Any, allowed: list[Any], denied: Denied, context: Context
 ) -> Message | None:
     """Handle the allowed rows, and add the errors of the others to the response."""
-    if getattr(request, "acks", 1) == 0:
+    if not has_response(request):
         if allowed:
             await api.handler(msgspec.structs.replace(request, **{field: allowed}), context)
         raise CloseWithoutResponse(f"a batch sent with acks=0 is denied: {denied[0][1].name}")

@@ -39,7 +39,7 @@ from korvet.transactions.coordinator import EXPIRE_BATCH
 GROUPS_S = 0.5
 """Seconds between two checks for expired group deadlines."""
 
-HALF_WAY_S = 5.0
+UNFINISHED_S = 5.0
 """Seconds after which an unchanged topic change in progress counts as abandoned."""
 TRANSACTION_INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 TRANSACTIONS_S = 1.0
@@ -47,7 +47,7 @@ TRANSACTIONS_LEASE_S = 5.0
 TRANSACTION_ROUNDS = 20
 """Max rounds per transaction check while a full batch is due: 2,000 ids per second."""
 
-AGAIN_S = 5.0
+RESTART_S = 5.0
 """Seconds until a failed background task is restarted."""
 
 Action = Callable[[], Awaitable[None]]
@@ -86,7 +86,7 @@ class BackgroundTasks:
         """Run until cancelled. The tasks continue when Redis is available again."""
         async with anyio.create_task_group() as tasks:
             for name, task in self._tasks().items():
-                tasks.start_soon(self._keep_up, name, task)
+                tasks.start_soon(self._restart_on_error, name, task)
 
     def _tasks(self) -> dict[str, Action]:
         """Return the tasks by name. Each runs until cancelled."""
@@ -94,14 +94,14 @@ class BackgroundTasks:
         retention = self.retention
         retain = self._leased("retention", retention.interval_s * 2, retention.retain_all)
         expire = self._leased("producers", PRODUCERS_S * 2, retention.expire_producers)
-        finish = self._leased("topics", HALF_WAY_S * 3, self._finish_topics)
+        finish = self._leased("topics", UNFINISHED_S * 3, self._finish_topics)
         consumed = self.consumed
         held = self._leased("held-gauge", UPDATE_S * 2, consumed.update, consumed.clear)
         gauges = self.schedule_gauges
         waiting = self._leased("schedule-gauge", UPDATE_S * 2, gauges.update, gauges.clear)
         due_s = services.settings.integer(TRANSACTION_INTERVAL) / 1000
         tasks: dict[str, Action] = {
-            "broker heartbeat": self._beat,
+            "broker heartbeat": self._heartbeats,
         }
         follow = "dynamic config refresh"
         refresh = services.dynamic_config.refresh
@@ -118,7 +118,7 @@ class BackgroundTasks:
             repeated += [
                 ("retention", retention.interval_s, retain),
                 ("producer expiration", PRODUCERS_S, expire),
-                ("topic change recovery", HALF_WAY_S, finish),
+                ("topic change recovery", UNFINISHED_S, finish),
                 ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
                 ("consumed retention", consumed_retention.CHECK_S, consumed.run_once),
                 ("dead letters", DEAD_LETTERS_S, self.dead_letters.run_once),
@@ -161,15 +161,15 @@ class BackgroundTasks:
             self.leases.hold,
         )
 
-    async def _keep_up(self, name: str, task: Action) -> None:
-        """Run a task. Log an unexpected error and restart this task after AGAIN_S."""
+    async def _restart_on_error(self, name: str, task: Action) -> None:
+        """Run a task. Log an unexpected error and restart this task after RESTART_S."""
         while True:
             try:
                 await task()
             except Exception as error:
                 self._services.metrics.task_errors.add(1, name)
                 logger.exception("background task failed", error, task=name)
-                await anyio.sleep(AGAIN_S)
+                await anyio.sleep(RESTART_S)
 
     async def _repeat(self, name: str, seconds: float, action: Action) -> None:
         """Run the action after each interval, also while Redis is unavailable."""
@@ -223,7 +223,7 @@ class BackgroundTasks:
                 await self._run(name, refresh)
                 await changes.wait(seconds)
 
-    async def _beat(self) -> None:
+    async def _heartbeats(self) -> None:
         while True:
             try:
                 async with self._services.notifier.listen(
@@ -231,14 +231,14 @@ class BackgroundTasks:
                 ) as changes:
                     while True:
                         await changes.wait(HEARTBEAT_S)
-                        await self.beat()
+                        await self.heartbeat()
                         # Two brokers with one node id notify each other with each heartbeat.
                         await anyio.sleep(REST_S)
             except StoreError as error:
                 _log_retry("broker heartbeat", error)
                 await anyio.sleep(HEARTBEAT_S)
 
-    async def beat(self) -> None:
+    async def heartbeat(self) -> None:
         """Renew this broker's registration; log an error if another broker has its node id."""
         other = await self._services.registration.heartbeat()
         if other is not None:

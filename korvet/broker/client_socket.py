@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from korvet import logfmt
-from korvet.broker.bad_request_log import named, wrong_length
+from korvet.broker.bad_request_log import known_api_fields, wrong_length
 from korvet.broker.open_connections import OpenConnections
 from korvet.broker.receive_buffer import BadFrame, ReceiveBuffer
 from korvet.broker.request_decoder import PRODUCE
@@ -72,12 +72,12 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._max_frame = max_frame
-        self._intake = ReceiveBuffer(max_frame, self.max_control, PRODUCE)
-        self._waiting = self._intake.frames
+        self._received = ReceiveBuffer(max_frame, self.max_control, PRODUCE)
+        self._frames = self._received.frames
         self._max_queued = services.settings.integer("queued.max.requests")
-        self._answers = ResponseQueue()
-        self._counted = 0
-        self._held = 0
+        self._responses = ResponseQueue()
+        self._counted_unsent = 0
+        self._counted_requests = 0
         self._admitted = False
         self._user: str | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -85,7 +85,7 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
         self._writable = True
         self._closing = False
         self._awaits_room = False
-        self._gone_by: float | None = None
+        self._abort_at: float | None = None
         self._muted_until = 0.0
         self._unsent = 0
         self.closed = self._loop.create_future()
@@ -94,24 +94,24 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
         self.last_active = monotonic()
 
     @abstractmethod
-    def _pump(self) -> None:
+    def _begin_requests(self) -> None:
         """Begin the next requests, as far as order and limits allow."""
 
     # Callbacks of the event loop.
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
-        self._gone()
-        self._intake.clear()
-        self._answers.clear()
-        self._services.response_memory.bytes -= self._counted
-        self._counted = 0
-        self._connections.hold(-self._held)
-        self._held = 0
+        self._leave()
+        self._received.clear()
+        self._responses.clear()
+        self._services.response_memory.bytes -= self._counted_unsent
+        self._counted_unsent = 0
+        self._connections.count_requests(-self._counted_requests)
+        self._counted_requests = 0
         for task in self._tasks:
             task.cancel()
 
-    def _gone(self) -> None:
+    def _leave(self) -> None:
         """Remove this connection from the set of open ones and complete `closed`."""
         self._connections.remove(self)
         if self._admitted:
@@ -125,27 +125,29 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
 
     def eof_received(self) -> bool:
         """Answer the requests received, then close: the client sends no more."""
-        half = self._intake.half
+        half = self._received.half
         if half is not None:
-            self._refuse("the client ended the stream inside a frame", named(half))
-        if not self._answers and not self._waiting:
+            self._refuse("the client ended the stream inside a frame", known_api_fields(half))
+        if not self._responses and not self._frames:
             return False
         self._closing = True
         return True
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._intake.buffer()
+        return self._received.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._services.metrics.received_bytes.add(nbytes)
         self.last_active = monotonic()
         try:
-            self._intake.took(nbytes)
+            self._received.took(nbytes)
         except BadFrame as bad:
-            self.hang(wrong_length(bad, self.speaks, self._size_setting), **named(bad.head))
+            self.disconnect(
+                wrong_length(bad, self.speaks, self._size_setting), **known_api_fields(bad.head)
+            )
             return
         self._count_requests()
-        self._pump()
+        self._begin_requests()
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -154,11 +156,11 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
     def resume_writing(self) -> None:
         self._writable = True
         self._count_unsent()
-        self._pump()
+        self._begin_requests()
 
     # Limits.
 
-    def _hold(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run the work in a task that ends with the connection."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
@@ -176,45 +178,45 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
         """Continue, unless a later mute began. A timer may be early by the clock's resolution."""
         if self._muted_until - self._loop.time() < TIMER_S:
             self._muted_until = 0.0
-            self._pump()
+            self._begin_requests()
 
     def _is_muted(self) -> bool:
         return self._muted_until > 0 and self._muted_until > self._loop.time()
 
     def _count_requests(self) -> None:
         """Count the bytes of requests that this connection holds, received or in progress."""
-        held = self._intake.held + self._intake.reserved + self._answers.weight
-        if held != self._held:
-            self._connections.hold(held - self._held)
-            self._held = held
+        held = self._received.held + self._received.reserved + self._responses.weight
+        if held != self._counted_requests:
+            self._connections.count_requests(held - self._counted_requests)
+            self._counted_requests = held
 
     def _count_unsent(self) -> None:
         """Count the unsent bytes as the process's response memory while the buffer is full."""
-        if self._writable and not self._counted:
+        if self._writable and not self._counted_unsent:
             return
         unsent = 0 if self._writable else self._transport.get_write_buffer_size()
-        self._services.response_memory.bytes += unsent - self._counted
-        self._counted = unsent
+        self._services.response_memory.bytes += unsent - self._counted_unsent
+        self._counted_unsent = unsent
 
     def _await_room(self) -> None:
         if not self._awaits_room:
             self._awaits_room = True
-            self._hold(self._when_room())
+            self._start_task(self._when_room())
 
     async def _when_room(self) -> None:
         await self._services.store.room()
         self._awaits_room = False
-        self._pump()
+        self._begin_requests()
 
     def regulate(self) -> None:
         """Read from the client only while more requests may be queued."""
         wanted = (
             self._writable
             and not self._is_muted()
-            and len(self._waiting) < self._max_queued
-            and self._intake.held < self.max_held
+            and len(self._frames) < self._max_queued
+            and self._received.held < self.max_held
             and not self._awaits_room
-            and (not self._connections.full or self._intake.reserved > 0)
+            and (not self._connections.full or self._received.reserved > 0)
         )
         if wanted == self._reading or self._transport.is_closing():
             return
@@ -239,23 +241,23 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
     @property
     def idle(self) -> bool:
         """True if no request is queued or in progress."""
-        return not self._answers and not self._waiting
+        return not self._responses and not self._frames
 
     @property
     def is_quiet(self) -> bool:
         """Return whether the broker has nothing of the client to read, to answer or to send."""
         is_sent = not self._transport.get_write_buffer_size()
-        return self.idle and self._intake.half is None and is_sent
+        return self.idle and self._received.half is None and is_sent
 
-    def check_idle(self, now: float, patience: float) -> None:
-        """Close the connection if the client sent or read nothing for `patience` seconds."""
+    def check_idle(self, now: float, max_idle_s: float) -> None:
+        """Close the connection if the client sent or read nothing for that time."""
         unsent = self._transport.get_write_buffer_size()
         if unsent != self._unsent:
             self._unsent = unsent
             self.last_active = now
-        if self._gone_by is not None and now >= self._gone_by:
+        if self._abort_at is not None and now >= self._abort_at:
             self._transport.abort()
-        elif patience < 0 or now - self.last_active < patience:
+        elif max_idle_s < 0 or now - self.last_active < max_idle_s:
             return
         elif unsent:
             self._refuse("the client does not read its responses", {})
@@ -263,13 +265,13 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
         elif self.idle:
             self.drain()
 
-    def hang(self, reason: str, **about: object) -> None:
+    def disconnect(self, reason: str, **about: object) -> None:
         """Close the connection and log the reason; an empty one means that it is logged already."""
         if not self._transport.is_closing():
-            self._gone_by = monotonic() + LINGER_S
+            self._abort_at = monotonic() + LINGER_S
             if reason:
                 self._refuse(reason, about)
-        self._intake.clear()
+        self._received.clear()
         self._transport.close()
 
     def _refuse(self, reason: str, about: dict[str, object]) -> None:
@@ -280,11 +282,11 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
     def drain(self) -> None:
         """Accept no further requests; close once those in progress are answered."""
         self._closing = True
-        self._intake.clear()
+        self._received.clear()
         if not self._transport.is_closing():
             self._transport.pause_reading()
             self._reading = False
-        if not self._answers:
+        if not self._responses:
             self._transport.close()
 
     def abort(self) -> None:

@@ -61,28 +61,28 @@ class Connection(OrderedConnection):
             begin=self._dispatch,
             admit=self._admit_user,
             on_success=self._authenticated,
-            on_timeout=lambda reason: self.hang(reason),
+            on_timeout=lambda reason: self.disconnect(reason),
         )
         self.max_held = self._auth.policy.max_receive_bytes
         self._size_setting = "sasl.server.max.receive.size"
-        self._intake.limit(self.max_held)
+        self._received.limit(self.max_held)
 
     def _authenticated(self) -> None:
         self.max_held = type(self).max_held
         self._size_setting = type(self)._size_setting
-        self._intake.limit(self._max_frame)
+        self._received.limit(self._max_frame)
 
     def _end_authentication(self, auth: Authentication) -> None:
         """Take no further requests: the last response says why the client is refused."""
         assert auth.ended is not None
         self._refuse(f"authentication failed: {auth.ended.reason}", auth.about)
-        self._gone_by = monotonic() + LINGER_S
+        self._abort_at = monotonic() + LINGER_S
         self.drain()
 
     # Requests.
 
     def _has_turn(self) -> bool:
-        if self._fetches.is_empty or not may_be_large(self._waiting[0]):
+        if self._fetches.is_empty or not may_be_large(self._frames[0]):
             return True
         return self._connections.turns.take(self)
 
@@ -91,14 +91,14 @@ class Connection(OrderedConnection):
         if self._auth is not None and not self._auth.admits(frame):
             return False
         if not may_be_large(frame):
-            if not self._templates.begin(frame, self, self._answers.next):
+            if not self._templates.begin(frame, self, self._responses.next):
                 return False
-            self._answers.begin(len(frame))
+            self._responses.begin(len(frame))
             return True
         answer = self._fetches.answer(frame)
         if answer is None:
             return False
-        self._answers.begin(len(frame), answer)
+        self._responses.begin(len(frame), answer)
         self._send_ready()
         self._count_requests()
         if self._closing:
@@ -143,7 +143,7 @@ class Connection(OrderedConnection):
         if answer is NOT_READY:
             self.spawn(request, number)
         else:
-            self.settle(number, cast("list[Buffer] | None", answer))
+            self.respond(number, cast("list[Buffer] | None", answer))
 
     def _may_be_large(self, frame: Buffer) -> bool:
         return may_be_large(frame)

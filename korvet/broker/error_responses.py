@@ -18,7 +18,7 @@ from korvet.errors import ErrorCode
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.wire.schema import ZERO_UUID, Message
 
-AWAY = {
+UNAVAILABLE = {
     "Metadata": ErrorCode.LEADER_NOT_AVAILABLE,
     "OffsetFetch": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
@@ -38,11 +38,16 @@ _ROWS: dict[str, Callable[[Any], list[Any]]] = {
 _CODE, _WORDS = "error_code", "error_message"
 
 
+def has_response(request: Any) -> bool:
+    """Return whether the client gets a response: not to a Produce with acks=0."""
+    return getattr(request, "acks", 1) != 0
+
+
 def error_response(api: Api, request: Message | None, error: StoreError) -> Message:
     """Build the response of `api` for a failed call: an error for each item of the request."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     if isinstance(error, StoreUnavailable):
-        code = AWAY.get(api.name, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        code = UNAVAILABLE.get(api.name, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return refused(api, request, code)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import anyio
 
 from korvet.apis import Api
-from korvet.broker.error_responses import refused
+from korvet.broker.error_responses import has_response, refused
 from korvet.broker.open_connections import ClientConnection, OpenConnections
 from korvet.cluster.registration import REST_S, BrokerRegistration
 from korvet.context import Interceptor
@@ -87,7 +87,7 @@ class Handover:
     def response(self, api: Api, request: Any) -> Awaitable[Message | None] | None:
         """Return the error of a request that moves its client, None for any other."""
         error = MOVED.get(api.name)
-        is_served = getattr(request, "acks", 1) == 0 or request is self._served
+        is_served = not has_response(request) or request is self._served
         if error is None or (is_served and request is not None):
             return self._earlier.response(api, request) if self._earlier else None
         self.moved_at = monotonic()
@@ -98,7 +98,7 @@ class Handover:
 
         Called before `response`.
         """
-        if request.acks == 0 or is_idempotent(request):
+        if not has_response(request) or is_idempotent(request):
             return 0
         self.moved_at = monotonic()
         until, _ = self._paused.setdefault(id(session), (self.moved_at + SERVED_S, session))

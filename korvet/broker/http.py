@@ -28,11 +28,11 @@ from korvet.config.broker_config import Address, Config
 from korvet.metrics import Family, Metrics
 from korvet.security.tls import ListenerTls
 
-AGAIN_S = 1.0
+RETRY_S = 1.0
 """Seconds until a failed listener is restarted."""
 _LONGEST_REQUEST = 8192
-_PATIENCE_S = 5
-_SCRAPE, _LOOK = "/scrape", "/snapshot"
+_TIMEOUT_S = 5
+_SCRAPE, _SNAPSHOT = "/scrape", "/snapshot"
 """Pages of a worker with its metrics: for Prometheus, and for the console."""
 _TEXT = "text/plain; charset=utf-8"
 _METRICS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -91,7 +91,7 @@ class OpsPage:
             return 200, _METRICS_TEXT, await anyio.to_thread.run_sync(exposition, snapshots)
         if path == "/metrics/kafka" and self._kafka is not None:
             return await _kafka_metrics(self._kafka)
-        if path in (_SCRAPE, _LOOK):
+        if path in (_SCRAPE, _SNAPSHOT):
             found = self._snapshot() if path == _SCRAPE else self._metrics.snapshot()
             return 200, "application/json", msgspec.json.encode(found)
         return 404, _TEXT, b"/healthz, /readyz and /metrics are here\n"
@@ -125,7 +125,7 @@ class WorkerPoolPage:
         return 404, _TEXT, b"/healthz, /readyz and /metrics are here\n"
 
     async def snapshots(self) -> Snapshots:
-        return await self._snapshots(_LOOK)
+        return await self._snapshots(_SNAPSHOT)
 
     async def _snapshots(self, page: str) -> Snapshots:
         found = [(str(n), await self._snapshot(s, page)) for n, s in enumerate(self._sockets)]
@@ -187,7 +187,7 @@ async def serve(
         is_taken = False
         connection = OpsConnection(accepted, None if tls is None else tls.context)
         try:
-            with anyio.move_on_after(_PATIENCE_S):
+            with anyio.move_on_after(_TIMEOUT_S):
                 is_taken = await _exchange(page, connection, console)
         except Exception as error:
             log.exception("ops page failed", error)
@@ -212,7 +212,7 @@ async def _accept_all(listener: socket.socket, serve: Callable[[socket.socket], 
             connection, _ = await accept(loop, listener)
         except OSError as error:
             log.error("ops listener failed, retrying", error=error)
-            await anyio.sleep(AGAIN_S)
+            await anyio.sleep(RETRY_S)
         else:
             serve(connection)
 
@@ -228,7 +228,7 @@ async def get(socket: Path, path: str) -> tuple[int, bytes]:
     """Return status and body of a page on a unix socket; status 0 without a response in time."""
     answer = b""
     try:
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(_TIMEOUT_S):
             async with await anyio.connect_unix(socket) as stream:
                 await stream.send(f"GET {path} HTTP/1.1\r\nHost: worker\r\n\r\n".encode())
                 async for part in stream:

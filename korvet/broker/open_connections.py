@@ -11,11 +11,16 @@ Rules
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
 from typing import Protocol
+
+import anyio
 
 from korvet.broker.fetch_turns import FetchTurns
 from korvet.config.values import Settings
 
+DRAIN_S = 5.0
+IDLE_CHECK_S = 5.0
 _ROOM = 0.75
 """Share of the limit below which connections are read again."""
 
@@ -40,7 +45,7 @@ class ClientConnection(Protocol):
     def regulate(self) -> None:
         """Pause or resume reading, by all limits."""
 
-    def check_idle(self, now: float, patience: float) -> None:
+    def check_idle(self, now: float, max_idle_s: float) -> None:
         """Close the connection if its client is idle."""
 
     def drain(self) -> None:
@@ -113,7 +118,24 @@ class OpenConnections:
         """Remove a connection, if it is there."""
         self._open.discard(connection)
 
-    def hold(self, nbytes: int) -> None:
+    async def close_idle(self, max_idle_s: float) -> None:
+        """Close connections on which a client sent nothing, or read no response, for that time."""
+        while True:
+            await anyio.sleep(min(IDLE_CHECK_S, max_idle_s / 2) if max_idle_s > 0 else IDLE_CHECK_S)
+            now = monotonic()
+            for connection in list(self._open):
+                connection.check_idle(now, max_idle_s)
+
+    async def drain(self) -> None:
+        """Answer the requests in progress, for at most DRAIN_S; then close all connections."""
+        for connection in list(self._open):
+            connection.drain()
+        if self._open:
+            await asyncio.wait([connection.closed for connection in self._open], timeout=DRAIN_S)
+        for connection in list(self._open):
+            connection.abort()
+
+    def count_requests(self, nbytes: int) -> None:
         """Add to the bytes of requests that all connections hold."""
         if self._limit < 0:
             return

@@ -5,7 +5,7 @@ Rules
   request begins. Responses stay in order.
 - At most AT_WORK released requests, and AT_WORK_BYTES of them, are in progress at once: requests of
   other clients do not wait for all that this client has sent.
-- A request whose response may be large (`promise`) waits while LARGE_ANSWERS are pending.
+- A request whose response may be large (`promise`) waits while LARGE_RESPONSES are pending.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from math import ceil, inf
 from typing import Any, cast
 
 from korvet import logfmt
-from korvet.broker.bad_request_log import named
+from korvet.broker.bad_request_log import api_fields
 from korvet.broker.client_socket import ClientSocket, SocketServices
 from korvet.broker.direct_write import LARGE_BYTES, DirectWriter
 from korvet.broker.open_connections import OpenConnections
@@ -32,7 +32,7 @@ AT_WORK_BYTES = 1 << 20
 """Bytes of requests in progress above which none begins: one is received while one is stored."""
 MAX_UNSENT = 4 << 20
 """Bytes of unsent responses above which no request begins."""
-LARGE_ANSWERS = 16 << 20
+LARGE_RESPONSES = 16 << 20
 """Bytes of pending large responses above which no further Fetch of the connection begins."""
 ANY_LISTENER = Listener()
 
@@ -120,7 +120,7 @@ class OrderedConnection(ClientSocket):
             return
         self._connections.add(self)
         if self._services.quotas.limits_connections(self.host):
-            self._hold(self._charge_connection())
+            self._start_task(self._charge_connection())
 
     def _admit(self, *, is_tls: bool) -> str:
         """Count the connection; return why it must be closed instead, empty if it need not."""
@@ -148,7 +148,7 @@ class OrderedConnection(ClientSocket):
         wait_ms = await self._services.quotas.charge_connection(self.host)
         self._muted_until = earlier
         self.mute(wait_ms)
-        self._pump()
+        self._begin_requests()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -157,10 +157,10 @@ class OrderedConnection(ClientSocket):
 
     # Requests.
 
-    def _pump(self) -> None:
+    def _begin_requests(self) -> None:
         """Begin the next requests, as far as order and limits allow."""
-        while self._waiting and not self._busy and self._may_begin():
-            frame = self._intake.next()
+        while self._frames and not self._busy and self._may_begin():
+            frame = self._received.next()
             weight = len(frame)
             try:
                 if self._begin_known(frame):
@@ -168,32 +168,32 @@ class OrderedConnection(ClientSocket):
                 self._busy = True
                 begun = self._begin(frame)
             except CloseConnection as reason:
-                self.hang(str(reason), **reason.about)
+                self.disconnect(str(reason), **reason.about)
                 return
             except Exception as error:
-                about = named(bytes(4) + bytes(frame[:4]))
+                about = api_fields(frame)
                 log.exception("request handler failed", error, client=self.client, **about)
-                self.hang("")
+                self.disconnect("")
                 return
             if isinstance(begun, list):
-                self._answers.begin(weight, begun)
+                self._responses.begin(weight, begun)
                 self._busy = False
                 self._flush_soon()
                 continue
-            number = self._current = self._answers.next
-            self._answers.begin(weight)
+            number = self._current = self._responses.next
+            self._responses.begin(weight)
             promise = self._promise(begun)
             if promise:
-                self._answers.promise(number, promise)
+                self._responses.promise(number, promise)
             self._await(frame, begun, number)
         self.regulate()
 
     def _may_begin(self) -> bool:
         if not self._writable or self._is_muted():
             return False
-        if len(self._answers) >= self._at_work or self._answers.weight >= AT_WORK_BYTES:
+        if len(self._responses) >= self._at_work or self._responses.weight >= AT_WORK_BYTES:
             return False
-        if self._answers.promised >= LARGE_ANSWERS and self._may_be_large(self._waiting[0]):
+        if self._responses.promised >= LARGE_RESPONSES and self._may_be_large(self._frames[0]):
             return False
         store = self._services.store
         if store.pending_bytes >= store.max_pending_bytes:
@@ -203,43 +203,43 @@ class OrderedConnection(ClientSocket):
 
     def continue_requests(self) -> None:
         """Begin the next requests, as it is this connection's turn."""
-        self._pump()
+        self._begin_requests()
 
     def _release(self) -> None:
         """Let the next request begin before the current one is answered."""
         self._busy = False
-        if self._waiting:
-            self._loop.call_soon(self._pump)
+        if self._frames:
+            self._loop.call_soon(self._begin_requests)
 
     def spawn(self, request: Any, number: int) -> None:
         """Await the response to the request of that number in a task."""
-        self._hold(self._run(request, number))
+        self._start_task(self._run(request, number))
 
     async def _run(self, request: Any, number: int) -> None:
         try:
             answer = await self._finish(request)
         except CloseConnection as reason:
-            self.hang(str(reason), **reason.about)
+            self.disconnect(str(reason), **reason.about)
         except Exception as error:
             self._failed(request, error)
         else:
-            self.settle(number, answer)
+            self.respond(number, answer)
 
     def _failed(self, request: Any, error: Exception) -> None:
         log.exception("request handler failed", error, client=self.client, **self._about(request))
-        self.hang("")
+        self.disconnect("")
 
     # Responses.
 
-    def settle(self, number: int, answer: list[Buffer] | None) -> None:
+    def respond(self, number: int, answer: list[Buffer] | None) -> None:
         """Set the response to the request of that number; it is sent after all earlier ones."""
-        if self._transport.is_closing() or not self._answers.settle(number, answer):
+        if self._transport.is_closing() or not self._responses.complete(number, answer):
             return
         self._flush_soon()
         if number == self._current:
             self._busy = False
-            if self._waiting:
-                self._pump()
+            if self._frames:
+                self._begin_requests()
 
     def _flush_soon(self) -> None:
         """Send responses in the next event-loop iteration, so that they share one write."""
@@ -252,7 +252,7 @@ class OrderedConnection(ClientSocket):
         if self._direct is not None and self._direct.waits:
             self._flush_soon()
             return
-        parts = self._answers.take()
+        parts = self._responses.take()
         if not parts:
             return
         size = sum(map(len, parts))
@@ -272,7 +272,7 @@ class OrderedConnection(ClientSocket):
         self._flushing = False
         self._send_ready()
         self._count_requests()
-        if self._waiting or not self._reading:
-            self._pump()
-        if self._closing and not self._answers and not self._waiting:
+        if self._frames or not self._reading:
+            self._begin_requests()
+        if self._closing and not self._responses and not self._frames:
             self._transport.close()

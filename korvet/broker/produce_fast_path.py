@@ -54,7 +54,7 @@ _PLACEHOLDERS = (0x76543210, 0, 0x123456789ABCDEF, 0x23456789ABCDEF1, 0x3456789A
 class ResponseSink(Protocol):
     """The connection that the requests came from."""
 
-    def settle(self, number: int, answer: list[Buffer] | None) -> None:
+    def respond(self, number: int, answer: list[Buffer] | None) -> None:
         """Take the response to the request of that number."""
 
     def spawn(self, request: Request, number: int) -> None:
@@ -181,7 +181,7 @@ class FastAppend(PartitionAppend):
         template = self._template
         self.appender.stored(self, stored)
         template.metrics.answered("Produce", "NONE", perf_counter() - self._began)
-        self._sink.settle(self._number, [template.response(self._frame, self.index, stored)])
+        self._sink.respond(self._number, [template.response(self._frame, self.index, stored)])
 
     def _decoded(self) -> Request:
         """Return the frame as a request whose one append has finished."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from korvet.apis import Api
-from korvet.broker.error_responses import refused
+from korvet.broker.error_responses import has_response, refused
 from korvet.deferred import CloseWithoutResponse
 from korvet.errors import ErrorCode
 from korvet.wire.schema import Message
@@ -40,7 +40,7 @@ class ReadOnly:
 
 
 async def _refuse(api: Api, request: Any) -> Message | None:
-    if getattr(request, "acks", 1) == 0:
+    if not has_response(request):
         raise CloseWithoutResponse(SENTENCE)
     response: Message = _explained(refused(api, request, ErrorCode.POLICY_VIOLATION))
     return response

@@ -6,7 +6,7 @@ from korvet.scripts import bundle, lock
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 
-PATIENCE_S = 2.0
+TIMEOUT_S = 2.0
 
 
 async def ready(store: AsyncStore) -> str | None:
@@ -15,11 +15,11 @@ async def ready(store: AsyncStore) -> str | None:
     Missing scripts (after SCRIPT FLUSH or a failover) are loaded first.
     """
     try:
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             await store.ready()
             await _load_missing(store)
     except TimeoutError:
-        return f"Redis does not answer within {PATIENCE_S:g} s"
+        return f"Redis does not answer within {TIMEOUT_S:g} s"
     except StoreError as error:
         return str(error)
     return None

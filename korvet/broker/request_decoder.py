@@ -7,6 +7,7 @@ Rules
 """
 
 from korvet import apis
+from korvet.broker.bad_request_log import api_fields
 from korvet.wire.headers import RequestHeader, decode_request_header
 from korvet.wire.records import Buffer
 from korvet.wire.requests_v07 import is_v07_request
@@ -41,7 +42,7 @@ def decode_header(frame: Buffer) -> tuple[RequestHeader, int]:
     try:
         return decode_request_header(frame)
     except MalformedRequest as error:
-        raise CloseConnection(f"{error}{_hint(frame)}", **_claimed(frame)) from None
+        raise CloseConnection(f"{error}{_hint(frame)}", **api_fields(frame)) from None
 
 
 def is_served(header: RequestHeader) -> bool:
@@ -65,16 +66,6 @@ def decode_body(frame: Buffer, header: RequestHeader, at: int) -> tuple[apis.Api
         version=version,
         client_id=header.client_id,
     )
-
-
-def _claimed(frame: Buffer) -> dict[str, object]:
-    """Return the API and version at the start of a frame."""
-    if len(frame) < 4:
-        return {}
-    key = int.from_bytes(frame[:2], "big", signed=True)
-    row = apis.BY_KEY.get(key)
-    version = int.from_bytes(frame[2:4], "big", signed=True)
-    return {"api": row.name if row else key, "version": version}
 
 
 def _hint(frame: Buffer) -> str:

@@ -39,7 +39,7 @@ class ResponseQueue:
         self._promises[number] = size
         self.promised += size
 
-    def settle(self, number: int, answer: list[Buffer] | None) -> bool:
+    def complete(self, number: int, answer: list[Buffer] | None) -> bool:
         """Set the response to a request, None for none; return False if it had one already."""
         if number < self._first:
             return False

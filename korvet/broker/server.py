@@ -1,13 +1,11 @@
 """Lifecycle of a broker process: start, serve, drain, stop."""
 
-import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -42,10 +40,8 @@ from korvet.topics.table import TopicTable
 if TYPE_CHECKING:
     from korvet.broker.tracing import Tracing
 
-DRAIN_S = 5.0
 RELEASE_S = 2.0
 """How long a broker that stops waits until the records of share sessions are released."""
-IDLE_CHECK_S = 5.0
 
 log = logfmt.get("broker.server")
 
@@ -105,7 +101,7 @@ async def serve(
             background = BackgroundTasks(services)
             tasks.start_soon(background.run)
             max_idle_s = services.settings.integer("connections.max.idle.ms") / 1000
-            tasks.start_soon(_close_idle, connections, max_idle_s)
+            tasks.start_soon(connections.close_idle, max_idle_s)
             ops_tls = http.ops_tls(config)
             tasks.start_soon(
                 refresh_tls, [tls for tls in (*(each.tls for each in bound), ops_tls) if tls]
@@ -139,7 +135,7 @@ async def serve(
                 each.server.close()
             if extra is not None:
                 extra.close()
-            await _drain(connections)
+            await connections.drain()
             tasks.cancel_scope.cancel()
         if extra is not None:
             await extra.leave()
@@ -284,22 +280,3 @@ async def move_clients(services: Services, connections: OpenConnections) -> None
     services.interceptor = handover
     services.pause_ms = handover.pause_ms
     await handover.run(connections, has_members=serves_members(services.metrics))
-
-
-async def _drain(connections: OpenConnections) -> None:
-    """Answer the requests in progress, for at most DRAIN_S."""
-    for connection in list(connections):
-        connection.drain()
-    if connections:
-        await asyncio.wait([connection.closed for connection in connections], timeout=DRAIN_S)
-    for connection in list(connections):
-        connection.abort()
-
-
-async def _close_idle(connections: OpenConnections, max_idle_s: float) -> None:
-    """Close the connections on which a client sent nothing, or read no response, for that time."""
-    while True:
-        await anyio.sleep(min(IDLE_CHECK_S, max_idle_s / 2) if max_idle_s > 0 else IDLE_CHECK_S)
-        now = monotonic()
-        for connection in list(connections):
-            connection.check_idle(now, max_idle_s)

@@ -5,20 +5,17 @@ length, so that its bytes can be searched for.
 """
 
 import re
-import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from korvet.wire import compression
-from korvet.wire.records import Buffer
+from korvet.wire.records import ATTRIBUTES_AT, CODEC_MASK, HEADER_SIZE, MAGIC, MAGIC_AT, Buffer
 
 MAX_CONTEXTS = 32
 """Max contexts of one request."""
 MAX_DECOMPRESSED_BYTES = 1 << 20
 """Max size of the records of a compressed batch that is searched."""
 _HEADER = re.compile(rb"\x16traceparent\x6e(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})")
-_ATTRIBUTES_AT, _RECORDS_AT = 21, 61
-_CODECS = 7
 
 
 def contexts_in(parts: Iterable[Buffer]) -> list[str]:
@@ -49,13 +46,13 @@ def fetched_parts(response: Any) -> Iterator[Buffer]:
 
 def _records_of(batch: Buffer) -> Buffer:
     """Return the records of a compressed batch; any other bytes as they are."""
-    if len(batch) < _RECORDS_AT:
+    if len(batch) < HEADER_SIZE or batch[MAGIC_AT] != MAGIC:
         return batch
-    (attributes,) = struct.unpack_from(">h", batch, _ATTRIBUTES_AT)
-    if not attributes & _CODECS or batch[16] != 2:
+    codec = batch[ATTRIBUTES_AT + 1] & CODEC_MASK
+    if not codec:
         return batch
     try:
-        records = memoryview(batch)[_RECORDS_AT:]
-        return compression.decompress(attributes & _CODECS, records, MAX_DECOMPRESSED_BYTES)
+        records = memoryview(batch)[HEADER_SIZE:]
+        return compression.decompress(codec, records, MAX_DECOMPRESSED_BYTES)
     except Exception:  # the validator reports it
         return b""

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from korvet import logfmt
 from korvet.broker.client_socket import MAX_HELD
 from korvet.broker.open_connections import OpenConnections
-from korvet.broker.ordered_connection import LARGE_ANSWERS, OrderedConnection
+from korvet.broker.ordered_connection import LARGE_RESPONSES, OrderedConnection
 from korvet.broker.request_decoder import CloseConnection
 from korvet.context import Services
 from korvet.legacy.fetch import LegacyReader
@@ -105,34 +105,34 @@ class LegacyConnection(OrderedConnection):
 
     def _count_bytes(self) -> None:
         """Update the total of all connections."""
-        held = 0 if self._transport.is_closing() else self._answers.weight + self._intake.held
+        held = 0 if self._transport.is_closing() else self._responses.weight + self._received.held
         self._pending.connected += held - self._counted_bytes
         self._counted_bytes = held
 
-    def _gone(self) -> None:
+    def _leave(self) -> None:
         """Store what a disconnected client has sent; a broker that stops waits for that."""
-        left, before = list(self._waiting), self._sets.in_progress()
+        left, before = list(self._frames), self._sets.in_progress()
         if left or before:
             self._sets.start(self._store_and_leave(left, before))
         else:
-            super()._gone()
+            super()._leave()
 
     async def _store_and_leave(
         self, left: Sequence[Buffer], before: Sequence["asyncio.Future[Any]"]
     ) -> list[Buffer]:
         waits = [*left, *(each.messages for each in self._sets.retried)]
-        size = CONNECTION_BYTES + self._answers.weight + sum(map(len, waits))
+        size = CONNECTION_BYTES + self._responses.weight + sum(map(len, waits))
         self._pending.disconnected += size
         self._sets.may_retry = self._pending.disconnected <= MAX_DISCONNECTED_BYTES
         try:
             return await self._store(left, before)
         finally:
             self._pending.disconnected -= size
-            super()._gone()
+            super()._leave()
 
     def drain(self) -> None:
         """Store the requests received, and close the connection once all have a response."""
-        left, before = list(self._waiting), self._sets.in_progress()
+        left, before = list(self._frames), self._sets.in_progress()
         super().drain()
         if left:
             self._sets.start(self._store(left, before))
@@ -194,7 +194,7 @@ class LegacyConnection(OrderedConnection):
         return int.from_bytes(frame[:2], "big") in (FETCH, MULTIFETCH)
 
     def _promise(self, request: Any) -> int:
-        return LARGE_ANSWERS
+        return LARGE_RESPONSES
 
     def _about(self, request: Any) -> dict[str, object]:
         return {"api": "Legacy"}

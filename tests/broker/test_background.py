@@ -164,7 +164,7 @@ async def test_a_partition_whose_keys_are_spoilt_keeps_no_other_from_its_retenti
 async def test_a_duty_that_fails_begins_again(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(background, "AGAIN_S", 0)
+    monkeypatch.setattr(background, "RESTART_S", 0)
     again = anyio.Event()
     tries: list[int] = []
 
@@ -205,7 +205,7 @@ async def test_a_broker_that_shares_its_node_id_rests_between_beats_and_says_why
     monkeypatch.setattr("korvet.broker.background.anyio.sleep", rest)
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(BackgroundTasks(broker.services)._beat)
+            tasks.start_soon(BackgroundTasks(broker.services)._heartbeats)
             await rested.wait()
             tasks.cancel_scope.cancel()
     assert rests == [background.REST_S]

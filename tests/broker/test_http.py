@@ -202,7 +202,7 @@ async def test_a_process_without_descriptors_serves_its_pages_once_it_has_some(
         return await real(*arguments)
 
     monkeypatch.setattr(http, "accept", accept_later)
-    monkeypatch.setattr(http, "AGAIN_S", 0)
+    monkeypatch.setattr(http, "RETRY_S", 0)
     async with anyio.create_task_group() as tasks:
         await tasks.start(serve, OpsPage(Metrics(), always(None)), tmp_path / "ops")
         assert await get(tmp_path / "ops", "/healthz") == (200, b"ok\n")

@@ -80,7 +80,7 @@ def test_connections_are_regulated_when_memory_is_full_and_when_there_is_room_ag
     connections.add(one)
     seen = []
     for nbytes in (60, 40, 30, -50, -20, -60):
-        connections.hold(nbytes)
+        connections.count_requests(nbytes)
         seen.append((connections.full, one.times))
     assert seen == [(False, 0), (True, 1), (True, 1), (True, 1), (False, 2), (False, 2)]
 
@@ -88,5 +88,5 @@ def test_connections_are_regulated_when_memory_is_full_and_when_there_is_room_ag
 def test_no_limit_means_no_count() -> None:
     connections, one = limited(), Regulated()
     connections.add(one)
-    connections.hold(1 << 40)
+    connections.count_requests(1 << 40)
     assert (connections.full, one.times) == (False, 0)

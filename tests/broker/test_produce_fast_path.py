@@ -122,7 +122,7 @@ class Bench:
     def context(self, version: int) -> Context:
         return Context(self.services, PRODUCE, version, "peer", Session("127.0.0.1"))
 
-    def settle(self, number: int, answer: Any) -> None:
+    def respond(self, number: int, answer: Any) -> None:
         self.settled[number] = answer
 
     def spawn(self, request: Request, number: int) -> None:

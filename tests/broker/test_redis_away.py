@@ -30,7 +30,7 @@ from tests.support.raw_client import ROWS, Peer, batch, request, to_fetch, to_pr
 from tests.support.redis_servers import binary
 from tests.wire.values import a_message
 
-AWAY = ErrorCode.KAFKA_STORAGE_ERROR
+UNAVAILABLE = ErrorCode.KAFKA_STORAGE_ERROR
 TIMEOUT_MS = "1000"
 
 
@@ -123,7 +123,7 @@ def test_a_killed_redis_is_told_as_it_is_and_is_found_again(
         with Peer(mine.address) as peer:
             acknowledged = [produce(peer, topic, b"%d" % number)[1] for number in range(20)]
             own_redis.end()
-            assert until(lambda: produce(peer, topic)[0] == AWAY)
+            assert until(lambda: produce(peer, topic)[0] == UNAVAILABLE)
             assert ErrorCode(fetch_error(peer, topic)).retriable
             error = peer.ask("ListOffsets", 6, listed(topic)).topics[0].partitions[0].error_code
             assert ErrorCode(error).retriable
@@ -209,7 +209,7 @@ def test_a_frozen_redis_fails_what_waits_for_it_in_time_and_is_forgiven(
             try:
                 reader.send(request("Fetch", 12, to_fetch(topic)))
                 other.send(request("Metadata", 9, MetadataRequest(topics=None)))
-                assert produce(peer, topic)[0] == AWAY
+                assert produce(peer, topic)[0] == UNAVAILABLE
                 found = reader.response(ROWS["Fetch"], 12)[1]
                 assert ErrorCode(found.responses[0].partitions[0].error_code).retriable
                 other.response(ROWS["Metadata"], 9)
@@ -224,7 +224,7 @@ def test_a_full_redis_refuses_writes_and_still_reads(tmp_path: Path, own_redis: 
         with Peer(mine.address) as peer:
             assert produce(peer, topic)[0] == 0
             client.config_set("maxmemory", 1)
-            assert produce(peer, topic)[0] == AWAY
+            assert produce(peer, topic)[0] == UNAVAILABLE
             assert fetch_error(peer, topic) == 0
             client.config_set("maxmemory", 0)
             assert produce(peer, topic)[0] == 0
@@ -238,7 +238,7 @@ def test_a_redis_that_became_a_replica_refuses_writes_until_it_is_master_again(
         with Peer(mine.address) as peer:
             assert produce(peer, topic)[0] == 0
             client.execute_command("REPLICAOF", "127.0.0.1", "1")
-            assert produce(peer, topic)[0] == AWAY
+            assert produce(peer, topic)[0] == UNAVAILABLE
             client.execute_command("REPLICAOF", "NO", "ONE")
             assert until(lambda: works_again(mine.address, topic))
 
