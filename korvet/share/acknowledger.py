@@ -124,7 +124,7 @@ class Acknowledger:
         if any(one[1] >= following[0] for one, following in pairwise(ranges)):
             return ErrorCode.INVALID_RECORD_STATE
         if any(type == Acknowledge.RELEASE for _, _, type in ranges):
-            self._acquirer.forget_place(group, topic, partition)
+            self._acquirer.forget_position(group, topic, partition)
         call = share.acknowledge(
             self._keys,
             topic.name,
@@ -168,6 +168,6 @@ class Acknowledger:
                     dead_letters=int(config.has_dead_letters),
                 )
             )
-            self._acquirer.forget_place(session.group, topic, where[1])
+            self._acquirer.forget_position(session.group, topic, where[1])
 
         await gather_bounded(release_one, sorted(session.seen))

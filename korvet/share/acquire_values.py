@@ -60,7 +60,7 @@ class Available(msgspec.Struct):
     bytes: int = 0
 
 
-class Place(msgspec.Struct):
+class ReadPosition(msgspec.Struct):
     """A share partition as this process knows it."""
 
     lock: asyncio.Lock
@@ -73,7 +73,7 @@ class Place(msgspec.Struct):
     """Average size of a record in the last read, 0: unknown."""
 
 
-class Services(msgspec.Struct, frozen=True):
+class AcquireServices(msgspec.Struct, frozen=True):
     """The parts of the broker that an acquire uses."""
 
     store: AsyncStore

@@ -14,10 +14,10 @@ from korvet.keys import Keys
 from korvet.log.reader import LogReader
 from korvet.share.acquire_values import (
     Acquired,
+    AcquireServices,
     Available,
     Budget,
-    Place,
-    Services,
+    ReadPosition,
     ShareFetchParams,
 )
 from korvet.share.dead_letters import DeadLetters
@@ -26,7 +26,7 @@ from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable
 
-MAX_PLACES = 10_000
+MAX_POSITIONS = 10_000
 
 
 class Acquirer:
@@ -42,10 +42,10 @@ class Acquirer:
         dead_letters: DeadLetters,
         memory: ResponseMemory,
     ) -> None:
-        self._services = Services(store, keys, log_reader, dead_letters, memory)
+        self._services = AcquireServices(store, keys, log_reader, dead_letters, memory)
         self._topics = topics
         self._settings = settings
-        self._places: dict[tuple[str, str, int], Place] = {}
+        self._positions: dict[tuple[str, str, int], ReadPosition] = {}
 
     def max_bytes(self, asked: int) -> int:
         """Return how many bytes of records a response may have, after its first batch."""
@@ -57,24 +57,24 @@ class Acquirer:
         k = self._services.keys.partition(topic.name, partition)
         return k.channel, k.share
 
-    def forget_place(self, group: str, topic: Topic, partition: int) -> None:
-        """Ask the script for the place of the next read: records may be available below it."""
-        place = self._places.get((group, topic.id, partition))
-        if place is not None:
-            place.next = -1
+    def forget_position(self, group: str, topic: Topic, partition: int) -> None:
+        """Ask the script for the position of the next read: records may be available below it."""
+        position = self._positions.get((group, topic.id, partition))
+        if position is not None:
+            position.next = -1
 
     async def acquire(
         self, params: ShareFetchParams, topic: Topic, partition: int, budget: Budget
     ) -> Acquired:
         """Acquire records within the budget, and take from it what they use."""
-        place = self._place(params.group, topic, partition)
-        async with place.lock:
+        position = self._position(params.group, topic, partition)
+        async with position.lock:
             try:
                 acquired = await PartitionAcquire(
-                    self._services, params, topic, partition, place, budget
+                    self._services, params, topic, partition, position, budget
                 ).run()
             except StoreError:
-                place.next = -1
+                position.next = -1
                 return Acquired(ErrorCode.KAFKA_STORAGE_ERROR)
         if acquired.error in TOPIC_GONE:
             self._topics.invalidate()
@@ -89,20 +89,20 @@ class Acquirer:
         most: int,
     ) -> Acquired:
         """Count the log's bytes from the group's next records on; return wait and error."""
-        place = self._place(params.group, topic, partition)
-        acquire = PartitionAcquire(self._services, params, topic, partition, place, Budget(0, 0))
-        async with place.lock:
+        position = self._position(params.group, topic, partition)
+        acquire = PartitionAcquire(self._services, params, topic, partition, position, Budget(0, 0))
+        async with position.lock:
             try:
                 await acquire.measure(available, most)
             except StoreError:
                 available.bytes = most
         return acquire.acquired
 
-    def _place(self, group: str, topic: Topic, partition: int) -> Place:
+    def _position(self, group: str, topic: Topic, partition: int) -> ReadPosition:
         key = (group, topic.id, partition)
-        place = self._places.get(key)
-        if place is None:
-            if len(self._places) >= MAX_PLACES:
-                self._places.clear()
-            place = self._places[key] = Place(asyncio.Lock())
-        return place
+        position = self._positions.get(key)
+        if position is None:
+            if len(self._positions) >= MAX_POSITIONS:
+                self._positions.clear()
+            position = self._positions[key] = ReadPosition(asyncio.Lock())
+        return position

@@ -134,7 +134,7 @@ class DelayedShareFetch:
                 freed.update(at for at, one in enumerate(self._partitions) if one.expire_at <= now)
                 for at in freed:
                     one = self._partitions[at]
-                    self._acquirer.forget_place(self._params.group, one.topic, one.partition)
+                    self._acquirer.forget_position(self._params.group, one.topic, one.partition)
                 due = freed | {appends[channel] for channel in news if channel in appends}
                 if now >= recheck_at:
                     due.update(foreign)

@@ -3,10 +3,8 @@
 Rules
 - Read the log from where the group's next records are; share.acquire decides which of the records
   read the member gets. The script knows the group's state; it does not read the log.
-- The place to read from is remembered. A wrong place costs a call and does no harm: the script
-  takes only what is available, and answers with the right place.
-- The records read may be more than the member may take: they are cached for the next acquire, which
-  then reads nothing.
+- The position to read from is cached. A wrong one costs a call and does no harm: the script takes
+  only what is available, and answers with the right position.
 """
 
 from collections.abc import Sequence
@@ -14,19 +12,19 @@ from collections.abc import Sequence
 from korvet.errors import ErrorCode
 from korvet.fetch.record_format import encode_records
 from korvet.log.layouts import layout_of
-from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.scripts import share
 from korvet.scripts.share import AcquireReply
 from korvet.scripts.signals import Signal
 from korvet.share.acquire_values import (
     Acquired,
+    AcquireServices,
     Available,
     Budget,
-    Place,
-    Services,
+    ReadPosition,
     ShareFetchParams,
 )
+from korvet.share.log_reads import MAX_READ_BYTES, LogReads
 from korvet.share.ranges import (
     Range,
     cut_runs,
@@ -43,9 +41,6 @@ AS_FETCH = 17
 """The version of Fetch whose record format ShareFetch has."""
 TRIES = 8
 """Reads of one acquire: other members may have taken what the first ones read."""
-MIN_READ_BYTES, FIRST_READ_BYTES, MAX_READ_BYTES = 1 << 14, 1 << 18, 8 << 20
-MORE, AHEAD = 1.25, 8
-"""Bytes read, as a multiple of the expected size of the records that the member may take."""
 
 
 class PartitionAcquire:
@@ -53,45 +48,50 @@ class PartitionAcquire:
 
     def __init__(
         self,
-        services: Services,
+        services: AcquireServices,
         params: ShareFetchParams,
         topic: Topic,
         partition: int,
-        place: Place,
+        position: ReadPosition,
         budget: Budget,
     ) -> None:
         self._services = services
         self._params = params
         self._topic = topic
         self._partition = partition
-        self._place = place
+        self._position = position
         self._budget = budget
         self._layout = layout_of(topic)
+        self._reads = LogReads(
+            *(services.log_reader, services.memory, topic, partition),
+            position,
+            committed=params.config.read_committed,
+        )
         self.acquired = Acquired()
         """The result."""
 
     async def run(self) -> Acquired:
         """Acquire records within the budget. Raises StoreError."""
-        acquired, place, empty_at = self.acquired, self._place, -1
+        acquired, position, empty_at = self.acquired, self._position, -1
         for _ in range(TRIES):
-            asked = place.next < 0
-            if asked and not self._learn(await self._ask()):
+            is_unknown = position.next < 0
+            if is_unknown and not self._set_position(await self._find_position()):
                 return acquired
-            # The log may have ended there already when the place was remembered.
-            if place.next == empty_at:
+            # The log may have ended there already when the position was cached.
+            if position.next == empty_at:
                 return acquired
-            result = await self._read()
+            result = await self._reads.at_position(self._budget)
             if result.error and result.error != ErrorCode.OFFSET_OUT_OF_RANGE:
                 acquired.error = result.error
                 return acquired
             if result.entries:
-                if await self._use(result):
+                if await self._acquire_from(result):
                     return acquired
-            elif asked and not result.error:
+            elif is_unknown and not result.error:
                 return acquired
             else:
-                # Records may be available below a remembered place.
-                empty_at, place.next = -1 if result.error else place.next, -1
+                # Records may be available below a cached position.
+                empty_at, position.next = -1 if result.error else position.next, -1
         return acquired
 
     async def measure(self, available: Available, most: int) -> None:
@@ -100,17 +100,17 @@ class PartitionAcquire:
         As in Kafka, records that members have acquired count too if they are behind the first
         available one. Only what is new since the last call is read. Raises StoreError.
         """
-        place = self._place
+        position = self._position
         # Another broker's members may have moved it; the reply says when to count again.
-        if not self._learn(await self._ask()):
+        if not self._set_position(await self._find_position()):
             available.bytes = most
             return
-        if available.first != place.next:
-            available.first = available.next = place.next
+        if available.first != position.next:
+            available.first = available.next = position.next
             available.bytes = 0
         while available.bytes < most:
             left = min(most - available.bytes, MAX_READ_BYTES)
-            result = await self._read_from(available.next, left)
+            result = await self._reads.at(available.next, left)
             if result.error:
                 available.bytes = most
             if not result.entries:
@@ -118,75 +118,19 @@ class PartitionAcquire:
             available.bytes += result.size
             available.next = result.entries[-1].last + 1
 
-    def _learn(self, reply: AcquireReply) -> bool:
-        """Use the place that the script answered; return False after an error."""
+    def _set_position(self, reply: AcquireReply) -> bool:
+        """Use the position that the script answered; return False after an error."""
         if reply.error:
-            self._place.next = -1
+            self._position.next = -1
             self.acquired.error = ErrorCode(reply.error)
             return False
-        place = self._place
-        place.next, place.room, place.ordered = reply.next, reply.room, bool(reply.ordered)
+        position = self._position
+        position.next, position.room, position.ordered = reply.next, reply.room, bool(reply.ordered)
         self.acquired.wait_ms = reply.wait_ms
         return True
 
-    async def _read(self) -> ReadResult:
-        place = self._place
-        most = min(max(self._budget.bytes, 0), MAX_READ_BYTES)
-        wanted = int(place.record_bytes * self._budget.records)
-        cached = self._read_cached(min(most, wanted))
-        if cached is not None:
-            return cached
-        result = await self._read_from(place.next, min(most, self._read_bytes(wanted)))
-        if result.entries:
-            place.record_bytes = result.size / self._layout.count_records(result.entries)
-        return result
-
-    async def _read_from(self, offset: int, max_bytes: int) -> ReadResult:
-        memory = self._services.memory
-        request = ReadRequest(
-            self._topic,
-            self._partition,
-            offset,
-            max_bytes,
-            committed=self._params.config.read_committed,
-            decompress=True,
-        )
-        memory.bytes += request.max_bytes
-        try:
-            return await self._services.log_reader.read(request)
-        finally:
-            memory.bytes -= request.max_bytes
-
-    def _read_cached(self, wanted: int) -> ReadResult | None:
-        """Return batches of the cache, if they are as many bytes as wanted.
-
-        The log's state is not read: the script checks topic, log start and end. A cleaning changes
-        batches, and a committed read needs the last stable offset.
-        """
-        topic, config = self._topic, self._params.config
-        is_plain = self._layout.holds_batches and not topic.policy.compact
-        if wanted <= 0 or not is_plain or config.read_committed:
-            return None
-        entries = self._services.log_reader.cache.batches_from(
-            topic, self._partition, self._place.next, int(wanted * MORE)
-        )
-        size = sum(entry.size for entry in entries)
-        if size < wanted:
-            return None
-        # Markers may be among them.
-        return ReadResult(ErrorCode.NONE, entries=entries, size=size, stable=-1)
-
-    def _read_bytes(self, wanted: int) -> int:
-        """Return how many bytes to read: some ahead, if they are cached for the next acquire."""
-        if not wanted:
-            return FIRST_READ_BYTES
-        # With an order each record read costs a digest and two arguments.
-        if not self._layout.holds_batches or self._place.ordered:
-            return max(MIN_READ_BYTES, int(wanted * MORE))
-        return max(MIN_READ_BYTES, AHEAD * wanted)
-
-    async def _ask(self) -> AcquireReply:
-        """Ask where to read from; give the group a state if it has none."""
+    async def _find_position(self) -> AcquireReply:
+        """Return where to read from, by the script; give the group a state if it has none."""
         reply = await self._call(())
         if reply.error != Signal.START_FIRST:
             return reply
@@ -199,7 +143,7 @@ class PartitionAcquire:
             return AcquireReply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, 0, [])
         return await self._call((), start=start)
 
-    async def _use(self, result: ReadResult) -> bool:
+    async def _acquire_from(self, result: ReadResult) -> bool:
         """Acquire records of a read; return whether the acquire is complete."""
         budget = self._budget
         if budget.is_used and result.entries[0].size > budget.bytes:
@@ -208,24 +152,24 @@ class PartitionAcquire:
             self.acquired.skipped = True
             return True
         drop_above(result, budget.bytes)
-        place = self._place
-        first, ordered = place.next, place.ordered
-        reply = await self._take(result)
-        if not self._learn(reply):
+        position = self._position
+        first, ordered = position.next, position.ordered
+        reply = await self._decide(result)
+        if not self._set_position(reply):
             return True
         if reply.runs:
             self._respond(result, reply, first)
-        return bool(reply.runs) or (reply.next == first and place.ordered == ordered)
+        return bool(reply.runs) or (reply.next == first and position.ordered == ordered)
 
-    async def _take(self, result: ReadResult) -> AcquireReply:
+    async def _decide(self, result: ReadResult) -> AcquireReply:
         """Let the script decide which of the records read the member gets."""
-        place, most = self._place, self._budget.records
-        together = most if place.room <= 0 else min(most, place.room)
+        position, most = self._position, self._budget.records
+        together = most if position.room <= 0 else min(most, position.room)
         ranges: Sequence[Range] | Sequence[tuple[int, str]]
-        if place.ordered:
-            ranges = keyed_records(self._topic, result, place.next)
+        if position.ordered:
+            ranges = keyed_records(self._topic, result, position.next)
         else:
-            ranges = ranges_of(self._topic, result, place.next, together)
+            ranges = ranges_of(self._topic, result, position.next, together)
         read_to = result.entries[-1].last
         # Other partitions of the request get none meanwhile.
         self._budget.records = 0
@@ -234,10 +178,10 @@ class PartitionAcquire:
             exact = self._params.exact or not self._layout.holds_batches
             reply = await self._call(
                 ranges,
-                read=(place.next, read_to),
+                read=(position.next, read_to),
                 most=most,
                 exact=exact,
-                has_keys=place.ordered,
+                has_keys=position.ordered,
             )
             flat = reply.runs
             taken = sum(last - first + 1 for first, last in zip(flat[::3], flat[1::3], strict=True))

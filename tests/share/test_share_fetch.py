@@ -207,12 +207,12 @@ async def test_sessions_are_limited(broker: Broker, monkeypatch: pytest.MonkeyPa
 async def test_any_broker_serves_any_member(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another broker has no session and knows no place, but the same state."""
+    """Another broker has no session and knows no position, but the same state."""
     member = await ready(broker, 4)
     assert await member.poll(0) == [(0, 3, 1)]
     sessions, acquirer = broker.services.share.sessions, broker.services.share.acquirer
     monkeypatch.setattr(sessions, "_sessions", {})
-    monkeypatch.setattr(acquirer, "_places", {})
+    monkeypatch.setattr(acquirer, "_positions", {})
     answer = await member.fetch()
     assert answer.error_code == E.SHARE_SESSION_NOT_FOUND
     member.epoch = 0
