@@ -7,7 +7,7 @@ that does not grow costs no call. Groups with one committed offset share a count
 from korvet.scripts.log import ListOffsetsReply
 from korvet.topics.table import Topic
 
-Place = tuple[str, int, int]
+LogOffset = tuple[str, int, int]
 """Id of the topic, partition and offset."""
 Ends = tuple[int, int, int]
 
@@ -16,8 +16,8 @@ class CountedLags:
     """The lags that a survey has used, and those of the survey before."""
 
     def __init__(self) -> None:
-        self._now: dict[Place, tuple[Ends, int]] = {}
-        self._before: dict[Place, tuple[Ends, int]] = {}
+        self._now: dict[LogOffset, tuple[Ends, int]] = {}
+        self._before: dict[LogOffset, tuple[Ends, int]] = {}
 
     def begin(self) -> None:
         """Begin a survey; lags that the last one did not use are dropped."""

@@ -3,7 +3,7 @@
 Rules
 - A single heartbeat is sent in the current event-loop iteration. Once two are unanswered at the
   same time, heartbeats wait until GAP_S after the last batch: each batch wakes Redis, and this
-  process for the reply, which costs more than the heartbeats in it. After PATIENCE batches of one
+  process for the reply, which costs more than the heartbeats in it. After MAX_SINGLE batches of one
   heartbeat in a row they no longer wait.
 - Each member has its own answer. If a deadline of its group has passed, the group is ticked and the
   heartbeat repeated. If a call fails in Redis, it is repeated per group: a group whose keys have
@@ -27,7 +27,7 @@ from korvet.store.errors import StoreUnavailable
 
 GAP_S = 0.02
 """Seconds between two batches."""
-PATIENCE = 3
+MAX_SINGLE = 3
 """Batches of one heartbeat in a row, after which heartbeats are sent at once."""
 MAX_BATCH = 100
 """Max heartbeats per script call."""
@@ -62,7 +62,7 @@ class HeartbeatBatcher:
         self._waiting: list[Heartbeat] = []
         self._entries: list[asyncio.Future[None]] = []
         self._unanswered = 0
-        self._patience = 0
+        self._single_left = 0
         self._planned = False
         self._not_before = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,13 +91,13 @@ class HeartbeatBatcher:
     def _plan_batch(self) -> None:
         """Count one unanswered heartbeat more, and plan the batch that takes it."""
         if self._unanswered:
-            self._patience = PATIENCE
+            self._single_left = MAX_SINGLE
         self._unanswered += 1
         if self._planned:
             return
         self._planned = True
         loop = asyncio.get_running_loop()
-        if self._patience and loop.time() < self._not_before:
+        if self._single_left and loop.time() < self._not_before:
             loop.call_at(self._not_before, self._flush)
         else:
             loop.call_soon(self._flush)
@@ -107,8 +107,8 @@ class HeartbeatBatcher:
         entries, self._entries = self._entries, []
         self._planned = False
         self._not_before = asyncio.get_running_loop().time() + self.gap_s
-        if len(heartbeats) + len(entries) == 1 and self._patience:
-            self._patience -= 1
+        if len(heartbeats) + len(entries) == 1 and self._single_left:
+            self._single_left -= 1
         for entry in entries:
             if not entry.done():
                 entry.set_result(None)

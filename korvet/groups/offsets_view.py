@@ -142,10 +142,10 @@ class OffsetsView:
             if monotonic() < self._next_refresh:
                 return
             self._reading = asyncio.create_task(self._read_groups())
-            self._reading.add_done_callback(self._is_read)
+            self._reading.add_done_callback(self._reading_done)
         await asyncio.shield(self._reading)
 
-    def _is_read(self, reading: asyncio.Task[None]) -> None:
+    def _reading_done(self, reading: asyncio.Task[None]) -> None:
         self._reading = None
         if not reading.cancelled():
             reading.exception()  # those who wait for it get it; there may be none left

@@ -59,7 +59,7 @@ class Registry:
     """The registration of this broker. `open`, then `run` until cancelled, then `close`."""
 
     option = "--zookeeper"
-    duty = "legacy-registry"
+    lease = "legacy-registry"
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class Registry:
 
     async def _wanted_topics(self) -> Mapping[str, str]:
         """Return each topic's node value, if this broker is the one that lists topics."""
-        if not await self._leases.hold(self.duty, LEASE_S):
+        if not await self._leases.hold(self.lease, LEASE_S):
             return {}
         found = {topic.name: self._entry(topic) for topic in await self._table.all()}
         return {name: entry for name, entry in found.items() if entry is not None}
@@ -262,7 +262,7 @@ class Registry:
         if self._client is not None:
             await asyncio.to_thread(self._stop)
         try:
-            await self._leases.release(self.duty)
+            await self._leases.release(self.lease)
         except StoreError:
             log.info("lease not released, it expires: Redis is unreachable")
 
@@ -276,7 +276,7 @@ class Registry08(Registry):
     """The registration for 0.8 consumers: JSON, the main port, every topic."""
 
     option = "zookeeper.connect"
-    duty = "registry-08"
+    lease = "registry-08"
 
     def _own(self) -> str:
         value = {

@@ -24,7 +24,7 @@ class Batch(Protocol):
 
 
 B = TypeVar("B", bound=Batch)
-Place = tuple[str, int, int]
+ReadKey = tuple[str, int, int]
 OVERHEAD = 512
 """Estimated bytes per cached batch, in addition to the batch."""
 
@@ -35,7 +35,7 @@ class BatchCache(Generic[B]):
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.held = 0
-        self._batches: OrderedDict[Place, B] = OrderedDict()
+        self._batches: OrderedDict[ReadKey, B] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._batches)

@@ -53,7 +53,7 @@ from korvet.wire.records import Record
 READ_BYTES = 1 << 18
 READ_ENTRIES = 500
 TAIL_ENTRIES = 500
-MOST_KEYS = 250_000
+MAX_KEYS = 250_000
 """Keys per pass, checked after each read. Later offsets are left for the next pass."""
 HURRIED_REST = 1.0
 CALM_CALLS = 200
@@ -77,7 +77,7 @@ class LogCleaner:
         self._copy = CompactedCopy(store, keys, topic, partition, rest)
         self._store = store
         self._newest: dict[bytes, int] = {}
-        self._learned = 0
+        self._mapped_to = 0
         self._youngest = -1
         self._run = CleanedIndex()
 
@@ -98,9 +98,9 @@ class LogCleaner:
             if plan.error or not plan.due:
                 return None
             self._youngest = plan.newest
-            await self._learn(plan)
-            outcome = await self._sort_out(plan)
-            await self._take_over(plan, outcome)
+            await self._map_keys(plan)
+            outcome = await self._copy_retained(plan)
+            await self._commit(plan, outcome)
         except Superseded:
             return None
         except StoreRefused:
@@ -125,20 +125,20 @@ class LogCleaner:
             yield found
             at = found.entries[-1].last + 1
 
-    async def _learn(self, plan: CleanBeginReply) -> None:
-        """Map each key of the dirty range to its newest offset, up to about MOST_KEYS keys.
+    async def _map_keys(self, plan: CleanBeginReply) -> None:
+        """Map each key of the dirty range to its newest offset, up to about MAX_KEYS keys.
 
         Below `cleaned` no key occurs twice, except in the last entry, which a pass never changes.
         """
         async for found in self._slices(await self._entry_before(plan), plan.limit):
-            for _, alive in entries_with_records(self._topic, found):
-                for offset, _, key, _, _ in alive:
+            for _, records in entries_with_records(self._topic, found):
+                for offset, _, key, _, _ in records:
                     if key is not None and key is not UNREADABLE:
                         self._newest[key_mark(key)] = offset
-            self._learned = found.entries[-1].last + 1
-            if len(self._newest) > MOST_KEYS:
+            self._mapped_to = found.entries[-1].last + 1
+            if len(self._newest) > MAX_KEYS:
                 return
-        self._learned = plan.limit
+        self._mapped_to = plan.limit
 
     async def _entry_before(self, plan: CleanBeginReply) -> int:
         """Return an offset of the last entry below `cleaned`, or the log start.
@@ -155,23 +155,23 @@ class LogCleaner:
         found = [offset_of(policy.offset_mode, policy.offset_bits, raw) for raw, _ in rows]
         return max([plan.start, *found])
 
-    async def _sort_out(self, plan: CleanBeginReply) -> Outcome:
+    async def _copy_retained(self, plan: CleanBeginReply) -> Outcome:
         """Put all records that stay below the limit into the compacted copy."""
         outcome = Outcome(plan.limit)
         held: tuple[Entry, list[Record], list[Record]] | None = None
         async for found in self._slices(plan.start, plan.limit):
-            for entry, alive in entries_with_records(self._topic, found):
+            for entry, records in entries_with_records(self._topic, found):
                 if held is not None:
-                    await self._decide(*held, outcome)
-                held = (entry, alive, [row for row in alive if self._stays(row, plan)])
+                    await self._copy_entry(*held, outcome)
+                held = (entry, records, [row for row in records if self._is_retained(row, plan)])
         if held is not None:
-            await self._decide(*held, outcome, last=True)
+            await self._copy_entry(*held, outcome, last=True)
         await self._copy.flush()
         return outcome
 
-    def _stays(self, record: Record, plan: CleanBeginReply) -> bool:
+    def _is_retained(self, record: Record, plan: CleanBeginReply) -> bool:
         offset, _, key, value, _ = record
-        if offset >= self._learned:
+        if offset >= self._mapped_to:
             return True
         if key is UNREADABLE:
             return True
@@ -179,11 +179,11 @@ class LogCleaner:
             return False
         return value is not None or offset >= plan.tombstones
 
-    async def _decide(
+    async def _copy_entry(
         self,
         entry: Entry,
-        alive: list[Record],
-        staying: list[Record],
+        records: list[Record],
+        retained: list[Record],
         outcome: Outcome,
         *,
         last: bool = False,
@@ -193,28 +193,28 @@ class LogCleaner:
         The last entry is always copied whole. Its outdated records are removed by a later pass, but
         are no reason to start one.
         """
-        outcome.tombstones |= any(value is None for _, _, _, value, _ in staying)
+        outcome.tombstones |= any(value is None for _, _, _, value, _ in retained)
         if last:
-            staying = alive
-        outcome.removed += len(alive) - len(staying)
-        if not staying and not last:
+            retained = records
+        outcome.removed += len(records) - len(retained)
+        if not retained and not last:
             self._copy.skip()
             return
         fields, size = entry.fields, sum(map(len, entry.fields))
-        if len(staying) < len(alive):
-            fields = rewrite_batch(entry, staying)
+        if len(retained) < len(records):
+            fields = rewrite_batch(entry, retained)
             size = sum(map(len, fields))
         # A record without a timestamp counts as appended at `plan.newest`, the latest possible
         # time.
-        times = [record[1] if record[1] >= 0 else self._youngest for record in staying]
+        times = [record[1] if record[1] >= 0 else self._youngest for record in retained]
         newest = max(times, default=-1)
-        self._run.note(outcome, entry.first, newest, size, len(staying))
+        self._run.note(outcome, entry.first, newest, size, len(retained))
         if fields is entry.fields:
-            await self._copy.carry(entry, size)
+            await self._copy.copy_whole(entry, size)
         else:
-            await self._copy.put(entry, fields)
+            await self._copy.rewrite(entry, fields)
 
-    async def _take_over(self, plan: CleanBeginReply, outcome: Outcome) -> None:
+    async def _commit(self, plan: CleanBeginReply, outcome: Outcome) -> None:
         start_bytes = max(plan.bytes - outcome.size, 0)
         start_records = max(plan.records - outcome.records, 0)
         rows = self._run.rows(start_bytes, start_records, plan)
@@ -227,8 +227,8 @@ class LogCleaner:
                     length=self._copy.length,
                     start=plan.start,
                     limit=plan.limit,
-                    cleaned=min(self._learned, plan.limit),
-                    cleaned_bytes=plan.bytes if self._learned >= plan.limit else start_bytes,
+                    cleaned=min(self._mapped_to, plan.limit),
+                    cleaned_bytes=plan.bytes if self._mapped_to >= plan.limit else start_bytes,
                     start_bytes=start_bytes,
                     start_records=start_records,
                     tombstones=int(outcome.tombstones),

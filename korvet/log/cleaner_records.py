@@ -1,4 +1,4 @@
-"""Decode the records that the log cleaner compares, and write batches of those that stay."""
+"""Decode the records that the log cleaner compares, and rewrite batches with those retained."""
 
 import hashlib
 
@@ -46,9 +46,9 @@ def _records_or_all(topic: Topic, entry: Entry) -> list[Record]:
         return [(entry.last, -1, UNREADABLE, b"", [])]
 
 
-def rewrite_batch(entry: Entry, staying: list[Record]) -> list[bytes]:
+def rewrite_batch(entry: Entry, retained: list[Record]) -> list[bytes]:
     """Return a batch entry's fields with only these records, over the same offsets."""
     fields = list(entry.fields)
     at = fields.index(b"batch") + 1
-    fields[at] = bytes(batch_builder.retain_records(fields[at], entry.first, entry.last, staying))
+    fields[at] = bytes(batch_builder.retain_records(fields[at], entry.first, entry.last, retained))
     return fields

@@ -16,8 +16,8 @@ from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.topics.table import Topic
 
-CARRY_BYTES = 64 << 10
-CARRY_ENTRIES = 100
+COPY_BYTES = 64 << 10
+COPY_ENTRIES = 100
 MOST_FIELDS = 7990
 """Max fields and values of an entry that a script can add: lua/lib/entry_limits.lua."""
 REST = 9.0
@@ -70,11 +70,11 @@ class CompactedCopy:
         """Leave out an entry: the next one begins another range."""
         self._gap = True
 
-    async def carry(self, entry: Entry, size: int) -> None:
+    async def copy_whole(self, entry: Entry, size: int) -> None:
         """Copy an entry whole, together with its neighbours."""
         at = self._id(entry)
         if len(entry.fields) > MOST_FIELDS:
-            return await self.put(entry, entry.fields)
+            return await self.rewrite(entry, entry.fields)
         if self._gap or not self._ranges:
             self._ranges += (at, at)
         else:
@@ -82,7 +82,7 @@ class CompactedCopy:
         self._gap = False
         self._waiting_bytes += size
         self._waiting_entries += 1
-        if self._waiting_bytes >= CARRY_BYTES or self._waiting_entries >= CARRY_ENTRIES:
+        if self._waiting_bytes >= COPY_BYTES or self._waiting_entries >= COPY_ENTRIES:
             await self.flush()
 
     async def flush(self) -> None:
@@ -98,7 +98,7 @@ class CompactedCopy:
             raise Superseded
         self.length += reply.copied
 
-    async def put(self, entry: Entry, fields: list[bytes]) -> None:
+    async def rewrite(self, entry: Entry, fields: list[bytes]) -> None:
         """Add an entry with other fields than in the log. Raises Superseded."""
         await self.flush()
         self._gap = True

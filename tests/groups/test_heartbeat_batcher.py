@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.groups.heartbeat_batcher import MAX_BATCH, PATIENCE, HeartbeatBatcher
+from korvet.groups.heartbeat_batcher import MAX_BATCH, MAX_SINGLE, HeartbeatBatcher
 from korvet.keys import Keys
 from korvet.scripts.call import Call
 from korvet.scripts.group import HeartbeatReply
@@ -105,7 +105,7 @@ def run(
 
 def test_a_single_heartbeat_is_sent_at_once() -> None:
     async def body(table: Table) -> None:
-        for number in range(PATIENCE + 5):
+        for number in range(MAX_SINGLE + 5):
             answer = table.beat()
             await turn()
             table.reply(number, 0)
@@ -149,14 +149,14 @@ def test_waiting_heartbeats_are_one_call_after_the_gap() -> None:
 def test_heartbeats_stop_waiting_after_batches_of_one() -> None:
     async def body(table: Table) -> None:
         answer = await table.meet()
-        for number in range(1, PATIENCE + 1):
+        for number in range(1, MAX_SINGLE + 1):
             await table.store.another.wait()
             table.store.another.clear()
             table.reply(number, 0)
             await answer
             answer = table.beat()
         table.beats.gap_s = AGES
-        for number in range(PATIENCE + 1, PATIENCE + 4):
+        for number in range(MAX_SINGLE + 1, MAX_SINGLE + 4):
             await turn()
             assert len(table.store.sent) == number + 1
             table.reply(number, 0)

@@ -11,7 +11,7 @@ from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.keys import Keys
 from korvet.log.cleaner import READ_ENTRIES, LogCleaner
-from korvet.log.compacted_copy import CARRY_ENTRIES
+from korvet.log.compacted_copy import COPY_ENTRIES
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.log.records_in import records_in
@@ -430,7 +430,7 @@ async def test_the_index_never_falls_where_native_entries_were_compacted(mode: s
 async def test_a_pass_that_ends_early_holds_no_memory(emptied: bool) -> None:
     """A full Redis refuses a call, and writers with it as long as the twin takes the room."""
     one = Log("record", "dense")
-    one.append([(b"%d" % n, b"1") for n in range(3 * CARRY_ENTRIES)])
+    one.append([(b"%d" % n, b"1") for n in range(3 * COPY_ENTRIES)])
     before, calls, twin = await one.read(), iter(range(100)), KEYS.partition("t", 0).compacted
 
     class Died(Exception):
@@ -525,7 +525,7 @@ async def test_a_trim_in_the_middle_of_a_pass_ends_it() -> None:
 async def test_a_pass_whose_twin_lost_what_was_put_into_it_changes_nothing(form: str) -> None:
     """Redis has answered a call, and a replica that has not seen it goes on in its place."""
     one = Log(form, "dense")
-    for n in range(2 * CARRY_ENTRIES):
+    for n in range(2 * COPY_ENTRIES):
         one.append([(b"%d" % n, b"1"), (b"twice", b"2")][: 1 + (n % 70 == 0)])
     before, twin = await one.read(), KEYS.partition("t", 0).compacted
     held: list[Any] = []
@@ -620,7 +620,7 @@ async def test_redis_is_held_shortly_and_left_alone_for_nine_times_as_long(
     assert max(store.counts) <= READ_ENTRIES
     carried = [call for call in store.calls if call.script.name == "log.clean_copy"]
     if form == "record":
-        assert len(carried) >= outcome.kept / CARRY_ENTRIES
+        assert len(carried) >= outcome.kept / COPY_ENTRIES
 
 
 async def test_long_keys_are_told_apart_and_take_little_memory() -> None:
