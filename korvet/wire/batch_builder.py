@@ -7,11 +7,13 @@ from itertools import chain
 from korvet.wire import compression
 from korvet.wire.records import (
     ATTRIBUTES_AT,
+    CRC_AT,
     HEADER,
     HEADER_SIZE,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC_AT,
+    MAX_TIMESTAMP_AT,
     UNLIMITED,
     BatchHeader,
     Buffer,
@@ -20,7 +22,7 @@ from korvet.wire.records import (
     read_header,
 )
 
-_PLACE = struct.Struct(">q4si")
+_POSITION = struct.Struct(">q4si")
 """A header's first fields: base offset, length, leader epoch."""
 COPIED = 2048
 """Length of a batch from which on it is sent as two buffers instead of one copy."""
@@ -31,7 +33,7 @@ def with_max_timestamp(batch: Buffer, header: BatchHeader, newest: int) -> bytea
     """Return a copy of the batch with that max timestamp, as a CreateTime batch."""
     found = bytearray(batch)
     attributes = header.attributes & ~LOG_APPEND_TIME
-    _put_header(found, header._replace(attributes=attributes, max_timestamp=newest))
+    put_header(found, header._replace(attributes=attributes, max_timestamp=newest))
     return found
 
 
@@ -78,11 +80,10 @@ def build(
     if timeless:
         header = read_header(batch)
         late = header._replace(first_timestamp=-1, max_timestamp=header.max_timestamp - 1)
-        _put_header(batch, late)
+        put_header(batch, late)
     if codec:
         batch = _compressed(batch, codec)
-    struct.pack_into(">q", batch, 0, base)
-    struct.pack_into(">i", batch, 12, leader_epoch)
+    set_position(batch, base, leader_epoch)
     if append_time is not None:
         set_append_time(batch, append_time)
     return batch
@@ -92,17 +93,15 @@ def _compressed(batch: bytearray, codec: int) -> bytearray:
     """Compress an uncompressed batch with that codec."""
     header = read_header(batch)
     found = batch[:HEADER_SIZE] + compression.compress(codec, memoryview(batch)[HEADER_SIZE:])
-    _put_header(
-        found,
-        header._replace(length=len(found) - LOG_OVERHEAD, attributes=header.attributes | codec),
-    )
+    length, attributes = len(found) - LOG_OVERHEAD, header.attributes | codec
+    put_header(found, header._replace(length=length, attributes=attributes))
     return found
 
 
-def _put_header(batch: bytearray, header: BatchHeader) -> None:
+def put_header(batch: bytearray, header: BatchHeader) -> None:
     """Write the header of the batch; the CRC is computed."""
     HEADER.pack_into(batch, 0, *header)
-    struct.pack_into(">I", batch, 17, checksum(batch))
+    struct.pack_into(">I", batch, CRC_AT, checksum(batch))
 
 
 def retain_records(batch: Buffer, first: int, last: int, staying: Iterable[Record]) -> bytearray:
@@ -122,7 +121,7 @@ def retain_records(batch: Buffer, first: int, last: int, staying: Iterable[Recor
         last_offset_delta=last - first,
         max_timestamp=header.max_timestamp,
     )
-    _put_header(built, patched)
+    put_header(built, patched)
     return built
 
 
@@ -134,27 +133,31 @@ def batch_at_offset(
     Only a small batch is copied: a copy of a few bytes takes less than sending two buffers.
     """
     if append_time is None:
-        head = _PLACE.pack(base_offset, bytes(batch[8:12]), leader_epoch)
+        head = _POSITION.pack(base_offset, bytes(batch[8:12]), leader_epoch)
         if len(batch) < COPIED:
             return [head + batch[MAGIC_AT:]]
         return [head, memoryview(batch)[MAGIC_AT:]]
     stamped = bytearray(batch)
-    struct.pack_into(">q", stamped, 0, base_offset)
-    struct.pack_into(">i", stamped, 12, leader_epoch)
+    set_position(stamped, base_offset, leader_epoch)
     set_append_time(stamped, append_time)
     return [stamped]
 
 
+def set_position(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
+    """Set base offset and leader epoch, which the CRC does not cover."""
+    _POSITION.pack_into(batch, 0, base_offset, bytes(batch[8:12]), leader_epoch)
+
+
 def set_append_time(batch: bytearray, append_time: int) -> None:
     """Make the batch a LogAppendTime batch of that time, with a new CRC."""
+    # Field by field: a Fetch does this for each batch of a topic with LogAppendTime.
     (attributes,) = struct.unpack_from(">h", batch, ATTRIBUTES_AT)
     struct.pack_into(">h", batch, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
-    struct.pack_into(">q", batch, 35, append_time)
-    struct.pack_into(">I", batch, 17, checksum(batch))
+    struct.pack_into(">q", batch, MAX_TIMESTAMP_AT, append_time)
+    struct.pack_into(">I", batch, CRC_AT, checksum(batch))
 
 
 def extend_to(batch: bytearray, last: int) -> None:
     """Extend the batch to offset `last`, as if later records had been compacted away."""
-    (base,) = struct.unpack_from(">q", batch)
-    struct.pack_into(">i", batch, 23, last - base)
-    struct.pack_into(">I", batch, 17, checksum(batch))
+    header = read_header(batch)
+    put_header(batch, header._replace(last_offset_delta=last - header.base_offset))

@@ -209,12 +209,11 @@ def _snappy_into(data: memoryview, room: memoryview) -> int:
     return at
 
 
-def _zstd_into(data: memoryview, room: memoryview) -> int:
-    size: int = cramjam.zstd.decompress_into(data, room)
-    return size
-
-
-_INTO_WORK_BUFFER = {SNAPPY: _snappy_into, LZ4: _lz4_into, ZSTD: _zstd_into}
+_INTO_WORK_BUFFER: dict[int, Callable[[memoryview, memoryview], int]] = {
+    SNAPPY: _snappy_into,
+    LZ4: _lz4_into,
+    ZSTD: cramjam.zstd.decompress_into,
+}
 
 
 def _gunzip(data: bytes | bytearray | memoryview, limit: int, *, exact: bool = False) -> bytes:
@@ -241,21 +240,17 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int, *, exact: bool = F
     raise CorruptPayload(f"gzip: more than {MAX_GZIP_MEMBERS} members")
 
 
-def _raw_snappy(data: bytes | memoryview, limit: int) -> bytes:
-    try:
-        length = cramjam.snappy.decompress_raw_len(data)
-        if length > limit:
-            raise PayloadTooLarge(f"snappy: {length} bytes, more than {limit}")
-        return bytes(cramjam.snappy.decompress_raw(data))
-    except cramjam.DecompressionError as error:
-        raise CorruptPayload(f"snappy: {error}") from None
-
-
 def _unsnappy(data: bytes | bytearray | memoryview, limit: int) -> bytes:
     parts: list[bytes] = []
     for block in _snappy_blocks(memoryview(data)):
-        parts.append(_raw_snappy(block, limit))
-        limit -= len(parts[-1])
+        try:
+            length = cramjam.snappy.decompress_raw_len(block)
+            if length > limit:
+                raise PayloadTooLarge(f"snappy: {length} bytes, more than {limit}")
+            parts.append(bytes(cramjam.snappy.decompress_raw(block)))
+        except cramjam.DecompressionError as error:
+            raise CorruptPayload(f"snappy: {error}") from None
+        limit -= length
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -34,23 +34,16 @@ def control_batch(
         transactional=True,
         producer=(producer_id, epoch, -1),
     )
-    (attributes,) = struct.unpack_from(">h", batch, records.ATTRIBUTES_AT)
-    struct.pack_into(">h", batch, records.ATTRIBUTES_AT, attributes | records.CONTROL)
-    struct.pack_into(">I", batch, 17, records.checksum(batch))
+    header = records.read_header(batch)
+    batch_builder.put_header(batch, header._replace(attributes=header.attributes | records.CONTROL))
     return batch
 
 
 def fields_of(timestamp: int, producer_id: int, epoch: int, committed: bool) -> list[bytes]:
     """Return the fields and values of a marker in layout `record`."""
     return [
-        b"control",
-        NAMES[committed],
-        b"transaction",
-        b"%d" % producer_id,
-        b"epoch",
-        b"%d" % epoch,
-        b"timestamp",
-        b"%d" % timestamp,
+        *(b"control", NAMES[committed], b"transaction", b"%d" % producer_id),
+        *(b"epoch", b"%d" % epoch, b"timestamp", b"%d" % timestamp),
     ]
 
 

@@ -6,7 +6,7 @@ Rules
 3. A slice never fails in Python, so every length is compared with `limit` before it is used; reads
 of fixed size fail by themselves at the end of the data.
 4. A count is compared with the bytes left, divided by the least size of an element, before any list
-is made. All lists and tag sections of a message have at most MOST_ITEMS elements together.
+is made. All lists and tag sections of a message have at most MAX_ELEMENTS elements together.
 5. No text exceeds the classic length limit: what one client writes in a flexible version must be
 readable by other clients in any version.
 6. Text that is not UTF-8 is decoded as in Java: a group name in Latin-1 works.
@@ -59,7 +59,7 @@ class _Decoder:
             with out.block("try:"):
                 value = self.struct(layout)
                 with out.block("if exact and pos != limit:"):
-                    out.line("raise Fault(f'{limit - pos} bytes behind the end of the message')")
+                    out.line("raise Fault(f'{limit - pos} bytes after the end of the message')")
                 out.line(f"return {value}")
             with out.block("except FAULTS as error:"):
                 indexes = "".join(f"{name}, " for name in self.loops)

@@ -9,6 +9,7 @@ it has no null, a number too wide) raises NotEncodable: a bug that must not reac
 
 import struct
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from korvet.wire.codegen import Source, span
@@ -131,24 +132,26 @@ class _Encoder:
             "bytes": (f"{size} = len({name})",),
             "records": (f"{name}, {size} = buffers({name})",),
         }[slot.kind]
-        nothing = "()" if slot.kind == "records" else "b''"
-        if slot.nullable:
-            with out.block(f"if {name} is None:"):
-                out.line(f"{name} = {nothing}")
-                out.line(f"{size} = -1")
-            with out.block("else:"):
-                for line in prepare:
-                    out.line(line)
-        else:
-            for line in prepare:
-                out.line(line)
+        self.measure(slot, name, size, "()" if slot.kind == "records" else "b''", prepare)
         self.length("h" if slot.kind == "str" else "i", size)
         if slot.kind == "records":
-            self.hand_on(name, size)
+            self.pass_through(name, size)
         else:
             out.line(f"{self.sink}({name})")
 
-    def hand_on(self, name: str, size: str) -> None:
+    def measure(
+        self, slot: Slot, name: str, size: str, nothing: str, lines: tuple[str, ...]
+    ) -> None:
+        """Write the lines that set `size`. For null it is -1, and `name` becomes `nothing`."""
+        if slot.nullable:
+            with self.out.block(f"if {name} is None:"):
+                self.out.line(f"{name} = {nothing}")
+                self.out.line(f"{size} = -1")
+        with self.out.block("else:") if slot.nullable else nullcontext():
+            for line in lines:
+                self.out.line(line)
+
+    def pass_through(self, name: str, size: str) -> None:
         """Close the small piece so far and append the records uncopied."""
         with self.out.block(f"if {size} > 0:"):
             self.out.line("parts.append(join(small))")
@@ -160,14 +163,7 @@ class _Encoder:
         assert item is not None
         size = out.fresh("n")
         name = self.named(value)
-        if slot.nullable:
-            with out.block(f"if {name} is None:"):
-                out.line(f"{name} = ()")
-                out.line(f"{size} = -1")
-            with out.block("else:"):
-                out.line(f"{size} = len({name})")
-        else:
-            out.line(f"{size} = len({name})")
+        self.measure(slot, name, size, "()", (f"{size} = len({name})",))
         self.length("i", size)
         if item.code and item.kind != "uuid":
             with out.block(f"if {size} > 0:"):

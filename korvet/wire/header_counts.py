@@ -23,24 +23,27 @@ def claimed_headers(plain: memoryview, at: int, longest: int) -> Iterator[int]:
             elif (high := plain[at + 1]) < 0x80:
                 length, at = (low & 0x7F | high << 7) >> 1, at + 2
             else:
-                length, at = _varint(plain, at)
+                length, at = read_varint(plain, at)
             if length > longest:
-                _, place = _varint(plain, at + 1)  # after the attributes: the timestamp delta
-                _, place = _varint(plain, place)  # the offset delta
+                _, place = read_varint(plain, at + 1)  # after the attributes: the timestamp delta
+                _, place = read_varint(plain, place)  # the offset delta
                 for _ in ("key", "value"):
-                    size, place = _varint(plain, place)
+                    size, place = read_varint(plain, place)
                     place += max(size, 0)
-                yield _varint(plain, place)[0]
+                yield read_varint(plain, place)[0]
             at += length
     except IndexError:
         return
 
 
-def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    """Return a zigzag number of at most ten bytes, and the next position. Raises IndexError."""
+def read_varint(data: bytes | memoryview, at: int, width: int = 10) -> tuple[int, int]:
+    """Return the zigzag varint of at most `width` bytes, and the next position.
+
+    Raises IndexError if it does not end.
+    """
     number = 0
-    for n in range(10):
-        byte = view[at + n]
+    for n in range(width):
+        byte = data[at + n]
         number |= (byte & 0x7F) << 7 * n
         if byte < 0x80:
             return number >> 1 ^ -(number & 1), at + n + 1

@@ -97,11 +97,11 @@ def _request_header(data: Buffer, offset: int) -> tuple[RequestHeader, int]:
     elif length != -1:
         raise Fault(f"a client id of {length} bytes")
     if header_version == 2:
-        pos = behind_tags(data, pos)
+        pos = skip_tag_section(data, pos)
     return RequestHeader(key, version, correlation_id, client_id), pos
 
 
-def behind_tags(data: Buffer, pos: int) -> int:
+def skip_tag_section(data: Buffer, pos: int) -> int:
     """Return the position after the tag section at `pos`."""
     count = data[pos]
     pos += 1

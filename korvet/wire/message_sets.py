@@ -17,6 +17,7 @@ from korvet.wire.records import (
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAX_DECODED_RECORDS,
+    UNLIMITED,
     BadBatch,
     Buffer,
     Record,
@@ -139,18 +140,15 @@ def build(
     """
     if codec == compression.ZSTD or (codec == compression.LZ4 and magic == 0) or appended:
         codec = compression.NONE
-    if codec == compression.NONE:
-        builder = LegacyRecordBatchBuilder(magic, compression.NONE, 2**31 - 1)
-        for offset, timestamp, key, value, _ in records:
-            builder.append(offset, timestamp, key, value)
-        built = bytearray(builder.build())
-        return _stamped(built, appended) if appended and magic == 1 else built
     rows = list(records)
-    base = rows[0][0] if magic == 1 else 0
-    builder = LegacyRecordBatchBuilder(magic, compression.NONE, 2**31 - 1)
+    base = rows[0][0] if codec and magic == 1 else 0
+    builder = LegacyRecordBatchBuilder(magic, compression.NONE, UNLIMITED)
     for offset, timestamp, key, value, _ in rows:
         builder.append(offset - base, timestamp, key, value)
-    value = compression.compress(codec, bytes(builder.build()))
+    built = bytearray(builder.build())
+    if codec == compression.NONE:
+        return _stamped(built, appended) if appended and magic == 1 else built
+    value = compression.compress(codec, built)
     newest = max(row[1] for row in rows)
     body = struct.pack(">bb", magic, codec)
     if magic == 1:

@@ -5,7 +5,7 @@ Rules
 2. Classic lengths are big-endian int16 (strings) or int32; compact ones are an unsigned varint of
 length + 1. In both, the smallest value (-1, or 0) is null.
 3. No function allocates by an announced length before that many bytes are known to be there.
-4. A message has at most MOST_ITEMS elements, list items and tagged fields together: the smallest
+4. A message has at most MAX_ELEMENTS elements, list items and tagged fields together: the smallest
 take a byte or two on the wire, and a hundred bytes of memory or as many nanoseconds.
 """
 

@@ -20,6 +20,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
+from korvet.wire.header_counts import read_varint
 from korvet.wire.records import (
     MAX_DECODED_RECORDS,
     MAX_HEADERS_PER_BATCH,
@@ -117,16 +118,16 @@ def _record(data: bytes, at: int, index: int) -> tuple[int, int, int]:
 
     Raises ValueError or IndexError.
     """
-    length, at = _number(data, at)
+    length, at = read_varint(data, at, _VARINT)
     last = at + length
     if length < 0 or last > len(data) or data[at] >= 0x80:
         raise ValueError
-    delta, at = _number(data, at + 1, _VARLONG)
-    offset, at = _number(data, at)
+    delta, at = read_varint(data, at + 1, _VARLONG)
+    offset, at = read_varint(data, at, _VARINT)
     if offset != index:
         raise ValueError
     at = _skip(data, _skip(data, at, last), last)
-    number, at = _number(data, at)
+    number, at = read_varint(data, at, _VARINT)
     if not 0 <= number <= (last - at) // 2:
         raise ValueError
     if _after_headers(data, at, last, number) != last:
@@ -138,7 +139,7 @@ def _after_headers(data: bytes, at: int, last: int, count: int) -> int:
     for _ in range(count):
         if at >= last:
             raise ValueError
-        length, at = _number(data, at)
+        length, at = read_varint(data, at, _VARINT)
         if length < 0 or at + length >= last:
             raise ValueError
         data[at : at + length].decode()
@@ -148,25 +149,11 @@ def _after_headers(data: bytes, at: int, last: int, count: int) -> int:
 
 def _skip(data: bytes, at: int, last: int) -> int:
     """Return the position after a nullable field, which is below `last`."""
-    length, at = _number(data, at)
+    length, at = read_varint(data, at, _VARINT)
     at += max(length, 0)
     if length < -1 or at >= last:
         raise ValueError
     return at
-
-
-def _number(data: bytes, at: int, width: int = _VARINT) -> tuple[int, int]:
-    """Return the zigzag varint of at most `width` bytes, and the next position."""
-    number = data[at]
-    if number < 0x80:
-        return number >> 1 ^ -(number & 1), at + 1
-    number = 0
-    for n in range(width):
-        byte = data[at + n]
-        number |= (byte & 0x7F) << 7 * n
-        if byte < 0x80:
-            return number >> 1 ^ -(number & 1), at + n + 1
-    raise ValueError
 
 
 def _invalid(index: int, count: int) -> BadBatch:

@@ -12,6 +12,7 @@ Rules
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from korvet.errors import ErrorCode
@@ -27,7 +28,9 @@ HEADER_SIZE = HEADER.size
 LOG_OVERHEAD = 12
 MAGIC_AT = 16
 MAGIC = 2
+CRC_AT = 17
 ATTRIBUTES_AT = 21
+MAX_TIMESTAMP_AT = 35
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
@@ -39,10 +42,7 @@ BOMB_FACTOR = 64
 MAX_RECORDS = 500_000
 """Max records of a batch: the count is used as it is wherever records are not counted again."""
 MAX_DECODED_RECORDS = 100_000
-"""Max records of a batch that the broker decodes:
-
-each costs some hundred bytes, and Redis some us.
-"""
+"""Max records of a batch that the broker decodes; each costs some hundred bytes."""
 LEAST_RECORD = 7
 MAX_HEADERS_PER_BATCH = 500_000
 """Max headers of a batch's records together.
@@ -103,9 +103,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def producer(self) -> tuple[int, int, int]:
-        """Return id, epoch and sequence of an idempotent batch; without an id the others mean
-        nothing.
-        """
+        """Return producer id, epoch and base sequence; -1 each without a producer id."""
         if self.producer_id < 0:
             return -1, -1, -1
         return self.producer_id, self.producer_epoch, self.base_sequence
@@ -116,12 +114,17 @@ def read_header(batch: Buffer, at: int = 0) -> BatchHeader:
     return BatchHeader._make(HEADER.unpack_from(batch, at))
 
 
-def checksum(batch: Buffer) -> int:
-    """Return the CRC-32C of the bytes that a batch's CRC covers."""
+@cache
+def crc_function() -> Callable[..., int]:
+    """Return the function for CRC-32C; its library is imported with the first use."""
     import crc32c
 
-    found: int = crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:])
-    return found
+    return crc32c.crc32c
+
+
+def checksum(batch: Buffer) -> int:
+    """Return the CRC-32C of the bytes that a batch's CRC covers."""
+    return crc_function()(memoryview(batch)[ATTRIBUTES_AT:])
 
 
 def check_produced(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
@@ -191,7 +194,8 @@ def records_of(batch: Buffer, *, limit: int = UNLIMITED) -> list[Record]:
     header = BatchHeader._make(HEADER.unpack_from(batch))
     plain: Buffer = batch
     if header.codec:
-        plain = _inflate(batch, header, limit)
+        body = inflate(header.codec, memoryview(batch)[HEADER_SIZE:], limit, invalid)
+        plain = _uncompressed(header, body, CODEC_MASK)
     from aiokafka.errors import CorruptRecordException
     from aiokafka.record.default_records import DefaultRecordBatch
 
@@ -247,31 +251,32 @@ def open_section(batch: Buffer, header: BatchHeader, limit: int) -> Buffer:
     section = memoryview(batch)[HEADER_SIZE:]
     if not header.codec:
         return section
-    try:
-        return compression.decompress_produced(header.codec, section, limit)
-    except compression.CorruptPayload as error:
-        raise invalid(str(error)) from None
-    except compression.PayloadTooLarge as error:
-        raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
+    return inflate(header.codec, section, limit, invalid, compression.decompress_produced)
 
 
 def decode_section(header: BatchHeader, section: Buffer) -> list[Record]:
     """Return the records of an opened section; the producer's timestamps count."""
-    plain = header._replace(attributes=header.attributes & ~(CODEC_MASK | LOG_APPEND_TIME))
-    return decode_produced(b"".join((HEADER.pack(*plain), section)), limit=UNLIMITED)
+    plain = _uncompressed(header, section, CODEC_MASK | LOG_APPEND_TIME)
+    return decode_produced(plain, limit=UNLIMITED)
 
 
-def inflate(codec: int, payload: Buffer, limit: int, error_of: Callable[[str], BadBatch]) -> Buffer:
+def _uncompressed(header: BatchHeader, section: Buffer, cleared: int) -> bytes:
+    """Return the batch of decompressed records, without these bits of its attributes."""
+    plain = header._replace(attributes=header.attributes & ~cleared)
+    return b"".join((HEADER.pack(*plain), section))
+
+
+def inflate(
+    codec: int,
+    payload: Buffer,
+    limit: int,
+    error_of: Callable[[str], BadBatch],
+    decompress: Callable[[int, Buffer, int], Buffer] = compression.decompress,
+) -> Buffer:
     """Decompress a payload to at most `limit` bytes. Raises `error_of` for corrupt bytes."""
     try:
-        return compression.decompress(codec, payload, limit)
+        return decompress(codec, payload, limit)
     except compression.CorruptPayload as error:
         raise error_of(str(error)) from None
     except compression.PayloadTooLarge as error:
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
-
-
-def _inflate(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
-    body = inflate(header.codec, memoryview(batch)[HEADER_SIZE:], limit, invalid)
-    plain = header._replace(attributes=header.attributes & ~CODEC_MASK)
-    return b"".join((HEADER.pack(*plain), body))

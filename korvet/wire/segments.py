@@ -14,14 +14,13 @@ Rules
 """
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from korvet.wire import records
-from korvet.wire.records import Buffer
+from korvet.wire.records import Buffer, crc_function
 from korvet.wire.segment_index import ROW, IndexRow, IndexRows
 
 CHUNK_BYTES = 64 * 1024
@@ -91,10 +90,7 @@ class Segment:
 
     def chunk_since(self, timestamp: int) -> int | None:
         """Return the first chunk with a record at or after the timestamp, or None."""
-        for number, row in enumerate(self.rows):
-            if row.max_timestamp >= timestamp:
-                return number
-        return None
+        return next((n for n, row in enumerate(self.rows) if row.max_timestamp >= timestamp), None)
 
     def end_of(self, chunk: int) -> int:
         """Return the position after a chunk."""
@@ -163,7 +159,7 @@ class SegmentWriter:
         self._offset = -1
         self._newest = -1
         self._count = 0
-        self._sum = 0
+        self._crc = 0
 
     def add(self, batch: Buffer) -> None:
         """Append a batch with final offsets, above those of the batches before it.
@@ -176,7 +172,7 @@ class SegmentWriter:
             raise ValueError(f"batch at {header.base_offset} after offset {self.last}")
         if self._offset < 0:
             self._offset = header.base_offset
-        self._sum = _crc(batch, self._sum)
+        self._crc = crc_function()(batch, self._crc)
         end = self.size + len(batch)
         self.buffer[self.size : end] = batch
         self.size = end
@@ -190,10 +186,10 @@ class SegmentWriter:
             self._close_chunk()
 
     def _close_chunk(self) -> None:
-        row = IndexRow(self._offset, self._position, self._newest, self._count, self._sum)
+        row = IndexRow(self._offset, self._position, self._newest, self._count, self._crc)
         self._rows.append(row)
         self._position, self._offset, self._newest = self.size, -1, -1
-        self._count = self._sum = 0
+        self._count = self._crc = 0
 
     def finish(self, header: SegmentHeader, aborted: Iterable[AbortedRow]) -> memoryview:
         """Return the segment, a view of the buffer; `header` gets offsets, sizes and counts."""
@@ -242,11 +238,8 @@ def read_footer(footer: Buffer) -> Segment:
         raise CorruptSegment(f"the header cannot be decoded: {error}") from None
     if found.format != FORMAT:
         raise CorruptSegment(f"format {found.format} is unknown; this version reads {FORMAT}")
-    return Segment(
-        found,
-        IndexRows(view[:split]),
-        [AbortedRow._make(row) for row in _ABORTED.iter_unpack(view[split:after])],
-    )
+    aborted_rows = list(map(AbortedRow._make, _ABORTED.iter_unpack(view[split:after])))
+    return Segment(found, IndexRows(view[:split]), aborted_rows)
 
 
 def read_segment(data: Buffer) -> tuple[Segment, memoryview]:
@@ -272,16 +265,5 @@ def _unpack_trailer(data: Buffer) -> tuple[int, int, int, int, bytes]:
 
 
 def _footer_crc(footer: Buffer, counts: tuple[int, int, int]) -> int:
-    return _crc(_COUNTS.pack(*counts), _crc(footer))
-
-
-def _crc(data: Buffer, before: int = 0) -> int:
-    return crc_function()(data, before)
-
-
-@cache
-def crc_function() -> Callable[..., int]:
-    """Return the function for CRC-32C; its library is imported with the first use."""
-    import crc32c
-
-    return crc32c.crc32c
+    crc = crc_function()
+    return crc(_COUNTS.pack(*counts), crc(footer))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from korvet.wire.errors import MalformedRequest
 from korvet.wire.headers import (
     RequestHeader,
-    behind_tags,
+    skip_tag_section,
     request_header_version,
     response_header_version,
 )
@@ -42,7 +42,7 @@ def decode_response_header(
         correlation_id: int = _INT32.unpack_from(data, offset)[0]
         pos = offset + _INT32.size
         if response_header_version(api_key, api_version):
-            pos = behind_tags(data, pos)
+            pos = skip_tag_section(data, pos)
     except (struct.error, IndexError):
         raise MalformedRequest("header: the data ends here") from None
     except Fault as fault:

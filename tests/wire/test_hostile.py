@@ -41,7 +41,7 @@ def test_a_message_cut_anywhere_is_refused_and_one_byte_more_too(
     encoded = min((encode(a_message(cls, version, random), version) for _ in range(8)), key=len)
     for end in range(min(len(encoded), 600)):
         refused(cls, encoded[:end], version)
-    assert "1 bytes behind the end" in refused(cls, encoded + b"\0", version)
+    assert "1 bytes after the end" in refused(cls, encoded + b"\0", version)
     assert type(decode(cls, encoded + b"\0", version, exact=False)) is cls
 
 
