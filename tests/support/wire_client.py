@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from korvet.wire.errors import MalformedRequest
 from korvet.wire.headers import (
     RequestHeader,
-    skip_tag_section,
     request_header_version,
     response_header_version,
+    skip_tag_section,
 )
 from korvet.wire.primitives import Buffer, Fault
 from korvet.wire.records import LOG_OVERHEAD
