@@ -3,9 +3,8 @@
 Tasks on shared data run in one broker process at a time, which holds a lease.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from time import perf_counter, time
 
 import anyio
 
@@ -13,6 +12,7 @@ from korvet import logfmt
 from korvet.broker import consumed_retention
 from korvet.broker.audit_writer import AuditWriter
 from korvet.broker.compaction import Compaction
+from korvet.broker.consumed_metrics import ConsumedGauges
 from korvet.broker.consumed_retention import ConsumedRetention
 from korvet.broker.dead_letter_copies import CHECK_S as DEAD_LETTERS_S
 from korvet.broker.dead_letter_copies import DeadLetterCopies
@@ -22,12 +22,12 @@ from korvet.broker.redis_metrics import RedisGauges
 from korvet.broker.retention import PRODUCERS_S, Retention
 from korvet.broker.schedule_metrics import ScheduleGauges
 from korvet.broker.scheduled_delivery import ScheduledDelivery
+from korvet.broker.task_runner import Action, TaskRunner, log_retry
 from korvet.cluster.registration import HEARTBEAT_S, REST_S
 from korvet.config.values import Settings
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
 from korvet.keys import Keys
-from korvet.metrics import Labels
 from korvet.recovery.task import SnapshotTask
 from korvet.security.authorizer import CHECK_S
 from korvet.store.async_store import AsyncStore
@@ -47,11 +47,6 @@ TRANSACTIONS_LEASE_S = 5.0
 TRANSACTION_ROUNDS = 20
 """Max rounds per transaction check while a full batch is due: 2,000 ids per second."""
 
-RESTART_S = 5.0
-"""Seconds until a failed background task is restarted."""
-
-Action = Callable[[], Awaitable[None]]
-
 logger = logfmt.get("broker.housekeeping")
 
 
@@ -65,7 +60,7 @@ class BackgroundTasks:
         self.leases = Leases(store, keys, services.config.node_id)
         self.retention = Retention(store, keys, topics, self._settings, metrics, self.leases)
         self.compaction = Compaction(store, keys, topics, self._settings, self.leases)
-        self.consumed = ConsumedRetention(store, keys, topics, metrics, self.leases)
+        self.consumed = ConsumedRetention(store, keys, topics, self.leases)
         self.scheduled = ScheduledDelivery(
             store, keys, topics, services.notifier, metrics, self.leases
         )
@@ -73,20 +68,18 @@ class BackgroundTasks:
             store, keys, services.configs, services.share_offsets, services.share, self.leases
         )
         self.group_gauges = GroupGauges(store, keys, topics, self._settings, metrics, self.leases)
+        self.consumed_gauges = ConsumedGauges(store, keys, topics, metrics)
         self.schedule_gauges = ScheduleGauges(store, keys, topics, metrics)
         self._redis_gauges = RedisGauges(store, metrics)
         self._unfinished: dict[str, bytes] = {}
-        self._succeeded: dict[Labels, float] = {}
-        metrics.task_times.ask = lambda: self._succeeded
+        self._runner = TaskRunner(services.notifier, metrics)
 
     def _settings(self) -> Settings:
         return self._services.settings
 
     async def run(self) -> None:
-        """Run until cancelled. The tasks continue when Redis is available again."""
-        async with anyio.create_task_group() as tasks:
-            for name, task in self._tasks().items():
-                tasks.start_soon(self._restart_on_error, name, task)
+        """Run until cancelled."""
+        await self._runner.run(self._tasks())
 
     def _tasks(self) -> dict[str, Action]:
         """Return the tasks by name. Each runs until cancelled."""
@@ -95,20 +88,16 @@ class BackgroundTasks:
         retain = self._leased("retention", retention.interval_s * 2, retention.retain_all)
         expire = self._leased("producers", PRODUCERS_S * 2, retention.expire_producers)
         finish = self._leased("topics", UNFINISHED_S * 3, self._finish_topics)
-        consumed = self.consumed
-        held = self._leased("held-gauge", UPDATE_S * 2, consumed.update, consumed.clear)
-        gauges = self.schedule_gauges
-        waiting = self._leased("schedule-gauge", UPDATE_S * 2, gauges.update, gauges.clear)
+        held = self._gauges("held-gauge", self.consumed_gauges)
+        scheduled = self._gauges("schedule-gauge", self.schedule_gauges)
         due_s = services.settings.integer(TRANSACTION_INTERVAL) / 1000
-        tasks: dict[str, Action] = {
-            "broker heartbeat": self._heartbeats,
-        }
-        follow = "dynamic config refresh"
         refresh = services.dynamic_config.refresh
-        tasks[follow] = partial(self._follow, follow, keys.configs_channel(), HEARTBEAT_S, refresh)
+        followed: list[tuple[str, str, float, Action]] = [
+            ("dynamic config refresh", keys.configs_channel(), HEARTBEAT_S, refresh)
+        ]
         if services.authorizer.enabled:
-            follow, refresh = "ACL refresh", services.authorizer.refresh
-            tasks[follow] = partial(self._follow, follow, keys.acls_channel(), CHECK_S, refresh)
+            acls = keys.acls_channel()
+            followed.append(("ACL refresh", acls, CHECK_S, services.authorizer.refresh))
         repeated: list[tuple[str, float, Action]] = [
             ("group deadline check", GROUPS_S, self._tick_groups),
             ("group metrics update", UPDATE_S, self.group_gauges.update),
@@ -120,15 +109,17 @@ class BackgroundTasks:
                 ("producer expiration", PRODUCERS_S, expire),
                 ("topic change recovery", UNFINISHED_S, finish),
                 ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
-                ("consumed retention", consumed_retention.CHECK_S, consumed.run_once),
+                ("consumed retention", consumed_retention.CHECK_S, self.consumed.run_once),
                 ("dead letters", DEAD_LETTERS_S, self.dead_letters.run_once),
-                ("consumed retention metric", UPDATE_S, self._if_scraped(held, consumed.clear)),
-                ("schedule metric", UPDATE_S, self._if_scraped(waiting, gauges.clear)),
+                ("consumed retention metric", UPDATE_S, held),
+                ("schedule metric", UPDATE_S, scheduled),
             ]
+        tasks: dict[str, Action] = {"broker heartbeat": self._heartbeats}
+        tasks |= {row[0]: partial(self._runner.follow, *row) for row in followed}
+        tasks |= {row[0]: partial(self._runner.repeat, *row) for row in repeated}
+        if not services.config.read_only:
             tasks["compaction"] = self.compaction.run
             tasks["scheduled delivery"] = self.scheduled.run
-        for name, seconds, action in repeated:
-            tasks[name] = partial(self._repeat, name, seconds, action)
         tasks["memory budget"] = services.memory.run
         manager = services.tiered.manager(self.leases.holder)
         if manager is not None and not services.config.read_only:
@@ -161,67 +152,28 @@ class BackgroundTasks:
             self.leases.hold,
         )
 
-    async def _restart_on_error(self, name: str, task: Action) -> None:
-        """Run a task. Log an unexpected error and restart this task after RESTART_S."""
-        while True:
-            try:
-                await task()
-            except Exception as error:
-                self._services.metrics.task_errors.add(1, name)
-                logger.exception("background task failed", error, task=name)
-                await anyio.sleep(RESTART_S)
-
-    async def _repeat(self, name: str, seconds: float, action: Action) -> None:
-        """Run the action after each interval, also while Redis is unavailable."""
-        while True:
-            await anyio.sleep(seconds)
-            await self._run(name, action)
-
-    async def _run(self, name: str, action: Action) -> None:
-        """Run the action once, and count it."""
-        metrics, began = self._services.metrics, perf_counter()
-        try:
-            await action()
-        except StoreError as error:
-            metrics.task_errors.add(1, name)
-            _log_retry(name, error)
-        else:
-            metrics.task_seconds.of(name).observe(perf_counter() - began)
-            self._succeeded[(name,)] = time()
-
-    def _if_scraped(self, action: Action, other: Callable[[], None]) -> Action:
-        """Return an action that runs while a scrape asks this process, else `other`.
-
-        A lease held by a process that is not scraped would hide the rows from every scrape.
-        """
-
-        async def run() -> None:
-            if self._services.metrics.is_scraped:
-                await action()
-            else:
-                other()
-
-        return run
-
-    def _leased(
-        self, lease: str, seconds: float, action: Action, other: Callable[[], None] = lambda: None
-    ) -> Action:
-        """Return an action that needs the lease; `other` runs if another process holds it."""
+    def _leased(self, lease: str, seconds: float, action: Action) -> Action:
+        """Return an action that does nothing while another process holds the lease."""
 
         async def run() -> None:
             if await self.leases.hold(lease, seconds):
                 await action()
-            else:
-                other()
 
         return run
 
-    async def _follow(self, name: str, channel: str, seconds: float, refresh: Action) -> None:
-        """Apply what any broker changed: after each message, and after each interval."""
-        async with self._services.notifier.listen([channel]) as changes:
-            while True:
-                await self._run(name, refresh)
-                await changes.wait(seconds)
+    def _gauges(self, lease: str, gauges: ConsumedGauges | ScheduleGauges) -> Action:
+        """Return an action that updates gauges in the process that has the lease.
+
+        Only a process that is scraped takes it: otherwise no scrape would see the rows.
+        """
+
+        async def run() -> None:
+            if self._services.metrics.is_scraped and await self.leases.hold(lease, UPDATE_S * 2):
+                await gauges.update()
+            else:
+                gauges.clear()
+
+        return run
 
     async def _heartbeats(self) -> None:
         while True:
@@ -235,7 +187,7 @@ class BackgroundTasks:
                         # Two brokers with one node id notify each other with each heartbeat.
                         await anyio.sleep(REST_S)
             except StoreError as error:
-                _log_retry("broker heartbeat", error)
+                log_retry("broker heartbeat", error)
                 await anyio.sleep(HEARTBEAT_S)
 
     async def heartbeat(self) -> None:
@@ -282,7 +234,3 @@ async def finish_topics(
             await stepwise.finish(store, keys, name, raw)
             logger.info("unfinished topic change completed", topic=name)
     return {name: raw for name, raw in found.items() if known.get(name) != raw}
-
-
-def _log_retry(task: str, error: StoreError) -> None:
-    logger.warning_again("background task failed, retrying", task=task, reason=str(error))

@@ -14,9 +14,8 @@ from typing import Any
 
 from korvet import logfmt
 from korvet.broker.leases import Leases
-from korvet.groups.consumed import Consumed, list_consumed, list_held
+from korvet.groups.consumed import Consumed, list_consumed
 from korvet.keys import Keys
-from korvet.metrics import Metrics
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.store.async_store import AsyncStore
@@ -28,8 +27,6 @@ CHECK_S = 1.0
 LEASE_S = 10.0
 STEPS = 64
 """Max index steps one call removes: bounds how long the script blocks Redis."""
-ROWS = 1000
-"""Max rows of the metric."""
 logger = logfmt.get("broker.consumed_retention")
 
 
@@ -41,19 +38,16 @@ class ConsumedRetention:
         store: AsyncStore,
         keys: Keys,
         topics: TopicTable,
-        metrics: Metrics,
         leases: Leases,
     ) -> None:
         self._store = store
         self._keys = keys
-        self._table = topics
+        self._topics = topics
         self._leases = leases
-        self._held: dict[tuple[str, ...], float] = {}
-        metrics.held_records.ask = lambda: self._held
 
     async def run_once(self) -> None:
         """Remove what is consumed, of every topic with retention.consumed."""
-        topics = await self._topics()
+        topics = [each for each in await self._topics.all() if each.policy.consumed_by]
         if not topics or not await self._leases.hold("consumed-retention", LEASE_S):
             return
         for topic in topics:
@@ -95,20 +89,3 @@ class ConsumedRetention:
                 log.delete_records(self._keys, topic.name, number, topic_id=topic.id, before=before)
             )
             before = -1 if reply.error else reply.again
-
-    # Metric.
-
-    async def update(self) -> None:
-        """Update the rows of the metric: the records that each group holds."""
-        held = dict[tuple[str, ...], float]()
-        for topic in await self._topics():
-            for number, group, records in await list_held(self._store, self._keys, topic):
-                held[topic.name, str(number), group] = records
-        self._held = dict(sorted(held.items(), key=lambda row: -row[1])[:ROWS])
-
-    def clear(self) -> None:
-        """Report no rows: another process does."""
-        self._held = {}
-
-    async def _topics(self) -> list[Topic]:
-        return [topic for topic in await self._table.all() if topic.policy.consumed_by]

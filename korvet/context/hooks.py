@@ -1,4 +1,4 @@
-"""Protocols of the parts that layers above the services put into them."""
+"""Protocols of what higher layers give to the services: interceptor, tracing, API table."""
 
 from collections.abc import Awaitable
 from typing import Any, Protocol

@@ -6,9 +6,11 @@ from typing import Any
 import anyio
 import pytest
 
-from korvet.broker import background
+from korvet.broker import background, task_runner
 from korvet.broker.background import BackgroundTasks
 from korvet.broker.compaction import Compaction
+from korvet.broker.consumed_metrics import ConsumedGauges
+from korvet.broker.task_runner import TaskRunner
 from korvet.cluster.registration import Endpoint
 from korvet.cluster.registration import LiveBroker as Member
 from korvet.log.cleaner import LogCleaner
@@ -164,7 +166,7 @@ async def test_a_partition_whose_keys_are_spoilt_keeps_no_other_from_its_retenti
 async def test_a_duty_that_fails_begins_again(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(background, "RESTART_S", 0)
+    monkeypatch.setattr(task_runner, "RESTART_S", 0)
     again = anyio.Event()
     tries: list[int] = []
 
@@ -212,25 +214,28 @@ async def test_a_broker_that_shares_its_node_id_rests_between_beats_and_says_why
     assert "another broker has this node id" in caplog.text
 
 
-async def test_only_a_process_that_is_scraped_shows_what_retention_holds(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tasks = BackgroundTasks(broker.services)
+async def test_only_a_process_that_is_scraped_shows_what_retention_holds(broker: Broker) -> None:
     seen: list[str] = []
 
-    async def look() -> None:
-        seen.append("look")
+    class Gauges(ConsumedGauges):
+        async def update(self) -> None:
+            seen.append("update")
 
-    action = tasks._if_scraped(look, lambda: seen.append("clear"))
+        def clear(self) -> None:
+            seen.append("clear")
+
+    services = broker.services
+    gauges = Gauges(services.store, services.keys, services.topics, services.metrics)
+    action = BackgroundTasks(services)._gauges("held-gauge", gauges)
     await action()
-    broker.services.metrics.scraped()
+    services.metrics.scraped()
     await action()
-    assert seen == ["clear", "look"]
+    assert seen == ["clear", "update"]
 
 
 async def test_runs_of_a_background_task_are_counted(broker: Broker) -> None:
     metrics = broker.services.metrics
-    tasks = BackgroundTasks(broker.services)
+    runner = TaskRunner(broker.services.notifier, metrics)
 
     async def succeed() -> None:
         return
@@ -238,8 +243,8 @@ async def test_runs_of_a_background_task_are_counted(broker: Broker) -> None:
     async def fail() -> None:
         raise RedisUnreachable("away")
 
-    await tasks._run("retention", succeed)
-    await tasks._run("retention", fail)
+    await runner.run_once("retention", succeed)
+    await runner.run_once("retention", fail)
     assert sum(metrics.task_seconds.of("retention").counts) == 1
     assert metrics.task_errors.values[("retention",)] == 1
     assert metrics.task_times.ask is not None

@@ -70,7 +70,7 @@ async def test_every_group_with_a_commit_counts(tier: Tier) -> None:
     services = tier.broker.services
     assert await list_held(services.store, services.keys, await topic_of(tier)) == [(0, "two", 95)]
     tasks = BackgroundTasks(services)
-    await tasks.consumed.update()
+    await tasks.consumed_gauges.update()
     held = services.metrics.held_records.ask
     assert held is not None and held() == {("t", "0", "two"): 95}
 
