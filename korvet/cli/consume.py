@@ -149,7 +149,7 @@ async def _follow(log: "CommandLog", reader: "Reader", name: str, channels: list
 async def _explained(
     log: "CommandLog", reader: "Reader", name: str, advance: Callable[[int], None]
 ) -> None:
-    """Read to the end. StartError names the offsets of a partition that cannot be read."""
+    """Read to the end. Raises StartError with the offsets of a partition that has others."""
     from korvet.config.broker_config import StartError
     from korvet.errors import ErrorCode
     from korvet.library.values import KorvetError

@@ -253,10 +253,8 @@ def _scripts(store: "SyncStore") -> Finding:
     known = lock.shipped()
     there = store.command("SCRIPT", "EXISTS", *known.values())
     count = sum(map(int, there))
-    found = f"{count} of {len(known)} loaded"
-    if count < len(known):
-        return Finding("ok", "scripts", f"{found}; brokers load the others at first use")
-    return Finding("ok", "scripts", found)
+    rest = "; brokers load the others at first use" if count < len(known) else ""
+    return Finding("ok", "scripts", f"{count} of {len(known)} loaded{rest}")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -80,7 +80,7 @@ def _running(target: o.Target) -> str | None:
 
 
 def _answers(bootstrap: str) -> bool:
-    """Return whether a process listens at the address. BadParameter if it is no address."""
+    """Return whether a process listens at the address. Raises BadParameter if it is none."""
     import socket
 
     host, _, port = bootstrap.rpartition(":")

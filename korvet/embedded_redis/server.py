@@ -66,7 +66,7 @@ class RedisServer:
 
     @classmethod
     def launch(cls, data_dir: Path | str, *, binary: str | None = None) -> "RedisServer":
-        """Lock the directory and start a server on it. StartError says why that is not possible."""
+        """Lock the directory and start a server on it. Raises StartError if that is impossible."""
         executable = find(binary)
         directory = Path(data_dir).absolute()
         try:
@@ -89,7 +89,7 @@ class RedisServer:
     def wait_ready(self) -> None:
         """Wait until the server replies, however long it loads its data.
 
-        StartError if the process ends, or if its socket does not appear or was removed.
+        Raises StartError if the process ends, or if its socket does not appear or was removed.
         """
         give_up = time.monotonic() + SOCKET_SECONDS
         while True:
@@ -168,7 +168,7 @@ class RedisServer:
 
 
 def _unstartable(executable: Path, directory: Path, error: OSError) -> StartError:
-    """Return the sentence for a server that the system did not start on the directory."""
+    """Build the error for a server that the system did not start on the directory."""
     if error.filename is not None and Path(os.fsdecode(error.filename)).parent == directory:
         return _unusable(directory, error)
     why = error.strerror
@@ -206,7 +206,7 @@ def _lock(directory: Path) -> int:
 
 
 def _refuse_older(executable: Path, directory: Path) -> None:
-    """StartError for a server before version 7 on a newer one's data: it would start empty."""
+    """Raise StartError for a server before version 7 on newer data: it would start empty."""
     if (directory / "appendonlydir").exists() and major_version(executable) < 7:
         raise StartError(
             f"{executable} is too old for {directory}, which a newer server wrote: "
