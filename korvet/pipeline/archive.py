@@ -9,10 +9,12 @@ Rules
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from pyspark.sql import Observation
+from pyspark.sql import functions as f
 
 from korvet.pipeline import trim
 from korvet.pipeline.commit_metadata import CommitMetadata, next_commit
@@ -106,7 +108,9 @@ class Archiver:
                 conflicts = 0
                 records += commit.rows
                 trimmed = self.trim(metadata, target)
-                watch(_archived_commit(commit, began, trimmed))
+                seconds = round(time.monotonic() - began, 3)
+                spans = tuple(str(span) for span in commit.spans if span.start < span.end)
+                watch(ArchivedCommit(commit.number, commit.rows, seconds, spans, trimmed))
 
     def trim(self, metadata: MetadataClient, target: ArchiveTarget) -> int:
         """Trim archived records that are old enough; return how many entries were removed."""
@@ -128,9 +132,6 @@ class Archiver:
     def _write(
         self, metadata: MetadataClient, state: CommitMetadata, step: NextCommit
     ) -> CommitMetadata:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
         seen = Observation(f"archived-{uuid.uuid4().hex}")
         hashes = [each.alias(f"hash{n}") for n, each in enumerate(partial_sums(row_hash()))]
         typed, columns = self._typing.typed(self._read(metadata, step), state.columns)
@@ -160,8 +161,6 @@ class Archiver:
 
     def _recount(self, commit: CommitMetadata) -> tuple[int, int]:
         """Return row count and checksum of a commit from the table."""
-        from pyspark.sql import functions as f
-
         rows = self._table.frame().where(within_spans(s for s in commit.spans if not s.lost))
         found = rows.agg(f.count(f.lit(1)), *partial_sums(row_hash())).first()
         return found[0], checksum(*found[1:])
@@ -182,13 +181,6 @@ class Archiver:
         return frame.coalesce(pieces)
 
 
-def _archived_commit(commit: CommitMetadata, began: float, trimmed: int) -> ArchivedCommit:
-    spans = tuple(str(span) for span in commit.spans if span.start < span.end)
-    return ArchivedCommit(
-        commit.number, commit.rows, round(time.monotonic() - began, 3), spans, trimmed
-    )
-
-
 def run_archiver(
     archiver: Archiver, watch: Watch, *, every_s: float | None, stop: Callable[[float], bool]
 ) -> int:
@@ -202,8 +194,3 @@ def run_archiver(
         total += archiver.catch_up(watch)
         if every_s is None or stop(max(0.0, began + every_s - time.monotonic())):
             return total
-
-
-def topics_of(state: CommitMetadata) -> Sequence[str]:
-    """Return the topics in a table."""
-    return sorted({span.topic for span in state.archived})

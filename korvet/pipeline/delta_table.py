@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from pyspark.errors import AnalysisException
 
 from korvet.pipeline.commit_metadata import EMPTY, CommitMetadata, decode, encode, with_rows
 from korvet.pipeline.errors import ConcurrentCommit, ForeignTable, PipelineError
@@ -39,8 +40,6 @@ class DeltaTable(ArchiveTable):
     """A log that has only hidden files and directories."""
 
     def _exists(self) -> bool:
-        from pyspark.errors import AnalysisException
-
         try:
             detail = self._detail()
         except AnalysisException:

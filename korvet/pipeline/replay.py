@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from pyspark.sql import functions as f
 
 from korvet.pipeline.commit_metadata import Span
 from korvet.pipeline.errors import PipelineError
@@ -106,8 +107,6 @@ def _writer_id(location: TableLocation, target: Topic, wanted: ReplayOptions) ->
 
 
 def _select_rows(frame: Any, plan: ReplayPlan, wanted: ReplayOptions) -> Any:
-    from pyspark.sql import functions as f
-
     frame = frame.where(within_spans(plan.archived))
     try:
         if wanted.since is not None:

@@ -5,6 +5,8 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+from pyspark.sql import functions as f
+
 from korvet.pipeline.commit_metadata import Span
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
@@ -18,8 +20,6 @@ BITS = 22
 
 def with_date(frame: Any) -> Any:
     """Return the rows with the table's columns and the UTC date that partitions the table."""
-    from pyspark.sql import functions as f
-
     more = [name for name in frame.columns if name not in COLUMNS]
     return frame.select(*COLUMNS, f.to_date("timestamp").alias("date"), *more)
 
@@ -29,8 +29,6 @@ def row_hash(untimed: Sequence[str] = ()) -> Any:
 
     Timestamps of records in the `untimed` topics are left out.
     """
-    from pyspark.sql import functions as f
-
     moment = f.unix_micros("timestamp")
     if untimed:
         moment = f.when(~f.col("topic").isin(*untimed), moment)
@@ -43,8 +41,6 @@ def row_hash(untimed: Sequence[str] = ()) -> Any:
 
 def within_spans(spans: Iterable[Span]) -> Any:
     """Return whether a row is in one of the spans."""
-    from pyspark.sql import functions as f
-
     found = [
         (f.col("topic") == span.topic)
         & (f.col("partition") == span.partition)
@@ -60,8 +56,6 @@ def within_spans(spans: Iterable[Span]) -> Any:
 
 def partial_sums(hashed: Any) -> list[Any]:
     """Return sums of parts of the hash, which do not overflow; see `checksum`."""
-    from pyspark.sql import functions as f
-
     mask = f.lit((1 << BITS) - 1)
     parts = [f.shiftrightunsigned(hashed, low).bitwiseAND(mask) for low in range(0, 64, BITS)]
     return [f.sum(part) for part in parts]

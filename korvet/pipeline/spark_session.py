@@ -9,6 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
 from korvet.config.setting import StartError
 from korvet.pipeline.errors import MissingRuntime, PipelineError
 from korvet.pipeline.maven_packages import SUBMIT_VARIABLE, package_settings, runtime_package
@@ -38,8 +43,6 @@ def open_session(
     avro: bool = False,
 ) -> Any:
     """Start a session for the table location; raise MissingRuntime if a package is missing."""
-    from pyspark.sql import SparkSession
-
     from korvet.spark.data_source import KorvetDataSource
 
     # Workers must run the Python of the driver, not whatever `python3` is.
@@ -77,8 +80,6 @@ def submitted_settings() -> dict[str, str]:
     """Return the settings of spark-submit and spark-defaults.conf, or {} without spark-submit."""
     if SUBMIT_VARIABLE not in os.environ:
         return {}
-    from pyspark import SparkConf, SparkContext
-
     SparkContext._ensure_initialized()  # else only Python's own settings are returned
     return dict(SparkConf().getAll())
 
@@ -158,8 +159,6 @@ def _check_runtime(spark: Any, location: TableLocation | None) -> None:
 
 def stop_session(spark: Any) -> None:
     """Stop the session; ignore that its Java process is gone."""
-    from py4j.protocol import Py4JError
-
     with suppress(ConnectionError, Py4JError):
         spark.stop()
 
@@ -178,9 +177,6 @@ _OWN_ERROR = re.compile(r"korvet\.(?:spark|pipeline|store)\.[\w.]*?errors\.\w+: 
 
 def plain_error(error: Exception) -> Exception:
     """Return the error as one sentence if it comes from our processes or from Spark."""
-    from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark.errors import PySparkException
-
     # Py4J wraps errors of its sockets: a BrokenPipeError is one of our output.
     if isinstance(error, StartError | StoreError | BrokenPipeError):
         return error

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from pyspark.sql import functions as f
 
 from korvet.pipeline.errors import PipelineError
 from korvet.spark.metadata import MetadataClient
@@ -77,8 +78,6 @@ def stats(spark: Any, connection: Connection, topics: Sequence[str]) -> list[Top
 def _topic_stats(
     spark: Any, connection: Connection, topic: str, mode: str, bits: int
 ) -> TopicStats:
-    from pyspark.sql import functions as f
-
     frame = (
         spark.read.format("korvet")
         .options(redis=connection.redis, namespace=connection.namespace, subscribe=topic)

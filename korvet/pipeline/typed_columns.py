@@ -8,6 +8,16 @@ Rules
 
 from typing import Any
 
+from pyspark.sql import functions as f
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import (
+    ArrayType,
+    StringType,
+    StructField,
+    StructType,
+    _parse_datatype_json_string,
+)
+
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.maven_packages import AVRO
 from korvet.pipeline.spark_session import error_text
@@ -44,14 +54,6 @@ class TypedColumns:
         return typed, _check_kept_types(known, typed.schema)
 
     def _json(self, frame: Any, known: str) -> tuple[Any, str]:
-        from pyspark.sql import functions as f
-        from pyspark.sql.types import (
-            StringType,
-            StructField,
-            StructType,
-            _parse_datatype_json_string,
-        )
-
         text = f.col("value").cast("string")
         before = _parse_datatype_json_string(known) if known else StructType([])
         schema = _merge_schemas(
@@ -74,8 +76,6 @@ class TypedColumns:
 
     def _inferred(self, texts: Any) -> Any:
         """Infer the schema of all values that are JSON objects."""
-        from pyspark.sql.types import StructType, _parse_datatype_json_string
-
         encoder = self._spark._jvm.org.apache.spark.sql.Encoders.STRING()
         reader = self._spark._jsparkSession.read()
         reader = reader.option("dropFieldIfAllNull", True)
@@ -86,9 +86,6 @@ class TypedColumns:
         return StructType([each for each in found.fields if each.name != "_bad"])
 
     def _avro(self, frame: Any) -> Any:
-        from pyspark.sql import functions as f
-        from pyspark.sql.avro.functions import from_avro
-
         assert self._avro_schema is not None
         try:
             parsed = from_avro(f.col("value"), self._avro_schema, {"mode": "PERMISSIVE"})
@@ -106,8 +103,6 @@ class TypedColumns:
 
 def _check_kept_types(known: str, schema: Any) -> str:
     """Return the schema of old and new typed columns; raise PipelineError if a type changed."""
-    from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
-
     before: Any = _parse_datatype_json_string(known) if known else StructType([])
     fresh = StructType(
         [
@@ -128,8 +123,6 @@ def _check_kept_types(known: str, schema: Any) -> str:
 
 def _find_type_clash(fresh: Any, whole: Any) -> str:
     """Return the first field that has another type in the whole schema, else an empty string."""
-    from pyspark.sql.types import ArrayType, StructType
-
     if isinstance(fresh, ArrayType) and isinstance(whole, ArrayType):
         return _find_type_clash(fresh.elementType, whole.elementType) and "[]"
     if not (isinstance(fresh, StructType) and isinstance(whole, StructType)):
@@ -146,8 +139,6 @@ def _find_type_clash(fresh: Any, whole: Any) -> str:
 
 
 def _text(frame: Any) -> Any:
-    from pyspark.sql import functions as f
-
     text = f.try_validate_utf8(f.col("value").cast("string"))
     return frame.withColumn("value_string", text).withColumn(
         "_corrupt", f.when(f.col("value").isNotNull() & f.col("value_string").isNull(), "not UTF-8")
@@ -156,8 +147,6 @@ def _text(frame: Any) -> Any:
 
 def _supported_fields(schema: Any) -> Any:
     """Return the fields that every table format accepts; of names that differ in case the first."""
-    from pyspark.sql.types import ArrayType, StructField, StructType
-
     if isinstance(schema, ArrayType):
         return ArrayType(_supported_fields(schema.elementType))
     if not isinstance(schema, StructType):
@@ -172,8 +161,6 @@ def _supported_fields(schema: Any) -> Any:
 
 def _is_empty(type_: Any) -> bool:
     """Return whether the type is an object without fields, or a list of these: never accepted."""
-    from pyspark.sql.types import ArrayType, StructType
-
     while isinstance(type_, ArrayType):
         type_ = type_.elementType
     return isinstance(type_, StructType) and not type_.fields
@@ -181,8 +168,6 @@ def _is_empty(type_: Any) -> bool:
 
 def _merge_schemas(before: Any, fresh: Any) -> Any:
     """Return the old schema with new fields appended; existing types are kept."""
-    from pyspark.sql.types import ArrayType, StructField, StructType
-
     if isinstance(before, ArrayType) and isinstance(fresh, ArrayType):
         return ArrayType(_merge_schemas(before.elementType, fresh.elementType))
     if not (isinstance(before, StructType) and isinstance(fresh, StructType)):

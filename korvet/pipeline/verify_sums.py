@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from pyspark.sql import functions as f
 
 from korvet.pipeline.commit_metadata import CommitMetadata, Span
 from korvet.pipeline.next_commit import read_options
@@ -79,8 +80,6 @@ def sums_of_log(
     spark: Any, connection: Connection, sides: Sequence[ComparedRange]
 ) -> dict[Key, dict[int, RowSum]]:
     """Return the sums of each piece of the log, by partition."""
-    from pyspark.sql import functions as f
-
     ranges = [OffsetRange(each.part, each.low, each.high) for each in sides if each.low < each.high]
     if not ranges:
         return {}
@@ -104,8 +103,6 @@ def sums_of_log(
 
 def _piece_number(sides: Sequence[ComparedRange]) -> Any:
     """Return the piece number of a row, or null outside of the compared ranges."""
-    from pyspark.sql import functions as f
-
     found = [f.lit(None).cast("bigint")]
     for each in sides:
         if each.low < each.high:
@@ -129,8 +126,6 @@ def sums_of_table(
     frame: Any, sides: Sequence[ComparedRange], state: CommitMetadata
 ) -> dict[Key, TableSums]:
     """Return the sums of each piece, of all rows, and the number of offsets, by partition."""
-    from pyspark.sql import functions as f
-
     # Group by offset first, to count duplicates.
     hashes = [*partial_sums(f.col("kept")), *partial_sums(f.col("exact"))]
     names = [f"hash{n}" for n in range(len(hashes))]
@@ -172,8 +167,6 @@ def sums_of_table(
 
 
 def _edges() -> tuple[Any, Any]:
-    from pyspark.sql import functions as f
-
     return f.min("offset"), f.max("offset")
 
 

@@ -13,6 +13,7 @@ from korvet.spark.options import ReadOptions
 from korvet.spark.plan.offset_resolution import batch_ranges
 from korvet.spark.plan.pushdown import Bounds, Pushdown, narrow_bounds, narrow_ranges
 from korvet.spark.plan.splits import group_batch_splits, split_batch
+from korvet.spark.tiered import tiered_read
 from korvet.spark.worker_process import task_scope
 
 logger = logging.getLogger("korvet.spark")
@@ -101,14 +102,12 @@ class BatchReader(DataSourceReader):
         self, metadata: MetadataClient, logs: Sequence[PartitionLog]
     ) -> tuple[list[OffsetRange], list[OffsetRange]]:
         """Return the ranges that only the archive has, and those that Redis has."""
-        from korvet.spark.tiered.tiered_read import split_by_storage
-
         # Do not narrow by timestamp: Redis may trim a range before its task reads it from the
         # archive.
         bounds = msgspec.structs.replace(self._bounds, since=None)
         archived, local = (
             [each for each in found if self._covers(each)]
-            for found in split_by_storage(metadata, self._options, logs)
+            for found in tiered_read.split_by_storage(metadata, self._options, logs)
         )
         return narrow_ranges(metadata, bounds, archived), narrow_ranges(metadata, bounds, local)
 
@@ -123,8 +122,6 @@ class BatchReader(DataSourceReader):
         if self._options.archive is None:
             yield from read_range(self._options, self._names, split.wanted)
             return
-        from korvet.spark.tiered import tiered_read
-
         args = self._options, self._names, split.wanted
         yield from (
             tiered_read.read_archive_only(*args)
@@ -164,10 +161,8 @@ def read_range(options: ReadOptions, names: Sequence[str], wanted: OffsetRange) 
         except DataLoss:
             if options.archive is None or scan.position >= wanted.end:
                 raise
-            from korvet.spark.tiered.tiered_read import read_after_trim
-
             rest = OffsetRange(wanted.log, scan.position, wanted.end)
-            yield from read_after_trim(options, names, rest, read_range)
+            yield from tiered_read.read_after_trim(options, names, rest, read_range)
         except TopicChanged as gone:
             if options.fail_on_data_loss:
                 raise

@@ -166,11 +166,12 @@ class _Options(OptionText):
         if not url:
             wanted = f"give the Redis URL, here or in {REDIS_VARIABLE}."
             raise InvalidOption("redis", f"{wanted}{self._missing_options_hint()}")
-        return Connection(
-            check_url(url),
-            self.filled("namespace") or "korvet",
-            self.filled("remoteStorageUrl") or "",
-        )
+        try:
+            parse(url)
+        except BadAddress as error:
+            raise InvalidOption("redis", f"{error}.") from None
+        namespace = self.filled("namespace") or "korvet"
+        return Connection(url, namespace, self.filled("remoteStorageUrl") or "")
 
     def _missing_options_hint(self) -> str:
         """Return a hint for the case that Spark passed no options at all."""
@@ -179,14 +180,13 @@ class _Options(OptionText):
     def selection(self) -> Selection:
         given = [name for name in _SELECT if self.text(name) is not None]
         if len(given) != 1:
-            what = (
-                f"not {' and '.join(given)}"
-                if given
-                else f"which topics?{self._missing_options_hint()}"
-            )
+            what = f"not {' and '.join(given)}"
+            if not given:
+                what = f"which topics?{self._missing_options_hint()}"
             raise InvalidOption("subscribe", f"give one of {', '.join(_SELECT)}: {what}")
         name, value = given[0], (self.text(given[0]) or "").strip()
-        if not value:
+        topics = dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip())
+        if not topics:
             raise InvalidOption(name, "names no topic.")
         if name == "assign":
             return Selection(assigned=_parse_assignment(value))
@@ -198,9 +198,6 @@ class _Options(OptionText):
                     name, f"{value!r} is not a regular expression: {error}."
                 ) from None
             return Selection(pattern=value)
-        topics = dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip())
-        if not topics:
-            raise InvalidOption(name, "names no topic.")
         return Selection(topics=tuple(topics))
 
     def isolation(self) -> str:
@@ -224,15 +221,6 @@ class _Options(OptionText):
                 "columns", f"{wrong or value!r}: columns are {', '.join(columns.TYPES)}."
             )
         return tuple(dict.fromkeys(by_low[name.lower()] for name in asked))
-
-
-def check_url(url: str) -> str:
-    """Return the URL if it is a valid Redis URL, else raise InvalidOption."""
-    try:
-        parse(url)
-    except BadAddress as error:
-        raise InvalidOption("redis", f"{error}.") from None
-    return url
 
 
 def _parse_assignment(text: str) -> dict[str, tuple[int, ...]]:

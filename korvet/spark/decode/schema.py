@@ -1,6 +1,7 @@
 """Arrow schemas of read columns, as this version of PySpark expects them."""
 
 import inspect
+import json
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -23,8 +24,6 @@ def arrow_schema(names: Sequence[str]) -> Any:
 
 def spark_json(names: Sequence[str]) -> str:
     """Return the schema as Spark's JSON: unlike DDL it can be parsed without a session."""
-    import json
-
     return json.dumps(
         {"type": "struct", "fields": [_field(name, _json_type(name)) for name in names]}
     )

@@ -41,10 +41,6 @@ class _CommitSummary(msgspec.Struct, frozen=True):
     id: str
 
 
-def _no_files(_: OffsetRange) -> Iterable[str]:
-    return ()
-
-
 def _open_parquet(source: Any) -> Any:
     import pyarrow.parquet as pq
 
@@ -56,7 +52,7 @@ class Archive:
     """A table as of one commit."""
 
     archived: tuple[ArchivedRange, ...] = ()
-    files: Callable[[OffsetRange], Iterable[str]] = _no_files
+    files: Callable[[OffsetRange], Iterable[str]] = lambda wanted: ()
     """The files that may have records of a range, by the table's own metadata."""
     open: Callable[[str], Any] = _open_parquet
 
@@ -93,7 +89,10 @@ def _open_at(text: str, root: Path, format: str) -> Archive:
     if format == "delta":
         return _delta_archive(text, root)
     if format == "iceberg":
-        return _hadoop_archive(text, root)
+        from pyiceberg.table import StaticTable
+
+        newest = _newest_metadata(root / "metadata")
+        return _iceberg_archive(text, StaticTable.from_metadata(str(newest)))
     if format == "parquet":
         return _parquet_archive(root)
     raise InvalidOption("archiveFormat", f"must be parquet, delta or iceberg, not {format!r}.")
@@ -161,14 +160,6 @@ def _delta_archive(text: str, root: Path) -> Archive:
             if metadata and '"archived"' in metadata:
                 return Archive(_decode_summary(metadata).archived, files)
     return Archive()
-
-
-def _hadoop_archive(text: str, root: Path) -> Archive:
-    from pyiceberg.table import StaticTable
-
-    return _iceberg_archive(
-        text, StaticTable.from_metadata(str(_newest_metadata(root / "metadata")))
-    )
 
 
 def _iceberg_archive(text: str, table: Any) -> Archive:

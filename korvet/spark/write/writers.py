@@ -12,6 +12,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from korvet.scripts import writer
 from korvet.spark.errors import NotEnoughReplicas, NotRepeatable
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import WriteOptions
@@ -156,8 +157,6 @@ def _partition_spread(metadata: MetadataClient, writer_id: str, epoch: int, topi
     to other partitions and be written twice. Rows without a key start with another partition in
     each epoch, so that small batches do not all go to the same partition.
     """
-    from korvet.scripts import writer
-
     turn = (zlib.crc32(writer_id.encode()) + epoch) % topic.partitions
     call = writer.pin_partitions(
         metadata.keys,
@@ -186,8 +185,6 @@ def commit_epoch(
 
     Raises DataLoss if Redis lost records that tasks appended.
     """
-    from korvet.scripts import writer
-
     keep_ms = writer.KEEP_MS if retryable else writer.KEEP_JOB_MS
     written = [each for each in messages if isinstance(each, TaskCommit)]
     found = {(each.writer_id, each.epoch) for each in written}
@@ -233,8 +230,6 @@ def _job_writer_id(metadata: MetadataClient, write_id: str, topic: str) -> str:
     The first topic of a writeId uses `job-<writeId>`; one `foreachBatch` may write to several
     topics. A topic name cannot contain a slash.
     """
-    from korvet.scripts import writer
-
     named = topic.encode()
     pin = writer.pin_plan(metadata.keys, f"topic/{write_id}", plan=named, keep_ms=writer.KEEP_MS)
     first = metadata.store.run(pin).plan == named
