@@ -52,7 +52,7 @@ async def test_records_and_their_headers_return_to_their_partitions(log: AsyncKo
     own = Record(b"bad", b"k", [("trace", b"1")])
     await log.append(QUEUE, 0, [letter(0, 3, own), letter(1, 4), Record(b"no letter")])
     await log.append(QUEUE, 1, [letter(1, 5)])
-    assert await Replay(log, QUEUE).run() == Replayed(records=3, foreign=1)
+    assert await Replay(log, QUEUE).run() == Replayed(records=3, not_dead_letters=1)
     assert await added(log, 0) == [(b"bad", [("trace", b"1")])]
     assert await added(log, 1) == [(b"4", []), (b"5", [])]
     assert await Replay(log, QUEUE).run() == Replayed()
