@@ -1,10 +1,11 @@
 """Set up every run: which tests, seeded hypothesis, servers, runners, the event loop."""
 
+import gc
 import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Any
 
@@ -47,6 +48,20 @@ def _accept_interrupts() -> None:
     """Reset SIGINT, which a shell ignores in a background job and all its children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from the modules and tests: they stay until the end.
+
+    It would visit all of them again and again, in each process.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)
