@@ -59,6 +59,32 @@ def encode_subscription(names: Iterable[bytes], patterns: Iterable[bytes] = ()) 
     return pack_bytes((pack_bytes(names), pack_bytes(patterns)))
 
 
+class TopicLookup:
+    """The topics that the script of a heartbeat asks for, and the version of what they are from."""
+
+    def __init__(self, topics: TopicTable, version: Callable[[], bytes]) -> None:
+        self._topics = topics
+        self._read_version = version
+        self.version = version()
+        self.rows: TopicRows = []
+        self.resolved = b""
+        """The subscription whose topics are in `rows`, as the script compares it."""
+
+    async def find(
+        self,
+        names: Sequence[bytes],
+        regexes: Sequence[bytes] = (),
+        may_describe: Callable[[str], bool] = lambda name: True,
+    ) -> None:
+        """Find the topics that the names and patterns match, in a table read after this call."""
+        # The group may have topics from another broker, whose table is newer than this one.
+        await self._topics.refresh()
+        # Read before the rows: these may be of a later version of the table, not of an earlier one.
+        self.version = self._read_version()
+        self.rows = await find_topics(self._topics, names, regexes, may_describe)
+        self.resolved = encode_subscription(names, regexes)
+
+
 async def find_topics(
     topics: TopicTable,
     subscribed: Iterable[bytes],

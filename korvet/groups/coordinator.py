@@ -80,7 +80,7 @@ class GroupCoordinator:
         tick of it: two round trips for a new group, one for another.
         """
         is_registered = creates
-        if creates and not self._has_tick(group_id):
+        if creates and monotonic() >= self._tick_at.get(group_id, 0.0):
             await self._register(group_id)
         while True:
             reply = await self._run_once(group_id, make, is_registered)
@@ -138,15 +138,8 @@ class GroupCoordinator:
                 reply = await self.run(group_id, poll)
                 if reply.error or not reply.waiting:
                     return reply
-                await subscription.wait(_poll_s(reply.wait_ms))
-
-    async def check_epoch(self, group_id: str, member: str, epoch: int) -> ErrorCode:
-        """Check the epoch of a KIP-848 member; NONE in a classic group."""
-        reply = await self.run(
-            group_id,
-            lambda _: scripts.check_epoch(self._keys, group_id, member=member, epoch=epoch),
-        )
-        return ErrorCode(reply.error)
+                limit_s = MAX_POLL_S if reply.wait_ms < 0 else reply.wait_ms / 1000
+                await subscription.wait(min(limit_s, MAX_POLL_S))
 
     async def delete(self, group_id: str) -> ErrorCode:
         """Delete the group and its offsets. Returns NON_EMPTY_GROUP if it has members."""
@@ -172,9 +165,6 @@ class GroupCoordinator:
         )
 
     # Ticks.
-
-    def _has_tick(self, group_id: str) -> bool:
-        return monotonic() < self._tick_at.get(group_id, 0.0)
 
     def needs_tick(self, group_id: str, wait_ms: int) -> bool:
         """Return whether a tick within `wait_ms` has to be scheduled; no if that is negative."""
@@ -249,7 +239,3 @@ class GroupCoordinator:
         if not reply.gone:
             calls.append(self.registry.add(group_id))
         await self._store.run_many(calls)
-
-
-def _poll_s(wait_ms: int) -> float:
-    return MAX_POLL_S if wait_ms < 0 else min(wait_ms / 1000, MAX_POLL_S)

@@ -29,10 +29,8 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import assignment_of, encode_assignment
 from korvet.groups.consumer_group import (
-    TopicRows,
+    TopicLookup,
     blank_field,
-    encode_subscription,
-    find_topics,
     group_timeout_ms,
     pack,
 )
@@ -133,10 +131,8 @@ def _epoch_error(request: ConsumerGroupHeartbeatRequest) -> str | None:
 async def _heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> ConsumerHeartbeatReply:
-    rows: TopicRows = []
-    resolved = b""
     await context.topics.all()
-    version = _topics_version(context)
+    lookup = TopicLookup(context.topics, lambda: _topics_version(context))
 
     def make(is_registered: int) -> Call[ConsumerHeartbeatReply]:
         return scripts.consumer_heartbeat(
@@ -161,9 +157,9 @@ async def _heartbeat(
             owned=encode_assignment(
                 (row.topic_id.hex, row.partitions) for row in request.topic_partitions or ()
             ),
-            topics_version=version,
-            resolved=resolved,
-            rows=rows,
+            topics_version=lookup.version,
+            resolved=lookup.resolved,
+            rows=lookup.rows,
         )
 
     while True:
@@ -172,18 +168,10 @@ async def _heartbeat(
         )
         if reply.error or not reply.need_topics:
             return reply
-        # The group may have topics from another broker, whose table is newer than this one.
-        await context.topics.refresh()
         await context.services.authorizer.refresh()
-        # Read before the rows: these may be of a later version of the table, not of an earlier one.
-        version = _topics_version(context)
-        rows = await find_topics(
-            context.topics,
-            reply.names,
-            reply.regexes,
-            lambda name: context.may_describe(name, audit=False),
+        await lookup.find(
+            *(reply.names, reply.regexes), lambda name: context.may_describe(name, audit=False)
         )
-        resolved = encode_subscription(reply.names, reply.regexes)
 
 
 def _topics_version(context: Context) -> bytes:

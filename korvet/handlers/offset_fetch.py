@@ -26,6 +26,7 @@ from korvet.bounded import RepeatLimit, gather_named, map_yielding
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
+from korvet.scripts import group as scripts
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic
 from korvet.wire.messages.offset_fetch import (
@@ -87,13 +88,18 @@ async def _group(
     asked: OffsetFetchRequestGroup, stable: bool, context: Context
 ) -> OffsetFetchResponseGroup:
     if not context.allows(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id):
-        return _denied(asked, context)
+        return _denied(asked, context.version)
     if asked.member_id is not None or asked.member_epoch >= 0:
-        error = await context.services.groups.check_epoch(
-            asked.group_id, asked.member_id or "", asked.member_epoch
+        reply = await context.services.groups.run(
+            asked.group_id,
+            lambda _: scripts.check_epoch(
+                *(context.keys, asked.group_id),
+                member=asked.member_id or "",
+                epoch=asked.member_epoch,
+            ),
         )
-        if error:
-            return _refused(asked, error)
+        if reply.error:
+            return _refused(asked, ErrorCode(reply.error))
     # Pending offsets are read first: one that is committed in between is reported as unstable.
     pending = await _pending(asked.group_id, context) if stable else set()
     if pending and await context.services.hanging_transactions.discard_offsets(asked.group_id):
@@ -107,10 +113,10 @@ async def _group(
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
-def _denied(asked: OffsetFetchRequestGroup, context: Context) -> OffsetFetchResponseGroup:
+def _denied(asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
     """Return the response of a group that the client may not describe."""
     error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    if context.version >= GROUP_ERROR_SINCE:
+    if version >= GROUP_ERROR_SINCE:
         return _refused(asked, error)
     rows = [_unknown(row, error) for row in asked.topics or ()]
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=rows)

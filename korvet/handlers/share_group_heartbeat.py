@@ -18,13 +18,7 @@ from contextlib import nullcontext
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import assignment_of
-from korvet.groups.consumer_group import (
-    TopicRows,
-    blank_field,
-    encode_subscription,
-    find_topics,
-    pack,
-)
+from korvet.groups.consumer_group import TopicLookup, blank_field, pack
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
@@ -81,10 +75,8 @@ def _invalid(request: ShareGroupHeartbeatRequest) -> str | None:
 async def _heartbeat(
     request: ShareGroupHeartbeatRequest, config: ShareGroupConfig, context: Context
 ) -> ShareHeartbeatReply:
-    rows: TopicRows = []
-    resolved = b""
     await context.topics.all()
-    version = context.topics.cached_version
+    lookup = TopicLookup(context.topics, lambda: context.topics.cached_version)
     names = request.subscribed_topic_names
 
     def make(is_registered: int) -> Call[ShareHeartbeatReply]:
@@ -102,9 +94,9 @@ async def _heartbeat(
             is_registered=is_registered,
             has_names=int(names is not None),
             names=pack(sorted(set(names or ()))),
-            topics_version=version,
-            resolved=resolved,
-            rows=rows,
+            topics_version=lookup.version,
+            resolved=lookup.resolved,
+            rows=lookup.rows,
         )
 
     while True:
@@ -113,12 +105,7 @@ async def _heartbeat(
         )
         if reply.error or not reply.need_topics:
             return reply
-        # The group may have topics from another broker, whose table is newer than this one.
-        await context.topics.refresh()
-        # Read before the rows: these may be of a later version of the table, not of an earlier one.
-        version = context.topics.cached_version
-        rows = await find_topics(context.topics, reply.names)
-        resolved = encode_subscription(reply.names)
+        await lookup.find(reply.names)
 
 
 def _error(error: ErrorCode, reason: str | None = None) -> ShareGroupHeartbeatResponse:

@@ -34,7 +34,7 @@ import msgspec
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.consumer_group import TopicRows, encode_subscription, find_topics, unpack
+from korvet.groups.consumer_group import TopicLookup, unpack
 from korvet.groups.streams_group import (
     ACTIVE,
     STANDBY,
@@ -115,8 +115,7 @@ class _Heartbeat:
         self._topology = topology
         self._config = config
         self._context = context
-        self._rows: TopicRows = []
-        self._resolved = self._version = b""
+        self._lookup: TopicLookup
         self._creates = True
         self.failure = ""
         """Why internal topics could not be created; empty if none was missing."""
@@ -125,7 +124,7 @@ class _Heartbeat:
         """Call the script until it has decided."""
         context, topics = self._context, self._context.topics
         await topics.all()
-        self._version = topics.cached_version
+        self._lookup = TopicLookup(topics, lambda: topics.cached_version)
         while True:
             reply = await context.services.groups.run(
                 self._request.group_id, self._call, creates=self._request.member_epoch == JOIN
@@ -137,12 +136,9 @@ class _Heartbeat:
                 self.failure = await context.services.internal_topics.create(
                     reply.missing, context.may_create, self._charge
                 )
-            # The group may have topics from another broker, whose table is newer than this one.
-            await topics.refresh()
-            # Read before the rows: these may be of a later version of the table, not of an earlier.
-            self._version = topics.cached_version
-            self._rows = await find_topics(topics, reply.names)
-            self._resolved = encode_subscription(reply.names) if reply.need_topics else b""
+            await self._lookup.find(reply.names)
+            if not reply.need_topics:
+                self._lookup.resolved = b""
 
     async def _charge(self, partitions: int) -> None:
         await self._context.charge_mutation(partitions, strict_since=0)
@@ -182,11 +178,11 @@ class _Heartbeat:
             ),
             endpoint_epoch=request.endpoint_information_epoch,
             shutdown=int(request.shutdown_application),
-            topics_version=self._version,
-            resolved=self._resolved,
+            topics_version=self._lookup.version,
+            resolved=self._lookup.resolved,
             creates=int(self._creates),
             instance=request.instance_id or "",
-            rows=self._rows,
+            rows=self._lookup.rows,
         )
 
 
