@@ -10,6 +10,7 @@ Rules
 
 from collections.abc import Sequence
 from time import monotonic
+from typing import TypeVar
 
 import msgspec
 
@@ -32,6 +33,8 @@ INDEX_ROWS = 64
 MAX_PARTITIONS = 100_000
 MAX_OFFSETS = 10_000
 STALE_S = 0.25
+
+T = TypeVar("T")
 
 
 class SizeEstimate(msgspec.Struct, frozen=True):
@@ -90,6 +93,13 @@ def range_end(rows: Sequence[bytes], max_bytes: int) -> int | None:
     return [ends[1][0], *within][-1] - 1
 
 
+def _store(known: dict[tuple[str, int], T], topic: Topic, partition: int, value: T) -> None:
+    """Store what is known of a partition; of at most MAX_PARTITIONS."""
+    if len(known) > MAX_PARTITIONS:
+        known.clear()
+    known[topic.id, partition] = value
+
+
 class SizeEstimates:
     """The estimates of the partitions this process reads, and the sizes it read last."""
 
@@ -110,23 +120,16 @@ class SizeEstimates:
         stable: int | None,
     ) -> None:
         """Store the sizes of the log's state, read just now."""
-        if len(self._by_partition) > MAX_PARTITIONS:
-            self._by_partition.clear()
-        self._by_partition[topic.id, partition] = SizeEstimate(
-            average, largest, end, stable, monotonic()
-        )
+        estimate = SizeEstimate(average, largest, end, stable, monotonic())
+        _store(self._by_partition, topic, partition, estimate)
 
     def learn_local_start(self, topic: Topic, partition: int, offset: int) -> None:
         """Store from which offset on Redis has the records; those below are in segments."""
-        if len(self._local_starts) > MAX_PARTITIONS:
-            self._local_starts.clear()
-        self._local_starts[topic.id, partition] = offset
+        _store(self._local_starts, topic, partition, offset)
 
     def learn_copied(self, topic: Topic, partition: int, offset: int) -> None:
         """Store up to which offset segments have the records; 0: there are none."""
-        if len(self._copied) > MAX_PARTITIONS:
-            self._copied.clear()
-        self._copied[topic.id, partition] = offset
+        _store(self._copied, topic, partition, offset)
 
     def is_copied(self, topic: Topic, partition: int, offset: int) -> bool:
         """Return whether segments are known to have the records at the offset."""
@@ -140,9 +143,7 @@ class SizeEstimates:
         self, topic: Topic, partition: int, offset: int, average: float, density: float
     ) -> None:
         """Store the size of the entries just below `offset`: on average, and per offset."""
-        if len(self._densities) > MAX_PARTITIONS:
-            self._densities.clear()
-        self._densities[topic.id, partition] = density
+        _store(self._densities, topic, partition, density)
         place = topic.id, partition, offset
         self._by_offset.pop(place, None)
         if len(self._by_offset) >= MAX_OFFSETS:

@@ -40,8 +40,8 @@ class EnlistedPartitions:
         self._coordinator = coordinator
         self._connection_epoch = connection_epoch
         self._epoch = 0
-        self._members: dict[Producer, set[str]] = {}
-        self._numbers: dict[Producer, int] = {}
+        self._transactions: dict[Producer, tuple[int, set[str]]] = {}
+        """The number of each producer's transaction, and its members."""
 
     def missing(
         self, request: ProduceRequest, topics: Sequence[Topic | None], version: int
@@ -52,7 +52,8 @@ class EnlistedPartitions:
         self._drop_outdated()
         found: dict[Producer, set[str]] = {}
         for producer, member in _members(request, topics, request.transactional_id):
-            if member not in self._members.get(producer, ()):
+            _, known = self._transactions.get(producer, (0, ()))
+            if member not in known:
                 found.setdefault(producer, set()).add(member)
         return found
 
@@ -72,17 +73,14 @@ class EnlistedPartitions:
     def remember(self, producer: Producer, number: int, members: set[str]) -> None:
         """Cache that these partitions are in the producer's transaction of that number."""
         self._drop_outdated()
-        if len(self._members) >= MAX_PRODUCERS:
-            self._clear()
-        if self._numbers.get(producer) != number:
-            self._members[producer] = set()
-        self._numbers[producer] = number
-        self._members[producer] |= members
+        if len(self._transactions) >= MAX_PRODUCERS:
+            self._transactions.clear()
+        before, known = self._transactions.get(producer, (number, set[str]()))
+        self._transactions[producer] = (number, known | members if before == number else members)
 
     def forget(self, producer: Producer) -> None:
         """Drop the producer's entry: its transaction has ended."""
-        self._members.pop(producer, None)
-        self._numbers.pop(producer, None)
+        self._transactions.pop(producer, None)
 
     def number_for(self, producer: Producer | None, version: int) -> int:
         """Return log.append's `transaction` for a batch of a request with a transactional id.
@@ -92,7 +90,7 @@ class EnlistedPartitions:
         if producer is None or version < IMPLICIT_SINCE:
             return 0
         self._drop_outdated()
-        return self._numbers.get(producer, 0)
+        return self._transactions[producer][0] if producer in self._transactions else 0
 
     async def why_rejected(
         self, producer: Producer, topic: str, partition: int, version: int
@@ -116,11 +114,7 @@ class EnlistedPartitions:
         epoch = self._connection_epoch()
         if epoch != self._epoch:
             self._epoch = epoch
-            self._clear()
-
-    def _clear(self) -> None:
-        self._members.clear()
-        self._numbers.clear()
+            self._transactions.clear()
 
 
 def _members(
