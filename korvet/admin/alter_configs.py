@@ -41,7 +41,7 @@ from korvet.keys import Keys
 from korvet.scripts import config as config_scripts
 from korvet.scripts import topic as topic_scripts
 from korvet.store.calls import AsyncCalls
-from korvet.topics.lifecycle import Refused
+from korvet.topics.lifecycle import Refused, invalid_request, unknown_topic
 from korvet.topics.table import Topic, TopicTable, encode_definition
 
 MAX_ATTEMPTS = 20
@@ -105,14 +105,14 @@ class ConfigAdmin:
             await self._alter_group(change)
         else:
             reason = FIXED.get(change.kind) or f"Unknown resource type {change.kind}"
-            raise Refused(ErrorCode.INVALID_REQUEST, reason)
+            raise invalid_request(reason)
 
     async def _alter_topic(self, change: Change) -> None:
         check_topic_change(change)
         for _ in range(MAX_ATTEMPTS):
             topic = await self._topics.get(change.name)
             if topic is None:
-                raise _unknown_topic(change.name)
+                raise unknown_topic(change.name)
             effective = self._config.topic_configs.resolve(topic.name, topic.configs)
             configs = apply_edits(change, topic.configs, effective)
             names = {edit.name for edit in change.edits}
@@ -133,7 +133,7 @@ class ConfigAdmin:
             )
             self._topics.invalidate()
             if reply.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise _unknown_topic(change.name)
+                raise unknown_topic(change.name)
             if reply.error == ErrorCode.NONE:
                 await drop_segments(self._store, self._keys, topic, dropped)
                 return
@@ -168,14 +168,14 @@ class ConfigAdmin:
             try:
                 _ = config.start.with_dynamic({**select_valid(configs, BROKER), **named})
             except ConfigError as error:
-                raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
+                raise invalid_request(str(error)) from None
             return configs
 
         await self._store_changed(resource, edited, validate_only=change.validate_only)
 
     async def _alter_group(self, change: Change) -> None:
         if not change.name:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+            raise invalid_request("Default group resources are not allowed.")
         config, resource = self._config, group_resource(change.name)
 
         def edited() -> dict[str, str]:
@@ -226,10 +226,6 @@ def _too_many_conflicts(name: str) -> Refused:
     )
 
 
-def _unknown_topic(name: str) -> Refused:
-    return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-
-
 def strip_leading_zeros(name: str) -> str:
     """Return a broker's id without leading zeros: 007 names broker 7."""
     return name.lstrip("0") or name[:1]
@@ -238,9 +234,7 @@ def strip_leading_zeros(name: str) -> str:
 def require_own_id(name: str, node_id: int) -> int:
     """Return this broker's id; Refused if `name` is the id of another."""
     if not name.isascii() or not name.isdigit():
-        raise Refused(ErrorCode.INVALID_REQUEST, f"A broker's id is a number, not {name!r}.")
+        raise invalid_request(f"A broker's id is a number, not {name!r}.")
     if strip_leading_zeros(name) != str(node_id):
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"This is broker {node_id}: send this to broker {name}."
-        )
+        raise invalid_request(f"This is broker {node_id}: send this to broker {name}.")
     return node_id

@@ -13,7 +13,7 @@ from korvet.config.topic_policy import validate_all
 from korvet.config.topic_settings import IMMUTABLE, TOPIC
 from korvet.config.values import ConfigValue, Settings
 from korvet.errors import ErrorCode
-from korvet.topics.lifecycle import Refused
+from korvet.topics.lifecycle import Refused, invalid_request
 from korvet.topics.names import check_topic_name
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -59,12 +59,12 @@ def check_edits(edits: Sequence[Edit], settings: Mapping[str, Setting] | None) -
     seen: set[str] = set()
     for edit in edits:
         if edit.name in seen:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{edit.name} is named twice.")
+            raise invalid_request(f"{edit.name} is named twice.")
         seen.add(edit.name)
         if not SET <= edit.operation <= SUBTRACT:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {edit.operation}.")
+            raise invalid_request(f"Unknown operation {edit.operation}.")
         if edit.value is None and edit.operation != DELETE:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{edit.name} needs a value.")
+            raise invalid_request(f"{edit.name} needs a value.")
     for edit in edits:
         if settings is not None and edit.operation in (APPEND, SUBTRACT):
             _check_list(edit, settings)
@@ -78,7 +78,7 @@ def _check_list(edit: Edit, settings: Mapping[str, Setting]) -> None:
 
 def check_topic_change(change: Change) -> None:
     if not change.name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        raise invalid_request("Default topic resources are not allowed.")
     reason = check_topic_name(change.name, reserved=True)
     if reason:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)

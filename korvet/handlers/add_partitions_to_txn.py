@@ -23,6 +23,7 @@ from korvet.log.layouts import layout_of
 from korvet.scripts import log
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.topics.table import Topic
+from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.members import member_names, partition_member
 from korvet.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -117,7 +118,7 @@ async def _outcome(
     if missing:
         return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | missing
     if asked.verify_only:
-        return await _verify(asked, places, context)
+        return await _verify(asked, places, context.transactions)
     return await _add(asked, known, context)
 
 
@@ -156,9 +157,11 @@ async def _add(
 
 
 async def _verify(
-    asked: AddPartitionsToTxnTransaction, places: list[TopicPartition], context: Context
+    asked: AddPartitionsToTxnTransaction,
+    places: list[TopicPartition],
+    transactions: TransactionCoordinator,
 ) -> Outcome:
-    state = await context.transactions.describe(asked.transactional_id)
+    state = await transactions.describe(asked.transactional_id)
     if state.error or state.producer_id != asked.producer_id:
         return dict.fromkeys(places, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if state.producer_epoch != asked.producer_epoch:

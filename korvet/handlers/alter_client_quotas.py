@@ -25,7 +25,7 @@ from korvet.security.quotas import (
     PRODUCER_BYTES,
     resource_of,
 )
-from korvet.topics.lifecycle import Refused
+from korvet.topics.lifecycle import Refused, invalid_request
 from korvet.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -62,9 +62,9 @@ def _check(entry: EntryData) -> dict[str, str | None]:
     changes: dict[str, str | None] = {}
     for op in entry.ops:
         if op.key not in known and not op.remove:
-            raise _invalid(f"{op.key} is not a quota of {' and '.join(sorted(types))}.")
+            raise invalid_request(f"{op.key} is not a quota of {' and '.join(sorted(types))}.")
         if op.key in changes:
-            raise _invalid(f"{op.key} is given twice.")
+            raise invalid_request(f"{op.key} is given twice.")
         changes[op.key] = None if op.remove else _value(op)
     return changes
 
@@ -72,17 +72,19 @@ def _check(entry: EntryData) -> dict[str, str | None]:
 def _check_entity(entity: list[EntityData]) -> None:
     types = [row.entity_type for row in entity]
     if not types:
-        raise _invalid("An entry needs an entity.")
+        raise invalid_request("An entry needs an entity.")
     unknown = [each for each in types if each not in ENTITY_TYPES]
     if unknown:
-        raise _invalid(f"Unknown entity type {unknown[0]!r}: known are {', '.join(ENTITY_TYPES)}.")
+        raise invalid_request(
+            f"Unknown entity type {unknown[0]!r}: known are {', '.join(ENTITY_TYPES)}."
+        )
     if len(set(types)) < len(types):
-        raise _invalid("An entity type is given twice.")
+        raise invalid_request("An entity type is given twice.")
     if IP in types and len(types) > 1:
-        raise _invalid("`ip` cannot be combined with other types.")
+        raise invalid_request("`ip` cannot be combined with other types.")
     for row in entity:
         if row.entity_name == "":
-            raise _invalid("An entity name is empty; null is the default entity.")
+            raise invalid_request("An entity name is empty; null is the default entity.")
         if row.entity_type == IP and row.entity_name is not None:
             _check_address(row.entity_name)
 
@@ -91,19 +93,15 @@ def _check_address(text: str) -> None:
     try:
         ip_address(text)
     except ValueError:
-        raise _invalid(f"{text!r} is no IP address.") from None
+        raise invalid_request(f"{text!r} is no IP address.") from None
 
 
 def _value(op: OpData) -> str:
     if not (math.isfinite(op.value) and op.value > 0):
-        raise _invalid(f"{op.key} must be above 0, not {op.value}.")
+        raise invalid_request(f"{op.key} must be above 0, not {op.value}.")
     if op.value > LONG_MAX:
-        raise _invalid(f"{op.key} must be at most {LONG_MAX}, not {op.value}.")
+        raise invalid_request(f"{op.key} must be at most {LONG_MAX}, not {op.value}.")
     whole = op.key in (PRODUCER_BYTES, CONSUMER_BYTES, CONNECTIONS)
     if whole and not op.value.is_integer():
-        raise _invalid(f"{op.key} must be a whole number, not {op.value}.")
+        raise invalid_request(f"{op.key} must be a whole number, not {op.value}.")
     return repr(op.value)
-
-
-def _invalid(reason: str) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, reason)

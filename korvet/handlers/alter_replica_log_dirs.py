@@ -10,7 +10,7 @@ Versions
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.topics.table import LOG_DIRECTORY
+from korvet.topics.table import LOG_DIRECTORY, TopicTable
 from korvet.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -24,17 +24,17 @@ async def alter_replica_log_dirs(
 ) -> AlterReplicaLogDirsResponse:
     return AlterReplicaLogDirsResponse(
         results=[
-            await _answered(asked, directory.path, context)
+            await _result(asked, directory.path, context.topics)
             for directory in request.dirs
             for asked in directory.topics
         ]
     )
 
 
-async def _answered(
-    asked: NamedPartitions, path: str, context: Context
+async def _result(
+    asked: NamedPartitions, path: str, topics: TopicTable
 ) -> AlterReplicaLogDirTopicResult:
-    topic = await context.topics.get(asked.name)
+    topic = await topics.get(asked.name)
     count = 0 if topic is None else topic.partitions
 
     def error(partition: int) -> ErrorCode:

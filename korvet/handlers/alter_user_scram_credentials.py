@@ -21,7 +21,7 @@ from korvet.security.credentials import (
     Mechanism,
     from_salted,
 )
-from korvet.security.users import ANY, PRESENT
+from korvet.security.users import ANY, PRESENT, Users
 from korvet.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -43,7 +43,7 @@ async def alter_user_scram_credentials(
     for change in {change.name: change for change in changes}.values():
         error, reason = _refusal(change, times[change.name])
         if not error:
-            error = await _apply(change, context)
+            error = await _apply(change, context.services.users)
             reason = "There is no such credential." if error else None
         results.append(
             AlterUserScramCredentialsResult(
@@ -74,10 +74,10 @@ def _unacceptable(change: ScramCredentialUpsertion) -> tuple[ErrorCode, str | No
     return ErrorCode.NONE, None
 
 
-async def _apply(change: _Change, context: Context) -> ErrorCode:
+async def _apply(change: _Change, users: Users) -> ErrorCode:
     mechanism = Mechanism(change.mechanism)
     credential: Credential | None = None
     if isinstance(change, ScramCredentialUpsertion):
         credential = from_salted(mechanism, change.salted_password, change.salt, change.iterations)
     condition = PRESENT if credential is None else ANY
-    return await context.services.users.alter(change.name, {mechanism: credential}, condition)
+    return await users.alter(change.name, {mechanism: credential}, condition)

@@ -15,7 +15,7 @@ from collections import Counter
 from korvet.admin.results import outcome
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.topics.lifecycle import Refused, add_partitions, check_assignment
+from korvet.topics.lifecycle import Refused, add_partitions, check_assignment, unknown_topic
 from korvet.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -47,9 +47,7 @@ async def _grow(asked: CreatePartitionsTopic, validate_only: bool, context: Cont
     for _ in range(ATTEMPTS):
         topic = await context.topics.get(asked.name)
         if topic is None:
-            raise Refused(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{asked.name}' does not exist"
-            )
+            raise unknown_topic(asked.name)
         if asked.count <= topic.partitions:
             raise Refused(
                 ErrorCode.INVALID_PARTITIONS,

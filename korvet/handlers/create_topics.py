@@ -30,6 +30,7 @@ from korvet.topics.lifecycle import (
     Refused,
     check_assignment,
     create_topic,
+    invalid_request,
     plan_topic,
     refuse_colliding,
 )
@@ -56,7 +57,7 @@ async def create_topics(request: CreateTopicsRequest, context: Context) -> Creat
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                raise invalid_request("Duplicate topic name.")
             results.append(await _create(topic, request.validate_only, context))
         except Refused as refused:
             results.append(_refusal(topic.name, refused.error, refused.reason))
@@ -121,8 +122,7 @@ def _partitions(topic: CreatableTopic, context: Context) -> int:
             return context.settings.integer("num.partitions")
         return topic.num_partitions
     if topic.num_partitions != -1 or topic.replication_factor != -1:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
+        raise invalid_request(
             "With an explicit assignment, partition count and replication factor must be -1.",
         )
     numbers = sorted(row.partition_index for row in topic.assignments)

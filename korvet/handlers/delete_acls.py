@@ -13,6 +13,7 @@ from korvet.admin.results import outcome
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.security.acl import Rule, filter_of
+from korvet.security.authorizer import Authorizer
 from korvet.wire.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,
@@ -28,7 +29,7 @@ async def delete_acls(request: DeleteAclsRequest, context: Context) -> DeleteAcl
         refusal = _error(ErrorCode.SECURITY_DISABLED, "No authorizer is configured.")
         return DeleteAclsResponse(filter_results=[refusal] * len(request.filters))
     await authorizer.refresh()
-    found = [_select(row, context) for row in request.filters]
+    found = [_select(row, authorizer) for row in request.filters]
     rules = {rule for rules in found if isinstance(rules, list) for rule in rules}
     error, reason = ErrorCode.NONE, None
     if rules:
@@ -47,10 +48,10 @@ async def delete_acls(request: DeleteAclsRequest, context: Context) -> DeleteAcl
     )
 
 
-def _select(row: DeleteAclsFilter, context: Context) -> list[Rule] | str:
+def _select(row: DeleteAclsFilter, authorizer: Authorizer) -> list[Rule] | str:
     """Return the rules that the filter selects, or why it cannot."""
     try:
-        return context.services.authorizer.find(filter_of(row))
+        return authorizer.find(filter_of(row))
     except ValueError as error:
         return str(error)
 

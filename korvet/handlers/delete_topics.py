@@ -17,8 +17,8 @@ from korvet.admin.results import outcome
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
-from korvet.topics.lifecycle import Refused, delete_topic
-from korvet.topics.table import Topic
+from korvet.topics.lifecycle import Refused, delete_topic, invalid_request, unknown_topic
+from korvet.topics.table import Topic, TopicTable
 from korvet.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -32,7 +32,7 @@ async def delete_topics(request: DeleteTopicsRequest, context: Context) -> Delet
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     times = Counter((state.name, state.topic_id) for state in wanted)
     found = [
-        (state, await _find(state, context))
+        (state, await _find(state, context.topics))
         for state in {(state.name, state.topic_id): state for state in wanted}.values()
     ]
     both = {topic.uuid for state, topic in found if topic and state.name is None}
@@ -52,11 +52,11 @@ async def delete_topics(request: DeleteTopicsRequest, context: Context) -> Delet
     return DeleteTopicsResponse(responses=results)
 
 
-async def _find(state: DeleteTopicState, context: Context) -> Topic | None:
+async def _find(state: DeleteTopicState, topics: TopicTable) -> Topic | None:
     if state.name is not None:
-        return await context.topics.get(state.name)
-    found = await context.topics.get_id(state.topic_id)
-    return None if found is not None and context.topics.is_view(found) else found
+        return await topics.get(state.name)
+    found = await topics.get_id(state.topic_id)
+    return None if found is not None and topics.is_view(found) else found
 
 
 async def _delete(
@@ -68,12 +68,12 @@ async def _delete(
             error = ErrorCode.INVALID_REQUEST
         raise Refused(error, "Topics cannot be deleted: delete.topic.enable is false.")
     if twice:
-        raise Refused(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
+        raise invalid_request("The request names this topic twice.")
     _check_allowed(state, topic, context)
     if state.name is not None and state.topic_id != ZERO_UUID:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Name the topic or give its id, not both.")
+        raise invalid_request("Name the topic or give its id, not both.")
     if state.name is None and state.topic_id == ZERO_UUID:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        raise invalid_request("Neither topic name nor id were specified.")
     if topic is None:
         raise _unknown(state)
     await context.charge_mutation(topic.partitions, strict_since=5)
@@ -102,7 +102,7 @@ def _check_allowed(state: DeleteTopicState, topic: Topic | None, context: Contex
 def _unknown(state: DeleteTopicState) -> Refused:
     if state.name is None:
         return Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"There is no topic with id {state.topic_id}.")
-    return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{state.name}' does not exist")
+    return unknown_topic(state.name)
 
 
 def _result(

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.security.quotas import ENTITY_TYPES, IP
-from korvet.topics.lifecycle import Refused
+from korvet.topics.lifecycle import Refused, invalid_request
 from korvet.wire.messages.alter_client_quotas import EntityData
 from korvet.wire.messages.describe_client_quotas import (
     ComponentData,
@@ -64,22 +64,19 @@ def _check(components: list[ComponentData]) -> None:
     seen: set[str] = set()
     for row in components:
         if not row.entity_type:
-            raise Refused(ErrorCode.INVALID_REQUEST, "An entity type is empty.")
+            raise invalid_request("An entity type is empty.")
         if row.entity_type not in ENTITY_TYPES:
             raise Refused(
                 ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {row.entity_type}"
             )
         if row.entity_type in seen:
-            raise Refused(
-                ErrorCode.INVALID_REQUEST, f"The filter names {row.entity_type} more than once."
-            )
+            raise invalid_request(f"The filter names {row.entity_type} more than once.")
         seen.add(row.entity_type)
         if not EXACT <= row.match_type <= ANY:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown match type {row.match_type}")
+            raise invalid_request(f"Unknown match type {row.match_type}")
         if (row.match_type == EXACT) != (row.match is not None):
-            raise Refused(
-                ErrorCode.INVALID_REQUEST,
+            raise invalid_request(
                 "An exact match requires a name; other match types take none.",
             )
     if IP in seen and len(seen) > 1:
-        raise Refused(ErrorCode.INVALID_REQUEST, "`ip` cannot be combined with other types.")
+        raise invalid_request("`ip` cannot be combined with other types.")

@@ -21,13 +21,14 @@ from operator import attrgetter
 from korvet.admin.alter_configs import require_own_id, strip_leading_zeros
 from korvet.admin.config_edits import ConfigResourceType
 from korvet.bounded import TOO_OFTEN, RepeatLimit
+from korvet.cluster.registration import LiveBroker
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import ALL_BROKERS
 from korvet.config.setting import Setting, Source, Text, Type, Whole, Words
 from korvet.config.values import ConfigValue, Synonym
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.topics.lifecycle import Refused
+from korvet.topics.lifecycle import Refused, invalid_request, unknown_topic
 from korvet.topics.names import check_topic_name
 from korvet.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -58,7 +59,7 @@ async def describe_configs(
         keys = frozenset(resource.configuration_keys or ())
         try:
             if too_much:
-                raise Refused(ErrorCode.INVALID_REQUEST, too_much)
+                raise invalid_request(too_much)
             found = [
                 rows.of(resource.resource_type, value)
                 for value in await _values(resource, context)
@@ -122,7 +123,7 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         topic = await context.topics.get_readable(name)
         if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
+            raise unknown_topic(name)
         return context.services.topic_configs.resolve(name, topic.configs).values()
     if resource.resource_type == ConfigResourceType.BROKER:
         await context.services.dynamic_config.refresh()
@@ -130,10 +131,10 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
             explicit = context.services.configs.explicit(ALL_BROKERS)
             return [context.settings.describe(name) for name in explicit if name in BROKER]
         require_own_id(name, context.services.registration.me.id)
-        return [*_of_this_start(context), *context.settings]
+        return [*_of_this_start(context.services.registration.me), *context.settings]
     if resource.resource_type == ConfigResourceType.GROUP:
         if not name:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            raise invalid_request("Group name must not be empty")
         await context.services.dynamic_config.refresh()
         return context.services.configs.group(name, context.settings).values()
     if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
@@ -141,15 +142,12 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
         level = context.config.log_level.upper()
         return [_chosen("korvet", level, "Level of all log lines.", Text())]
     if not name:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
-        )
+        raise invalid_request("Client metrics subscription name must not be empty")
     return []
 
 
-def _of_this_start(context: Context) -> list[ConfigValue]:
+def _of_this_start(me: LiveBroker) -> list[ConfigValue]:
     """Return the command-line options that are configs in Kafka: this broker's id and address."""
-    me = context.services.registration.me
     return [
         _chosen(
             "advertised.listeners", me.addresses, "Addresses that clients connect to.", Words()

@@ -15,7 +15,7 @@ from korvet.bounded import chunks
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts import log
-from korvet.topics.table import LOG_DIRECTORY, Topic
+from korvet.topics.table import LOG_DIRECTORY, Topic, TopicTable
 from korvet.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -33,7 +33,7 @@ async def describe_log_dirs(
 ) -> DescribeLogDirsResponse:
     found = [
         DescribeLogDirsTopic(name=topic.name, partitions=await _measure(topic, numbers, context))
-        for topic, numbers in await _select(request, context)
+        for topic, numbers in await _select(request, context.topics)
     ]
     total, usable = await _read_capacity(context)
     return DescribeLogDirsResponse(
@@ -51,13 +51,13 @@ async def describe_log_dirs(
 
 
 async def _select(
-    request: DescribeLogDirsRequest, context: Context
+    request: DescribeLogDirsRequest, table: TopicTable
 ) -> list[tuple[Topic, Sequence[int]]]:
     if request.topics is None:
-        return [(topic, range(topic.partitions)) for topic in await context.topics.all()]
+        return [(topic, range(topic.partitions)) for topic in await table.all()]
     wanted: list[tuple[Topic, Sequence[int]]] = []
     for row in request.topics:
-        topic = await context.topics.get(row.topic)
+        topic = await table.get(row.topic)
         if topic is not None:
             numbers = dict.fromkeys(row.partitions)
             known = [number for number in numbers if 0 <= number < topic.partitions]

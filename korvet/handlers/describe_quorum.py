@@ -10,6 +10,7 @@ Versions
 
 from time import time
 
+from korvet.cluster.registration import BrokerRegistration
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.wire.messages.describe_quorum import (
@@ -34,7 +35,7 @@ async def describe_quorum(
         TopicDataResponse(
             topic_name=row.topic_name,
             partitions=[
-                _partition(row.topic_name, partition.partition_index, end, context)
+                _partition(row.topic_name, partition.partition_index, end, registration)
                 for partition in row.partitions
             ],
         )
@@ -57,20 +58,11 @@ async def describe_quorum(
     )
 
 
-def _partition(name: str, number: int, end: int, context: Context) -> PartitionDataResponse:
-    if name != METADATA or number != 0:
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return PartitionDataResponse(
-            partition_index=number,
-            error_code=error,
-            error_message=error.message,
-            leader_id=0,
-            leader_epoch=0,
-            high_watermark=0,
-            current_voters=[],
-            observers=[],
-        )
-    registration = context.services.registration
+def _partition(
+    name: str, number: int, end: int, registration: BrokerRegistration
+) -> PartitionDataResponse:
+    is_known = name == METADATA and number == 0
+    error = ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     now_ms = int(time() * 1000)
     states = {
         broker.id: ReplicaState(
@@ -80,14 +72,16 @@ def _partition(name: str, number: int, end: int, context: Context) -> PartitionD
             last_caught_up_timestamp=now_ms,
         )
         for broker in registration.brokers
+        if is_known
     }
-    leader = registration.controller
+    leader = registration.controller if is_known else 0
     return PartitionDataResponse(
-        partition_index=0,
-        error_code=ErrorCode.NONE,
+        partition_index=number,
+        error_code=error,
+        error_message=None if is_known else error.message,
         leader_id=leader,
         leader_epoch=0,
-        high_watermark=end,
-        current_voters=[state for number, state in states.items() if number == leader],
-        observers=[state for number, state in states.items() if number != leader],
+        high_watermark=end if is_known else 0,
+        current_voters=[state for broker, state in states.items() if broker == leader],
+        observers=[state for broker, state in states.items() if broker != leader],
     )

@@ -34,11 +34,11 @@ from korvet.wire.messages.join_group import (
 async def join_group(request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
     settings = context.settings
     if not request.group_id:
-        return _error(ErrorCode.INVALID_GROUP_ID, request.member_id, context)
+        return _error(ErrorCode.INVALID_GROUP_ID, request.member_id, context.version)
     shortest = settings.integer("group.min.session.timeout.ms")
     longest = settings.integer("group.max.session.timeout.ms")
     if not shortest <= request.session_timeout_ms <= longest:
-        return _error(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id, context)
+        return _error(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id, context.version)
     instance = request.group_instance_id or ""
     protocols = {row.name: row.metadata for row in request.protocols}
     fresh_id = f"{instance or context.client_id or ''}-{uuid.uuid4()}"
@@ -65,7 +65,7 @@ async def join_group(request: JoinGroupRequest, context: Context) -> JoinGroupRe
 
     reply = await context.services.groups.join(request.group_id, instance, make)
     if reply.error:
-        return _error(ErrorCode(reply.error), reply.member.decode(), context)
+        return _error(ErrorCode(reply.error), reply.member.decode(), context.version)
     return _response(reply)
 
 
@@ -95,10 +95,10 @@ def _response(reply: JoinReply) -> JoinGroupResponse:
     )
 
 
-def _error(error: ErrorCode, member_id: str, context: Context) -> JoinGroupResponse:
+def _error(error: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=error,
-        protocol_name=None if context.version >= 7 else "",
+        protocol_name=None if version >= 7 else "",
         leader="",
         member_id=member_id,
         members=[],

@@ -25,7 +25,7 @@ from korvet.context import Context
 from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.scripts import log
 from korvet.scripts.log import AbortHangingTxnReply
-from korvet.topics.table import Topic
+from korvet.topics.table import Topic, TopicTable
 from korvet.transactions.completion import marker_fields
 from korvet.transactions.hanging import Participation
 from korvet.transactions.members import partition_member
@@ -94,7 +94,7 @@ def _each(request: WriteTxnMarkersRequest) -> Iterator[_Asked]:
 
 async def _find_open(asked: _Asked, context: Context) -> ErrorCode | Participation:
     """Return the error to answer, or the open transaction whose owner must be looked up."""
-    topic = await _topic(asked, context)
+    topic = await _topic(asked, context.topics)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if asked.marker.producer_epoch < 0:
@@ -103,7 +103,7 @@ async def _find_open(asked: _Asked, context: Context) -> ErrorCode | Participati
     if not reply.error and reply.transaction != UNNAMED:
         member = partition_member(asked.topic, asked.partition)
         return Participation(asked.marker.producer_id, reply.transaction, member)
-    return _error_of(reply, context)
+    return _error_of(reply, context.topics)
 
 
 async def _abort(
@@ -111,21 +111,22 @@ async def _abort(
 ) -> ErrorCode:
     if part in owned:
         return ErrorCode.INVALID_TXN_STATE
-    topic = await _topic(asked, context)
+    topic = await _topic(asked, context.topics)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return _error_of(await _call_script(asked, topic, part.transaction, context), context)
+    reply = await _call_script(asked, topic, part.transaction, context)
+    return _error_of(reply, context.topics)
 
 
-async def _topic(asked: _Asked, context: Context) -> Topic | None:
+async def _topic(asked: _Asked, topics: TopicTable) -> Topic | None:
     """Return the topic, None if it has no such partition."""
-    topic = await context.topics.get(asked.topic)
+    topic = await topics.get(asked.topic)
     return topic if topic is not None and 0 <= asked.partition < topic.partitions else None
 
 
-def _error_of(reply: AbortHangingTxnReply, context: Context) -> ErrorCode:
+def _error_of(reply: AbortHangingTxnReply, topics: TopicTable) -> ErrorCode:
     if reply.error in TOPIC_GONE:
-        context.topics.invalidate()
+        topics.invalidate()
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode(reply.error)
 

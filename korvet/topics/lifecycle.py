@@ -34,6 +34,16 @@ class Refused(Exception):
         self.reason = reason
 
 
+def invalid_request(reason: str) -> Refused:
+    """Return the refusal of a request that is invalid, whatever is stored."""
+    return Refused(ErrorCode.INVALID_REQUEST, reason)
+
+
+def unknown_topic(name: str) -> Refused:
+    """Return the refusal of a request for a topic that does not exist."""
+    return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+
+
 def plan_topic(
     name: str, partitions: int, configs: Mapping[str, str | None], defaults: TopicConfigs
 ) -> Definition:
