@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from korvet import logfmt
 from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
 from korvet.config.values import Settings
@@ -12,6 +13,7 @@ from korvet.remote_log.cached_store import open_store
 from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.evictor import MemoryEvictor
 from korvet.remote_log.manager import RemoteLogManager
+from korvet.remote_log.manifest import REMOTE_STORAGE_URL
 from korvet.remote_log.memory import MemoryBudget
 from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.reader import RemoteLogReader
@@ -20,6 +22,8 @@ from korvet.scripts import broker as broker_scripts
 from korvet.store.async_store import AsyncStore
 from korvet.store.replica_wait import ReplicaWait
 from korvet.topics.table import TopicTable
+
+logger = logfmt.get("context.tiered_storage")
 
 
 class TieredStorage:
@@ -89,6 +93,7 @@ class TieredStorage:
     async def publish(self) -> None:
         """Store remote store and memory budget in Redis: readers of the log need no broker."""
         settings, segments = self._settings(), self.segments
+        await self._compare_url()
         has_default = segments is not None and settings.flag("log.remote.storage.enable")
         await self._store.run(
             broker_scripts.set_storage(
@@ -98,6 +103,19 @@ class TieredStorage:
                 memory=settings.integer("local.memory.bytes"),
             )
         )
+
+    async def _compare_url(self) -> None:
+        """Log a warning if other brokers have stored another URL."""
+        found = await self._store.command("HGET", self._keys.cluster(), REMOTE_STORAGE_URL)
+        stored = found.decode() if found else ""
+        own = self.segments.public_url if self.segments is not None else "none"
+        if stored and own and own != stored:
+            logger.warning(
+                "remote.storage.url differs from the stored one",
+                stored=stored,
+                own=own,
+                advice="give all brokers the same: this one reads no segments of the other store",
+            )
 
     def manager(self, holder: str) -> RemoteLogManager | None:
         """Return the task that copies to the remote store; None if there is no store."""

@@ -57,6 +57,8 @@ class SegmentStore:
             self._check()
             return
         self._root = Path(unquote(parts.path))
+        if parts.netloc not in ("", "localhost") or not self._root.is_absolute():
+            raise RemoteStorageError(f"{url}: the path must be absolute, as in file:///DIR")
         if create:
             try:
                 self._root.mkdir(parents=True, exist_ok=True)

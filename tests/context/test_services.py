@@ -39,6 +39,26 @@ async def test_without_a_remote_store_nothing_is_copied(valkey_server: TestServe
         assert not url
 
 
+@pytest.mark.parametrize("other", [True, False])
+async def test_a_broker_with_another_remote_store_logs_a_warning(
+    valkey_server: TestServer, tmp_path: Path, other: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = f"file://{tmp_path}"
+    started = config(valkey_server, ENABLED, f"remote.storage.url={own}")
+    for _ in range(2):
+        async with connected(started) as services:
+            await services.tiered.publish()
+    assert "differs" not in caplog.text
+    settings = [ENABLED, f"remote.storage.url=file://{tmp_path}/other"] if other else []
+    options = {"redis": valkey_server.url, "namespace": started.namespace}
+    async with connected(load(options, sets=settings, environ={})) as services:
+        await services.tiered.publish()
+    fields = [vars(row)["fields"] for row in caplog.records if "differs" in row.message]
+    assert [(row["stored"], row["own"]) for row in fields] == [
+        (own, f"{own}/other" if other else "none")
+    ]
+
+
 @pytest.mark.parametrize("read_only", [True, False])
 async def test_only_a_broker_that_writes_copies(
     valkey_server: TestServer, tmp_path: Path, read_only: bool

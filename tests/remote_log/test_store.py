@@ -132,11 +132,17 @@ async def test_a_store_that_is_away_fails_within_seconds(monkeypatch: pytest.Mon
         await store.put(NAME, b"data")
 
 
-@pytest.mark.parametrize("url", ["relative", "ftp://host/x", "s3://", "file:///proc/none/x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("relative", "ftp://host/x", "s3://", "file:///proc/none/x"),
+        *("file://data/segments", "file://./data", "file://"),
+    ],
+)
 def test_a_url_that_cannot_be_opened_is_an_error_with_a_sentence(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(RemoteStorageError, match=r"cannot be (opened|created)"):
+    with pytest.raises(RemoteStorageError, match=r"cannot be (opened|created)|must be absolute"):
         SegmentStore(url)
     assert run(["restore", "--from", url, "--redis", "redis://127.0.0.1:1"]) == 2
     assert url in capsys.readouterr().err
