@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from korvet.console.visit import PageError, Visit, check
+from korvet.console.visit import PageError, Visit, check_row
 from korvet.errors import ErrorCode
 from korvet.groups.consumer_protocol import assigned_partitions, subscribed_topics
 from korvet.groups.streams_group import decode_topology, input_partitions, input_topics, name_tasks
@@ -77,7 +77,7 @@ def _check(found: Any, name: str) -> None:
     """Raise PageError if the response has no such group, or another error."""
     if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == "Dead":
         raise PageError(404, f"There is no group {name!r}.")
-    check(found.error_code, found.error_message)
+    check_row(found)
 
 
 async def redis_time_ms(visit: Visit) -> int:

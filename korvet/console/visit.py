@@ -10,7 +10,7 @@ Rules
 
 from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -28,6 +28,7 @@ from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.session import Session
 from korvet.wire.schema import Message
 
+T = TypeVar("T")
 CLIENT_ID = "korvet-console"
 LISTENER = "CONSOLE"
 MAX_FORM = 2 << 20
@@ -81,6 +82,12 @@ class Visit:
         if not (text.isascii() and text.isdigit() and len(text) < 20):
             raise PageError(400, f"{name} must be a number, not {text!r}.")
         return min(int(text), most)
+
+    def page_of(self, rows: Sequence[T], size: int) -> tuple[Sequence[T], int, int]:
+        """Return the rows of the query's `page`, its number, and the number of pages."""
+        pages = max(1, -(-len(rows) // size))
+        page = max(1, self.number("page", 1, pages))
+        return rows[(page - 1) * size : page * size], page, pages
 
     async def read_form(self) -> None:
         """Read the form of a POST. Raises PageError."""
@@ -175,6 +182,11 @@ def check(error: int, reason: str | None = None) -> None:
         raise PageError(
             403 if denied else 400, f"{reason or code.message or code.name} ({code.name})"
         )
+
+
+def check_row(row: Any) -> None:
+    """Raise PageError if a response, or a row of one, has an error."""
+    check(row.error_code, row.error_message)
 
 
 def is_loopback(host: str) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 
 from korvet.console.pages.record import find_record
 from korvet.console.pages.topic import find_topic
-from korvet.console.visit import PageError, Visit, check
+from korvet.console.visit import PageError, Visit, check, check_row
 from korvet.library.values import Record
 from korvet.security.acl import Operation
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -84,7 +84,7 @@ async def create_topic(visit: Visit) -> Done:
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
     )
     answer = await visit.call(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS))
-    check(answer.topics[0].error_code, answer.topics[0].error_message)
+    check_row(answer.topics[0])
     return Done(topic_path(name), f"Topic {name} was created.")
 
 
@@ -95,7 +95,7 @@ async def delete_topic(visit: Visit) -> Done:
         raise PageError(400, f"Type {name} to delete the topic.")
     rows = [DeleteTopicState(name=name)]
     answer = await visit.call(DeleteTopicsRequest(topics=rows, timeout_ms=TIMEOUT_MS))
-    check(answer.responses[0].error_code, answer.responses[0].error_message)
+    check_row(answer.responses[0])
     return Done("/topics", f"Topic {name} was deleted.")
 
 
@@ -107,7 +107,7 @@ async def add_partitions(visit: Visit) -> Done:
     answer = await visit.call(
         CreatePartitionsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=False)
     )
-    check(answer.results[0].error_code, answer.results[0].error_message)
+    check_row(answer.results[0])
     return Done(topic_path(name), f"Topic {name} has {count} partitions.")
 
 
@@ -123,7 +123,7 @@ async def alter_config(visit: Visit) -> Done:
     answer = await visit.call(
         IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
     )
-    check(answer.responses[0].error_code, answer.responses[0].error_message)
+    check_row(answer.responses[0])
     what = "has its default again" if value is None else f"is {value} now"
     return Done(f"{topic_path(topic)}/configs", f"{name} {what}.")
 

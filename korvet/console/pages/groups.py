@@ -53,9 +53,7 @@ async def load(visit: Visit) -> Groups:
         if search.lower() in name.lower()
         and visit.may(Operation.DESCRIBE, ResourceType.GROUP, name)
     ]
-    pages = max(1, -(-len(names) // PAGE))
-    page = max(1, visit.number("page", 1, pages))
-    shown = names[(page - 1) * PAGE : page * PAGE]
+    shown, page, pages = visit.page_of(names, PAGE)
     store, keys = visit.services.store, visit.services.keys
     heads = [store.submit_command("HMGET", keys.group(name).group, *_FIELDS) for name in shown]
     offsets = [store.submit_command("HGETALL", keys.group_offsets(name)) for name in shown]

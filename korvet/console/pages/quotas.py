@@ -3,7 +3,7 @@
 import msgspec
 
 from korvet.console.pages.actions import Done
-from korvet.console.visit import PageError, Visit, check
+from korvet.console.visit import PageError, Visit, check_row
 from korvet.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
@@ -33,7 +33,7 @@ class QuotasPage(msgspec.Struct, frozen=True):
 async def load(visit: Visit) -> QuotasPage:
     """Return the quotas; a user needs DESCRIBE_CONFIGS on the cluster."""
     answer = await visit.call(DescribeClientQuotasRequest(components=[], strict=False))
-    check(answer.error_code, answer.error_message)
+    check_row(answer)
     rows = [
         QuotaRow(
             {each.entity_type: each.entity_name or "" for each in entry.entity},
@@ -60,5 +60,5 @@ async def set_quota(visit: Visit) -> Done:
         raise PageError(400, f"A quota is a number, not {text!r}.") from None
     entry = EntryData(entity=entity, ops=[OpData(key=key, value=value, remove=not text)])
     answer = await visit.call(AlterClientQuotasRequest(entries=[entry], validate_only=False))
-    check(answer.entries[0].error_code, answer.entries[0].error_message)
+    check_row(answer.entries[0])
     return Done("/quotas", f"{key} {f'is {text} now' if text else 'was removed'}.")

@@ -144,12 +144,17 @@ def _partitions(visit: Visit, topic: Topic) -> list[int]:
     return [number]
 
 
-def _parse_cursor(text: str, ends: Mapping[int, PartitionOffsets]) -> Cursors:
+def parse_offsets(name: str, text: str) -> Cursors:
+    """Return the offset of each partition in a parameter. Raises PageError."""
     try:
         pairs = [part.split(":") for part in text.split(",")]
-        found = {int(number): int(offset) for number, offset in pairs}
+        return {int(number): int(offset) for number, offset in pairs}
     except ValueError:
-        raise PageError(400, "cursor must be PARTITION:OFFSET,...") from None
+        raise PageError(400, f"{name} must be PARTITION:OFFSET,...") from None
+
+
+def _parse_cursor(text: str, ends: Mapping[int, PartitionOffsets]) -> Cursors:
+    found = parse_offsets("cursor", text)
     return {number: offset for number, offset in found.items() if number in ends and offset >= 0}
 
 

@@ -10,9 +10,10 @@ from korvet.console.described_group import Place
 from korvet.console.offset_rows import committed
 from korvet.console.pages.actions import Done
 from korvet.console.pages.group import described, group_id
-from korvet.console.pages.records import parse
+from korvet.console.pages.records import parse, parse_offsets
+from korvet.console.pages.topic import find_topic
 from korvet.console.queues import read_queue
-from korvet.console.visit import PageError, Visit, check
+from korvet.console.visit import PageError, Visit, check_row
 from korvet.errors import ErrorCode
 from korvet.groups.lag import find_offset
 from korvet.scripts import log as log_scripts
@@ -106,10 +107,7 @@ async def _starts(visit: Visit, name: str) -> dict[Place, Held]:
 
 
 async def _topic(visit: Visit, name: str) -> Topic:
-    visit.require(Operation.READ, ResourceType.TOPIC, name)
-    topic = await visit.services.topics.get(name)
-    if topic is None:
-        raise PageError(404, f"There is no topic {name!r}.")
+    topic = await find_topic(visit, Operation.READ, name)
     if topic.partitions > MAX_PARTITIONS:
         raise PageError(
             400, f"{name} has more than {MAX_PARTITIONS} partitions: use `korvet groups reset`."
@@ -149,11 +147,8 @@ async def reset(visit: Visit) -> Done:
     name, topic_name = visit.form.get("id", ""), visit.form.get("topic", "")
     visit.require(Operation.READ, ResourceType.GROUP, name)
     topic = await _topic(visit, topic_name)
-    try:
-        pairs = [part.split(":") for part in visit.form.get("offsets", "").split(",")]
-        offsets = {(topic.name, int(number)): int(offset) for number, offset in pairs}
-    except ValueError:
-        raise PageError(400, "offsets must be PARTITION:OFFSET,...") from None
+    pairs = parse_offsets("offsets", visit.form.get("offsets", ""))
+    offsets = {(topic.name, number): offset for number, offset in pairs.items()}
     if not name or any(offset < 0 for offset in offsets.values()):
         raise PageError(400, "A reset needs a group, and offsets of 0 or above.")
     if (await described(visit, name)).type == "share":
@@ -173,14 +168,14 @@ async def _move(visit: Visit, name: str, topic: Topic, offsets: dict[Place, int]
     answer = await visit.call(AlterShareGroupOffsetsRequest(group_id=name, topics=[row]))
     if answer.error_code == ErrorCode.NON_EMPTY_GROUP:
         raise PageError(400, f"Group {name} has members: stop them first. (NON_EMPTY_GROUP)")
-    check(answer.error_code, answer.error_message)
+    check_row(answer)
     for part in answer.responses[0].partitions:
-        check(part.error_code, part.error_message)
+        check_row(part)
 
 
 async def delete(visit: Visit) -> Done:
     """Delete a group without members."""
     name = visit.form.get("id", "")
     answer = await visit.call(DeleteGroupsRequest(groups_names=[name]))
-    check(answer.results[0].error_code, answer.results[0].error_message)
+    check_row(answer.results[0])
     return Done("/groups", f"Group {name} was deleted.")

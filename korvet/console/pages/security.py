@@ -6,7 +6,7 @@ import secrets
 import msgspec
 
 from korvet.console.pages.actions import Done
-from korvet.console.visit import PageError, Visit, check
+from korvet.console.visit import PageError, Visit, check_row
 from korvet.errors import ErrorCode
 from korvet.security.acl import (
     ANY_NAME,
@@ -52,7 +52,7 @@ class UsersPage(msgspec.Struct, frozen=True):
 async def load_users(visit: Visit) -> UsersPage:
     """Return the users; a user needs DESCRIBE on the cluster."""
     answer = await visit.call(DescribeUserScramCredentialsRequest(users=None))
-    check(answer.error_code, answer.error_message)
+    check_row(answer)
     rows = [
         UserRow(
             row.user,
@@ -80,7 +80,7 @@ async def set_user(visit: Visit) -> Done:
             salted_password=salted,
         )
         answer = await visit.call(AlterUserScramCredentialsRequest(deletions=[], upsertions=[row]))
-        check(answer.results[0].error_code, answer.results[0].error_message)
+        check_row(answer.results[0])
     return Done("/users", f"The password of {name} was set.")
 
 
@@ -91,7 +91,7 @@ async def delete_user(visit: Visit) -> Done:
         row = ScramCredentialDeletion(name=name, mechanism=mechanism)
         answer = await visit.call(AlterUserScramCredentialsRequest(deletions=[row], upsertions=[]))
         if answer.results[0].error_code != ErrorCode.RESOURCE_NOT_FOUND:
-            check(answer.results[0].error_code, answer.results[0].error_message)
+            check_row(answer.results[0])
     return Done("/users", f"User {name} was deleted.")
 
 
@@ -142,7 +142,7 @@ async def load_rules(visit: Visit) -> RulesPage:
             permission_type=_ANY,
         )
     )
-    check(answer.error_code, answer.error_message)
+    check_row(answer)
     rows = [
         RuleRow(
             rule.principal,
@@ -187,7 +187,7 @@ async def create_rule(visit: Visit) -> Done:
             ]
         )
     )
-    check(answer.results[0].error_code, answer.results[0].error_message)
+    check_row(answer.results[0])
     return Done("/acls", f"{row.principal}: {row.permission} {row.operation} was added.")
 
 
@@ -209,7 +209,7 @@ async def delete_rule(visit: Visit) -> Done:
             ]
         )
     )
-    check(answer.filter_results[0].error_code, answer.filter_results[0].error_message)
+    check_row(answer.filter_results[0])
     return Done("/acls", f"{row.principal}: {row.permission} {row.operation} was deleted.")
 
 

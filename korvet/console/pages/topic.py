@@ -1,6 +1,6 @@
 """Read one topic: its partitions, configs, consumers and producers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import time
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from korvet.config.setting import Source
 from korvet.config.topic_settings import TOPIC
 from korvet.console.lags import GroupLag, lags_of
-from korvet.console.visit import PageError, Visit, check
+from korvet.console.visit import PageError, Visit, check, check_row
 from korvet.groups.consumed import list_held
 from korvet.remote_log.manifest import ManifestTotals, totals
 from korvet.scripts import log as log_scripts
@@ -80,9 +80,11 @@ class TopicPage(msgspec.Struct, frozen=True):
     is_tiered: bool
 
 
-async def find_topic(visit: Visit, operation: Operation = Operation.DESCRIBE) -> Topic:
-    """Return the topic of the path, if the user may do the operation. Raises PageError."""
-    name = visit.path["topic"]
+async def find_topic(
+    visit: Visit, operation: Operation = Operation.DESCRIBE, name: str | None = None
+) -> Topic:
+    """Return the topic, by default of the path, if the user has the right. Raises PageError."""
+    name = visit.path["topic"] if name is None else name
     visit.require(operation, ResourceType.TOPIC, name)
     topic = await visit.services.topics.get(name)
     if topic is None:
@@ -93,9 +95,7 @@ async def find_topic(visit: Visit, operation: Operation = Operation.DESCRIBE) ->
 async def load(visit: Visit) -> TopicPage:
     """Return a topic with a page of its partitions."""
     topic = await find_topic(visit)
-    pages = max(1, -(-topic.partitions // PAGE))
-    page = max(1, visit.number("page", 1, pages))
-    numbers = range((page - 1) * PAGE, min(page * PAGE, topic.partitions))
+    numbers, page, pages = visit.page_of(range(topic.partitions), PAGE)
     lags = await lags_of(visit, [topic])
     partitions = await _partitions(visit, topic, numbers)
     return TopicPage(
@@ -116,7 +116,7 @@ async def load(visit: Visit) -> TopicPage:
     )
 
 
-async def _partitions(visit: Visit, topic: Topic, numbers: range) -> list[PartitionRow]:
+async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[PartitionRow]:
     store, keys = visit.services.store, visit.services.keys
     replies = await store.run_many(
         log_scripts.list_offsets(keys, topic.name, number, topic_id=topic.id) for number in numbers
@@ -183,7 +183,7 @@ async def _configs(visit: Visit, name: str) -> list[ConfigRow]:
         DescribeConfigsRequest(resources=[resource], include_documentation=True)
     )
     (result,) = answer.results
-    check(result.error_code, result.error_message)
+    check_row(result)
     rows = [
         ConfigRow(
             row.name, row.value, _source(row.config_source), row.read_only, row.documentation or ""

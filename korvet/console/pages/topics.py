@@ -59,9 +59,7 @@ async def load(visit: Visit) -> Topics:
         for topic in await visit.services.topics.all()
         if search.lower() in topic.name.lower() and context.may_describe(topic.name, audit=False)
     ]
-    pages = max(1, -(-len(found) // PAGE))
-    page = max(1, visit.number("page", 1, pages))
-    shown = found[(page - 1) * PAGE : page * PAGE]
+    shown, page, pages = visit.page_of(found, PAGE)
     # An open page repeats its read for the rates only.
     lags = TopicLags({}, False) if visit.query("lags") == "0" else await lags_of(visit, shown)
     calls: list[Call[log_scripts.ListOffsetsReply]] = []

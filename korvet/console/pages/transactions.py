@@ -1,5 +1,7 @@
 """Read transactional ids: their state, and how long a transaction is open."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from korvet.console.visit import Visit
@@ -56,9 +58,7 @@ async def load(visit: Visit) -> Transactions:
         is_open[name] = not state.error and state.state.decode() in _OPEN
         now_ms = max(now_ms, state.now_ms)
     names.sort(key=lambda name: not is_open[name])
-    pages = max(1, -(-len(names) // PAGE))
-    page = max(1, visit.number("page", 1, pages))
-    shown = names[(page - 1) * PAGE : page * PAGE]
+    shown, page, pages = visit.page_of(names, PAGE)
     return Transactions(
         await _rows(visit, shown, now_ms) if shown else [],
         len(names),
@@ -70,8 +70,8 @@ async def load(visit: Visit) -> Transactions:
     )
 
 
-async def _rows(visit: Visit, names: list[str], now_ms: int) -> list[TransactionRow]:
-    answer = await visit.call(DescribeTransactionsRequest(transactional_ids=names))
+async def _rows(visit: Visit, names: Sequence[str], now_ms: int) -> list[TransactionRow]:
+    answer = await visit.call(DescribeTransactionsRequest(transactional_ids=list(names)))
     rows = []
     for state in answer.transaction_states:
         if state.error_code:
