@@ -43,25 +43,13 @@ class ErrorCode(IntEnum):
     INVALID_TOPIC_EXCEPTION = (17, False, "The topic name is invalid or reserved.")
     RECORD_LIST_TOO_LARGE = (18, False, "The records do not fit into one log segment.")
     NOT_ENOUGH_REPLICAS = (19, True, "Too few replicas are in sync to accept the write.")
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND = (
-        20,
-        True,
-        "The records were written, but reached too few replicas.",
-    )
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = (20, True, "Records reached too few replicas.")
     INVALID_REQUIRED_ACKS = (21, False, "acks must be 0, 1 or -1.")
     ILLEGAL_GENERATION = (22, False, "The member's generation is not the group's.")
-    INCONSISTENT_GROUP_PROTOCOL = (
-        23,
-        False,
-        "The member has no protocol in common with the group.",
-    )
+    INCONSISTENT_GROUP_PROTOCOL = (23, False, "The member shares no protocol with the group.")
     INVALID_GROUP_ID = (24, False, "The group id is empty or invalid.")
     UNKNOWN_MEMBER_ID = (25, False, "The group has no such member.")
-    INVALID_SESSION_TIMEOUT = (
-        26,
-        False,
-        "The session timeout is outside the broker's limits.",
-    )
+    INVALID_SESSION_TIMEOUT = (26, False, "The session timeout is outside the broker's limits.")
     REBALANCE_IN_PROGRESS = (27, False, "The group is rebalancing; the member must rejoin.")
     INVALID_COMMIT_OFFSET_SIZE = (28, False, "The committed offset is too large.")
     TOPIC_AUTHORIZATION_FAILED = (29, False, "Not allowed on this topic.")
@@ -78,25 +66,13 @@ class ErrorCode(IntEnum):
     INVALID_CONFIG = (40, False, "A configuration value is invalid.")
     NOT_CONTROLLER = (41, True, "Another broker is the controller.")
     INVALID_REQUEST = (42, False, "The request contradicts itself or lacks a required part.")
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = (
-        43,
-        False,
-        "The format of the stored records does not allow this.",
-    )
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = (43, False, "The stored records' format does not allow this.")
     POLICY_VIOLATION = (44, False, "A policy of the broker forbids this.")
-    OUT_OF_ORDER_SEQUENCE_NUMBER = (
-        45,
-        False,
-        "The batch does not follow the last one of its producer.",
-    )
+    OUT_OF_ORDER_SEQUENCE_NUMBER = (45, False, "The batch does not follow its producer's last one.")
     DUPLICATE_SEQUENCE_NUMBER = (46, False, "The producer sent this batch before.")
     INVALID_PRODUCER_EPOCH = (47, False, "A newer producer of the same id has taken over.")
     INVALID_TXN_STATE = (48, False, "The transaction is not in a state that allows this.")
-    INVALID_PRODUCER_ID_MAPPING = (
-        49,
-        False,
-        "The producer id is not the one of the transactional id.",
-    )
+    INVALID_PRODUCER_ID_MAPPING = (49, False, "The transactional id has another producer id.")
     INVALID_TRANSACTION_TIMEOUT = (50, False, "The transaction timeout exceeds the limit.")
     CONCURRENT_TRANSACTIONS = (51, True, "Another change of the transaction is in progress.")
     TRANSACTION_COORDINATOR_FENCED = (52, False, "A later coordinator has taken over.")
@@ -111,11 +87,7 @@ class ErrorCode(IntEnum):
     DELEGATION_TOKEN_AUTH_DISABLED = (61, False, "Delegation tokens are disabled.")
     DELEGATION_TOKEN_NOT_FOUND = (62, False, "There is no such delegation token.")
     DELEGATION_TOKEN_OWNER_MISMATCH = (63, False, "The delegation token has another owner.")
-    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
-        64,
-        False,
-        "Delegation tokens cannot be requested on this connection.",
-    )
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (64, False, "No delegation token can be requested here.")
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = (65, False, "Not allowed on this delegation token.")
     DELEGATION_TOKEN_EXPIRED = (66, False, "The delegation token has expired.")
     INVALID_PRINCIPAL_TYPE = (67, False, "The principal type is not supported.")

@@ -81,6 +81,11 @@ class Partition(msgspec.Struct, frozen=True):
     """pub/sub channel, not a key: notified at each append."""
 
     @property
+    def appends(self) -> tuple[str, ...]:
+        """Return the keys that an append takes."""
+        return (self.stream, self.log, self.index, self.producers, self.open_txns)
+
+    @property
     def all(self) -> tuple[str, ...]:
         """Return every key of the partition: those deleted with its topic."""
         return msgspec.structs.astuple(self)[:-1]
@@ -99,10 +104,7 @@ class Group(msgspec.Struct, frozen=True):
     """The keys of one group, all in one cluster slot. A field's name ends its key."""
 
     group: str
-    """hash:
-
-    state, generation, protocol, counters, votes; also the channel of the group's changes.
-    """
+    """hash: state, generation, protocol, counters, votes; also the channel of its changes."""
     members: str
     """hash: member id -> timeouts and flags."""
     clients: str
@@ -134,6 +136,14 @@ class Group(msgspec.Struct, frozen=True):
         return (
             *(self.group, self.members, self.clients, self.protocols),
             *(self.instances, self.assignments, self.deadlines),
+        )
+
+    @property
+    def consumer(self) -> tuple[str, ...]:
+        """Return the keys that the heartbeats of consumer and streams groups take."""
+        return (
+            *(self.group, self.consumer_members, self.target_assignment, self.partition_owners),
+            *(self.instances, self.deadlines),
         )
 
 

@@ -1,23 +1,8 @@
 """The broker's settings for authorization and audit."""
 
-import re
-
-import msgspec
-
-from korvet.config.setting import Flag, Kind, OneOf, Setting, Text
+from korvet.config.setting import Flag, OneOf, Setting, Text, TopicName
 
 KAFKAS_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-
-
-class TopicName(msgspec.Struct, frozen=True):
-    """The name of a topic; may be empty."""
-
-    kind: Kind = Kind.STRING
-
-    def parse(self, text: str) -> str:
-        if text and (text in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text)):
-            raise ValueError("a topic name: letters, digits, '.', '_' and '-', at most 249")
-        return text
 
 
 ROWS = (

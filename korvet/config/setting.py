@@ -6,6 +6,7 @@ Rules
 - `effect=False` marks settings accepted only because Kafka's tools send them; the docs say so.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Protocol
@@ -153,6 +154,20 @@ class Text(msgspec.Struct, frozen=True):
     def parse(self, text: str) -> str:
         if len(text) > self.longest or not text.isprintable():
             raise ValueError(f"printable text of at most {self.longest} characters")
+        return text
+
+
+class TopicName(msgspec.Struct, frozen=True):
+    """The name of a topic, reserved or not; may be empty."""
+
+    may_be_reserved: bool = True
+    kind: Kind = Kind.STRING
+
+    def parse(self, text: str) -> str:
+        if text and (text in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text)):
+            raise ValueError("a topic name: letters, digits, '.', '_' and '-', at most 249")
+        if text.startswith("__") and not self.may_be_reserved:
+            raise ValueError("a topic name that does not begin with __, or nothing")
         return text
 
 

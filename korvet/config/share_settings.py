@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import msgspec
 
-from korvet.config.setting import Flag, Kind, OneOf, Setting, SomeOf, Text, Whole
+from korvet.config.setting import Flag, Kind, OneOf, Setting, SomeOf, Text, TopicName, Whole
 
 _DURATION = re.compile(
     r"([-+]?)P(?:([-+]?\d{1,9})D)?"
@@ -15,7 +15,6 @@ _DURATION = re.compile(
 BY_DURATION = "by_duration:"
 DELIVERY_LIMIT = 5
 """Deliveries of a record by default."""
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class OffsetReset(msgspec.Struct, frozen=True):
@@ -24,28 +23,13 @@ class OffsetReset(msgspec.Struct, frozen=True):
     kind: Kind = Kind.STRING
 
     def parse(self, text: str) -> str:
-        if text in ("latest", "earliest") or _duration_ms(text) is not None:
+        if text in ("latest", "earliest") or reset_duration_ms(text) is not None:
             return text
         raise ValueError("latest, earliest or by_duration:PnDTnHnMn.nS")
 
 
-class QueueName(msgspec.Struct, frozen=True):
-    """The name of a dead letter queue: a topic that is not reserved; empty for none."""
-
-    kind: Kind = Kind.STRING
-
-    def parse(self, text: str) -> str:
-        if text and (not _TOPIC_NAME.fullmatch(text) or text.startswith("__")):
-            raise ValueError("a topic name that does not begin with __, or nothing")
-        return text
-
-
 def reset_duration_ms(text: str) -> int | None:
-    """Return the duration of a valid `share.auto.offset.reset`, ms; None without one."""
-    return _duration_ms(text)
-
-
-def _duration_ms(text: str) -> int | None:
+    """Return the duration of a `share.auto.offset.reset` in ms; None without a valid one."""
     match = _DURATION.fullmatch(text.removeprefix(BY_DURATION))
     if not text.startswith(BY_DURATION) or match is None or not any(match.groups()[1:]):
         return None
@@ -133,7 +117,7 @@ GROUP_ROWS = (
         "The longest time that a released record waits, in milliseconds."),
     Setting("share.order", OneOf(("none", "key")), "none",
         "`key`: records of one key are delivered one after another; other keys pass them."),
-    Setting("errors.deadletterqueue.topic.name", QueueName(), "",
+    Setting("errors.deadletterqueue.topic.name", TopicName(may_be_reserved=False), "",
         "The topic for records that members reject or that are delivered too often (KIP-1191); "
         "empty: they are only archived."),
     Setting("errors.deadletterqueue.copy.record.enable", Flag(), "false",

@@ -44,15 +44,6 @@ def _lines(body: str) -> str:
     return "\n".join(text[at : at + 64] for at in range(0, len(text), 64))
 
 
-class Rules(msgspec.Struct, frozen=True):
-    """Rules of ssl.principal.mapping.rules; checked when a listener with TLS starts."""
-
-    kind: Kind = Kind.STRING
-
-    def parse(self, text: str) -> str:
-        return Text(65536).parse(text)
-
-
 def _row(
     name: str, type_: Type, default: str | None, sentence: str, *, sensitive: bool = False
 ) -> Setting:
@@ -85,7 +76,7 @@ ROWS = (
         "TLS versions that clients may use."),
     _row("ssl.cipher.suites", Words(), "",
         "Cipher suites that clients may use, by their IANA or OpenSSL names; empty are OpenSSL's."),
-    _row("ssl.principal.mapping.rules", Rules(), "DEFAULT",
+    _row("ssl.principal.mapping.rules", Text(65536), "DEFAULT",
         "Rules from a certificate's distinguished name to a principal: "
         "RULE:PATTERN/REPLACEMENT/[LU], or DEFAULT for the name itself; the first match decides."),
     _row("ssl.allow.dn.changes", Flag(), "false",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from korvet.scripts.contract import Contract, Row
 
-JUDGES = "log.append"
+CHECKS_ITSELF = "log.append"
 """The script that checks its own arguments.
 
 It runs once a batch, where a check of eight integers costs 1 us, and shares its check with
@@ -21,7 +21,7 @@ def line(contract: Contract) -> str:
     wrong = [*_wrong_count("KEYS", contract.keys), *_wrong_count("ARGV", contract.args)]
     takes = f"{_taken('KEYS', contract.keys)} and {_taken('ARGV', contract.args)}"
     checks = [f'if {" or ".join(wrong)} then error("{contract.name} takes {takes}", 0) end']
-    for first, last in () if contract.name == JUDGES else _runs_of_ints(contract.args):
+    for first, last in () if contract.name == CHECKS_ITSELF else _runs_of_ints(contract.args):
         names = ", ".join(f'"{row.name}"' for row in contract.args[first - 1 : last])
         checks.append(
             f'for i = {first}, {last} do if not string.find(ARGV[i], "^%-?%d+$") then '

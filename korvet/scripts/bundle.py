@@ -225,9 +225,9 @@ class _Builder:
                     # A function of the module is named `.name` anywhere, a local one `name` in this
                     # file.
                     within = everywhere if found[1] else [_words_in(code)]
-                    spelled = (f".{found[2]}",) if found[1] else (found[2], f".{found[2]}")
+                    names = (f".{found[2]}",) if found[1] else (found[2], f".{found[2]}")
                     own = _words_in(found[0])
-                    if all(sum(words[s] for words in within) == own[s] for s in spelled):
+                    if all(sum(words[name] for words in within) == own[name] for name in names):
                         blank = "\n" * found[0].count("\n")
                         self._code[module] = self._code[module].replace(found[0], blank, 1)
             if self._code == before:

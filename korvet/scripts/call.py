@@ -3,8 +3,9 @@
 This module sends nothing. The stores and the tests' runner all take the same `Call`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar, cast, dataclass_transform
 
@@ -84,6 +85,11 @@ class Script(Generic[R_co]):
 def in_order(kind: type, args: Mapping[str, object]) -> Iterator[Arg]:
     """Return the arguments of a call in the order of their TypedDict: that of the script's ARGV."""
     return (cast(Arg, args[name]) for name in kind.__annotations__)
+
+
+def flat(rows: Iterable[Sequence[Arg]]) -> Iterator[Arg]:
+    """Return the arguments of repeated ARGV: the values of one row after another."""
+    return chain.from_iterable(rows)
 
 
 class Call(msgspec.Struct, Generic[R_co], frozen=True, gc=False):

@@ -148,7 +148,7 @@ class _Parser:
             words.append(self._lines[at].strip())
             at += 1
         if not words:
-            raise self._wrong(2, "a sentence follows that says what is true afterwards")
+            raise self._wrong(2, "the second line is a sentence that says what the script does")
         return " ".join(words), at + 1
 
     def _split(self, start: int) -> dict[str, list[tuple[int, str]]]:

@@ -37,7 +37,7 @@ def shipped() -> Mapping[str, str]:
 
 
 def conflicts(root: Traversable) -> list[str]:
-    """Yield one sentence for each script whose version already means another text."""
+    """Return one sentence for each script whose version already means another text."""
     locked = read(root)
     found = []
     for name in locked.keys() & set(bundle.names(root)):
@@ -51,7 +51,7 @@ def conflicts(root: Traversable) -> list[str]:
 
 
 def stale(root: Traversable) -> list[str]:
-    """Yield one sentence for each line that `make lock` would add, change or remove."""
+    """Return one sentence for each line that `make lock` would add, change or remove."""
     locked = read(root)
     found = [f"{name} is locked and has no file" for name in locked.keys() - bundle.names(root)]
     for name in bundle.names(root):

@@ -96,10 +96,7 @@ def add(
     limits = (max_count, max_bytes, channel, ordinary, rows)
     return Call(
         ADD,
-        (
-            *(k.stream, k.log, k.index, k.producers, k.open_txns),
-            *(k.scheduled, k.scheduled_records, k.scheduled_ids),
-        ),
+        (*k.appends, k.scheduled, k.scheduled_records, k.scheduled_ids),
         (topic_id, stamp, *batch, *producer, *limits, *rest),
     )
 
@@ -118,10 +115,7 @@ def append_due(
     k = keys.partition(topic, partition)
     return Call(
         APPEND_DUE,
-        (
-            *(k.stream, k.log, k.index, k.producers, k.open_txns),
-            *(k.scheduled, k.scheduled_records, k.scheduled_ids),
-        ),
+        (*k.appends, k.scheduled, k.scheduled_records, k.scheduled_ids),
         (topic_id, stamp, max_rows, max_bytes),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from korvet.keys import Keys, encode_group
-from korvet.scripts.call import Call, ErrorReply, Reply, Script
+from korvet.scripts.call import Call, ErrorReply, Reply, Script, flat
 
 
 class Acknowledge(IntEnum):
@@ -137,12 +137,11 @@ def acquire(
     """
     k = keys.partition(topic, partition)
     limits = (most, exact, lock_ms, delivery_limit, max_locks, dead_letters)
-    order = (ordered, has_keys)
-    flat: list[int | str] = [word for pair in ranges for word in pair]
+    bounds, order = (read_from, read_to), (ordered, has_keys)
     return Call(
         ACQUIRE,
         (k.log, k.share, k.share_runs, k.stream),
-        (encode_group(group), member, topic_id, start, read_from, read_to, *limits, *order, *flat),
+        (encode_group(group), member, topic_id, start, *bounds, *limits, *order, *flat(ranges)),
     )
 
 
@@ -164,11 +163,11 @@ def acknowledge(
     """Acknowledge `ranges`: first offset, last offset and type, ascending."""
     k = keys.partition(topic, partition)
     limits = (lock_ms, delivery_limit, backoff_ms, max_backoff_ms, dead_letters)
-    flat = [int(number) for row in ranges for number in row]
+    numbers = [int(number) for row in ranges for number in row]  # a type may be an enum
     return Call(
         ACKNOWLEDGE,
         (k.log, k.share, k.share_runs),
-        (encode_group(group), member, topic_id, *limits, *flat),
+        (encode_group(group), member, topic_id, *limits, *numbers),
     )
 
 

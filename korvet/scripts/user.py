@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from korvet.keys import Keys
-from korvet.scripts.call import Call, Reply, Script, VersionReply
+from korvet.scripts.call import Call, Reply, Script, VersionReply, flat
 
 
 class InitDecoyKeyReply(Reply):
@@ -21,8 +21,7 @@ def alter(
     keys: Keys, rows: Iterable[tuple[str, bytes, str]], *, user: str, condition: str
 ) -> Call[VersionReply]:
     """Set or delete credentials: rows of mechanism, credential (empty deletes) and shape."""
-    flat = [value for row in rows for value in row]
-    return Call(ALTER, (keys.users(),), (user, condition, *flat))
+    return Call(ALTER, (keys.users(),), (user, condition, *flat(rows)))
 
 
 def init_decoy_key(keys: Keys, *, decoy_key: bytes) -> Call[InitDecoyKeyReply]:

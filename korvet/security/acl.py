@@ -196,17 +196,8 @@ def filter_of(fields: FilterFields) -> RuleFilter:
 
 def encode_rule(rule: Rule) -> bytes:
     """Encode a rule as stored in Redis."""
-    return msgspec.json.encode(
-        [
-            rule.resource_type.name,
-            rule.pattern_type.name,
-            rule.name,
-            rule.principal,
-            rule.host,
-            rule.operation.name,
-            rule.permission.name,
-        ]
-    )
+    words = msgspec.structs.astuple(rule)
+    return msgspec.json.encode([e.name if isinstance(e, IntEnum) else e for e in words])
 
 
 def decode_rule(raw: bytes) -> Rule:

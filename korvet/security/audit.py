@@ -101,15 +101,7 @@ class Audit:
 
     def record(self, decision: Decision) -> None:
         """Audit a decision."""
-        repeats = self._repeats(
-            decision.session,
-            decision.client_id,
-            decision.api_key,
-            decision.operation,
-            decision.resource_type,
-            decision.resource,
-            decision.allowed,
-        )
+        repeats = self._repeats(*msgspec.structs.astuple(decision))
         if repeats is None:
             return
         fields: dict[str, object] = {
@@ -153,15 +145,15 @@ class Audit:
 
     def _repeats(self, session: Session, *about: object) -> int | None:
         """Return how often the event was left out before, or None to leave it out now."""
-        place = (session.principal, session.client_host, session.listener, *about)
+        event = (session.principal, session.client_host, session.listener, *about)
         now = monotonic()
-        row = self._known.get(place)
+        row = self._known.get(event)
         if row is not None and now - row[0] < REPEAT_S:
             row[1] += 1
             return None
         if row is None and len(self._known) >= MAX_KNOWN:
             self._known.clear()
-        self._known[place] = [now, 0]
+        self._known[event] = [now, 0]
         return int(row[1]) if row is not None else 0
 
 

@@ -104,9 +104,9 @@ def encode(credential: Credential) -> bytes:
     return msgspec.json.encode(credential)
 
 
-def decode(raw: bytes) -> Credential | None:
-    """Decode a stored credential; None if another program wrote something else."""
+def decode(raw: bytes | None) -> Credential | None:
+    """Decode a stored credential; None for none, or if another program wrote something else."""
     try:
-        return msgspec.json.decode(raw, type=Credential)
+        return msgspec.json.decode(raw, type=Credential) if raw else None
     except msgspec.MsgspecError:
         return None

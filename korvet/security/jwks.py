@@ -23,6 +23,7 @@ from joserfc.jwk import ECKey, JWKRegistry, OKPKey, RSAKey
 
 from korvet import logfmt
 from korvet.config.setting import StartError
+from korvet.security.file_state import file_state
 
 TIMEOUT_S = 5.0
 MAX_BYTES = 1 << 20
@@ -82,7 +83,7 @@ class Jwks:
 
     def _is_due(self) -> bool:
         if self._path is not None:
-            return _state_of(self._path) != self._state
+            return file_state(self._path) != self._state
         now = self._clock()
         is_old = now - self._read_at >= self._refresh_s
         return is_old and now - self._tried_at >= min(self._retry_s, self._refresh_s)
@@ -101,7 +102,7 @@ class Jwks:
     def _read(self) -> None:
         self._tried_at = self._clock()
         if self._path is not None:
-            self._state = _state_of(self._path)
+            self._state = file_state(self._path)
         self._keys = _parsed(self._content())
         self._read_at = self._clock()
         log.info("key set read", keys=len(self._keys))
@@ -126,15 +127,6 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: object) -> None:
         return None
-
-
-def _state_of(path: Path) -> object:
-    """Return what changes when the file does; None if it cannot be read."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _parsed(content: bytes) -> list[VerificationKey]:

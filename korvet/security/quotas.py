@@ -42,7 +42,7 @@ PRODUCE, FETCHES = 0, (1, 78)
 MUTATING = (19, 20, 37)
 """CreateTopics, DeleteTopics and CreatePartitions."""
 MAX_CLIENTS = 10_000
-"""Most clients whose limits are kept; more are looked up again."""
+"""Clients whose limits are cached."""
 
 Entity = Mapping[str, str | None]
 log = logfmt.get("quotas")

@@ -21,6 +21,7 @@ from korvet.config.listeners import Listener
 from korvet.config.setting import ConfigError
 from korvet.config.values import Settings
 from korvet.security.certificate import alternative_names, subject_der, subject_of
+from korvet.security.file_state import file_state
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.principal_mapping import PrincipalMapping
 
@@ -62,7 +63,7 @@ class ListenerTls:
             for name in ("ssl.keystore.location", "ssl.truststore.location")
             if (path := self._settings.text_of(name))
         ]
-        self._seen = self._used = self._stamps()
+        self._seen = self._used = self._states()
         self._identity: Identity
         self.context = self._make()
         self.handshake_timeout_s = self._settings.integer("ssl.handshake.timeout.ms") / 1000
@@ -79,9 +80,9 @@ class ListenerTls:
 
     def refresh(self) -> None:
         """Make a new context if the files changed since the last one and are complete."""
-        now = self._stamps()
-        settled, self._seen = now == self._seen, now
-        if not settled or now == self._used:
+        now = self._states()
+        is_stable, self._seen = now == self._seen, now
+        if not is_stable or now == self._used:
             return
         self._used = now
         before = self._identity
@@ -99,8 +100,8 @@ class ListenerTls:
             self.context = context
             log.info("TLS files read again", listener=self._name)
 
-    def _stamps(self) -> list[tuple[int, int, int] | None]:
-        return [_stamp(path) for path in self._files]
+    def _states(self) -> list[tuple[int, int, int] | None]:
+        return list(map(file_state, self._files))
 
     def _make(self) -> ssl.SSLContext:
         """Return a context from the settings and files. Raises ConfigError."""
@@ -203,16 +204,7 @@ def openssl_name(suite: str) -> str:
     cipher = (
         cipher.replace("AES_", "AES").replace("_CBC_", "_").replace("POLY1305_SHA256", "POLY1305")
     )
-    name = f"{exchange}_{cipher}".removeprefix("RSA_").replace("_", "-")
-    return name
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return f"{exchange}_{cipher}".removeprefix("RSA_").replace("_", "-")
 
 
 def _read_pem(location: str, setting: str) -> str:

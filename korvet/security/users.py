@@ -59,7 +59,7 @@ class Users:
             for each, _, shape in rows
         ]
         for each, raw, _ in rows:
-            credential = credentials.decode(raw) if raw else None
+            credential = credentials.decode(raw)
             if credential is not None:
                 return Found(each, credential, True)
         return Found(mechanisms[0], drawn[0], False)
@@ -97,13 +97,12 @@ class Users:
         fields = [f"{each.title}:{name}" for name in names for each in Mechanism]
         if not fields:
             return {}
-        raws = await self._store.command("HMGET", self._keys.users(), *fields)
-        found: dict[str, dict[Mechanism, int]] = {name: {} for name in names}
-        at = 0
-        for name in names:
-            for each in Mechanism:
-                credential = credentials.decode(raws[at]) if raws[at] else None
-                if credential is not None:
-                    found[name][each] = credential.iterations
-                at += 1
-        return found
+        raws = iter(await self._store.command("HMGET", self._keys.users(), *fields))
+        return {
+            name: {
+                each: credential.iterations
+                for each in Mechanism
+                if (credential := credentials.decode(next(raws))) is not None
+            }
+            for name in names
+        }

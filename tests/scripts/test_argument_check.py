@@ -31,7 +31,7 @@ def wrong_calls(name: str) -> Iterator[tuple[list[str], list[str], str]]:
     if repeated[1] != 1 and args:
         yield keys, args[:-1], takes
     for at, row in enumerate(contract.args):
-        if row.type == "int" and not row.repeated and name != argument_check.JUDGES:
+        if row.type == "int" and not row.repeated and name != argument_check.CHECKS_ITSELF:
             for garbage in ("", "x", "1.5", "nan", "inf", "1e9", "0x10", " 1", "1-"):
                 wrong = [*args[:at], garbage, *args[at + 1 :]]
                 yield keys, wrong, f"{name}: ARGV[{at + 1}], {row.name}, is no integer"

@@ -76,7 +76,11 @@ def test_a_short_header_is_enough() -> None:
         ("version 3", "v3", "a/b.lua:1: the first line is"),
         ("  writes", "  write", "a/b.lua:1: the first line is"),
         ("group.join", "group.leave", "the header says group.leave, the path says group.join"),
-        ("--- A member stands in the group, and the group knows\n", "---\n", "a sentence follows"),
+        (
+            "--- A member stands in the group, and the group knows\n",
+            "---\n",
+            "the second line is a sentence",
+        ),
         ("hash   state", "table  state", "a type of KEYS is one of hash"),
         ("bytes  member id", "str    member id", "a type of ARGV is one of bytes, int, not str"),
         ("bytes  member id", "bytes member id", "a row is `name  type  meaning`"),

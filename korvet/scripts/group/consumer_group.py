@@ -1,11 +1,10 @@
 """Calls on a consumer group (KIP-848)."""
 
 from collections.abc import Iterable
-from itertools import chain
 from typing import TypedDict, Unpack
 
 from korvet.keys import Keys
-from korvet.scripts.call import Call, Reply, Script, in_order
+from korvet.scripts.call import Call, Reply, Script, flat, in_order
 
 
 class ConsumerHeartbeatReply(Reply):
@@ -73,15 +72,8 @@ def consumer_heartbeat(
     k = keys.group(group_id)
     return Call(
         CONSUMER_HEARTBEAT,
-        (
-            k.group,
-            k.consumer_members,
-            k.target_assignment,
-            k.partition_owners,
-            k.instances,
-            k.deadlines,
-        ),
-        (*in_order(ConsumerHeartbeatArgs, args), *chain.from_iterable(rows)),
+        k.consumer,
+        (*in_order(ConsumerHeartbeatArgs, args), *flat(rows)),
     )
 
 

@@ -5,11 +5,10 @@ member id is none. Times are ms.
 """
 
 from collections.abc import Iterable
-from itertools import chain
 from typing import TypedDict, Unpack
 
 from korvet.keys import Keys
-from korvet.scripts.call import Arg, Call, Reply, Script, in_order
+from korvet.scripts.call import Arg, Call, Reply, Script, flat, in_order
 
 
 class JoinReply(Reply):
@@ -127,10 +126,7 @@ def join(
 ) -> Call[JoinReply]:
     """Handle a JoinGroup."""
     k = keys.group(group_id)
-    offered: list[Arg] = []
-    for name, metadata in protocols:
-        offered += (name, metadata)
-    return Call(JOIN, k.classic, (*in_order(JoinArgs, args), *offered))
+    return Call(JOIN, k.classic, (*in_order(JoinArgs, args), *flat(protocols)))
 
 
 def poll_join(keys: Keys, group_id: str, *, member: str, instance: str) -> Call[JoinReply]:
@@ -152,10 +148,8 @@ def sync(
 ) -> Call[SyncReply]:
     """Handle a SyncGroup; the leader's has the assignments of all members."""
     k = keys.group(group_id)
-    parts: list[Arg] = []
-    for target, assignment in assignments:
-        parts += (target, assignment)
-    return Call(SYNC, k.classic, (member, instance, generation, protocol_type, protocol, *parts))
+    request = (member, instance, generation, protocol_type, protocol)
+    return Call(SYNC, k.classic, (*request, *flat(assignments)))
 
 
 def heartbeat(keys: Keys, heartbeats: Iterable[tuple[str, str, str, int]]) -> Call[HeartbeatReply]:
@@ -180,7 +174,7 @@ def leave(keys: Keys, group_id: str, leavers: Iterable[tuple[str, str]]) -> Call
     return Call(
         LEAVE,
         (*k.classic, k.consumer_members, k.target_assignment, k.partition_owners),
-        tuple(chain.from_iterable(leavers)),
+        tuple(flat(leavers)),
     )
 
 
@@ -190,12 +184,8 @@ def tick(keys: Keys, group_id: str, *, retention_ms: int, present_ms: int) -> Ca
     return Call(
         TICK,
         (
-            *k.classic,
-            k.offsets,
-            k.txn_offsets,
-            k.consumer_members,
-            k.target_assignment,
-            k.partition_owners,
+            *(*k.classic, k.offsets, k.txn_offsets),
+            *(k.consumer_members, k.target_assignment, k.partition_owners),
         ),
         (retention_ms, present_ms),
     )
@@ -213,12 +203,7 @@ def delete(keys: Keys, group_id: str) -> Call[DeleteReply]:
     return Call(
         DELETE,
         (
-            *k.classic,
-            k.offsets,
-            k.txn_offsets,
-            k.consumer_members,
-            k.target_assignment,
-            k.partition_owners,
-            k.share_topics,
+            *(*k.classic, k.offsets, k.txn_offsets),
+            *(k.consumer_members, k.target_assignment, k.partition_owners, k.share_topics),
         ),
     )

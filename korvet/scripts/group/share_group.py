@@ -1,11 +1,10 @@
 """Calls on a share group (KIP-932)."""
 
 from collections.abc import Iterable
-from itertools import chain
 from typing import TypedDict, Unpack
 
 from korvet.keys import Keys
-from korvet.scripts.call import Call, ErrorReply, Reply, Script, in_order
+from korvet.scripts.call import Call, ErrorReply, Reply, Script, flat, in_order
 
 
 class ShareHeartbeatReply(Reply):
@@ -66,7 +65,7 @@ def share_heartbeat(
     return Call(
         SHARE_HEARTBEAT,
         (k.group, k.consumer_members, k.target_assignment, k.share_topics, k.deadlines),
-        (*in_order(ShareHeartbeatArgs, args), *chain.from_iterable(rows)),
+        (*in_order(ShareHeartbeatArgs, args), *flat(rows)),
     )
 
 
@@ -89,5 +88,5 @@ def share_alter_topics(
     return Call(
         SHARE_ALTER_TOPICS,
         (k.group, k.consumer_members, k.target_assignment, k.share_topics, k.deadlines),
-        (creates, is_registered, *chain.from_iterable(topics)),
+        (creates, is_registered, *flat(topics)),
     )

@@ -1,11 +1,10 @@
 """Calls on a streams group (KIP-1071)."""
 
 from collections.abc import Iterable
-from itertools import chain
 from typing import TypedDict, Unpack
 
 from korvet.keys import Keys
-from korvet.scripts.call import Call, Reply, Script, in_order
+from korvet.scripts.call import Call, Reply, Script, flat, in_order
 
 
 class StreamsHeartbeatReply(Reply):
@@ -91,11 +90,8 @@ def streams_heartbeat(
     k = keys.group(group_id)
     return Call(
         STREAMS_HEARTBEAT,
-        (
-            *(k.group, k.consumer_members, k.target_assignment, k.partition_owners),
-            *(k.instances, k.deadlines),
-        ),
-        (*in_order(StreamsHeartbeatArgs, args), *chain.from_iterable(rows)),
+        k.consumer,
+        (*in_order(StreamsHeartbeatArgs, args), *flat(rows)),
     )
 
 

@@ -64,11 +64,7 @@ def append(
     k = keys.partition(topic, partition)
     newest = min(max_timestamp, FAR)
     batch = (count, size, newest, producer_id, producer_epoch, base_sequence, transaction)
-    return Call(
-        APPEND,
-        (k.stream, k.log, k.index, k.producers, k.open_txns),
-        (topic_id, stamp, *batch, *fields),
-    )
+    return Call(APPEND, k.appends, (topic_id, stamp, *batch, *fields))
 
 
 def append_many(keys: Keys, logs: Iterable[LogBatches]) -> Call[AppendManyReply]:
@@ -77,7 +73,7 @@ def append_many(keys: Keys, logs: Iterable[LogBatches]) -> Call[AppendManyReply]
     args: list[Arg] = []
     for topic, partition, topic_id, stamp, batches in logs:
         k = keys.partition(topic, partition)
-        names += (k.stream, k.log, k.index, k.producers, k.open_txns)
+        names += k.appends
         args += (topic_id, stamp, len(batches))
         for batch in batches:
             args.append(len(batch))

@@ -68,9 +68,9 @@ def list_offsets(
 def find_timestamp(
     keys: Keys, topic: str, partition: int, *, topic_id: str, timestamp: int
 ) -> Call[FindTimestampReply]:
-    """Return the offset to scan from for the first record at or after `timestamp`; -3:
+    """Return the offset to scan from for the first record at or after `timestamp`.
 
-    the newest.
+    The timestamp -3 is that of the newest record.
     """
     k = keys.partition(topic, partition)
     return Call(FIND_TIMESTAMP, (k.stream, k.log, k.index), (topic_id, min(timestamp, FAR)))
