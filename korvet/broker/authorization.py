@@ -42,26 +42,17 @@ def handle(api: Api, request: Any, context: Context) -> Awaitable[Message | None
         error = _deny_whole(api, request, context)
         if error is not None:
             return error
-        rows = _rows_need(api)
+        rows = next((need for need in NEEDS[api.name] if isinstance(need, Rows)), None)
         if rows is None:
-            return _with_rules(api, request, context)
+            if api.name == "Metadata" and not context.services.authorizer.readable:
+                raise RulesUnreadable  # the response would list no topics
+            return api.handler(request, context)
         unresolved = _unresolved(rows, request, context)
         if unresolved:
             return _resolve_first(api, rows, request, unresolved, context)
         return _handle_rows(api, rows, request, {}, context)
     except RulesUnreadable as error:
         return _unreadable(request, error)
-
-
-def _rows_need(api: Api) -> Rows | None:
-    return next((need for need in NEEDS[api.name] if isinstance(need, Rows)), None)
-
-
-def _with_rules(api: Api, request: Any, context: Context) -> Awaitable[Message | None]:
-    """Call a handler that may check rules itself."""
-    if api.name == "Metadata" and not context.services.authorizer.readable:
-        raise RulesUnreadable
-    return api.handler(request, context)
 
 
 async def _unreadable(request: Any, error: RulesUnreadable) -> Message | None:
@@ -76,13 +67,11 @@ async def _unreadable(request: Any, error: RulesUnreadable) -> Message | None:
 def _deny_whole(api: Api, request: Any, context: Context) -> Awaitable[Message | None] | None:
     """Return the response if the request is denied as a whole."""
     for need in NEEDS[api.name]:
-        if isinstance(need, Whole) and need.when(request) and not _is_met(need, request, context):
+        if not isinstance(need, Whole) or not need.when(request):
+            continue
+        if not all(_may(need, name, context) for name in need.names(request)):
             return _denied(api, None if need.top_only else request, need.error)
     return None
-
-
-def _is_met(need: Whole, request: Any, context: Context) -> bool:
-    return all(_may(need, name, context) for name in need.names(request))
 
 
 def _may(need: Whole, name: str, context: Context) -> bool:

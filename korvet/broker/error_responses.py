@@ -4,7 +4,7 @@ Used if a handler does not return errors itself. The response lists each item of
 retriable error: a client treats an item without a response as done.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -100,14 +100,8 @@ def _asked(source: object, name: str) -> list[Any]:
     same = getattr(source, name, None)
     if isinstance(same, list):
         return same
-    return next((found for found in _lists(source) if found), [])
-
-
-def _lists(source: msgspec.Struct) -> Iterator[list[Any]]:
-    for field in msgspec.structs.fields(source):
-        found = getattr(source, field.name)
-        if isinstance(found, list):
-            yield found
+    values = (getattr(source, field) for field in source.__struct_fields__)
+    return next((found for found in values if isinstance(found, list) and found), [])
 
 
 def _same_items(source: object, name: str, item: Any) -> list[Any]:

@@ -87,8 +87,8 @@ class OpsPage:
             return readiness(await self._ready())
         if path == "/metrics":
             # In a thread: the event loop would serve no client while many rows are written.
-            snapshots = [(None, self._snapshot())]
-            return 200, _METRICS_TEXT, await anyio.to_thread.run_sync(exposition, snapshots)
+            metrics = [(None, self._snapshot())]
+            return 200, _METRICS_TEXT, await anyio.to_thread.run_sync(prometheus.text, metrics)
         if path == "/metrics/kafka" and self._kafka is not None:
             return await _kafka_metrics(self._kafka)
         if path in (_SCRAPE, _SNAPSHOT):
@@ -119,7 +119,7 @@ class WorkerPoolPage:
         if path == "/readyz":
             return readiness(await self._ready())
         if path == "/metrics":
-            return 200, _METRICS_TEXT, exposition(await self._snapshots(_SCRAPE))
+            return 200, _METRICS_TEXT, prometheus.text(await self._snapshots(_SCRAPE))
         if path == "/metrics/kafka":
             return await self._kafka_metrics()
         return 404, _TEXT, b"/healthz, /readyz and /metrics are here\n"
@@ -141,14 +141,11 @@ class WorkerPoolPage:
 
     async def _kafka_metrics(self) -> Answer:
         """Return the page of the first worker that answers: every worker has the same rows."""
-        status, body = 0, b""
         for path in self._sockets:
             status, body = await get(path, "/metrics/kafka")
             if status:
-                break
-        if status == 200:
-            return 200, _METRICS_TEXT, body
-        return 503, _TEXT, body or b"no worker answers\n"
+                return status, _METRICS_TEXT if status == 200 else _TEXT, body
+        return 503, _TEXT, b"no worker answers\n"
 
     async def _snapshot(self, socket: Path, page: str) -> list[Family] | None:
         status, body = await get(socket, page)
@@ -271,8 +268,3 @@ async def _answer(page: Page, request: bytes) -> Answer:
     if words[0] not in (b"GET", b"HEAD"):
         return 405, _TEXT, b"GET or HEAD\n"
     return await page.answer(words[1].partition(b"?")[0].decode("latin-1"))
-
-
-def exposition(snapshots: Snapshots) -> bytes:
-    """Return the metrics of these processes as Prometheus text."""
-    return prometheus.text(snapshots)

@@ -212,16 +212,13 @@ class KafkaPage:
             for group, row in rows
         ]  # fmt: skip
         summed = [(_labels(consumergroup=g, topic=t), *total) for (g, t), total in sums.items()]
-        prefix = "kafka_consumergroup_"
         position = "Committed offset, in the unit of the partition's current offset"
-        yield prefix + "current_offset", f"{position}.", ((row[0], row[1]) for row in shown)
-        yield prefix + "current_offset_sum", f"{position}, by topic.", (
-            (row[0], row[1]) for row in summed
-        )  # fmt: skip
-        yield prefix + "lag", "Lag of a group in a partition.", ((row[0], row[2]) for row in shown)
-        yield prefix + "lag_sum", "Lag of a group in a topic.", (
-            (row[0], row[2]) for row in summed
-        )  # fmt: skip
+        for suffix, by_topic, found in (("", "", shown), ("_sum", ", by topic", summed)):
+            prefix = "kafka_consumergroup_"
+            offsets = ((labels, offset) for labels, offset, _ in found)
+            yield f"{prefix}current_offset{suffix}", f"{position}{by_topic}.", offsets
+            sentence = "Lag of a group in a topic." if suffix else "Lag of a group in a partition."
+            yield f"{prefix}lag{suffix}", sentence, ((labels, lag) for labels, _, lag in found)
         left_out = (("groups", survey.hidden_groups), ("group_partitions", hidden))
         for what, number in left_out:
             yield f"korvet_kafka_{what}_not_shown", "Left out of this page.", [("", number)]

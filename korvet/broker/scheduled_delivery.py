@@ -11,7 +11,6 @@ Rules
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from heapq import heappop, heappush
 
@@ -26,7 +25,7 @@ from korvet.scripts.schedule import AppendDueReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.store.notifications import Notifier
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.table import TopicTable
 
 LEASE = "schedule"
 LEASE_S = 3.0
@@ -226,8 +225,13 @@ class ScheduledDelivery:
         """Expect the partitions that have scheduled records and are not expected yet."""
         complete = now >= self._scan_all_at
         topics = await self._topics.all()
-        scanned = (topic for topic in topics if complete or topic.policy.schedules)
-        places = [place for place in places_of(scanned) if place not in self._due]
+        places = [
+            place
+            for topic in topics
+            if complete or topic.policy.schedules
+            for number in range(topic.partitions)
+            if (place := (topic.name, number)) not in self._due
+        ]
         for first in range(0, len(places), AT_ONCE):
             some = places[first : first + AT_ONCE]
             counts = await asyncio.gather(
@@ -248,12 +252,6 @@ class ScheduledDelivery:
         with anyio.move_on_after(seconds):
             await self._news.wait()
         self._news.clear()
-
-
-def places_of(topics: Iterable[Topic]) -> Iterator[Place]:
-    """Yield the partitions of the topics."""
-    for topic in topics:
-        yield from ((topic.name, number) for number in range(topic.partitions))
 
 
 def _now() -> float:

@@ -11,7 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from korvet.broker import http, ops_sockets
-from korvet.broker.http import OpsPage, WorkerPoolPage, exposition, get, serve
+from korvet.broker.http import OpsPage, WorkerPoolPage, get, serve
+from korvet.broker.prometheus import text
 from korvet.config.broker_config import Address
 from korvet.config.setting import StartError
 from korvet.metrics import Counter, Histogram, Metrics
@@ -49,7 +50,7 @@ def test_counts_become_prometheus_text() -> None:
     metrics.received_bytes.add(120)
     metrics.connections.value = 3
     metrics.group_lag.ask = lambda: {("workers", "orders", "0"): 7}
-    found = rows(exposition([(None, metrics.snapshot())]))
+    found = rows(text([(None, metrics.snapshot())]))
     assert found["korvet_requests_total", (("api", "Produce"), ("error", "NONE"))] == 2
     assert found["korvet_received_bytes_total", ()] == 120
     assert found["korvet_connections", ()] == 3
@@ -68,7 +69,7 @@ def test_labels_may_have_any_characters() -> None:
     metrics = Metrics()
     odd = 'quo"te\\back\nline'
     metrics.group_lag.ask = lambda: {(odd, "orders", "0"): 7, ("no UTF-8 \udcff", "t", "0"): 8}
-    found = rows(exposition([("0", metrics.snapshot())]))
+    found = rows(text([("0", metrics.snapshot())]))
     labels = (("group", odd), ("partition", "0"), ("topic", "orders"), ("worker", "0"))
     assert found["korvet_group_lag_records", labels] == 7
     labels = (("group", "no UTF-8 ?"), ("partition", "0"), ("topic", "t"), ("worker", "0"))
