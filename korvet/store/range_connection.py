@@ -17,6 +17,7 @@ from korvet.scripts.call import Arg
 from korvet.store.connection import WRITTEN_AT_ONCE, Owner, PendingCommand, PipelinedConnection
 from korvet.store.reply_bytes import BadReply, end_of
 from korvet.store.resp import NOTHING, reader
+from korvet.store.send_buffers import enlarge
 
 POOL_BYTES = 16 << 20
 """Bytes of buffers that a connection keeps."""
@@ -61,12 +62,19 @@ class RangeConnection(PipelinedConnection):
         self._buffers = ReadBuffers(POOL_BYTES)
         self._view = self._buffers.take(UNIT)
         self._start = self._end = 0
+        self._is_enlarged = False
+        """Whether Redis has a large buffer to send from, if it can have one."""
 
     def send_range(self, pending: PendingRange) -> None:
         """Send the range's commands with this iteration's write."""
         if self._transport is None:
             self._hold(pending)
             return
+        if not self._is_enlarged:
+            self._is_enlarged = True
+            end = self._transport.get_extra_info("socket")
+            if end is not None:
+                enlarge(end)
         pending.size = sum([self._packer.add(command) for command in pending.commands])
         self.pending_bytes += pending.size
         self._pending.append(pending)
