@@ -108,6 +108,10 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
         self._counted_unsent = 0
         self._connections.count_requests(-self._counted_requests)
         self._counted_requests = 0
+        # A task that has not begun yet would never await its handler: it begins before that.
+        self._loop.call_soon(self._cancel_tasks)
+
+    def _cancel_tasks(self) -> None:
         for task in self._tasks:
             task.cancel()
 

@@ -12,12 +12,13 @@ from typing import Any, cast
 from korvet.broker.authentication import Authentication, RawToken
 from korvet.broker.client_socket import LINGER_S
 from korvet.broker.dispatch import Request, begin, finish, finish_at_once
+from korvet.broker.fetch_answers import PendingFetch
 from korvet.broker.fetch_fast_path import FetchTemplates
 from korvet.broker.open_connections import OpenConnections
 from korvet.broker.ordered_connection import ANY_LISTENER, OrderedConnection
 from korvet.broker.produce_fast_path import TemplateCache
 from korvet.broker.receive_buffer import Frame
-from korvet.broker.request_decoder import may_be_large
+from korvet.broker.request_decoder import CloseConnection, may_be_large
 from korvet.config.listeners import Listener
 from korvet.context import Services
 from korvet.deferred import NOT_READY, Deferred
@@ -98,12 +99,37 @@ class Connection(OrderedConnection):
         answer = self._fetches.answer(frame)
         if answer is None:
             return False
+        if isinstance(answer, PendingFetch):
+            number = self._responses.next
+            self._responses.begin(len(frame))
+            self._responses.promise(number, answer.request.max_bytes)
+            answer.range.sent.add_done_callback(partial(self._fetched, answer, number))
+            return True
         self._responses.begin(len(frame), answer)
         self._send_ready()
         self._count_requests()
         if self._closing:
             self._flush_soon()
         return True
+
+    def _fetched(self, pending: PendingFetch, number: int, _: "asyncio.Future[None]") -> None:
+        """Answer a fetch whose range has arrived, or decode its frame after all."""
+        if self._transport.is_closing() or self.closed.done():
+            return
+        found = pending.finish()
+        if found is not None:
+            self.respond(number, found)
+        else:
+            self._start_task(self._decode(pending.frame, number))
+
+    async def _decode(self, frame: Frame, number: int) -> None:
+        """Answer a request whose number is taken, after which others have begun."""
+        try:
+            begun = begin(frame, self._services, self.session, lambda: None)
+        except CloseConnection as reason:
+            self.disconnect(str(reason), **reason.about)
+        else:
+            await self._run(begun, number)
 
     def _begin(self, frame: Frame) -> Request | RawToken | list[Buffer]:
         if self._auth is not None and not self._auth.admits(frame):

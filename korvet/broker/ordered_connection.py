@@ -248,14 +248,15 @@ class OrderedConnection(ClientSocket):
             self._loop.call_soon(self._flush)
 
     def _send_ready(self) -> None:
-        """Write the responses that no earlier request delays."""
+        """Write responses that no earlier request delays: at most one large one."""
         if self._direct is not None and self._direct.waits:
             self._flush_soon()
             return
-        parts = self._responses.take()
+        parts, size = self._responses.take(LARGE_BYTES)
+        if self._responses.is_ready:
+            self._flush_soon()
         if not parts:
             return
-        size = sum(map(len, parts))
         self._services.metrics.sent_bytes.add(size)
         if size >= LARGE_BYTES:
             if self._direct is None:

@@ -46,11 +46,20 @@ class ResponseQueue:
         self._rows[number - self._first] = answer
         return True
 
-    def take(self) -> list[Buffer]:
-        """Remove and return the responses that no earlier request delays."""
+    @property
+    def is_ready(self) -> bool:
+        """Return whether there is a response that no earlier request delays."""
+        return bool(self._rows) and self._rows[0] is not False
+
+    def take(self, most: int) -> tuple[list[Buffer], int]:
+        """Remove the responses that no earlier request delays; return their parts and bytes.
+
+        Once they have `most` bytes, the others stay: to send all of them at once takes too long.
+        """
         parts: list[Buffer] = []
+        size = 0
         rows, promises = self._rows, self._promises
-        while rows and rows[0] is not False:
+        while rows and rows[0] is not False and size < most:
             answer = rows.popleft()
             self.weight -= self._weights.popleft()
             if promises:
@@ -58,7 +67,8 @@ class ResponseQueue:
             self._first += 1
             if isinstance(answer, list):
                 parts += answer
-        return parts
+                size += sum(map(len, answer))
+        return parts, size
 
     def clear(self) -> None:
         """Drop all pending responses: the client is disconnected."""

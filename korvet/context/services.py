@@ -147,8 +147,7 @@ class Services:
             is_promoted=lambda key: store.is_promoted(key),
         )
         self.log_reader.remote = self.tiered.reader
-        self.log_reader.states = self.tiered.states
-        self.log_reader.ranges = store
+        self.log_reader.use_ranges(store)
 
     def _add_produce(self) -> None:
         unknown_producers = UnknownProducers()

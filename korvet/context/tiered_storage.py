@@ -7,7 +7,6 @@ from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
 from korvet.config.values import Settings
 from korvet.keys import Keys
-from korvet.log.recent_states import RecentStates
 from korvet.metrics import Metrics
 from korvet.remote_log.cached_store import open_store
 from korvet.remote_log.chunk_cache import chunk_source
@@ -50,11 +49,9 @@ class TieredStorage:
         self.memory = MemoryBudget(store, settings)
         self.segments: SegmentStore | None = None
         self.reader: RemoteLogReader | None = None
-        self.states: RecentStates | None = None
         if settings().flag("remote.log.storage.system.enable"):
             self.segments = self._open_segments(config)
             self.reader = self._open_reader(self.segments)
-            self.states = RecentStates(store, keys)
 
     def _open_segments(self, config: Config) -> SegmentStore:
         start = self._settings()

@@ -6,8 +6,8 @@ Behaviour
   OFFSET_OUT_OF_RANGE above the end or below -1
 - more than 256 rows of the index (of 64 KB, or one larger batch) are deleted by several script
   calls; a reader may see a start in between
-- with a remote store the response comes 50 ms later: until then, fetches from segments through any
-  broker may use the start from before
+- the response comes 50 ms later: until then, fetches of consumers that catch up through any broker
+  may use the start from before
 - in `batch` topics a batch that reaches past the offset stays in Redis; readers start at the offset
 Versions
 - v1 as v0, v2 flexible
@@ -39,8 +39,7 @@ async def delete_records(request: DeleteRecordsRequest, context: Context) -> Del
     for data in request.topics:
         rows = await gather_bounded(partial(_delete, data.name, context=context), data.partitions)
         answers.append(DeleteRecordsTopicResult(name=data.name, partitions=rows))
-    if context.services.tiered.segments is not None:
-        await asyncio.sleep(FRESH_S)
+    await asyncio.sleep(FRESH_S)
     return DeleteRecordsResponse(topics=answers)
 
 

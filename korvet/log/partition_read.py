@@ -18,16 +18,18 @@ Rules
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.log.catch_up import find_batches, is_catch_up, read_range
-from korvet.log.entries_query import EntriesQuery
 from korvet.log.entry import Entry
 from korvet.log.entry_rows import take_rows
 from korvet.log.layouts import layout_of
+from korvet.log.partition_state import PartitionState
+from korvet.log.range_reads import RangeReads
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import Ranges, ReadResult, RemoteReader, drop_uncommitted, outside
+from korvet.log.read_result import ReadResult, RemoteReader, drop_uncommitted, outside
 from korvet.log.recent_states import RecentStates
 from korvet.scripts import log
 from korvet.store.async_store import all_of
@@ -37,7 +39,7 @@ FILLS = 3
 """Further XRANGEs of one read whose entries were smaller than expected."""
 
 
-class PartitionRead:
+class PartitionRead(PartitionState):
     """A read in progress: its request, its offset and its result."""
 
     def __init__(
@@ -50,35 +52,16 @@ class PartitionRead:
         is_promoted: Callable[[str], bool],
         remote: RemoteReader | None = None,
         states: RecentStates | None = None,
-        ranges: Ranges | None = None,
+        ranges: RangeReads | None = None,
     ) -> None:
-        topic = request.topic
-        self._request = request
-        self._store = store
-        self._keys = keys
-        self._cache = cache
-        self._query = EntriesQuery(request, store, keys, cache, max_entries)
+        super().__init__(request, store, keys, cache, max_entries, states)
         self._is_promoted = is_promoted
         self._remote = remote
-        self._states = states
         self._ranges = ranges
-        self._local_start = 0
-        """The offset from which on Redis has the records; those below are in segments."""
-        self._is_fresh = False
-        """Whether the local start was read after the entries."""
-        self._copied = 0
-        """The offset up to which segments have the records."""
         self._has_gap = False
         """Whether records before or between the entries may have left Redis meanwhile."""
-        self._topic = topic
-        self._partition = request.partition
-        self._layout = layout_of(topic)
-        self._key = self._query.key
+        self._layout = layout_of(request.topic)
         self._offset = request.offset
-        self._result = ReadResult(ErrorCode.NONE)
-        self._known_end = -1
-        """The end in the log's state: the entries that are read later may go further."""
-        self._cleaned: bytes | None = None
 
     async def run(self) -> ReadResult:
         if await self._read_segments():
@@ -146,10 +129,6 @@ class PartitionRead:
         """Return whether records may have left Redis after the local start was read."""
         is_empty = not self._result.entries and self._offset < self._known_end
         return self._has_gap or (is_empty and not self._is_fresh)
-
-    async def _read_local_start(self) -> None:
-        found = await self._store.submit_command(*self._query.local_start())
-        self._local_start = int(found or 0)
 
     def _is_copy_read(self) -> bool:
         """Return whether a segment is to serve records that Redis may have too."""
@@ -238,8 +217,8 @@ class PartitionRead:
         count = query.first_count(self._offset, request.max_bytes)
         if not count:
             return await self._read_after_state()
-        if self._ranges is not None and is_catch_up(request, self._offset, self._cache):
-            found = await self._read_range(self._ranges, count)
+        if self._ranges is not None:
+            found = await self._read_range(self._ranges)
             if found is not None:
                 return found
         submit = self._store.submit_command
@@ -265,20 +244,23 @@ class PartitionRead:
         average = query.average(self._offset)
         return await query.read(self._offset, max_bytes, average, query.max_entries, index)
 
-    async def _read_range(self, ranges: Ranges, count: int) -> tuple[list[Any], bool] | None:
+    async def _read_range(self, ranges: RangeReads) -> tuple[list[Any], bool] | None:
         """Read large batches: set the result's, or return rows; None to read in another way."""
-        walk = await read_range(self._query, ranges, self._offset, count)
-        if walk is None:
+        request = replace(self._request, offset=self._offset)
+        read = await ranges.read(request)
+        if read is None:
             return None
-        self._use_state(walk.state)
-        if self._result.error:
+        walk, state = read.walk, self._use_state(read.fields)
+        if state is None:
+            ranges.forget(read.range)
             return [], False
-        self._is_fresh, self._local_start = True, int(walk.local_start or 0)
-        found = find_batches(walk, self._request, self._offset, self._known_end, self._result)
+        self._is_fresh = True
+        self._local_start = max(self._local_start, int(walk.local_start or 0))
+        found = ranges.take(read.range, request, state)
         if found is None:
+            ranges.forget(read.range)
             rows = walk.rows
-            return None if rows is None else (rows, len(rows) == count)
-        self._cache.learn_range(self._topic, self._partition, found)
+            return None if rows is None else (rows, len(rows) == read.range.count)
         self._result.set_batches(found.parts, found.next, found.records, found.size)
         return [], False
 
@@ -306,36 +288,3 @@ class PartitionRead:
         if len(entries) > had and entries[had].first > offset:
             self._has_gap |= not self._is_fresh
         return full
-
-    async def _read_state(self) -> None:
-        self._use_state(await self._store.submit_command(*self._query.state()))
-
-    async def _read_recent_state(self) -> None:
-        """Use a state of the last milliseconds: records in segments hardly change."""
-        states, where = self._states, (self._topic, self._partition)
-        if states is None:
-            await self._read_state()
-            return
-        recent = states.fresh(*where)
-        self._use_state(await states.read(*where) if recent is None else recent.fields)
-
-    def _use_state(self, state: Sequence[bytes | None]) -> None:
-        """Begin the result with the log's state, and learn its sizes."""
-        if state[0] is None:
-            self._result = ReadResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return
-        if state[0].decode() != self._topic.id:
-            self._result = ReadResult(ErrorCode.UNKNOWN_TOPIC_ID)
-            return
-        end, start, epoch, size, count, largest = (int(text or 0) for text in state[1:7])
-        stable = None if state[7] is None else int(state[7])
-        average = size / max(count, 1)
-        self._cache.sizes.learn(self._topic, self._partition, average, largest, end, stable)
-        self._known_end, self._cleaned = end, state[8]
-        self._local_start, self._copied = int(state[9] or 0), int(state[10] or 0)
-        self._cache.sizes.learn_copied(self._topic, self._partition, self._copied)
-        if self._local_start:
-            self._cache.sizes.learn_local_start(self._topic, self._partition, self._local_start)
-        self._result = ReadResult(
-            ErrorCode.NONE, start, end, epoch, [], stable=stable, appended=size
-        )

@@ -1,5 +1,6 @@
 """Cache for the reads of one process: sizes of entries, stored batches."""
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -8,6 +9,7 @@ from korvet.log.batch_cache import BatchCache
 from korvet.log.batch_walk import Batches
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
+from korvet.log.recent_states import RecentState
 from korvet.log.size_estimates import SizeEstimates
 from korvet.scripts import log
 from korvet.scripts.call import Call
@@ -20,6 +22,9 @@ TAIL_SHARE = 16
 """The part of the cache's bytes that is the end of a log: all its batches are cached."""
 MAX_READ = 20_000
 """Large batches whose first read is noted."""
+_INT64 = struct.Struct(">q")
+_NEWEST_AT = 35
+"""Where a batch has its max timestamp."""
 logger = logfmt.get("log.reader")
 
 
@@ -86,16 +91,13 @@ class ReadCache:
             offset = entry.last + 1
 
     def is_catch_up(self, topic: Topic, partition: int, offset: int, max_bytes: int) -> bool:
-        """Return whether large batches are expected that would not be cached.
-
-        They are far below the end, and nothing has read them before.
-        """
+        """Return whether `max_bytes` of large batches are expected that are not cached."""
         sizes = self.sizes
-        if sizes.average(topic, partition, offset) < LARGE:
-            return False
-        if sizes.bytes_behind(topic, partition, offset) - max_bytes <= self._tail_bytes:
-            return False
-        return not self._batches.capacity or (topic.id, partition, offset) not in self._read
+        return (
+            sizes.average(topic, partition, offset) >= LARGE
+            and sizes.bytes_behind(topic, partition, offset) > max_bytes
+            and not self._batches.has(topic.id, partition, offset)
+        )
 
     def is_copy_read(self, topic: Topic, partition: int, offset: int, max_bytes: int) -> bool:
         """Return whether a segment is to serve records that Redis may have too.
@@ -110,12 +112,31 @@ class ReadCache:
             and not self._batches.has(topic.id, partition, offset)
         )
 
-    def learn_range(self, topic: Topic, partition: int, batches: Batches) -> None:
-        """Note the size of large batches that were just read, and that they were."""
-        size, span = batches.size, batches.next - batches.first
-        self.sizes.note_read(topic, partition, batches.next, size / len(batches.parts), size / span)
-        for offset in batches.offsets:
-            self._was_read(topic.id, partition, offset)
+    def learn_state(self, topic: Topic, partition: int, state: RecentState) -> None:
+        """Store the sizes in a log's state."""
+        count, largest = (int(text or 0) for text in state.fields[5:7])
+        average = state.appended / max(count, 1)
+        self.sizes.learn(topic, partition, average, largest, state.end, state.stable)
+        self.sizes.learn_copied(topic, partition, state.copied)
+        if state.local_start:
+            self.sizes.learn_local_start(topic, partition, state.local_start)
+
+    def learn_range(self, topic: Topic, partition: int, batches: Batches, end: int) -> None:
+        """Store the size of large batches that were just read, and cache them as `learn_entries`.
+
+        What is cached is copied: their buffer is used again.
+        """
+        size, following = batches.size, batches.next
+        density = size / (following - batches.first)
+        self.sizes.note_read(topic, partition, following, size / len(batches.parts), density)
+        if not self._batches.capacity:
+            return
+        is_tail = (end - following) * density <= self._tail_bytes
+        for offset, after, part in zip(
+            batches.offsets, [*batches.offsets[1:], following], batches.parts, strict=True
+        ):
+            if is_tail or self._was_read(topic.id, partition, offset):
+                self._batches.put(topic.id, partition, offset, _entry_of(part, after))
 
     @property
     def _tail_bytes(self) -> int:
@@ -143,10 +164,7 @@ class ReadCache:
             return
         if isinstance(batch, memoryview) and len(batch.obj) > 2 * len(batch):  # type: ignore[arg-type]
             batch = bytes(batch)  # a slice would keep the whole frame in memory
-        count, newest = log.count_of(call), log.newest_of(call)
-        fields = [b"batch", cast(bytes, batch), b"count", b"%d" % count]
-        fields += [b"max.timestamp", b"%d" % newest]
-        entry = Entry(base, base + count - 1, fields, 0, sum(map(len, fields)))
+        entry = _entry(base, log.count_of(call), cast(bytes, batch), log.newest_of(call))
         self._batches.put(topic.id, partition, previous, entry)
 
     def skip(self, topic: Topic, partition: int, raw_id: bytes) -> None:
@@ -160,3 +178,14 @@ class ReadCache:
                 partition=partition,
                 entry=raw_id.decode(),
             )
+
+
+def _entry_of(batch: memoryview, after: int) -> Entry:
+    """Return the entry of a stored batch at its offset; `after` is the offset after it."""
+    (base,) = _INT64.unpack_from(batch, 0)
+    return _entry(base, after - base, bytes(batch), _INT64.unpack_from(batch, _NEWEST_AT)[0])
+
+
+def _entry(base: int, count: int, batch: bytes, newest: int) -> Entry:
+    fields = [b"batch", batch, b"count", b"%d" % count, b"max.timestamp", b"%d" % newest]
+    return Entry(base, base + count - 1, fields, 0, sum(map(len, fields)))

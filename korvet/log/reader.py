@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from korvet.keys import Keys
 from korvet.log.partition_read import PartitionRead
+from korvet.log.range_reads import RangeReads
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import Ranges, ReadResult, RemoteReader
@@ -29,14 +30,28 @@ class LogReader:
     ) -> None:
         self.remote: RemoteReader | None = None
         self.states: RecentStates | None = None
-        """States of the last milliseconds, for reads from segments."""
-        self.ranges: Ranges | None = None
-        """The store, if it has a connection for large ranges."""
+        """States of the last milliseconds, for consumers that catch up."""
+        self.ranges: RangeReads | None = None
+        """The reads of large batches, if the store has a connection for them."""
         self.cache = ReadCache(cache_bytes, connection_epoch)
         self._store = store
         self._keys = keys
         self._max_entries = max_entries
         self._is_promoted = is_promoted
+        self._connection_epoch = connection_epoch
+
+    def use_ranges(self, ranges: Ranges, *, ahead: bool = True) -> None:
+        """Read large batches far below the end on the store's connection for ranges.
+
+        Those that a sequential reader needs next are read `ahead`.
+        """
+        self.states = RecentStates(self._store, self._keys)
+        self.ranges = RangeReads(
+            ranges,
+            *(self._store, self._keys, self.cache, self.states),
+            *(self._max_entries, self._connection_epoch),
+            reads_ahead=ahead,
+        )
 
     async def read(self, request: ReadRequest) -> ReadResult:
         """Return the entries from the request's offset on, at least one if there is one."""

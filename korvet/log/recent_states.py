@@ -1,11 +1,11 @@
-"""The states of logs with records in segments, each read once for all fetches of FRESH_S.
+"""The states of logs that consumers catch up on, each read once for all fetches of FRESH_S.
 
 A consumer that catches up from a local directory fetches every few hundred microseconds. A round
 trip to Redis for each of its fetches costs a fifth of the fetch, and the state hardly changes.
 
 Rules
-- Only reads of records in segments use a state that was read before. It is used for FRESH_S from
-  the moment its command was submitted.
+- Only reads of records in segments, and of large batches read ahead (`range_reads`), use a state
+  that was read before. It is used for FRESH_S from the moment its command was submitted.
 - DeleteRecords through any broker is answered FRESH_S after Redis has done it: no fetch that begins
   after the response returns deleted records.
 - A state that is used in the second half of its time is read again in the background. So are the
@@ -59,6 +59,31 @@ class RecentState(msgspec.Struct, frozen=True):
     local_start: int
     copied: int
     """The offset up to which segments have the records."""
+    epoch: int
+    stable: int | None
+    """As `last_stable`, -1 without an open transaction; None if there has never been one."""
+    appended: int
+    """Bytes ever appended."""
+
+
+def parse_state(topic: Topic, fields: Fields, submitted_at: float) -> RecentState | None:
+    """Return the state that the fields give; None if they are of another topic, or of none."""
+    if fields[0] is None or fields[0].decode() != topic.id:
+        return None
+    end, start, epoch, appended = (int(text or 0) for text in fields[1:5])
+    stable = None if fields[7] is None else int(fields[7])
+    return RecentState(
+        fields,
+        submitted_at,
+        start,
+        end,
+        end if stable is None or stable < 0 else max(stable, start),
+        int(fields[9] or 0),
+        int(fields[10] or 0),
+        epoch,
+        stable,
+        appended,
+    )
 
 
 class RecentStates:
@@ -92,7 +117,7 @@ class RecentStates:
         """Read the state from Redis, and keep it."""
         submitted_at = monotonic()
         fields: Fields = await self._submit(topic, partition)
-        self._keep((topic.id, partition), topic, fields, submitted_at)
+        self.keep(topic, partition, fields, submitted_at)
         return fields
 
     def _submit(self, topic: Topic, partition: int) -> "asyncio.Future[Any]":
@@ -117,27 +142,19 @@ class RecentStates:
     ) -> None:
         self._renewals -= 1
         if not reply.cancelled() and reply.exception() is None:
-            self._keep(key, topic, reply.result(), submitted_at)
+            self.keep(topic, key[1], reply.result(), submitted_at)
 
-    def _keep(
-        self, key: tuple[str, int], topic: Topic, fields: Fields, submitted_at: float
-    ) -> None:
-        """Keep the state, unless it is that of another topic or an older one."""
+    def keep(
+        self, topic: Topic, partition: int, fields: Fields, submitted_at: float
+    ) -> RecentState | None:
+        """Keep and return the state, unless it is that of another topic or an older one."""
+        key = (topic.id, partition)
         known = self._states.get(key)
-        if fields[0] is None or fields[0].decode() != topic.id or not (fields[9] or fields[10]):
+        made = parse_state(topic, fields, submitted_at)
+        if made is None:
             self._states.pop(key, None)
-            return
-        if known is not None and known.submitted_at > submitted_at:
-            return
-        start, end, stable = int(fields[2] or 0), int(fields[1] or 0), int(fields[7] or -1)
-        if len(self._states) >= MAX_STATES and known is None:
-            del self._states[next(iter(self._states))]
-        self._states[key] = RecentState(
-            fields,
-            submitted_at,
-            start,
-            end,
-            end if stable < 0 else max(stable, start),
-            int(fields[9] or 0),
-            int(fields[10] or 0),
-        )
+        elif known is None or known.submitted_at <= submitted_at:
+            if len(self._states) >= MAX_STATES and known is None:
+                del self._states[next(iter(self._states))]
+            self._states[key] = made
+        return made

@@ -150,6 +150,10 @@ class SizeEstimates:
             del self._by_offset[next(iter(self._by_offset))]
         self._by_offset[place] = average
 
+    def was_read_to(self, topic: Topic, partition: int, offset: int) -> bool:
+        """Return whether the entries just below the offset were read."""
+        return (topic.id, partition, offset) in self._by_offset
+
     def get(self, topic: Topic, partition: int) -> SizeEstimate | None:
         """Return what the log's state said last; None if it was never read."""
         return self._by_partition.get((topic.id, partition))

@@ -31,7 +31,7 @@ class Collector:
         self._topic = topic
         self._partition = partition
         self._reader = LogReader(store, keys)
-        self._reader.ranges = store
+        self._reader.use_ranges(store, ahead=False)
 
     async def collect(
         self, first: int, most: int, end: int | None = None, buffer: bytearray | None = None

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 from msgspec.structs import replace
 
-from korvet.broker import fetch_fast_path
-from korvet.broker.fetch_fast_path import FetchTemplate
+from korvet.broker import fetch_answers, fetch_fast_path
+from korvet.broker.fetch_template import FetchTemplate
 from korvet.errors import ErrorCode
 from korvet.log import recent_states
 from korvet.testing import Broker
@@ -201,14 +201,14 @@ def tiers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiers]:
 def known(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each frame that met a template was answered by it."""
     found: list[bool] = []
-    answer = FetchTemplate.answer
+    answer = fetch_answers.answer
 
-    def noted(self: FetchTemplate, frame: bytes) -> Any:
-        given = answer(self, frame)
+    def noted(template: FetchTemplate, frame: bytes) -> Any:
+        given = answer(template, frame)
         found.append(given is not None)
         return given
 
-    monkeypatch.setattr(FetchTemplate, "answer", noted)
+    monkeypatch.setattr(fetch_answers, "answer", noted)
     return found
 
 
@@ -451,10 +451,10 @@ def test_a_template_ends_with_what_it_was_learned_under(
         current = FetchTemplate.is_current
 
         def changed(self: FetchTemplate) -> bool:
-            services = self._services
+            services = self.services
             others: dict[str, Any] = {
                 "settings": lambda: setattr(self, "_settings", None),
-                "topic": lambda: setattr(self, "_topic", replace(self._topic)),
+                "topic": lambda: setattr(self, "topic", replace(self.topic)),
                 "principal": lambda: setattr(self, "_principal", None),
                 "rules": lambda: setattr(self, "_decisions", None),
                 "member": lambda: patch.setattr(

@@ -1,0 +1,240 @@
+"""Reads of large batches for sequential readers: the next one begins before it is asked for.
+
+A range is begun by a fetch, or ahead of it: once a reader has continued where it had read to, the
+range behind is read while the client takes what it got. Redis, broker and client then work at the
+same time.
+
+Rules
+- A range serves one read from its offset. Whether it may, its state decides if that was submitted
+  within FRESH_S of the read's beginning, else a newer one (`recent_states`).
+- Ranges read ahead have at most AHEAD_BYTES. One that was not asked for within IDLE_S gives way to
+  others; a younger one never does, so that no reader drops what another one needs.
+- Those of an earlier connection are dropped: another server may have less.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from time import monotonic
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from korvet.keys import Keys
+from korvet.log.batch_walk import Batches, BatchWalk
+from korvet.log.catch_up import find_batches, is_catch_up
+from korvet.log.entries_query import EntriesQuery
+from korvet.log.read_cache import ReadCache
+from korvet.log.read_request import ReadRequest
+from korvet.log.read_result import Ranges
+from korvet.log.recent_states import FRESH_S, STATE, Fields, RecentState, RecentStates
+from korvet.store.calls import ReadCalls
+from korvet.store.errors import StoreUnavailable
+
+AHEAD_BYTES = 8 << 20
+"""Bytes of ranges that are read ahead."""
+LARGEST_AHEAD = 2 << 20
+"""Bytes of a read above which the next one is not read ahead."""
+IDLE_S = 0.2
+PAUSE_S = 1.0
+"""Seconds without reads ahead after most of them were dropped unused."""
+MAX_RANGES = 10_000
+
+
+class Range(msgspec.Struct, eq=False):
+    """A range in flight, or one that no fetch has asked for yet."""
+
+    request: ReadRequest
+    walk: BatchWalk
+    count: int
+    """The most entries that Redis returns."""
+    sent: "asyncio.Future[None]"
+    submitted_at: float
+    connection_epoch: int
+    size: int = 0
+    """Bytes that count as read ahead."""
+    state: RecentState | None = None
+    """The log's state before the entries; None if it is not read or is of another topic."""
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether the replies have arrived."""
+        return self.sent.done() and not self.sent.cancelled() and self.sent.exception() is None
+
+
+class RangeRead(NamedTuple):
+    """A range that has arrived."""
+
+    range: Range
+    walk: BatchWalk
+    fields: Fields
+    """Of the log's state: it may be newer than the range's."""
+
+
+class RangeReads:
+    """The ranges of one store that are being read, or read ahead."""
+
+    def __init__(
+        self,
+        store: Ranges,
+        calls: ReadCalls,
+        keys: Keys,
+        cache: ReadCache,
+        states: RecentStates,
+        max_entries: int,
+        connection_epoch: Callable[[], int],
+        *,
+        reads_ahead: bool,
+    ) -> None:
+        self.hits = 0
+        """Reads whose range was read ahead."""
+        self._store = store
+        self._calls = calls
+        self._keys = keys
+        self._cache = cache
+        self._states = states
+        self._max_entries = max_entries
+        self._connection_epoch = connection_epoch
+        self._reads_ahead = reads_ahead
+        self._ranges: OrderedDict[tuple[str, int, int], Range] = OrderedDict()
+        self._ahead_bytes = 0
+        self._hits_before = 0
+        """Hits before ranges were dropped last."""
+        self._paused_until = 0.0
+
+    def begin(self, request: ReadRequest) -> Range | None:
+        """Return the range from the request's offset on: one that was begun, or a new one.
+
+        None if the records must be read in another way.
+        """
+        key = (request.topic.id, request.partition, request.offset)
+        found = self._ranges.get(key)
+        if found is not None and request.batches:
+            if found.connection_epoch == self._connection_epoch() and not _has_failed(found):
+                self.hits += found.size > 0
+                return found
+            self._drop(key)
+        return self._submit(request)
+
+    def _submit(self, request: ReadRequest, *, ahead: bool = False) -> Range | None:
+        if not is_catch_up(request, request.offset, self._cache):
+            return None
+        query = EntriesQuery(request, self._calls, self._keys, self._cache, self._max_entries)
+        count = query.first_count(request.offset, request.max_bytes)
+        if not count:
+            return None
+        bits = query.policy.offset_bits if query.has_times else None
+        walk = BatchWalk(count, query.average(request.offset), bits)
+        if ahead and not self._make_room(walk.size):
+            return None
+        submitted_at, epoch = monotonic(), self._connection_epoch()
+        commands = (query.state(), query.entries(request.offset, count), query.local_start())
+        sent = self._store.submit_range(query.key.stream, commands, walk)
+        if sent is None:
+            return None
+        made = Range(request, walk, count, sent, submitted_at, epoch)
+        if ahead:
+            made.size = walk.size
+            self._ahead_bytes += made.size
+        self._ranges[request.topic.id, request.partition, request.offset] = made
+        sent.add_done_callback(lambda _: self._note_read(made))
+        if len(self._ranges) > MAX_RANGES:
+            self._drop(next(iter(self._ranges)))
+        return made
+
+    def _note_read(self, made: Range) -> None:
+        """Keep the state that came with the entries: other fetches use it too."""
+        if not made.is_read:
+            self.forget(made)
+            return
+        request, fields = made.request, made.walk.state
+        if len(fields) == len(STATE):
+            made.state = self._states.keep(
+                request.topic, request.partition, fields, made.submitted_at
+            )
+
+    async def read(self, request: ReadRequest) -> "RangeRead | None":
+        """Return the range from the request's offset on, and fields of a state that it may use.
+
+        None if the records must be read in another way.
+        """
+        began = monotonic()
+        made = self.begin(request)
+        if made is None:
+            return None
+        try:
+            # Other fetches may wait for the range too: one that is cancelled must not cancel it.
+            await asyncio.shield(made.sent)
+        except StoreUnavailable:
+            return None
+        fields: Fields = made.walk.state
+        if len(fields) != len(STATE):
+            self.forget(made)
+            return None
+        if made.submitted_at <= began - FRESH_S:
+            recent = self._states.fresh(request.topic, request.partition)
+            fields = recent.fields if recent is not None else await self._read_state(request)
+        return RangeRead(made, made.walk, fields)
+
+    async def _read_state(self, request: ReadRequest) -> Fields:
+        return await self._states.read(request.topic, request.partition)
+
+    def state_for(self, made: Range, began: float) -> RecentState | None:
+        """Return a state that a read which began then may use; None: read it."""
+        state = made.state
+        if state is not None and state.submitted_at > began - FRESH_S:
+            return state
+        return self._states.fresh(made.request.topic, made.request.partition)
+
+    def take(self, made: Range, request: ReadRequest, state: RecentState) -> Batches | None:
+        """Return the range's batches for the request; None if its entries must be looked at.
+
+        The reader's next range begins.
+        """
+        found = find_batches(made.walk, request, state)
+        if found is None:
+            return None
+        self.forget(made)
+        topic, partition, cache = request.topic, request.partition, self._cache
+        cache.learn_state(topic, partition, state)
+        follows = cache.sizes.was_read_to(topic, partition, request.offset)
+        cache.learn_range(topic, partition, found, state.end)
+        if follows and self._reads_ahead and request.max_bytes <= LARGEST_AHEAD:
+            key = (topic.id, partition, found.next)
+            if key not in self._ranges:
+                self._submit(replace(request, offset=found.next), ahead=True)
+        return found
+
+    def forget(self, made: Range) -> None:
+        """Drop the range: it is used, or of no use."""
+        key = (made.request.topic.id, made.request.partition, made.request.offset)
+        if self._ranges.get(key) is made:
+            self._drop(key)
+
+    def _drop(self, key: tuple[str, int, int]) -> None:
+        self._ahead_bytes -= self._ranges.pop(key).size
+
+    def _make_room(self, size: int) -> bool:
+        """Return whether that many bytes can be read ahead; drop what readers have left."""
+        if self._ahead_bytes + size <= AHEAD_BYTES:
+            return True
+        now = monotonic()
+        if now < self._paused_until:
+            return False
+        left = [
+            key
+            for key, each in self._ranges.items()
+            if each.size and each.submitted_at < now - IDLE_S
+        ]
+        for key in left:
+            self._drop(key)
+        if left:
+            if len(left) > self.hits - self._hits_before:
+                self._paused_until = now + PAUSE_S
+            self._hits_before = self.hits
+        return self._ahead_bytes + size <= AHEAD_BYTES
+
+
+def _has_failed(found: Range) -> bool:
+    return found.sent.done() and not found.is_read

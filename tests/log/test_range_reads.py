@@ -1,0 +1,190 @@
+"""Ranges read ahead: how many, for whom, and how long."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from korvet.keys import Keys
+from korvet.log import range_reads
+from korvet.log.range_reads import AHEAD_BYTES, IDLE_S, PAUSE_S, Range, RangeReads
+from korvet.log.read_cache import ReadCache
+from korvet.log.read_request import ReadRequest
+from korvet.log.recent_states import FRESH_S, RecentStates
+from korvet.store.errors import StoreUnavailable
+
+POLICY = SimpleNamespace(
+    offset_mode="dense",
+    storage_format="batch",
+    compact=False,
+    log_append_time=False,
+    offset_bits=0,
+)
+TOPIC: Any = SimpleNamespace(id="a" * 32, name="t", policy=POLICY)
+SIZE = 100_000
+READ = 10 * SIZE
+EACH = 10
+"""Batches of a read."""
+END = 10_000
+STATE = [TOPIC.id.encode(), b"%d" % END, b"0", b"3", b"%d" % (END * SIZE), b"%d" % END]
+FIELDS: list[bytes | None] = [*STATE, b"%d" % SIZE, None, None, None, None]
+
+
+class Store:
+    """A store whose replies come when the test says."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, asyncio.Future[None]]] = []
+        self.is_away = False
+
+    def submit_range(self, key: str, commands: Any, reply: Any) -> asyncio.Future[None] | None:
+        if self.is_away:
+            return None
+        future = asyncio.get_running_loop().create_future()
+        self.sent.append((reply, future))
+        return future
+
+    def submit_command(self, *command: Any) -> asyncio.Future[Any]:
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(FIELDS)
+        return future
+
+
+class Reads:
+    """Range reads on that store, at a time that the test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.epoch = 100.0, 1
+        self.store = Store()
+        cache, calls = ReadCache(0, lambda: self.epoch), self.store
+        states = RecentStates(calls, Keys())  # type: ignore[arg-type]
+        self.ranges = RangeReads(
+            *(self.store, calls, Keys(), cache, states, 100, lambda: self.epoch),  # type: ignore[arg-type]
+            reads_ahead=True,
+        )
+        monkeypatch.setattr(range_reads, "monotonic", lambda: self.now)
+        monkeypatch.setattr("korvet.log.recent_states.monotonic", lambda: self.now)
+        cache.sizes.learn(TOPIC, 0, SIZE, SIZE, END, None)
+        for partition in range(100):
+            cache.sizes.learn(TOPIC, partition, SIZE, SIZE, END, None)
+            for offset in range(0, 100, EACH):
+                cache.sizes.note_read(TOPIC, partition, offset, SIZE, SIZE)
+
+    def request(self, offset: int = 0, partition: int = 0) -> ReadRequest:
+        return ReadRequest(TOPIC, partition, offset, READ, batches=True)
+
+    async def arrive(self, made: Range) -> None:
+        """Let the replies arrive."""
+        first = made.request.offset
+        batch = memoryview(bytearray(SIZE))
+        walk: Any = made.walk
+        walk.state = FIELDS
+        walk._view = batch
+        walk._found = [(at, 1, 0, SIZE) for at in range(first, first + EACH)]
+        made.sent.set_result(None)
+        await asyncio.sleep(0)
+
+    async def serve(self, offset: int, partition: int = 0) -> Range:
+        """Read a range and take its batches."""
+        request = self.request(offset, partition)
+        made = self.ranges.begin(request)
+        assert made is not None
+        if not made.sent.done():
+            await self.arrive(made)
+        state = self.ranges.state_for(made, self.now)
+        assert state is not None
+        found = self.ranges.take(made, request, state)
+        assert found is not None and found.next == offset + EACH and found.size == READ
+        return made
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    return Reads(monkeypatch)
+
+
+async def test_what_a_reader_continues_with_is_in_flight_before_it_asks(reads: Reads) -> None:
+    await reads.serve(0)
+    assert len(reads.store.sent) == 2
+    ahead = reads.ranges.begin(reads.request(EACH))
+    assert ahead is not None and len(reads.store.sent) == 2 and reads.ranges.hits == 1
+
+
+async def test_a_read_that_continues_none_is_followed_by_none(reads: Reads) -> None:
+    await reads.serve(5)
+    assert len(reads.store.sent) == 1
+
+
+async def test_reads_ahead_are_bounded_and_no_reader_drops_anothers(reads: Reads) -> None:
+    for partition in range(20):
+        await reads.serve(0, partition)
+    ahead = len(reads.store.sent) - 20
+    assert ahead == AHEAD_BYTES // (READ + 10 * 128 + 512) == len(reads.ranges._ranges)
+    for partition in range(ahead):
+        assert reads.ranges.begin(reads.request(EACH, partition)) is not None
+    assert len(reads.store.sent) == ahead + 20
+
+
+async def test_what_readers_left_gives_way_and_they_pause_if_all_did(reads: Reads) -> None:
+    for partition in range(20):
+        await reads.serve(0, partition)
+    sent = len(reads.store.sent)
+    reads.now += 1.1 * IDLE_S
+    await reads.serve(0, 30)
+    assert len(reads.store.sent) == sent + 2 and len(reads.ranges._ranges) == 1
+    for partition in range(31, 50):
+        await reads.serve(0, partition)
+    reads.now += 1.1 * IDLE_S
+    sent = len(reads.store.sent)
+    await reads.serve(0, 60)
+    assert len(reads.store.sent) == sent + 1, "none is read ahead: all were dropped unused"
+    reads.now += PAUSE_S
+    await reads.serve(0, 61)
+    assert len(reads.store.sent) == sent + 3
+
+
+async def test_a_range_of_another_connection_is_not_used(reads: Reads) -> None:
+    await reads.serve(0)
+    ahead = reads.ranges.begin(reads.request(EACH))
+    reads.epoch += 1
+    other = reads.ranges.begin(reads.request(EACH))
+    assert other is not None and other is not ahead
+
+
+async def test_a_range_that_failed_is_read_again(reads: Reads) -> None:
+    made = reads.ranges.begin(reads.request())
+    assert made is not None
+    made.sent.set_exception(StoreUnavailable("away"))
+    await asyncio.sleep(0)
+    again = reads.ranges.begin(reads.request())
+    assert again is not None and again is not made
+    reads.store.is_away = True
+    assert reads.ranges.begin(reads.request(50)) is None
+
+
+async def test_a_reader_that_leaves_does_not_end_the_read_of_another(reads: Reads) -> None:
+    one = asyncio.create_task(reads.ranges.read(reads.request()))
+    two = asyncio.create_task(reads.ranges.read(reads.request()))
+    await asyncio.sleep(0)
+    one.cancel()
+    await asyncio.sleep(0)
+    ((_, future),) = reads.store.sent
+    assert not future.cancelled()
+    made = reads.ranges.begin(reads.request())
+    assert made is not None
+    await reads.arrive(made)
+    assert (await two) is not None
+
+
+async def test_an_old_state_is_read_again_before_its_range_is_used(reads: Reads) -> None:
+    made = reads.ranges.begin(reads.request())
+    assert made is not None
+    await reads.arrive(made)
+    assert reads.ranges.state_for(made, reads.now) is not None
+    reads.now += 1.1 * FRESH_S
+    assert reads.ranges.state_for(made, reads.now) is None
+    read = await reads.ranges.read(reads.request())
+    assert read is not None and read.range is made
+    state = reads.ranges.state_for(made, reads.now)
+    assert state is not None and state.submitted_at == reads.now
