@@ -49,31 +49,31 @@ class Decoder:
         self.schema = schema
         self._asks = asks
 
-    def id_of(self, held: bytes | None) -> int | None:
+    def id_of(self, data: bytes | None) -> int | None:
         """Return the schema's id that the bytes begin with; None without one."""
-        if self.registry is None or self.schema is not None or not held:
+        if self.registry is None or self.schema is not None or not data:
             return None
-        if held[0] != MAGIC or len(held) < PREFIX_BYTES:
+        if data[0] != MAGIC or len(data) < PREFIX_BYTES:
             return None
-        return int.from_bytes(held[1:PREFIX_BYTES], "big")
+        return int.from_bytes(data[1:PREFIX_BYTES], "big")
 
-    def decode(self, held: bytes | None) -> Decoded | None:
+    def decode(self, data: bytes | None) -> Decoded | None:
         """Return the decoded bytes; None for bytes that are not marked as Avro.
 
         Asks the registry for a schema that is not known yet. Raises AvroError.
         """
-        if self.schema is not None and held is not None:
-            return Decoded(_usable(self.schema).decode(held), -1)
-        schema_id = self.id_of(held)
-        if schema_id is None or self.registry is None or held is None:
+        if self.schema is not None and data is not None:
+            return Decoded(_usable(self.schema).decode(data), -1)
+        schema_id = self.id_of(data)
+        if schema_id is None or self.registry is None or data is None:
             return None
         find = self.registry.load if self._asks else self.registry.known
         schema = _usable(find(schema_id) or AvroError(f"Schema {schema_id} is not read yet."))
-        return Decoded(schema.decode(held[PREFIX_BYTES:]), schema_id)
+        return Decoded(schema.decode(data[PREFIX_BYTES:]), schema_id)
 
     def unknown_ids(self, parts: Iterable[bytes | None]) -> set[int]:
         """Return the ids in the bytes that the registry must be asked for."""
-        ids = {found for held in parts if (found := self.id_of(held)) is not None}
+        ids = {found for data in parts if (found := self.id_of(data)) is not None}
         registry = self.registry
         return {each for each in ids if registry is not None and registry.known(each) is None}
 

@@ -3,8 +3,8 @@
 Rules
 - Everything here blocks: an event loop calls it in a thread.
 - A schema with an id never changes: it is kept, MAX_SCHEMAS of them. An id that the registry does
-  not know is asked for again after ABSENT_S. While the registry is away, ids fail at once for
-  AWAY_S.
+  not know is asked for again after ABSENT_S. Once the registry is unavailable, ids fail at once
+  for UNAVAILABLE_S.
 - Redirects are not followed: they would carry the credentials to another server. The credentials
   are in no message.
 """
@@ -32,11 +32,11 @@ MAX_SCHEMAS = 1000
 MAX_REFERENCES = 100
 """Max schemas that one names, itself or through others."""
 ABSENT_S = 30.0
-AWAY_S = 5.0
+UNAVAILABLE_S = 5.0
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
-class RegistryAway(AvroError):
+class RegistryUnavailable(AvroError):
     """The registry does not answer, or refuses all that it is asked."""
 
 
@@ -83,7 +83,7 @@ class SchemaRegistry:
         self._lock = RLock()
         self._schemas: OrderedDict[int, Schema] = OrderedDict()
         self._failed: OrderedDict[int, tuple[float, AvroError]] = OrderedDict()
-        self._away: tuple[float, RegistryAway] | None = None
+        self._unavailable: tuple[float, RegistryUnavailable] | None = None
 
     def known(self, schema_id: int) -> Schema | AvroError | None:
         """Return the schema or the failure that is kept; None if the registry must be asked."""
@@ -93,8 +93,8 @@ class SchemaRegistry:
             until, error = self._failed.get(schema_id, (0.0, None))
             if error is not None and self._clock() < until:
                 return error
-            if self._away is not None and self._clock() < self._away[0]:
-                return self._away[1]
+            if self._unavailable is not None and self._clock() < self._unavailable[0]:
+                return self._unavailable[1]
         return None
 
     def schema(self, schema_id: int) -> Schema:
@@ -116,10 +116,10 @@ class SchemaRegistry:
             found = error
         with self._lock:
             if isinstance(found, Schema):
-                self._away = None
+                self._unavailable = None
                 _keep(self._schemas, schema_id, found)
-            elif isinstance(found, RegistryAway):
-                self._away = (self._clock() + AWAY_S, found)
+            elif isinstance(found, RegistryUnavailable):
+                self._unavailable = (self._clock() + UNAVAILABLE_S, found)
             else:
                 _keep(self._failed, schema_id, (self._clock() + ABSENT_S, found))
         return found
@@ -175,7 +175,7 @@ class SchemaRegistry:
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             reason = getattr(reason, "strerror", None) or reason
-            raise RegistryAway(
+            raise RegistryUnavailable(
                 f"The schema registry at {self.url} does not answer: {reason}."
             ) from None
         if len(content) > MAX_BYTES:
@@ -183,7 +183,7 @@ class SchemaRegistry:
         try:
             return msgspec.json.decode(content, type=_Answer)
         except msgspec.MsgspecError:
-            raise RegistryAway(
+            raise RegistryUnavailable(
                 f"The server at {self.url} does not answer as a schema registry: check the URL."
             ) from None
 
@@ -191,13 +191,15 @@ class SchemaRegistry:
         if error.code == 404:
             return NotInRegistry(f"The schema registry at {self.url} has no {what}.")
         if error.code in (401, 403):
-            return RegistryAway(
+            return RegistryUnavailable(
                 f"The schema registry at {self.url} refuses the credentials of "
                 f"schema.registry.basic.auth.user.info (HTTP {error.code})."
             )
-        said = _message(error)
-        sentence = f"The schema registry at {self.url} answers HTTP {error.code} for {what}{said}."
-        return AvroError(sentence) if error.code in (409, 422) else RegistryAway(sentence)
+        reason = _message(error)
+        sentence = (
+            f"The schema registry at {self.url} answers HTTP {error.code} for {what}{reason}."
+        )
+        return AvroError(sentence) if error.code in (409, 422) else RegistryUnavailable(sentence)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -72,9 +72,9 @@ class Schema:
             )
         except Exception as error:  # the library raises many types
             raise AvroError(f"The schema is not valid: {_reason(error)}.") from None
-        walk = _Walk(self._named)
-        walk.visit(self._record, ())
-        self._is_recursive = walk.is_recursive
+        visitor = _TypeVisitor(self._named)
+        visitor.visit(self._record, ())
+        self._is_recursive = visitor.is_recursive
 
     def decode(self, data: bytes) -> Any:
         """Return the value as plain JSON values. Raises AvroError."""
@@ -149,7 +149,7 @@ class Schema:
         raise ValueError(f"{_shown(value)} is none of {shown}")
 
 
-class _Walk:
+class _TypeVisitor:
     """Visits the types of a schema. Raises AvroError for an array of items without bytes."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:

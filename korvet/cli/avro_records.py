@@ -88,14 +88,16 @@ class AvroReader:
         return decoder.schema is not None or (not is_key and decoder.id_of(held) is not None)
 
     def _decoded(self, held: bytes | None, *, is_key: bool) -> "Decoded | None":
-        from korvet.avro.registry import RegistryAway
+        from korvet.avro.registry import RegistryUnavailable
         from korvet.avro.schema import AvroError
 
         decoder = self._key if is_key else self._value
         try:
             return decoder.decode(held)
         except AvroError as error:
-            if isinstance(error, RegistryAway) or (held and self._is_avro(held, is_key=is_key)):
+            if isinstance(error, RegistryUnavailable) or (
+                held and self._is_avro(held, is_key=is_key)
+            ):
                 self._say(str(error))
             return None
 

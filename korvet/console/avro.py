@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 
 from korvet.avro.decoder import Decoded, Decoder, read_schema, registry_of
-from korvet.avro.registry import RegistryAway, SchemaRegistry
+from korvet.avro.registry import RegistryUnavailable, SchemaRegistry
 from korvet.avro.schema import AvroError, Schema
 from korvet.config.setting import StartError
 from korvet.config.values import Settings
@@ -94,7 +94,7 @@ class TopicAvro:
         def decode(held: bytes) -> Decoded | None:
             try:
                 return self._checked(self.key, held, how)
-            except RegistryAway:
+            except RegistryUnavailable:
                 raise
             except AvroError:
                 if how == "auto" and self.key.schema is None:

@@ -7,7 +7,7 @@ import pytest
 
 from korvet.avro import registry as module
 from korvet.avro.decoder import Decoder, registry_of
-from korvet.avro.registry import RegistryAway, SchemaRegistry
+from korvet.avro.registry import RegistryUnavailable, SchemaRegistry
 from korvet.avro.schema import AvroError, Schema
 from korvet.config.setting import StartError
 from korvet.config.values import Settings
@@ -64,11 +64,11 @@ def test_a_registry_that_is_away_is_not_asked_for_each_record() -> None:
         served.add("cups-value", CUP)
         url = served.url
     client = SchemaRegistry(url, clock=clock)
-    with pytest.raises(RegistryAway, match=r"does not answer: .*refused"):
+    with pytest.raises(RegistryUnavailable, match=r"does not answer: .*refused"):
         client.schema(1)
     kept = client.known(2)
-    assert isinstance(kept, RegistryAway)
-    clock.now += module.AWAY_S
+    assert isinstance(kept, RegistryUnavailable)
+    clock.now += module.UNAVAILABLE_S
     assert client.known(2) is None
 
 
@@ -83,10 +83,10 @@ def test_the_credentials_are_sent_and_never_shown() -> None:
         )
         good = registry_of(settings)
         assert good is not None and good.schema(number).decode(BYTES) == {"tea": "mint"}
-        with pytest.raises(RegistryAway, match="refuses the credentials") as refused:
+        with pytest.raises(RegistryUnavailable, match="refuses the credentials") as refused:
             SchemaRegistry(served.url, "ann:wr0ng").schema(number)
         assert "wr0ng" not in str(refused.value)
-    with pytest.raises(RegistryAway) as away:
+    with pytest.raises(RegistryUnavailable) as away:
         SchemaRegistry(served.url, "ann:s3cret").schema(number)
     assert "s3cret" not in str(away.value)
 
@@ -133,7 +133,7 @@ def test_a_schema_is_registered_under_its_subject(served: Registry) -> None:
 
 def test_a_server_that_is_no_registry_is_named(served: Registry) -> None:
     served.schemas[1] = {"schema": 7}
-    with pytest.raises(RegistryAway, match="does not answer as a schema registry"):
+    with pytest.raises(RegistryUnavailable, match="does not answer as a schema registry"):
         SchemaRegistry(served.url).schema(1)
 
 
