@@ -23,7 +23,7 @@ from korvet.broker.retention import PRODUCERS_S, Retention
 from korvet.broker.schedule_metrics import ScheduleGauges
 from korvet.broker.scheduled_delivery import ScheduledDelivery
 from korvet.broker.task_runner import Action, TaskRunner, log_retry
-from korvet.cluster.registration import HEARTBEAT_S, REST_S
+from korvet.cluster.registration import HEARTBEAT_S, MIN_RENEWAL_GAP_S
 from korvet.config.values import Settings
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
@@ -185,7 +185,7 @@ class BackgroundTasks:
                         await changes.wait(HEARTBEAT_S)
                         await self.heartbeat()
                         # Two brokers with one node id notify each other with each heartbeat.
-                        await anyio.sleep(REST_S)
+                        await anyio.sleep(MIN_RENEWAL_GAP_S)
             except StoreError as error:
                 log_retry("broker heartbeat", error)
                 await anyio.sleep(HEARTBEAT_S)

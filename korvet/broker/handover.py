@@ -25,7 +25,7 @@ import anyio
 from korvet.apis import Api
 from korvet.broker.error_responses import has_response, refused
 from korvet.broker.open_connections import ClientConnection, OpenConnections
-from korvet.cluster.registration import REST_S, BrokerRegistration
+from korvet.cluster.registration import MIN_RENEWAL_GAP_S, BrokerRegistration
 from korvet.context import Interceptor
 from korvet.errors import ErrorCode
 from korvet.metrics import Metrics
@@ -34,7 +34,7 @@ from korvet.wire import records
 from korvet.wire.messages.produce import ProduceRequest
 from korvet.wire.schema import Message
 
-SETTLE_S = REST_S + 0.1
+SETTLE_S = MIN_RENEWAL_GAP_S + 0.1
 """Seconds until all brokers have read the list without this one."""
 QUIET_S = 0.6
 """Seconds without a moved request after which the clients count as moved: longer than the default

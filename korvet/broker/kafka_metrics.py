@@ -30,7 +30,7 @@ from korvet.groups.lag_survey import (
     LagSurvey,
     PartitionEnds,
     Survey,
-    await_and_rest,
+    await_throttled,
 )
 from korvet.keys import Keys
 from korvet.store.async_store import AsyncStore
@@ -142,7 +142,7 @@ class KafkaPage:
         submit, keys = self._store.submit_command, self._keys
         for some in chunks(numbered, CALLS_PER_PIPELINE):
             logs = [keys.partition(topic.name, number).log for topic, number in some]
-            totals = await await_and_rest(
+            totals = await await_throttled(
                 asyncio.gather(*(submit("HMGET", log, "records", "start_records") for log in logs))
             )
             for (topic, number), (appended, trimmed) in zip(some, totals, strict=True):

@@ -13,7 +13,7 @@ TTL_MS = 10_000
 """Age at which a registration that is not renewed ends."""
 HEARTBEAT_S = 3.0
 """Interval between renewals."""
-REST_S = 0.5
+MIN_RENEWAL_GAP_S = 0.5
 """Min seconds between two renewals that messages on the brokers channel trigger."""
 
 

@@ -1,7 +1,7 @@
 """Lags that Redis has counted, for the next survey.
 
-A lag holds until the log's ends or its number of records change: a group that is stuck on a log
-that does not grow costs no call. Groups with one committed offset share a count.
+A lag is valid until the log's ends or its number of records change: a group that does not move on a
+log that does not grow costs no call. Groups with one committed offset share a count.
 """
 
 from korvet.scripts.log import ListOffsetsReply

@@ -2,8 +2,8 @@
 
 Rules
 - Every group is read: which ones are shown depends on their lag and their ids only.
-- Redis is busy with it for a part of the time: after each pipeline the survey rests for REST_FACTOR
-  times the pipeline's duration.
+- Redis works for it a part of the time only: after each pipeline the survey sleeps for
+  THROTTLE_FACTOR times the pipeline's duration.
 - The end of a partition is read once for all groups. Only a group below the end of a log whose
   offsets have gaps needs a call more, and none if an earlier count still holds.
 """
@@ -35,8 +35,8 @@ from korvet.topics.table import Topic, TopicTable
 
 GROUPS_PER_PIPELINE = 50
 CALLS_PER_PIPELINE = 100
-REST_FACTOR = 4
-"""Rest after a pipeline, in durations of the pipeline."""
+THROTTLE_FACTOR = 4
+"""Sleep after a pipeline, in durations of the pipeline."""
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ class PartitionEnds:
             if (topic.name, number) not in self._found
         }
         for some in chunks(list(missing.items()), CALLS_PER_PIPELINE):
-            replies = await await_and_rest(
+            replies = await await_throttled(
                 self._store.run_many(
                     log.list_offsets(self._keys, topic.name, number, topic_id=topic.id)
                     for (_, number), topic in some
@@ -136,7 +136,7 @@ class LagSurvey:
     async def run(self, max_groups: int, proceed: Proceed | None = None) -> Survey | None:
         """Read all groups and return those with the most lag.
 
-        `proceed` is asked between pipelines; None is returned once it says no.
+        `proceed` is called between pipelines. Returns None once it returns False.
         """
         began, total = monotonic(), 0
         kept: list[GroupLag] = []
@@ -152,7 +152,7 @@ class LagSurvey:
     async def _read(self, names: Sequence[str]) -> list[GroupLag]:
         """Return the groups of these names, with their lag."""
         submit, keys = self._store.submit_command, self._keys
-        replies = await await_and_rest(
+        replies = await await_throttled(
             asyncio.gather(
                 *(submit("HMGET", keys.group(name).group, "size", "type") for name in names),
                 *(submit("HGETALL", keys.group_offsets(name)) for name in names),
@@ -178,7 +178,7 @@ class LagSurvey:
         places = list_partitions(await find_topics(self._topics, flat))
         found: list[SharePartition] = []
         for some in chunks(places, CALLS_PER_PIPELINE // 2):
-            found += await await_and_rest(describe_partitions(store, keys, name, some))
+            found += await await_throttled(describe_partitions(store, keys, name, some))
         found = [part for part in found if part.start >= 0 and part.lag >= 0]
         found.sort(key=lambda part: (part.topic.name, part.partition))
         rows = [
@@ -209,7 +209,7 @@ class LagSurvey:
 
     async def _counted(self, commits: Sequence[Commit]) -> list[LagRow]:
         """Return the rows of these commits, with records counted by Redis."""
-        replies = await await_and_rest(
+        replies = await await_throttled(
             self._store.run_many(
                 log.lag(
                     *(self._keys, topic.name, number),
@@ -244,9 +244,9 @@ def _rank(group: GroupLag) -> tuple[int, str]:
     return -group.lag, group.group
 
 
-async def await_and_rest(pipeline: Awaitable[T]) -> T:
-    """Await the pipeline, then rest for REST_FACTOR times as long."""
+async def await_throttled(pipeline: Awaitable[T]) -> T:
+    """Await the pipeline, then sleep for THROTTLE_FACTOR times as long."""
     began = monotonic()
     found = await pipeline
-    await asyncio.sleep(REST_FACTOR * (monotonic() - began))
+    await asyncio.sleep(THROTTLE_FACTOR * (monotonic() - began))
     return found

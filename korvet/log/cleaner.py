@@ -24,8 +24,9 @@ Rules
   that dies changes nothing: the next one starts over. So does a pass whose copy lacks entries: a
   failover may lose writes that Redis has acknowledged.
 - An obsolete copy is deleted at once if Redis refuses to grow it, otherwise by the next pass.
-- After each call the cleaner sleeps at least REST times as long as Redis took for it. If writers
-  append faster than that, HURRIED_REST applies to clean_commit after CALM_CALLS calls.
+- After each call the cleaner sleeps at least THROTTLE_FACTOR times as long as Redis took for it. If
+  writers append faster than that, LOW_THROTTLE_FACTOR applies to clean_commit after THROTTLED_CALLS
+  calls.
 - The memory for one key is bounded, and so is the number of keys.
 """
 
@@ -37,7 +38,7 @@ from korvet.keys import Keys
 from korvet.log.busy_timer import BusyTimer
 from korvet.log.cleaned_index import CleanedIndex, Outcome
 from korvet.log.cleaner_records import UNREADABLE, entries_with_records, key_mark, rewrite_batch
-from korvet.log.compacted_copy import REST, CompactedCopy, Superseded
+from korvet.log.compacted_copy import THROTTLE_FACTOR, CompactedCopy, Superseded
 from korvet.log.entry import Entry
 from korvet.log.entry_id import entry_id, offset_of
 from korvet.log.read_request import ReadRequest
@@ -55,9 +56,9 @@ READ_ENTRIES = 500
 TAIL_ENTRIES = 500
 MAX_KEYS = 250_000
 """Keys per pass, checked after each read. Later offsets are left for the next pass."""
-HURRIED_REST = 1.0
-CALM_CALLS = 200
-"""Calls of clean_commit at the rate of REST, after which HURRIED_REST applies."""
+LOW_THROTTLE_FACTOR = 1.0
+THROTTLED_CALLS = 200
+"""Calls of clean_commit with THROTTLE_FACTOR, after which LOW_THROTTLE_FACTOR applies."""
 
 
 class LogCleaner:
@@ -69,12 +70,12 @@ class LogCleaner:
         keys: Keys,
         topic: Topic,
         partition: int,
-        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         store = BusyTimer(store)
         self._topic, self._partition = topic, partition
         self._reader = LogReader(store, keys, max_entries=READ_ENTRIES)
-        self._copy = CompactedCopy(store, keys, topic, partition, rest)
+        self._copy = CompactedCopy(store, keys, topic, partition, sleep)
         self._store = store
         self._newest: dict[bytes, int] = {}
         self._mapped_to = 0
@@ -116,7 +117,7 @@ class LogCleaner:
             found = await self._reader.read(
                 ReadRequest(self._topic, self._partition, at, READ_BYTES, committed=True)
             )
-            await self._copy.rest()
+            await self._copy.throttle()
             if found.error:
                 raise Superseded
             found.entries = [entry for entry in found.entries if entry.last < limit]
@@ -236,7 +237,7 @@ class LogCleaner:
                     at_most=TAIL_ENTRIES,
                     rows=rows,
                 ),
-                REST if calls < CALM_CALLS else HURRIED_REST,
+                THROTTLE_FACTOR if calls < THROTTLED_CALLS else LOW_THROTTLE_FACTOR,
             )
             if reply.error:
                 raise Superseded

@@ -20,7 +20,7 @@ COPY_BYTES = 64 << 10
 COPY_ENTRIES = 100
 MOST_FIELDS = 7990
 """Max fields and values of an entry that a script can add: lua/lib/entry_limits.lua."""
-REST = 9.0
+THROTTLE_FACTOR = 9.0
 """Seconds of sleep per second that a call took in Redis."""
 
 
@@ -52,15 +52,15 @@ class CompactedCopy:
         self._waiting_bytes = self._waiting_entries = 0
         self._gap = True
 
-    async def call(self, call: Call[R], rest: float = REST) -> R:
-        """Run the call, then rest."""
+    async def call(self, call: Call[R], factor: float = THROTTLE_FACTOR) -> R:
+        """Run the call, then throttle."""
         reply = await self._store.run(call)
-        await self.rest(rest)
+        await self.throttle(factor)
         return reply
 
-    async def rest(self, rest: float = REST) -> None:
-        """Sleep for the time that was spent in Redis since the last rest, times `rest`."""
-        await self._sleep(self._store.spent() * rest)
+    async def throttle(self, factor: float = THROTTLE_FACTOR) -> None:
+        """Sleep for the time that was spent in Redis since the last sleep, times `factor`."""
+        await self._sleep(self._store.spent() * factor)
 
     async def delete(self) -> None:
         """Delete the copy."""
@@ -71,7 +71,7 @@ class CompactedCopy:
         self._gap = True
 
     async def copy_whole(self, entry: Entry, size: int) -> None:
-        """Copy an entry whole, together with its neighbours."""
+        """Copy an entry whole, in one range with adjacent ones."""
         at = self._id(entry)
         if len(entry.fields) > MOST_FIELDS:
             return await self.rewrite(entry, entry.fields)
@@ -119,7 +119,7 @@ class CompactedCopy:
         made = ("NOMKSTREAM",) if self.length else ()
         await self._store.submit_command("XADD", self._stream, *made, at, *fields)
         self.length += 1
-        await self.rest()
+        await self.throttle()
 
     def _id(self, entry: Entry) -> str:
         return entry_id(self._policy.offset_mode, self._policy.offset_bits, entry.last)

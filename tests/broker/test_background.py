@@ -210,7 +210,7 @@ async def test_a_broker_that_shares_its_node_id_rests_between_beats_and_says_why
             tasks.start_soon(BackgroundTasks(broker.services)._heartbeats)
             await rested.wait()
             tasks.cancel_scope.cancel()
-    assert rests == [background.REST_S]
+    assert rests == [background.MIN_RENEWAL_GAP_S]
     assert "another broker has this node id" in caplog.text
 
 

@@ -17,7 +17,7 @@ __all__ = ["broker"]
 
 @pytest.fixture(autouse=True)
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lag_survey, "REST_FACTOR", 0)
+    monkeypatch.setattr(lag_survey, "THROTTLE_FACTOR", 0)
 
 
 def group(name: str, *lags: int) -> GroupLag:

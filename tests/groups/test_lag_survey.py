@@ -33,7 +33,7 @@ LAYOUTS = [
 
 @pytest.fixture(autouse=True)
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lag_survey, "REST_FACTOR", 0)
+    monkeypatch.setattr(lag_survey, "THROTTLE_FACTOR", 0)
 
 
 async def produce(broker: Broker, topic: str, count: int, partition: int = 0) -> list[int]:
