@@ -6,7 +6,7 @@ Rules
 - Read a partition again only on a message on its channel, which an append by any broker
   publishes. An entry that another Redis client has added publishes none: partitions of layout
   `record` are read again every RECHECK_S, and less often if they are more than RECHECK_PARTITIONS.
-- With a min_bytes above ESTIMATE_ABOVE_BYTES, ask for the counters of the partitions with news
+- With a min_bytes above ESTIMATE_ABOVE_BYTES, ask for the counters of the notified partitions
   first: read those partitions only if min_bytes may be satisfied.
 - While waiting, do not keep more than MAX_KEPT_BYTES of records: read them again at the end.
 - A client that disconnects cancels the wait: it holds a subscription and bytes of ResponseMemory,
@@ -50,7 +50,7 @@ class DelayedFetch:
         self._size = 0
         self._is_complete = False
         self._changed: set[int] = set()
-        """Partitions with news that have not been read since."""
+        """Notified partitions that have not been read since."""
         self._foreign: list[int] = []
         """Partitions to which other Redis clients may add entries."""
         self._recheck_s = 0.0
@@ -121,13 +121,13 @@ class DelayedFetch:
                 self._drop_large()
                 timeout_s = min(self._recheck_at, self._deadline) - monotonic()
                 began = monotonic()
-                news = await subscription.wait(timeout_s)
+                notified = await subscription.wait(timeout_s)
                 self.waited_s += monotonic() - began
-                await self._try_complete([at for channel in news for at in channels[channel]])
+                await self._try_complete([at for channel in notified for at in channels[channel]])
         await self._read([one for one in self._partitions if one.response is None])
 
     async def _try_complete(self, changed: Sequence[int]) -> None:
-        """Read the partitions with news, unless their counters say that they are too few bytes."""
+        """Read the notified partitions, unless their counters say that they are too few bytes."""
         now = monotonic()
         is_expired = now >= self._deadline
         self._changed.update(changed)

@@ -4,7 +4,8 @@ Behaviour
 - the broker assigns (uniform or range, as most members ask): a member first revokes partitions,
   then its epoch advances, then it gets partitions that other members have revoked
 - while a group is not stable, members get a shorter heartbeat interval: 500 ms, or 5 ms per member
-- if heartbeats are frequent, one without news waits up to 20 ms and is sent with other ones
+- if heartbeats are frequent, one that only renews the session waits up to 20 ms and is sent with
+  other ones
 - the target assignment of a large group covers many joins, so its assignment epoch may lag
 - patterns are RE2's and match whole names, of topics only that the member may describe; the group
   has one result for a pattern, by the rights of the member whose heartbeat finds it outdated
@@ -58,7 +59,7 @@ async def consumer_group_heartbeat(
     if error:
         return _error(error, reason)
     heartbeats = context.services.groups.heartbeats
-    async with heartbeats.next_batch() if _has_no_news(request) else nullcontext():
+    async with heartbeats.next_batch() if _only_renews(request) else nullcontext():
         reply = await _heartbeat(request, context)
     if reply.error:
         return _error(ErrorCode(reply.error))
@@ -100,7 +101,7 @@ def _validate(request: ConsumerGroupHeartbeatRequest) -> tuple[ErrorCode, str | 
     return ErrorCode.NONE, None
 
 
-def _has_no_news(request: ConsumerGroupHeartbeatRequest) -> bool:
+def _only_renews(request: ConsumerGroupHeartbeatRequest) -> bool:
     """Return whether the request only renews the session: then it may wait for a batch."""
     return (
         request.member_epoch > 0

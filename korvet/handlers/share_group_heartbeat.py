@@ -41,8 +41,8 @@ async def share_group_heartbeat(
         return _error(ErrorCode.INVALID_REQUEST, reason)
     config = share_group_config(context.services.configs, context.settings, request.group_id)
     heartbeats = context.services.groups.heartbeats
-    has_no_news = request.member_epoch > 0 and request.subscribed_topic_names is None
-    async with heartbeats.next_batch() if has_no_news else nullcontext():
+    only_renews = request.member_epoch > 0 and request.subscribed_topic_names is None
+    async with heartbeats.next_batch() if only_renews else nullcontext():
         reply = await _heartbeat(request, config, context)
     if reply.error:
         return _error(ErrorCode(reply.error))

@@ -86,7 +86,7 @@ async def streams_group_heartbeat(
             return _error(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
     beat = _Heartbeat(request, topology, config, context)
     heartbeats = context.services.groups.heartbeats
-    async with heartbeats.next_batch() if _has_no_news(request) else nullcontext():
+    async with heartbeats.next_batch() if _only_renews(request) else nullcontext():
         reply = await beat.run()
     if reply.error:
         differs = reply.error == ErrorCode.INVALID_REQUEST
@@ -197,7 +197,7 @@ def _check(request: StreamsGroupHeartbeatRequest, context: Context) -> tuple[Err
     return invalid_heartbeat(request)
 
 
-def _has_no_news(request: StreamsGroupHeartbeatRequest) -> bool:
+def _only_renews(request: StreamsGroupHeartbeatRequest) -> bool:
     """Return whether the request only renews the session: then it may wait for a batch."""
     return (
         request.member_epoch > 0

@@ -25,7 +25,7 @@ NOT_APPLIED = (RedisUnreachable, StoreRefused)
 """Errors of an append that Redis has certainly not applied: it may be sent again."""
 
 
-class StoreAway(Exception):
+class SetNotApplied(Exception):
     """Redis is unreachable or refuses writes for now, and has applied nothing."""
 
 
@@ -51,17 +51,17 @@ class SetAppender:
     async def create_and_append(
         self, request: Produce, may_create: Callable[[str], bool]
     ) -> AppendReply:
-        """Look up or create the topic, and append the messages. Raises StoreAway too."""
+        """Look up or create the topic, and append the messages. Raises SetNotApplied too."""
         try:
             topic = await self._topics.get_or_create(request.topic, may_create)
         except StoreUnavailable as error:
             # If the topic was created all the same, the next attempt finds it.
-            raise StoreAway(str(error)) from error
+            raise SetNotApplied(str(error)) from error
         answer: Awaitable[AppendReply] = self._submit(topic, request)
         try:
             return await answer
         except NOT_APPLIED as error:
-            raise StoreAway(str(error)) from error
+            raise SetNotApplied(str(error)) from error
 
     def invalidate(self) -> None:
         """Read the topics again: the topic of a set is gone."""

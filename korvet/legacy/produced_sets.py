@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from korvet import logfmt
 from korvet.errors import TOPIC_GONE, ErrorCode
-from korvet.legacy.produce import NOT_APPLIED, SetAppender, StoreAway
+from korvet.legacy.produce import NOT_APPLIED, SetAppender, SetNotApplied
 from korvet.legacy.topics import Refusal
 from korvet.scripts.log import AppendReply
 from korvet.store.errors import StoreError
@@ -106,7 +106,7 @@ class ProducedSets:
 
     def _retry(self, request: Produce, reason: str) -> None:
         """Store the set when Redis is back; later requests wait for it."""
-        self._log_away(reason)
+        self._log_waiting(reason)
         self.retried.append(request)
         if self.retrier is None:
             self.retrier = self.start(self._store_retried())
@@ -124,13 +124,13 @@ class ProducedSets:
         while left:
             try:
                 reply = await self._appender.create_and_append(left[0], self._may_create)
-            except StoreAway as away:
+            except SetNotApplied as failure:
                 if self.may_retry:
-                    self._log_away(str(away))
+                    self._log_waiting(str(failure))
                     await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                     pause = min(2 * pause, MOST_PAUSE_S)
                     continue
-                self.refuse(left.popleft(), str(away))
+                self.refuse(left.popleft(), str(failure))
             except (Refusal, BadBatch, StoreError) as refusal:
                 self.refuse(left.popleft(), str(refusal))
             else:
@@ -139,7 +139,7 @@ class ProducedSets:
                     self._reject(request, reply)
             pause, self._is_logged = LEAST_PAUSE_S, False
 
-    def _log_away(self, reason: str) -> None:
+    def _log_waiting(self, reason: str) -> None:
         if not self._is_logged:
             self._is_logged = True
             log.warning("produced sets wait for Redis", client=self._client(), reason=reason)

@@ -128,14 +128,14 @@ class DelayedShareFetch:
             while not self._is_complete:
                 expire_at = min(one.expire_at for one in self._partitions)
                 timeout_s = min(self._deadline, recheck_at, expire_at) - monotonic()
-                news = await subscription.wait(timeout_s)
+                notified = await subscription.wait(timeout_s)
                 now = monotonic()
-                freed = {releases[channel] for channel in news if channel in releases}
+                freed = {releases[channel] for channel in notified if channel in releases}
                 freed.update(at for at, one in enumerate(self._partitions) if one.expire_at <= now)
                 for at in freed:
                     one = self._partitions[at]
                     self._acquirer.forget_position(self._params.group, one.topic, one.partition)
-                due = freed | {appends[channel] for channel in news if channel in appends}
+                due = freed | {appends[channel] for channel in notified if channel in appends}
                 if now >= recheck_at:
                     due.update(foreign)
                     recheck_at = now + RECHECK_S

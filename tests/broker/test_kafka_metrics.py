@@ -43,7 +43,7 @@ EXPORTER = BOARD_7589 | {
 
 @pytest.fixture(autouse=True)
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lag_survey, "REST_FACTOR", 0)
+    monkeypatch.setattr(lag_survey, "THROTTLE_FACTOR", 0)
 
 
 def page_of(broker: Broker) -> KafkaPage:
