@@ -19,7 +19,7 @@ from korvet.keys import Keys
 from korvet.remote_log.memory import SLOW_MARK
 from korvet.store import redis_user
 from korvet.store.errors import CommandFailed, advice_for
-from korvet.store.handshake import parse_info
+from korvet.store.handshake import describe_server, parse_info
 
 if TYPE_CHECKING:
     from korvet.store.sync_store import SyncStore
@@ -90,9 +90,8 @@ def examine(store: "SyncStore", namespace: str = "korvet") -> Iterator[Finding]:
 
 
 def _server(info: Mapping[str, str]) -> Iterator[Finding]:
-    name, version = "Redis", info.get("redis_version", "0")
-    if info.get("server_name") == "valkey" or "valkey_version" in info:
-        name, version = "Valkey", info.get("valkey_version", version)
+    server = describe_server(info)
+    name, version = server.name, server.version
     mode = info.get("redis_mode", "standalone")
     oldest = (7, 2) if name == "Valkey" else (6, 2)
     found = f"{name} {version}, {mode}, up {info.get('uptime_in_seconds', '?')} s"

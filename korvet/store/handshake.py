@@ -1,7 +1,7 @@
 """The handshake of a new Redis connection: authentication, properties, version."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ class Server:
     name: str
     version: str
     cluster: bool
-    info: dict[str, str]
+    info: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ async def handshake(
         raise RedisUnreachable(
             f"Redis at {address} refused {error.command}: {error.message}"
         ) from error
-    server = _describe(info)
+    server = describe_server(info)
     numbers = tuple(int(part) for part in info.get("redis_version", "0").split(".")[:2])
     if numbers < OLDEST:
         raise RedisTooOld(
@@ -90,7 +90,8 @@ async def _wait_until_loaded(pipeline: PipelinedConnection) -> None:
         await asyncio.sleep(0.05)
 
 
-def _describe(info: dict[str, str]) -> Server:
+def describe_server(info: Mapping[str, str]) -> Server:
+    """Return the program and version that the fields of INFO name."""
     valkey = info.get("valkey_version")
     return Server(
         name="Valkey" if valkey else "Redis",

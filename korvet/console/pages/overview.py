@@ -9,7 +9,7 @@ from korvet.broker.http import Snapshots
 from korvet.console.visit import Visit
 from korvet.security.acl import Operation, ResourceType
 from korvet.store.errors import StoreError
-from korvet.store.handshake import parse_info
+from korvet.store.handshake import describe_server, parse_info
 
 _ORDER = ("bad", "note", "ok")
 
@@ -145,12 +145,10 @@ async def _redis(visit: Visit) -> RedisState | None:
     except StoreError:
         return None
     info = parse_info(raw)
-    name, version = "Redis", info.get("redis_version", "?")
-    if info.get("server_name") == "valkey" or "valkey_version" in info:
-        name, version = "Valkey", info.get("valkey_version", version)
+    server = describe_server(info)
     limit = int(info.get("maxmemory", 0))
     return RedisState(
-        server=f"{name} {version}",
+        server=f"{server.name} {server.version}",
         mode=info.get("redis_mode", "standalone"),
         role=info.get("role", "master"),
         replicas=int(info.get("connected_slaves", 0)),
