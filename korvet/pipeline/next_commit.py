@@ -8,8 +8,9 @@ import msgspec
 
 from korvet.pipeline.commit_metadata import CommitMetadata, Span
 from korvet.pipeline.errors import TailLost, TopicMismatch, TrimmedEarly
-from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionBounds, PartitionLog
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Selection
+from korvet.spark.partitions import OffsetRange, PartitionBounds, PartitionLog
 from korvet.spark.plan.read_limits import limit_ends
 from korvet.spark.plan.tail_fingerprint import fingerprints
 

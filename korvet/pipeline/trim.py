@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from korvet.pipeline.next_commit import has_foreign_entries
 from korvet.scripts import log
-from korvet.spark.metadata import MetadataClient, PartitionBounds, PartitionLog, raise_if_gone
+from korvet.spark.metadata import MetadataClient
+from korvet.spark.partitions import PartitionBounds, PartitionLog, raise_if_gone
 
 MAX_CALLS = 32
 """Max partitions per pipeline."""

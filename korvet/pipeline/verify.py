@@ -31,8 +31,9 @@ from korvet.pipeline.verify_sums import (
     sums_of_log,
     sums_of_table,
 )
-from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Connection, Selection
+from korvet.spark.partitions import OffsetRange, PartitionLog
 
 
 class PartitionComparison(msgspec.Struct, frozen=True):

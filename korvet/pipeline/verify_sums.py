@@ -9,8 +9,8 @@ from pyspark.sql import functions as f
 from korvet.pipeline.commit_metadata import CommitMetadata, Span
 from korvet.pipeline.next_commit import read_options
 from korvet.pipeline.row_hash import checksum, partial_sums, row_hash, within_spans
-from korvet.spark.metadata import OffsetRange, PartitionLog
 from korvet.spark.options import Connection
+from korvet.spark.partitions import OffsetRange, PartitionLog
 
 MAX_PIECES = 64
 """Pieces per partition."""

@@ -8,8 +8,9 @@ import msgspec
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from korvet.spark.errors import DataLoss, LeftRedis, TopicChanged
-from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import ReadOptions
+from korvet.spark.partitions import OffsetRange, PartitionLog
 from korvet.spark.plan.offset_resolution import batch_ranges
 from korvet.spark.plan.pushdown import Bounds, Pushdown, narrow_bounds, narrow_ranges
 from korvet.spark.plan.splits import group_batch_splits, split_batch

@@ -20,8 +20,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from korvet.spark.batch_reader import make_split, read_range, splits_in
-from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import BATCH_START, ReadOptions
+from korvet.spark.partitions import OffsetRange, PartitionLog
 from korvet.spark.plan.checkpoint_check import CheckpointCheck
 from korvet.spark.plan.offset_resolution import resolve_offsets
 from korvet.spark.plan.read_limits import TriggerDelay, limit_ends, unread_ranges

@@ -17,8 +17,9 @@ from korvet.errors import ErrorCode
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
-from korvet.spark.metadata import MetadataClient, partitions_of
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Connection
+from korvet.spark.partitions import partitions_of
 from korvet.topics import lifecycle
 from korvet.topics.lifecycle import delete_topic
 from korvet.wire.messages.describe_configs import (

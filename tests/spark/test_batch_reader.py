@@ -17,9 +17,10 @@ from korvet.spark.decode.range_scan import FOREIGN_ENTRIES, RangeScan
 from korvet.spark.decode.record_decoder import RecordDecoder
 from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.errors import DataLoss, InvalidOption, UnknownTopic
-from korvet.spark.metadata import MetadataClient, OffsetRange
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.option_parser import parse_read
 from korvet.spark.options import Connection, Selection
+from korvet.spark.partitions import OffsetRange
 from korvet.spark.plan.splits import group_batch_splits
 from korvet.store.sync_store import SyncStore
 from korvet.wire import batch_builder, compression

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from korvet.spark import metadata as catalogs
 from korvet.spark.batch_reader import splits_in
 from korvet.spark.errors import DataLoss, TopicChanged, TopicRecreated
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Selection
+from korvet.spark.partitions import PartitionLog
 from korvet.spark.plan import read_limits
 from korvet.spark.plan.read_limits import allocate_records
 from korvet.spark.stream_reader import StreamReader
@@ -376,7 +376,7 @@ def test_a_topic_deleted_during_planning_is_looked_up_again(
     listed = MetadataClient.logs
     calls = 0
 
-    def logs(metadata: MetadataClient, selection: Selection) -> list[catalogs.PartitionLog]:
+    def logs(metadata: MetadataClient, selection: Selection) -> list[PartitionLog]:
         nonlocal calls
         calls += 1
         found = listed(metadata, selection)

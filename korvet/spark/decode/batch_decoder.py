@@ -19,7 +19,7 @@ from korvet.spark.decode.column_batch import ColumnBatch, batch_from_records, co
 from korvet.spark.decode.layout_decoder import MAX_ENTRIES, LayoutDecoder
 from korvet.spark.decode.uniform_entries import NotUniform
 from korvet.spark.decode.xrange_reply import XRangeReply
-from korvet.spark.metadata import PartitionLog
+from korvet.spark.partitions import PartitionLog
 from korvet.store.raw_reply import parsed
 from korvet.wire import compression, record_entries, records
 from korvet.wire.segments import AbortedRow

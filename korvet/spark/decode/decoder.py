@@ -18,7 +18,7 @@ from korvet.spark.decode.column_batch import ColumnBatch
 from korvet.spark.decode.layout_decoder import LayoutDecoder
 from korvet.spark.decode.record_decoder import RecordDecoder
 from korvet.spark.decode.xrange_reply import XRangeReply
-from korvet.spark.metadata import OffsetRange, PartitionLog
+from korvet.spark.partitions import OffsetRange, PartitionLog
 from korvet.wire.segments import AbortedRow
 
 _TO_MICROS = 1000

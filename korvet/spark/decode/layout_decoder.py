@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from korvet.spark.decode.aborted_transactions import AbortedIndex
 from korvet.spark.decode.column_batch import ColumnBatch
 from korvet.spark.decode.xrange_reply import XRangeReply
-from korvet.spark.metadata import PartitionLog
+from korvet.spark.partitions import PartitionLog
 from korvet.wire.segments import AbortedRow
 
 MAX_ENTRIES = 20_000

@@ -8,7 +8,8 @@ from korvet.spark.decode.range_scan import RangeScan
 from korvet.spark.decode.schema import arrow_schema
 from korvet.spark.decode.segment_scan import decode_segments
 from korvet.spark.errors import LeftRedis
-from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog
+from korvet.spark.metadata import MetadataClient
+from korvet.spark.partitions import OffsetRange, PartitionLog
 
 _NAMES = tuple(name for name in ALWAYS if name in ("offset", "timestamp"))
 

@@ -23,7 +23,7 @@ from korvet.spark.decode.decoder import decoder_of
 from korvet.spark.decode.layout_decoder import MAX_ENTRIES, TAIL_ENTRIES
 from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.errors import LeftRedis
-from korvet.spark.metadata import OffsetRange, data_lost_error, raise_if_gone
+from korvet.spark.partitions import OffsetRange, data_lost_error, raise_if_gone
 from korvet.store.errors import CommandFailed
 from korvet.store.sync_store import SyncStore
 from korvet.wire.segments import AbortedRow

@@ -20,7 +20,7 @@ from korvet.spark.decode.column_batch import ColumnBatch, batch_from_records, co
 from korvet.spark.decode.layout_decoder import TAIL_ENTRIES, LayoutDecoder
 from korvet.spark.decode.uniform_entries import NotUniform, UniformEntries
 from korvet.spark.decode.xrange_reply import XRangeReply
-from korvet.spark.metadata import PartitionLog
+from korvet.spark.partitions import PartitionLog
 from korvet.wire import compression, control_records, record_entries
 from korvet.wire.segments import AbortedRow
 

@@ -18,8 +18,9 @@ from korvet.remote_log.sync_reader import SyncSegmentReader
 from korvet.spark.decode.decoder import Decoder
 from korvet.spark.decode.schema import arrow_schema
 from korvet.spark.decode.xrange_reply import XRangeReply
-from korvet.spark.metadata import MetadataClient, OffsetRange, data_lost_error
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import ReadOptions
+from korvet.spark.partitions import OffsetRange, data_lost_error
 from korvet.wire.batch_runs import headers_in
 
 logger = logging.getLogger("korvet.spark")

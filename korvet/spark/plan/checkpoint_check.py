@@ -7,8 +7,9 @@ import logging
 from collections.abc import Sequence
 
 from korvet.spark.errors import DataLoss, TopicRecreated
-from korvet.spark.metadata import MetadataClient, PartitionBounds, PartitionLog, data_lost_error
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import ReadOptions
+from korvet.spark.partitions import PartitionBounds, PartitionLog, data_lost_error
 from korvet.spark.plan.read_limits import unread_ranges
 from korvet.spark.plan.stream_offset import (
     TOPIC_ID,

@@ -4,14 +4,9 @@ import logging
 from collections.abc import Sequence
 
 from korvet.spark.errors import DataLoss, InvalidOption
-from korvet.spark.metadata import (
-    MetadataClient,
-    OffsetRange,
-    PartitionBounds,
-    PartitionLog,
-    data_lost_error,
-)
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import EARLIEST, LATEST, Offsets, OffsetSpec, ReadOptions
+from korvet.spark.partitions import OffsetRange, PartitionBounds, PartitionLog, data_lost_error
 
 logger = logging.getLogger("korvet.spark")
 

@@ -24,7 +24,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from korvet.spark.metadata import MetadataClient, OffsetRange
+from korvet.spark.metadata import MetadataClient
+from korvet.spark.partitions import OffsetRange
 
 _NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
 _LAST = 2**63 - 1

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from time import monotonic
 
-from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog
+from korvet.spark.metadata import MetadataClient
+from korvet.spark.partitions import OffsetRange, PartitionLog
 
 
 class TriggerDelay:

@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from korvet.spark.metadata import MetadataClient, OffsetRange
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import DEFAULT_SPLIT_BYTES, SPLITTING, ReadOptions
+from korvet.spark.partitions import OffsetRange
 from korvet.spark.plan.splits import join_small_ranges
 
 _FIELDS: dict[str, tuple[str, int | None]] = {

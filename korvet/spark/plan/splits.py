@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from korvet.spark.metadata import MetadataClient, OffsetRange
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import ReadOptions
+from korvet.spark.partitions import OffsetRange
 
 MAX_SPLITS = 10_000
 JOIN_ABOVE = 64

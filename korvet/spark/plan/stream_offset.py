@@ -14,8 +14,8 @@ Rules
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from korvet.spark.metadata import PartitionLog
 from korvet.spark.options import BATCH_START, FINGERPRINTS, SPLITTING
+from korvet.spark.partitions import PartitionLog
 from korvet.spark.plan.tail_fingerprint import Position
 
 StreamOffset = dict[str, dict[str, Any]]

@@ -18,7 +18,8 @@ from hashlib import blake2b
 
 from korvet.log.entry_id import DENSE_MS, entry_id, split_id
 from korvet.log.layouts.batch import batch_of
-from korvet.spark.metadata import MetadataClient, PartitionLog
+from korvet.spark.metadata import MetadataClient
+from korvet.spark.partitions import PartitionLog
 
 MAX_ENTRIES = 64
 """Max entries in memory at once: one entry may exceed 1 MB."""

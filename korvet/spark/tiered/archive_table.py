@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from korvet.spark.errors import InvalidOption, TopicRecreated
-from korvet.spark.metadata import OffsetRange, PartitionLog
+from korvet.spark.partitions import OffsetRange, PartitionLog
 from korvet.spark.tiered import catalog_table
 
 PROPERTY = "korvet.archive"

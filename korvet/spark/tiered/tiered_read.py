@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 from korvet.spark.errors import DataLoss, InvalidOption
-from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import EARLIEST, ReadOptions
+from korvet.spark.partitions import OffsetRange, PartitionLog
 from korvet.spark.plan.offset_resolution import ranges_within
 from korvet.spark.tiered.archive_table import Archive, ArchivedRange, open_archive
 from korvet.spark.tiered.catalog_table import is_table_name

@@ -10,7 +10,7 @@ import pytest
 from korvet.scripts import log as scripts
 from korvet.spark.decode import range_scan
 from korvet.spark.decode.aborted_transactions import AbortedIndex
-from korvet.spark.metadata import OffsetRange, partitions_of
+from korvet.spark.partitions import OffsetRange, partitions_of
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, control_records, record_entries
 from korvet.wire.records import Record

@@ -16,7 +16,7 @@ from korvet.spark.decode.record_decoder import RecordDecoder
 from korvet.spark.decode.schema import arrow_schema
 from korvet.spark.decode.uniform_entries import NotUniform, UniformEntries
 from korvet.spark.decode.xrange_reply import XRangeReply
-from korvet.spark.metadata import OffsetRange, PartitionLog
+from korvet.spark.partitions import OffsetRange, PartitionLog
 from korvet.wire import compression, control_records
 from korvet.wire.segments import AbortedRow
 
