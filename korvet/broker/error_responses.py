@@ -35,7 +35,13 @@ _ROWS: dict[str, Callable[[Any], list[Any]]] = {
     "AlterUserScramCredentialsRequest": lambda asked: [*asked.deletions, *asked.upsertions],
 }
 """The items of requests that have them in several lists."""
+_LISTS = {
+    "results_by_transaction": "transactions",
+    "results_by_topic_v3_and_below": "v3_and_below_topics",
+}
+"""The lists of requests that differ by version, by the response's."""
 _CODE, _WORDS = "error_code", "error_message"
+_CODES = (_CODE, "partition_error_code")
 
 
 def has_response(request: Any) -> bool:
@@ -72,7 +78,7 @@ def _answer(kind: Any, asked: object, code: ErrorCode) -> Any:
         name, hint = field.name, hints[field.name]
         source = name if hasattr(asked, name) else _RENAMED.get(name, name)
         item = _item(hint)
-        if name == _CODE:
+        if name in _CODES:
             values[name] = code
         elif item is not None and _has_error_field(item):
             values[name] = [_answer(item, one, code) for one in _asked(asked, name)]
@@ -97,7 +103,7 @@ def _asked(source: object, name: str) -> list[Any]:
     rows = _ROWS.get(type(source).__name__)
     if rows is not None:
         return rows(source)
-    same = getattr(source, name, None)
+    same = getattr(source, _LISTS.get(name, name), None)
     if isinstance(same, list):
         return same
     values = (getattr(source, field) for field in source.__struct_fields__)
@@ -121,7 +127,7 @@ def _copies(source: object, name: str, hint: Any) -> bool:
 def _first(kind: Any, scalar: object) -> str:
     """Return the field for an item that is a plain name or number."""
     fields = _hints(kind).items()
-    return next(name for name, hint in fields if hint is scalar and name not in (_CODE, _WORDS))
+    return next(name for name, hint in fields if hint is scalar and name not in (*_CODES, _WORDS))
 
 
 @cache
@@ -129,7 +135,7 @@ def _has_error_field(kind: Any) -> bool:
     """Return whether a list element has an error code, itself or in a list of its elements."""
     hints = _hints(kind)
     items = [item for hint in hints.values() if (item := _item(hint)) is not None]
-    return _CODE in hints or any(_has_error_field(item) for item in items)
+    return any(code in hints for code in _CODES) or any(_has_error_field(item) for item in items)
 
 
 @cache

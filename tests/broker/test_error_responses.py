@@ -10,6 +10,7 @@ from korvet.apis import BY_KEY, TABLE, Api
 from korvet.broker.error_responses import error_response
 from korvet.errors import ErrorCode
 from korvet.store.errors import ScriptFailed, StoreUnavailable
+from korvet.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -17,6 +18,7 @@ from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from korvet.wire.schema import decode, encode
+from korvet.wire.structs import NamedPartitions
 from tests.wire.values import a_message
 
 VERSIONS = [
@@ -34,7 +36,8 @@ def codes_in(value: Any) -> list[int]:
     found = []
     for name in value.__struct_fields__:
         inner = getattr(value, name)
-        found += [int(inner)] if name == "error_code" else codes_in(inner)
+        is_code = name in ("error_code", "partition_error_code")
+        found += [int(inner)] if is_code else codes_in(inner)
     return found
 
 
@@ -118,6 +121,20 @@ def test_each_partition_is_named_with_its_error() -> None:
         for row in topic.partitions
     ]
     assert told == [(name, number, -1) for name in ("a", "b") for number in range(2)]
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_each_partition_of_a_transaction_is_named_with_its_error(version: int) -> None:
+    """librdkafka repeats the request at once for a partition without a result."""
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="t",
+        v3_and_below_topics=[NamedPartitions(name="a", partitions=[0, 1])],
+    )
+    sent = encode(error_response(BY_KEY[24], request, BROKEN), version)
+    answer: Any = decode(BY_KEY[24].response, sent, version)
+    [topic] = answer.results_by_topic_v3_and_below
+    rows = [(row.partition_index, row.partition_error_code) for row in topic.results_by_partition]
+    assert (topic.name, rows) == ("a", [(0, -1), (1, -1)])
 
 
 def test_what_is_asked_for_by_a_bare_name_is_named_too() -> None:
