@@ -55,14 +55,14 @@ async def _select(
 ) -> list[tuple[Topic, Sequence[int]]]:
     if request.topics is None:
         return [(topic, range(topic.partitions)) for topic in await table.all()]
-    wanted: list[tuple[Topic, Sequence[int]]] = []
+    wanted: dict[str, tuple[Topic, dict[int, None]]] = {}
     for row in request.topics:
         topic = await table.get(row.topic)
         if topic is not None:
-            numbers = dict.fromkeys(row.partitions)
-            known = [number for number in numbers if 0 <= number < topic.partitions]
-            wanted += [(topic, known)] if known else []
-    return wanted
+            known = [number for number in row.partitions if 0 <= number < topic.partitions]
+            if known:
+                wanted.setdefault(topic.name, (topic, {}))[1].update(dict.fromkeys(known))
+    return [(topic, list(numbers)) for topic, numbers in wanted.values()]
 
 
 async def _measure(
