@@ -28,6 +28,8 @@ SILENCE_S = 60.0
 """Seconds without a request after which a member may be gone and its client id reused."""
 COUNT = 500
 """Entries per delivery."""
+MAX_KNOWN = 10_000
+"""Claims, and client ids that were logged, which are kept: one more forgets all of them."""
 
 logger = logfmt.get("groups.stream_reads")
 
@@ -73,6 +75,8 @@ class GroupMembers:
         if len(rows) == 1:
             return next(iter(rows.values()))
         if client_id not in self._logged:
+            if len(self._logged) >= MAX_KNOWN:
+                self._logged.clear()
             self._logged.add(client_id)
             logger.warning(
                 "several members have one client id: their fetches read by offset",
@@ -91,6 +95,9 @@ class GroupMembers:
     def set_claim(self, topic: Topic, partition: int, member: GroupMember, claimed: bytes) -> None:
         """Record up to where the member has claimed."""
         owner = member.client_id, member.generation
+        if len(self._claims) >= MAX_KNOWN:
+            # The next delivery claims again what its member has pending, and others left.
+            self._claims.clear()
         self._claims[topic.id, partition, member.group] = owner, claimed
 
 

@@ -2,8 +2,12 @@
 
 import pytest
 
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
 from korvet.groups import stream_reads
-from korvet.groups.stream_reads import SILENCE_S, GroupMembers
+from korvet.groups.stream_reads import SILENCE_S, GroupMember, GroupMembers
+from korvet.topics.lifecycle import plan_topic
+from korvet.topics.table import encode_definition, read_topic
 
 
 @pytest.fixture
@@ -50,3 +54,21 @@ def test_clients_that_are_gone_leave_nothing_behind(clock: list[float]) -> None:
         members.note(f"client-{n}", "group", f"member-{n}", 1)
         members.forget(f"client-{n}", "group", f"member-{n}")
     assert not members._by_client
+
+
+def test_claims_and_logged_clients_are_bounded(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_reads, "MAX_KNOWN", 3)
+    configs = TopicConfigs(Settings())
+    topic = read_topic("t", encode_definition(plan_topic("t", 1, {}, configs)), configs)
+    assert topic is not None
+    members = GroupMembers()
+    for n in range(10):
+        for member in ("one", "two"):
+            members.note(f"client-{n}", "group", member, 1)
+        assert members.find(f"client-{n}") is None
+        row = GroupMember(f"client-{n}", f"group-{n}", 1, clock[0])
+        members.set_claim(topic, 0, row, b"1-0")
+        assert members.claim(topic, 0, row) == b"1-0"
+    assert len(members._logged) <= 3 and len(members._claims) <= 3
