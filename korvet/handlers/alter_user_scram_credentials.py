@@ -44,7 +44,7 @@ async def alter_user_scram_credentials(
         error, reason = _refusal(change, times[change.name])
         if not error:
             error = await _apply(change, context.services.users)
-            reason = "There is no such credential." if error else None
+            reason = "The user has no credential of this mechanism." if error else None
         results.append(
             AlterUserScramCredentialsResult(
                 user=change.name, error_code=error, error_message=reason

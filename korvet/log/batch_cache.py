@@ -5,8 +5,8 @@ Rules
   Redis server. Another server may lack the last ones: `clear` the cache after a reconnection.
 - Each fetch asks Redis for the log's state all the same: topic and log start decide whether a
   batch may still be read.
-- The key is the offset a consumer asks for: the end of the batch below it. That the two are
-  neighbours must be known, from one XRANGE or from the append's own reply.
+- The key is the offset a consumer asks for: the end of the batch below it. That no batch
+  is between the two must be known, from one XRANGE or from the append's own reply.
 - It holds at most `capacity` bytes, and drops the least recently used batch first.
 """
 

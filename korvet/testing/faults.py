@@ -44,7 +44,7 @@ class Faults:
 
 async def _respond(api: Api, request: Message, code: ErrorCode) -> Message:
     if api.name == "Produce" and getattr(request, "acks", None) == 0:
-        # A producer that wants no response learns of an error by the end of its connection.
+        # With acks=0 an error closes the connection, as in Kafka.
         raise CloseWithoutResponse(f"a test asked for {code.name}")
     return refused(api, request, code)
 

@@ -9,7 +9,7 @@ from lupa import lua51
 from korvet.scripts import bundle
 from korvet.scripts.call import Arg
 
-# The environment of a script: the part of Redis's that scripts in this house style may use.
+# The environment of a script: the part of Redis's that the scripts of this project use.
 _SANDBOX = """
 local chunks, names = {}, {
   "assert", "error", "getmetatable", "ipairs", "math", "next", "pairs", "pcall", "rawequal",
