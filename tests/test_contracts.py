@@ -98,6 +98,7 @@ def test_lua_keeps_to_the_subset_that_runs_everywhere(path: Path) -> None:
     if path.name != "clock.lua":
         assert '"TIME"' not in code, "only lib/clock.lua reads the time"
     assert "tostring(" not in code, "only lib/num.lua turns numbers into text"
+    assert max(map(len, path.read_text().splitlines())) <= 100
     if "lib" not in path.parts:
         assert re.match(r"---", path.read_text())
 

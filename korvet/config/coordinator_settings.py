@@ -1,5 +1,6 @@
 """The broker's settings for groups, committed offsets, producers and transactions."""
 
+from korvet.config.heartbeat_settings import heartbeat_rows
 from korvet.config.setting import INT_MAX, Setting, Whole
 
 _GROUPS = (
@@ -17,18 +18,7 @@ _GROUPS = (
 )  # fmt: skip
 
 _CONSUMER_GROUPS = (
-    Setting("group.consumer.session.timeout.ms", Whole(1), "45000",
-        "Session timeout of the members of KIP-848 groups."),
-    Setting("group.consumer.min.session.timeout.ms", Whole(1), "45000",
-        "The shortest session timeout that a group's own config may set."),
-    Setting("group.consumer.max.session.timeout.ms", Whole(1), "60000",
-        "The longest session timeout that a group's own config may set."),
-    Setting("group.consumer.heartbeat.interval.ms", Whole(1), "5000",
-        "Heartbeat interval given to the members of KIP-848 groups."),
-    Setting("group.consumer.min.heartbeat.interval.ms", Whole(1), "5000",
-        "The shortest heartbeat interval that a group's own config may set."),
-    Setting("group.consumer.max.heartbeat.interval.ms", Whole(1), "15000",
-        "The longest heartbeat interval that a group's own config may set."),
+    *heartbeat_rows("consumer", "KIP-848 groups"),
     Setting("group.consumer.max.size", Whole(1), str(INT_MAX),
         "Members a KIP-848 group may have."),
 )  # fmt: skip

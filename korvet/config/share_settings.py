@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import msgspec
 
+from korvet.config.heartbeat_settings import assignment_rows, heartbeat_rows
 from korvet.config.setting import Flag, Kind, OneOf, Setting, SomeOf, Text, TopicName, Whole
 
 _DURATION = re.compile(
@@ -44,24 +45,8 @@ def reset_duration_ms(text: str) -> int | None:
 
 
 ROWS = (
-    Setting("group.share.session.timeout.ms", Whole(1), "45000",
-        "Session timeout of the members of share groups."),
-    Setting("group.share.min.session.timeout.ms", Whole(1), "45000",
-        "The shortest session timeout that a group's own config may set."),
-    Setting("group.share.max.session.timeout.ms", Whole(1), "60000",
-        "The longest session timeout that a group's own config may set."),
-    Setting("group.share.heartbeat.interval.ms", Whole(1), "5000",
-        "Heartbeat interval given to the members of share groups."),
-    Setting("group.share.min.heartbeat.interval.ms", Whole(1), "5000",
-        "The shortest heartbeat interval that a group's own config may set."),
-    Setting("group.share.max.heartbeat.interval.ms", Whole(1), "15000",
-        "The longest heartbeat interval that a group's own config may set."),
-    Setting("group.share.assignment.interval.ms", Whole(0), "1000",
-        "The shortest time between two target assignments of a share group."),
-    Setting("group.share.min.assignment.interval.ms", Whole(0), "0",
-        "The shortest assignment interval that a group's own config may set."),
-    Setting("group.share.max.assignment.interval.ms", Whole(0), "15000",
-        "The longest assignment interval that a group's own config may set."),
+    *heartbeat_rows("share", "share groups"),
+    *assignment_rows("share", "share group"),
     Setting("group.share.max.size", Whole(1, 1000), "200", "Members a share group may have."),
     Setting("group.share.record.lock.duration.ms", Whole(1000, 3_600_000), "30000",
         "How long an acquired record is locked for its member."),

@@ -17,7 +17,7 @@ local table_version = require("lib.table_version")
 local configs = KEYS[1]
 local resource, expected, wanted = ARGV[1], ARGV[2], ARGV[3]
 
--- Check. Refusals live here.
+-- Check.
 if (redis.call("HGET", configs, resource) or "") ~= expected then
   return { codes.CONFIGS_CHANGED, -1 }
 end

@@ -29,12 +29,11 @@
 ---          FENCED_INSTANCE_ID ILLEGAL_GENERATION REBALANCE_IN_PROGRESS REGISTER_FIRST
 --- COST     O(partitions), at most 9 calls + 2 per field
 --- NOTES    Does not load the group: a busy group runs this script more than any other.
----          GROUP_ID_NOT_FOUND: the request has a generation and the group does not exist, or it is a
----          share group.
----          Without rows it only checks, and renews the session of a classic member.
+---          GROUP_ID_NOT_FOUND: the request has a generation and the group does not exist, or it is
+---          a share group. Without rows it only checks, and renews the session of a classic member.
 ---          A classic member's session is renewed exactly, not up to a tenth longer as by a
----          heartbeat: a commit is the last request of a static member that stops.
----          A KIP-848 member's session is renewed by ConsumerGroupHeartbeat alone; wait_ms is -1.
+---          heartbeat: a commit is the last request of a static member that stops. A KIP-848
+---          member's session is renewed by ConsumerGroupHeartbeat alone; wait_ms is -1.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local deadlines = require("lib.deadlines")
@@ -46,7 +45,7 @@ local allow_member_epoch, is_registered = ARGV[4] == "1", ARGV[5] == "1"
 local retention_ms = tonumber(ARGV[6])
 local ROWS = 7
 
--- Check. Refusals live here.
+-- Check.
 local now_ms = clock.now_ms()
 local first, moment = deadlines.first(moments)
 local wait_ms = moment and moment - now_ms or -1

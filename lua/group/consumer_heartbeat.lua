@@ -85,7 +85,7 @@ local g = consumer_group.load(KEYS, consumer_group.CONSUMER)
 local m = consumer_member.parse(text)
 local owned = has_owned and partition_list.decode(ARGV[16]) or nil
 
--- Check. Refusals live here.
+-- Check.
 local verdict, replaced = consumer_membership.check(g, id, m, epoch, instance, owned, max_size)
 if verdict ~= codes.NONE then
   return refuse(verdict)

@@ -31,7 +31,7 @@ local offsets, txn_offsets = KEYS[8], KEYS[9]
 
 local g = classic_group.load(KEYS)
 
--- Check. Refusals live here.
+-- Check.
 if deadlines.passed(g.deadlines, clock.now_ms()) then
   return { codes.TICK_FIRST, {} }
 end

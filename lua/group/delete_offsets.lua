@@ -28,7 +28,7 @@ local FIELDS = 3
 
 local g = classic_group.load(KEYS)
 
--- Check. Refusals live here.
+-- Check.
 if deadlines.passed(g.deadlines, clock.now_ms()) then
   return { codes.TICK_FIRST, 0 }
 end

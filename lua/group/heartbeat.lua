@@ -25,7 +25,7 @@ local deadlines = require("lib.deadlines")
 
 local WIDTH, ROW = 4, 4
 
--- Check. Refusals live here.
+-- Check.
 local now_ms = clock.now_ms()
 local states, generations, waits, renewals = {}, {}, {}, {}
 for at = 1, #KEYS, WIDTH do

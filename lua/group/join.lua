@@ -77,7 +77,7 @@ local function accept(member, leader, skip)
   }
 end
 
--- Check. Refusals live here.
+-- Check.
 if deadlines.passed(g.deadlines, now_ms) then
   return refuse(codes.TICK_FIRST, id)
 end

@@ -34,7 +34,7 @@ local key_types = require("lib.key_types")
 local g = classic_group.load(KEYS)
 local now_ms = clock.now_ms()
 
--- Check. Refusals live here.
+-- Check.
 if deadlines.passed(g.deadlines, now_ms) then
   return { codes.TICK_FIRST, {}, 0, 0 }
 end

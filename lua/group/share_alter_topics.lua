@@ -29,7 +29,7 @@ local g = consumer_group.load(
   { KEYS[1], KEYS[2], KEYS[3], "", "", moments }, consumer_group.SHARE
 )
 
--- Check. Refusals live here.
+-- Check.
 if deadlines.passed(moments, now_ms) then
   return { codes.TICK_FIRST }
 end

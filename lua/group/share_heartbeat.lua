@@ -95,7 +95,7 @@ end
 g = consumer_group.load({ group, members, KEYS[3], "", "", moments }, consumer_group.SHARE)
 local m = consumer_member.parse(text)
 
--- Check. Refusals live here.
+-- Check.
 if g.type ~= consumer_group.SHARE and (g.type or epoch ~= 0) then
   return refuse(codes.GROUP_ID_NOT_FOUND)
 end

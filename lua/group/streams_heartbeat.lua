@@ -159,7 +159,7 @@ local m = consumer_member.parse(text)
 local is_new = g.type ~= consumer_group.STREAMS
 local owned = has_owned and partition_list.decode(ARGV[21]) or nil
 
--- Check. Refusals live here.
+-- Check.
 local verdict, replaced = consumer_membership.check(g, id, m, epoch, instance, owned, max_size)
 if verdict ~= codes.NONE then
   return refuse(verdict)
@@ -292,7 +292,8 @@ end
 consumer_group.put_member(g, id, m, now_ms)
 consumer_group.save(g, now_ms)
 local has_endpoints = g.endpoint_epoch ~= endpoint_epoch
--- Kafka Streams gives up if topics are missing for two heartbeat intervals: these are not shortened.
+-- Kafka Streams gives up if topics are missing for two heartbeat intervals: these are not
+-- shortened.
 local soon_ms = plan.status and 0
   or consumer_reconcile.heartbeat_ms(g, m.converged and m.epoch == g.generation, now_ms)
 return {

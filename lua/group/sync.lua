@@ -39,7 +39,7 @@ local TARGETS = 6
 local g = classic_group.load(KEYS)
 local now_ms = clock.now_ms()
 
--- Check. Refusals live here.
+-- Check.
 if deadlines.passed(g.deadlines, now_ms) then
   return { codes.TICK_FIRST, 0, "", "", "", 0 }
 end

@@ -31,11 +31,10 @@
 ---          STALE_MEMBER_EPOCH INVALID_PRODUCER_EPOCH INVALID_TXN_STATE REGISTER_FIRST
 --- COST     O(partitions), at most 36 calls + 2 per field
 --- NOTES    Older versions of the request have no member: membership is not checked then.
----          GROUP_ID_NOT_FOUND: the request has a generation and the group does not exist, or it is a
----          share group.
----          INVALID_TXN_STATE: the transaction, or a later one, has ended in this group.
----          A pending commit is never older than the committed one, even if the clock was set back:
----          group.txn_complete compares their times.
+---          GROUP_ID_NOT_FOUND: the request has a generation and the group does not exist, or it is
+---          a share group. INVALID_TXN_STATE: the transaction, or a later one, has ended in this
+---          group. A pending commit is never older than the committed one, even if the clock was
+---          set back: group.txn_complete compares their times.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local classic_group = require("lib.classic_group")
@@ -57,7 +56,7 @@ local is_consumer = g.type == "consumer" or g.type == "streams"
 local topology_of = g.type == "streams" and g.group
 local now_ms = clock.now_ms()
 
--- Check. Refusals live here.
+-- Check.
 if deadlines.passed(g.deadlines, now_ms) then
   return { codes.TICK_FIRST, 0 }
 end

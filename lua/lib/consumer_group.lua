@@ -88,8 +88,8 @@ function M.bump_epoch(g, now_ms)
   g.generation, g.epoch_at_ms, g.rebalances = g.generation + 1, now_ms, 1
 end
 
---- Store the group. Without members it becomes Empty; for a group with committed offsets a check for
---- expired ones is then scheduled.
+--- Store the group. Without members it becomes Empty; for a group with committed offsets a check
+--- for expired ones is then scheduled.
 function M.save(g, now_ms)
   if g.size == 0 then
     if g.state ~= M.EMPTY or g.type ~= g.wanted_type then

@@ -1,4 +1,5 @@
---- The stored row of a member of a consumer, share or streams group: six numbers, then packed words.
+--- The stored row of a member of a consumer, share or streams group: six numbers, then packed
+--- words.
 ---
 --- The row of a streams group's member also has process id, user endpoint, client tags and topology
 --- epoch. Lists of partitions stay encoded (lib.partition_list), names are packed.
@@ -17,7 +18,9 @@ local HEAD = "^(%-?%d+) (%d+) ([01]) (%d+) (%d+) (%d+) "
 
 --- Return the row of a member that has joined and has no assignment yet.
 function M.new(is_streams)
-  local m = { epoch = 0, previous = 0, converged = false, session = 0, rebalance = 0, revoke_by = 0 }
+  local m = {
+    epoch = 0, previous = 0, converged = false, session = 0, rebalance = 0, revoke_by = 0,
+  }
   for _, name in ipairs(WORDS) do
     m[name] = ""
   end

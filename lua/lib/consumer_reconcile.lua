@@ -202,8 +202,8 @@ function M.heartbeat_ms(g, converged, now_ms)
   return math.max(SOON_MS, SOON_MS_PER_MEMBER * g.size)
 end
 
---- Return whether the epoch is the member's previous one, and it owns nothing that it was not assigned:
---- the response with its newest epoch may have been lost.
+--- Return whether the epoch is the member's previous one, and it owns nothing that it was not
+--- assigned: the response with its newest epoch may have been lost.
 function M.is_previous(m, epoch, owned)
   if epoch ~= m.previous or epoch > m.epoch or not owned then
     return false
@@ -212,8 +212,9 @@ function M.is_previous(m, epoch, owned)
   return #partition_list.filter(owned, assigned, false) == 0
 end
 
---- Renew the session of a member, stored as `text`, that has its whole target at this epoch, if neither
---- the group nor its topics have changed since. Return the time to its next heartbeat in ms, else nil.
+--- Renew the session of a member, stored as `text`, that has its whole target at this epoch, if
+--- neither the group nor its topics have changed since. Return the time to its next heartbeat in
+--- ms, else nil.
 function M.renew_unchanged(group, moments, id, text, epoch, topics_version, session_ms, now_ms)
   local stored_epoch, converged = consumer_member.parse_epoch(text)
   local head = redis.call(

@@ -1,6 +1,7 @@
 --- The dead letters of a share group in a partition, in the rows of lib.share_runs.
 ---
----   <group>:d:<number>:<first>:<last>:<deliveries>:<reason>   dead letters to copy, by their number
+---   <group>:d:<number>:<first>:<last>:<deliveries>:<reason>   dead letters to copy, by their
+---   number
 ---
 --- The script that archives records gives them their numbers, so that any broker copies them in one
 --- order.

@@ -1,12 +1,12 @@
 --- The owners of a consumer group's partitions (KIP-848) and of a streams group's tasks (KIP-1071).
 ---
---- A hash has for each owned partition the epoch since when it is owned, a space, and the member that
---- owns it or has not yet revoked it.
+--- A hash has for each owned partition the epoch since when it is owned, a space, and the member
+--- that owns it or has not yet revoked it.
 ---
 --- The assignment of a streams group holds "a<task>" for an active task, "b<task>" for a standby
---- task and "c<task>" for a warm-up task; a task is "<subtopology id in hex digits>:<partition>". An
---- active task has one owner in the group: field "a<task>". A process has a task once, whatever its
---- kind: field "<task> <process id>".
+--- task and "c<task>" for a warm-up task; a task is "<subtopology id in hex digits>:<partition>".
+--- An active task has one owner in the group: field "a<task>". A process has a task once, whatever
+--- its kind: field "<task> <process id>".
 local chunks = require("lib.chunks")
 local codes = require("lib.codes")
 local consumer_member = require("lib.consumer_member")
@@ -37,7 +37,8 @@ function M.release(g, list, process)
   chunks.call("HDEL", g.owners, fields_of(list, process))
 end
 
---- Make the member the owner of these partitions or tasks, since the epoch of the target assignment.
+--- Make the member the owner of these partitions or tasks, since the epoch of the target
+--- assignment.
 function M.own(g, id, list, process)
   local flat, owner = {}, num.text(g.assignment_epoch) .. " " .. id
   for _, field in ipairs(fields_of(list, process)) do

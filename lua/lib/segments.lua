@@ -1,8 +1,8 @@
 --- The manifest of a partition: a sorted set of segments by first offset.
 ---
---- Member: "first:span:records before:records:bytes before:size:footer:newest:id". The last offset is
---- first + span; size and footer are bytes of the object and of its end behind the batches; newest
---- is the newest timestamp. Segments are numbered from 0, and removed in that order only: a
+--- Member: "first:span:records before:records:bytes before:size:footer:newest:id". The last offset
+--- is first + span; size and footer are bytes of the object and of its end behind the batches;
+--- newest is the newest timestamp. Segments are numbered from 0, and removed in that order only: a
 --- segment's number is its rank plus the log's `segments_removed`.
 ---
 --- The last one of 16 segments, of 256 and of 4096 also has the newest timestamp of those: ":" and
@@ -98,8 +98,8 @@ function M.due(deleted_segments, now_ms, most)
 end
 
 --- Visit segments from the oldest on: `visit(newest, segment)` gets the newest timestamp of one
---- segment, or of several with nil. It returns true to skip these, else they are visited one by one;
---- false for one segment ends the walk.
+--- segment, or of several with nil. It returns true to skip these, else they are visited one by
+--- one; false for one segment ends the walk.
 function M.walk(segments, removed, visit)
   local count, rank = redis.call("ZCARD", segments), 0
   while rank < count do

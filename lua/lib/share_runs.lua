@@ -4,8 +4,8 @@
 --- archived:full:dead:copied:producer:ordered". Records from `end` on have no state yet. `floor` is
 --- the log start that the state knows. Then the number of records that are available and acquired,
 --- and of those ever acknowledged and archived. `full` is 1 if a consumer may wait for the
---- acknowledgement of a record. `dead` is the number of dead letters ever: records archived while the
---- group had a dead letter queue. `copied` of them are in that queue, written by the idempotent
+--- acknowledgement of a record. `dead` is the number of dead letters ever: records archived while
+--- the group had a dead letter queue. `copied` of them are in that queue, written by the idempotent
 --- producer with the id `producer`. `ordered` is 1 if the group's records are ordered by key.
 ---
 --- The sorted set has a row for each run of records with one state. All scores are 0, so that rows
@@ -38,8 +38,8 @@ local function blank(share, runs, group)
   }
 end
 
---- Return the group's state as a table, or nil if it has none. `has_queue`: whether archived records
---- become dead letters.
+--- Return the group's state as a table, or nil if it has none. `has_queue`: whether archived
+--- records become dead letters.
 function M.open(share, runs, group, has_queue)
   local text = redis.call("HGET", share, group)
   if not text then
@@ -84,10 +84,8 @@ end
 --- Return at most `count` rows of the kind whose first offset is in first..last.
 function M.rows(state, kind, first, last, count)
   local start = prefix(state, kind)
-  local found = redis.call(
-    "ZRANGE", state.runs, "[" .. start .. num.padded(first), "(" .. start .. num.padded(last) .. ";",
-    "BYLEX", "LIMIT", 0, count
-  )
+  local from, to = "[" .. start .. num.padded(first), "(" .. start .. num.padded(last) .. ";"
+  local found = redis.call("ZRANGE", state.runs, from, to, "BYLEX", "LIMIT", 0, count)
   for i = 1, #found do
     found[i] = parse(found[i], #start)
   end
@@ -263,8 +261,8 @@ function M.archive(state, first, last, deliveries, reason)
   end
 end
 
---- Return records of an ended lock or a release to the group, from `time` on if given; archive those
---- that were delivered `limit` times.
+--- Return records of an ended lock or a release to the group, from `time` on if given; archive
+--- those that were delivered `limit` times.
 function M.free(state, first, last, deliveries, limit, time)
   if deliveries >= limit then
     M.archive(state, first, last, deliveries, dead_letters.DELIVERED_TOO_OFTEN)
@@ -279,8 +277,8 @@ function M.free(state, first, last, deliveries, limit, time)
   end
 end
 
---- Free records whose lock has expired or whose delay has ended, at most `most` runs, and write them.
---- Return whether there were as many.
+--- Free records whose lock has expired or whose delay has ended, at most `most` runs, and write
+--- them. Return whether there were as many.
 function M.free_expired(state, now_ms, limit, most)
   local start = prefix(state, M.TIMES)
   local found = redis.call(

@@ -49,9 +49,9 @@ local function collector(taken)
   end
 end
 
---- Return how many records that were delivered `deliveries` times are acquired at once, or nil without
---- a limit. From half of the delivery limit on it is half as many each time, and one for the last
---- time: a record that stops its consumer does not take others with it to the limit.
+--- Return how many records that were delivered `deliveries` times are acquired at once, or nil
+--- without a limit. From half of the delivery limit on it is half as many each time, and one for
+--- the last time: a record that stops its consumer does not take others with it to the limit.
 local function together(deliveries, limit, most)
   local from = math.max(2, math.ceil(limit / 2))
   if deliveries < from then
@@ -61,9 +61,9 @@ local function together(deliveries, limit, most)
   return deliveries >= limit - 1 and 1 or math.max(1, half)
 end
 
--- End the work on the records up to `to`, or up to a place before it if that is false; the state ends
--- at `reached`, or behind `to`, unless that is false.
-local function leave(state, c, to, reached)
+-- Add the rest of the cursor's run again. With `to`, the log has no more records up to it. The
+-- state then ends above `to`, else at `reached`; it keeps its end if `reached` is false.
+local function finish_scan(state, c, to, reached)
   if to then
     c.drop(to)
   end
@@ -137,13 +137,13 @@ function M.from_ranges(state, args, at, from, to, most, room, exact, limit)
       break
     end
   end
-  leave(state, c, not stopped and to, continues and reached)
+  finish_scan(state, c, not stopped and to, continues and reached)
   return taken
 end
 
---- Acquire records in the order of their keys: args[at..] has an offset and the key of each record of
---- the log from `from` to `to`. Take at most `most` records, and let at most `room` into the state.
---- Records delivered often are taken alone, and fewer at once.
+--- Acquire records in the order of their keys: args[at..] has an offset and the key of each record
+--- of the log from `from` to `to`. Take at most `most` records, and let at most `room` into the
+--- state. Records delivered often are taken alone, and fewer at once.
 function M.in_order(state, args, at, from, to, most, room, limit)
   local taken, alone, asked = {}, nil, most
   local take = collector(taken)
@@ -185,7 +185,7 @@ function M.in_order(state, args, at, from, to, most, room, limit)
     end
     reached = offset + 1
   end
-  leave(state, c, not stopped and to, continues and reached)
+  finish_scan(state, c, not stopped and to, continues and reached)
   return taken
 end
 

@@ -152,7 +152,8 @@ local function compare_internal(plan, existing)
   end
   if #plan.missing > 0 then
     plan.status = M.MISSING_INTERNAL_TOPICS
-    plan.detail = "Internal topics are missing: " .. table.concat(streams_topology.names_of(plan.missing), ", ")
+    local names = table.concat(streams_topology.names_of(plan.missing), ", ")
+    plan.detail = "Internal topics are missing: " .. names
   end
 end
 

@@ -37,7 +37,7 @@ local committed, size = ARGV[7] == "1", tonumber(ARGV[8])
 local FIELDS = 9
 local COORDINATOR_EPOCH = 0
 
--- Check. Refusals live here.
+-- Check.
 local log, refusal = txn_marker.open(KEYS, topic_id)
 if not log then
   return { refusal, -1, -1, -1 }

@@ -26,7 +26,7 @@ local topic_id, fence = ARGV[1], ARGV[2]
 local first, last = tonumber(ARGV[3]), tonumber(ARGV[4])
 local records, size, rest = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 
--- Check. Refusals live here.
+-- Check.
 local state = redis.call(
   "HMGET", log, "topic_id", "start", "local_start", "tiered", "copy_lease", "tiered_records",
   "tiered_bytes", "segments_removed"

@@ -8,7 +8,8 @@
 ---          retention_ms     int     how long records are kept; -1: no limit
 ---          retention_bytes  int     min bytes to keep; -1: no limit
 ---          steps            int     max index steps to remove in this call
----          is_local         int     1: remove copied records from Redis only, and keep the log start
+---          is_local         int     1: remove copied records from Redis only, and keep the log
+---                                   start
 --- RETURNS  error            int     a lib.codes value
 ---          start            int     log start offset, -1 on an error
 ---          removed          int     entries removed
@@ -38,7 +39,7 @@ local topic_id, retention_ms = ARGV[1], tonumber(ARGV[2])
 local retention_bytes, steps = tonumber(ARGV[3]), tonumber(ARGV[4])
 local is_local = ARGV[5] == "1"
 
--- Check. Refusals live here.
+-- Check.
 local state = redis.call(
   "HMGET", log, "topic_id", "bytes", "max_timestamp", "untimed_append_ms",
   unpack(foreign_entries.FIELDS)

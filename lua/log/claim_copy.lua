@@ -22,7 +22,7 @@ local num = require("lib.num")
 local log, index = KEYS[1], KEYS[2]
 local topic_id, holder, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
--- Check. Refusals live here.
+-- Check.
 local state = redis.call(
   "HMGET", log, "topic_id", "start", "local_start", "tiered", "bytes", "start_bytes", "copy_lease",
   "records", "start_records"
@@ -48,5 +48,6 @@ local records = tonumber(state[8]) - (row and row.records or tonumber(state[9]))
 -- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too.
 -- Copying frees memory.
 redis.call("HDEL", log, "copy_lease")
-redis.call("HSET", log, "copy_lease", num.text(fence) .. " " .. num.text(now_ms + ttl_ms) .. " " .. holder)
+local lease = num.text(fence) .. " " .. num.text(now_ms + ttl_ms) .. " " .. holder
+redis.call("HSET", log, "copy_lease", lease)
 return { codes.NONE, fence, first, bytes, records }

@@ -29,7 +29,7 @@ local log, index, compacted = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, token, lag_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local tombstone_ms, dirty = tonumber(ARGV[4]), tonumber(ARGV[5])
 
--- Check. Refusals live here.
+-- Check.
 local state = redis.call(
   "HMGET", log, "topic_id", "next", "start", "bytes", "records", "max_timestamp", "start_bytes",
   "stable", "cleaned", "cleaned_bytes", "delete_horizons", "untimed_append_ms", "compacting"

@@ -46,7 +46,7 @@ local start, limit = ARGV[4], tonumber(ARGV[5])
 local tombstones, tombstone_ms, at_most = ARGV[10] == "1", tonumber(ARGV[11]), tonumber(ARGV[12])
 local ROWS, MOST_BYTES = 13, 131072
 
--- Check. Refusals live here.
+-- Check.
 local state = redis.call(
   "HMGET", log, "topic_id", "compacting", "start", "mode", "bits", "format", "delete_horizons",
   "bytes", "entries"

@@ -21,7 +21,7 @@ local entry_limits = require("lib.entry_limits")
 local stream, log, compacted = KEYS[1], KEYS[2], KEYS[3]
 local token, length = ARGV[1], tonumber(ARGV[2])
 
--- Check. Refusals live here.
+-- Check.
 if redis.call("HGET", log, "compacting") ~= token or redis.call("XLEN", compacted) ~= length then
   return { codes.NOT_COORDINATOR, 0 }
 end

@@ -15,7 +15,7 @@ local codes = require("lib.codes")
 local log, compacted = KEYS[1], KEYS[2]
 local token, length, id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
--- Check. Refusals live here.
+-- Check.
 if redis.call("HGET", log, "compacting") ~= token or redis.call("XLEN", compacted) ~= length then
   return { codes.NOT_COORDINATOR }
 end

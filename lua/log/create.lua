@@ -19,7 +19,7 @@ local log_create = require("lib.log_create")
 local log, stream = KEYS[1], KEYS[2]
 local topic_id, format, mode, bits = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
--- Check. Refusals live here.
+-- Check.
 local there = redis.call("HGET", log, "topic_id")
 if there == topic_id then
   return { codes.NONE, 0 }

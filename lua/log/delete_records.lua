@@ -23,9 +23,10 @@ local stream_end = require("lib.stream_end")
 local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, before, steps = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
--- Check. Refusals live here.
+-- Check.
 local state = redis.call(
-  "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records", "local_start"
+  "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
+  "local_start"
 )
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1 }

@@ -24,7 +24,7 @@ local num = require("lib.num")
 local log, segments, deleted_segments = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, delay_ms, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
--- Check. Refusals live here.
+-- Check.
 local state = redis.call("HMGET", log, "topic_id", "start", "local_start", "tiered", "copy_lease")
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, {} }

@@ -26,7 +26,7 @@ local log, segments, deleted_segments = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, retention_ms, retention_bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local delay_ms, most = tonumber(ARGV[4]), tonumber(ARGV[5])
 
--- Check. Refusals live here.
+-- Check.
 local state = redis.call(
   "HMGET", log, "topic_id", "start", "local_start", "tiered_bytes", "bytes", "start_bytes"
 )

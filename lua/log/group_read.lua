@@ -29,7 +29,7 @@ local group, consumer, topic_id, offset = ARGV[1], ARGV[2], ARGV[3], tonumber(AR
 local count, claim = ARGV[5], ARGV[6]
 local PAGES, CLAIMS = 100, 1000
 
--- Check. Refusals live here.
+-- Check.
 local state = redis.call("HMGET", log, "topic_id", "mode", "bits")
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, claim }

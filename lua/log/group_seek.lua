@@ -22,7 +22,7 @@ local stream, log = KEYS[1], KEYS[2]
 local group, topic_id, offset, move = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == "1"
 local PAGE, PAGES = 100, 100
 
--- Check. Refusals live here.
+-- Check.
 local state = redis.call("HMGET", log, "topic_id", "mode", "bits")
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, 0 }

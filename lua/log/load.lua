@@ -7,16 +7,16 @@
 ---          aborted_txns  zset    "producer id:first:stable after it" -> offset of the marker
 --- ARGV     topic_id      bytes   the topic id the caller expects, 32 hex digits
 ---          next          int     the least offset of the next record; -1: the end of the entries
----          rest...       bytes   the number of aborted transactions, and for each its member and its
----                                score; then for each entry its first and last offset, its
----                                records, its size, its max timestamp (-1: none), the number of its
----                                fields and values, then those
+---          rest...       bytes   the number of aborted transactions, and for each its member and
+---                                its score; then for each entry its first and last offset, its
+---                                records, its size, its max timestamp (-1: none), the number of
+---                                its fields and values, then those
 --- RETURNS  error         int     a lib.codes value
 ---          next          int     the log end offset
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID OFFSET_OUT_OF_RANGE
 --- COST     O(entries), at most 10 calls + 3 per rest
---- NOTES    The topic has no definition yet: no broker appends. OFFSET_OUT_OF_RANGE: an entry is not
----          above the end of the log.
+--- NOTES    The topic has no definition yet: no broker appends. OFFSET_OUT_OF_RANGE: an entry is
+---          not above the end of the log.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry_id = require("lib.entry_id")
@@ -27,7 +27,7 @@ local stream, log, index, aborted_txns = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local topic_id, wanted, aborted = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local FIXED, OF_ENTRY, INDEX_BYTES = 3, 6, 65536
 
--- Check. Refusals live here.
+-- Check.
 local state = redis.call(
   "HMGET", log, "topic_id", "mode", "bits", "next", "bytes", "records", "entries", "max_timestamp",
   "indexed_bytes", "largest_append"

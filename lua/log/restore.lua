@@ -35,7 +35,7 @@ local topic_id, format, mode, bits = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local epoch, start, next_offset = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local FIRST, ROW = 8, 5
 
--- Check. Refusals live here.
+-- Check.
 if redis.call("EXISTS", log, segments) > 0 then
   return { codes.TOPIC_ALREADY_EXISTS, 0 }
 end

@@ -31,7 +31,7 @@ if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1 }
 end
 local format, mode, bits = state[2], state[3], tonumber(state[4])
--- At most two walks, of about 40 ms each.
+-- At most two scans, of about 40 ms each.
 local PAGE, MOST_PAGES = 1000, 10
 if format == "batch" then
   PAGE, MOST_PAGES = 20, 45
@@ -43,8 +43,8 @@ local function held(entry, last)
   return count, last - count + 1
 end
 
---- Walk entry by entry from `from` until `most` records are counted or `stop` is reached.
-local function walk(from, most, stop)
+--- Scan the entries from `from` until `most` records are counted or `stop` is reached.
+local function scan(from, most, stop)
   local counted, at, pages = 0, from, 0
   while at < stop and counted < most and pages < MOST_PAGES do
     pages = pages + 1
@@ -79,10 +79,10 @@ end
 local after = redis.call("ZRANGEBYSCORE", index, num.text(offset), "+inf", "LIMIT", 0, 1)[1]
 local next_row = after and index_rows.parse(after)
 if not next_row or next_row.offset >= finish then
-  local counted, at = walk(offset, wanted, finish)
+  local counted, at = scan(offset, wanted, finish)
   return { codes.NONE, at, counted }
 end
-local counted, at = walk(offset, wanted, next_row.offset)
+local counted, at = scan(offset, wanted, next_row.offset)
 if counted < wanted then
   local left = wanted - counted
   local row = index_rows.last(index, function(candidate)
@@ -91,7 +91,7 @@ if counted < wanted then
   if row and row.offset > next_row.offset then
     counted, at = counted + row.records - next_row.records, row.offset
   end
-  local more, reached = walk(at, wanted - counted, finish)
+  local more, reached = scan(at, wanted - counted, finish)
   counted, at = counted + more, reached
 end
 return { codes.NONE, at, counted }

@@ -29,7 +29,7 @@ local topic_id, producer_id, epoch = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local transaction, committed, size = tonumber(ARGV[4]), ARGV[5] == "1", tonumber(ARGV[6])
 local FIELDS = 7
 
--- Check. Refusals live here.
+-- Check.
 local log, refusal = txn_marker.open(KEYS, topic_id)
 if not log then
   return { refusal, -1, -1 }

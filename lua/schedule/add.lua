@@ -39,9 +39,10 @@
 ---          POLICY_VIOLATION
 --- COST     O(records), at most 30 calls + 5 per arg
 --- NOTES    POLICY_VIOLATION: with this batch the partition would have more scheduled records than
----          max_count, or more bytes than max_bytes, less what it replaces. A record with the schedule
----          id of a waiting one replaces it. A record that is due already is stored as well; schedule.append_due moves
----          it at once. A retried batch of an idempotent producer is a duplicate, as in log.append.
+---          max_count, or more bytes than max_bytes, less what it replaces. A record with the
+---          schedule id of a waiting one replaces it. A record that is due already is stored as
+---          well; schedule.append_due moves it at once. A retried batch of an idempotent producer
+---          is a duplicate, as in log.append.
 local append = require("lib.append")
 local clock = require("lib.clock")
 local chunks = require("lib.chunks")
@@ -68,7 +69,7 @@ for at = FIXED + 1, fields - 1, OF_ROW do
   end
 end
 
--- Check. Refusals live here.
+-- Check.
 local now_ms = clock.now_ms()
 local log, refusal = append.open(KEYS, 1, ARGV[1], ARGV[2] == "1", now_ms)
 if not log then

@@ -32,7 +32,7 @@ local schedules = require("lib.schedule")
 
 local max_rows, max_bytes = tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- Check. Refusals live here.
+-- Check.
 local now_ms = clock.now_ms()
 local log, refusal = append.open(KEYS, 1, ARGV[1], ARGV[2] == "1", now_ms)
 if not log then

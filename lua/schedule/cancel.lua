@@ -19,7 +19,7 @@ local schedules = require("lib.schedule")
 local log, ids = KEYS[1], KEYS[4]
 local topic_id, id, number = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
--- Check. Refusals live here.
+-- Check.
 local known = redis.call("HGET", log, "topic_id")
 if known ~= topic_id then
   return { known and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }

@@ -21,10 +21,10 @@
 --- COST     O(runs in the ranges), at most 9 calls + 2 per range + 2 per page
 --- NOTES    INVALID_RECORD_STATE: a record is not acquired by the member, or its lock has expired.
 ---          INVALID_REQUEST: a range ends above the records with a state, if there are any.
----          UNKNOWN_TOPIC_OR_PARTITION too if the group has no state here. As in Kafka, offsets below
----          the start offset are passed. Publishes the group on the channel with the name of `share`
----          if records became available, if the group was full, or if an earlier record of their key
----          kept records from being acquired.
+---          UNKNOWN_TOPIC_OR_PARTITION too if the group has no state here. As in Kafka, offsets
+---          below the start offset are passed. Publishes the group on the channel with the name of
+---          `share` if records became available, if the group was full, or if an earlier record of
+---          their key kept records from being acquired.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 local dead_letters = require("lib.dead_letters")
@@ -36,7 +36,7 @@ local limit, backoff_ms, max_backoff_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), 
 local RANGES = 9
 local ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
--- Check. Refusals live here.
+-- Check.
 local before = -1
 for i = RANGES, #ARGV, 3 do
   local first, last, type = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])

@@ -24,22 +24,23 @@
 ---          last...         bytes  the last offset of the run, or with `has_keys` the key's digest
 --- RETURNS  error           int    a lib.codes value
 ---          next            int    the offset to read from for the next call
----          room            int    records above the end of the group's state that a call can acquire
+---          room            int    records above the end of the group's state that a call can
+---                                 acquire
 ---          wait_ms         int    time to the next expired lock or ended delay; -1: there is none
 ---          dead_letters    int    dead letters that are not copied yet
 ---          ordered         int    1: calls of this group need keys
 ---          runs            list   first offset, last offset and deliveries of each acquired run
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID START_FIRST
 --- COST     O(runs read, acquired and freed), at most 18 calls + 2 per freed_run + 2 per page
---- NOTES    Offsets of read_from..read_to in no run hold no record for the group: it never gets them.
----          With `read_to` above the log's end nothing is acquired. First frees records whose lock
----          has expired, 100 runs per call, and drops those below the log start. START_FIRST: the
----          group has no state; the caller resolves share.auto.offset.reset and calls with `start`.
----          If `next` is the end of the log, there is nothing to acquire before an append. As in
----          Kafka, records that were delivered half as often as the limit are acquired alone and
----          half as many at once with each delivery, for the last one by one. `ordered` changes only
----          while no record is available or acquired; a call whose ranges have keys, if they must
----          not, or have none acquires nothing.
+--- NOTES    Offsets of read_from..read_to in no run hold no record for the group: it never gets
+---          them. With `read_to` above the log's end nothing is acquired. First frees records whose
+---          lock has expired, 100 runs per call, and drops those below the log start. START_FIRST:
+---          the group has no state; the caller resolves share.auto.offset.reset and calls with
+---          `start`. If `next` is the end of the log, there is nothing to acquire before an append.
+---          As in Kafka, records that were delivered half as often as the limit are acquired alone
+---          and half as many at once with each delivery, for the last one by one. `ordered` changes
+---          only while no record is available or acquired; a call whose ranges have keys, if they
+---          must not, or have none acquires nothing.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
@@ -48,12 +49,13 @@ local share_take = require("lib.share_take")
 
 local log, share, runs, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, member, topic_id, start = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local from, to, most, exact = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == "1"
+local from, to, most = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local exact = ARGV[8] == "1"
 local lock_ms, limit, max_locks = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local RANGES, FREED = 15, 100
 local wants_order, has_keys = tonumber(ARGV[13]), ARGV[14] == "1"
 
--- Check. Refusals live here.
+-- Check.
 local before = from
 for i = RANGES, #ARGV, 2 do
   local first = tonumber(ARGV[i])

@@ -25,7 +25,7 @@ local share_runs = require("lib.share_runs")
 local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
 local group, topic_id, producer, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- Check. Refusals live here.
+-- Check.
 local known = redis.call("HGET", log, "topic_id")
 if known ~= topic_id then
   return { known and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, {} }

@@ -20,7 +20,7 @@ local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
 local group, topic_id, to = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local PAGE = 1000
 
--- Check. Refusals live here.
+-- Check.
 local known = redis.call("HGET", log, "topic_id")
 if known ~= topic_id then
   return { known and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }

@@ -17,7 +17,7 @@ local share_clear = require("lib.share_clear")
 local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
 local group, topic_id = ARGV[1], ARGV[2]
 
--- Check. Refusals live here.
+-- Check.
 local known = redis.call("HGET", log, "topic_id")
 if known ~= topic_id then
   return { known and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }

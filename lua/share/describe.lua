@@ -16,8 +16,8 @@
 ---          acknowledged  int    records ever accepted
 ---          archived      int    records ever rejected, or delivered too often
 ---          dead_letters  int    dead letters that are not copied yet
----          runs          list   first offset, last offset, deliveries, time of the lock's end in ms
----                               and member of each run that was delivered; member empty: it is
+---          runs          list   first offset, last offset, deliveries, time of the lock's end in
+---                               ms and member of each run that was delivered; member empty: it is
 ---                               available again, from the time on if that is not 0
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(runs returned), at most 6 calls

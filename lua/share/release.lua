@@ -23,7 +23,7 @@ local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
 local group, member, topic_id, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local FREED = 100
 
--- Check. Refusals live here.
+-- Check.
 local known = redis.call("HGET", log, "topic_id")
 if known ~= topic_id then
   return { known and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }

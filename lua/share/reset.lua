@@ -10,8 +10,8 @@
 --- RETURNS  error       int    a lib.codes value
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(runs of the group), at most 5 calls + 2 per page
---- NOTES    The caller checks that the group has no members. The state epoch rises by one. Dead letters
----          that are not copied yet remain.
+--- NOTES    The caller checks that the group has no members. The state epoch rises by one. Dead
+---          letters that are not copied yet remain.
 local codes = require("lib.codes")
 local share_clear = require("lib.share_clear")
 local share_runs = require("lib.share_runs")
@@ -19,7 +19,7 @@ local share_runs = require("lib.share_runs")
 local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
 local group, topic_id, offset = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
--- Check. Refusals live here.
+-- Check.
 local place = redis.call("HMGET", log, "topic_id", "start")
 if place[1] ~= topic_id then
   return { place[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION }

@@ -25,7 +25,7 @@ local topics = KEYS[1]
 local topic, expected, definition = ARGV[1], ARGV[2], ARGV[3]
 local topic_id, format, mode, bits = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
--- Check. Refusals live here.
+-- Check.
 local current = redis.call("HGET", topics, topic)
 if current ~= expected then
   return { current and codes.TOPIC_CHANGED or codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }

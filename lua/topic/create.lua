@@ -23,7 +23,7 @@ local topics = KEYS[1]
 local topic, definition, topic_id = ARGV[1], ARGV[2], ARGV[3]
 local format, mode, bits = ARGV[4], ARGV[5], ARGV[6]
 
--- Check. Refusals live here.
+-- Check.
 if redis.call("HEXISTS", topics, topic) == 1 then
   return { codes.TOPIC_ALREADY_EXISTS, -1 }
 end

@@ -34,7 +34,7 @@ if not (partitions >= 0 and PARTS + OF_EACH * partitions <= #KEYS) then
   error("topic.delete: KEYS are not those of " .. ARGV[5] .. " partitions", 0)
 end
 
--- Check. Refusals live here.
+-- Check.
 local current = redis.call("HGET", topics, topic)
 if not current then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }

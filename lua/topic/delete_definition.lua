@@ -20,7 +20,7 @@ local table_version = require("lib.table_version")
 local topics, deleted_topics = KEYS[1], KEYS[2]
 local topic, expected, remote_id = ARGV[1], ARGV[2], ARGV[3]
 
--- Check. Refusals live here.
+-- Check.
 local current = redis.call("HGET", topics, topic)
 if current ~= expected then
   return { current and codes.TOPIC_CHANGED or codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }

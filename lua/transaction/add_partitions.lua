@@ -19,7 +19,7 @@ local transaction, members = KEYS[1], KEYS[2]
 local producer_id, epoch = tonumber(ARGV[1]), tonumber(ARGV[2])
 local MEMBERS = 3
 
--- Check. Refusals live here.
+-- Check.
 local t = txn_state.read(transaction)
 if t and txn_state.is_ending(t) and producer_id == t.next_id then
   return { codes.CONCURRENT_TRANSACTIONS, -1 }

@@ -31,7 +31,7 @@ local function answer(code, id, its_epoch)
   return { code, id or -1, its_epoch or -1, 0, 0, -1, -1, -1, {} }
 end
 
--- Check. Refusals live here.
+-- Check.
 local t = txn_state.read(transaction)
 if not t then
   return answer(codes.INVALID_PRODUCER_ID_MAPPING)

@@ -23,7 +23,7 @@ local transaction = KEYS[1]
 local timeout_ms, producer_id = tonumber(ARGV[1]), tonumber(ARGV[2])
 local epoch, fresh_id = tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- Check. Refusals live here.
+-- Check.
 local t = txn_state.read(transaction)
 if not t then
   if fresh_id < 0 then

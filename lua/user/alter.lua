@@ -21,7 +21,7 @@ local users = KEYS[1]
 local user, condition = ARGV[1], ARGV[2]
 local FIRST, ROW = 3, 3
 
--- Check. Refusals live here.
+-- Check.
 local known = 0
 for i = FIRST, #ARGV, ROW do
   known = known + redis.call("HEXISTS", users, ARGV[i] .. ":" .. user)

@@ -13,9 +13,10 @@ from korvet.config.setting import Setting
 from korvet.config.topic_policy import TopicPolicy
 from korvet.config.topic_settings import FROM_BROKER as OF_TOPICS
 from korvet.config.topic_settings import TOPIC
+from korvet.groups.streams_group import StreamsGroupConfig
 
 PACKAGE = Path(korvet.__file__).parent
-TABLES = {"accepted", "broker", "coordinator", "share", "topic", "group"}
+TABLES = {"accepted", "broker", "coordinator", "share", "streams", "heartbeat", "topic", "group"}
 CODE = "".join(
     path.read_text()
     for path in sorted(PACKAGE.rglob("*.py"))
@@ -24,6 +25,8 @@ CODE = "".join(
 
 POLICY = {field.encode_name for field in msgspec.structs.fields(TopicPolicy)}
 """Topic configs that are fields of a topic's policy."""
+STREAMS = {f"streams.{name.replace('_', '.')}" for name in StreamsGroupConfig.__struct_fields__}
+"""Group configs that are fields of a streams group's."""
 
 
 def stand_ins(name: str) -> list[Setting]:
@@ -36,7 +39,7 @@ def stand_ins(name: str) -> list[Setting]:
 def is_read(name: str) -> bool:
     """Whether some code outside the tables names the setting, or what it is the default of."""
     names = (name, *(own.name for own in stand_ins(name)))
-    return any(f'"{each}"' in CODE or each in POLICY for each in names)
+    return any(f'"{each}"' in CODE or each in POLICY | STREAMS for each in names)
 
 
 @pytest.mark.parametrize("setting", BROKER.values(), ids=list(BROKER))

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 import korvet.scripts
-from korvet.keys import Group, Keys
+from korvet.keys import Group, Keys, Partition
 from korvet.scripts.call import Call, Script
 
 
@@ -71,14 +71,20 @@ def _is_tuple(node: ast.expr) -> typing.TypeGuard[ast.Tuple]:
 
 def _key_names(node: ast.expr) -> list[tuple[str, bool]]:
     """The names of one item of the tuple: `*k.classic` is several known keys."""
-    if isinstance(node, ast.Starred) and ast.unparse(node.value) == "k.classic":
-        classic = Keys().group("g").classic
-        return [(name, False) for name in Group.__struct_fields__ if _group_key(name) in classic]
+    if isinstance(node, ast.Starred) and ast.unparse(node.value) in _SEVERAL:
+        owner, property_ = _SEVERAL[ast.unparse(node.value)]
+        # Reversed: a partition's channel has the name of its stream.
+        fields = {str(getattr(owner, name)): name for name in reversed(owner.__struct_fields__)}
+        return [(fields[key], False) for key in getattr(owner, property_)]
     return [_key_name(node)]
 
 
-def _group_key(name: str) -> str:
-    return str(getattr(Keys().group("g"), name))
+_GROUP, _PARTITION = Keys().group("g"), Keys().partition("t", 0)
+_SEVERAL: dict[str, tuple[Group | Partition, str]] = {
+    "k.classic": (_GROUP, "classic"),
+    "k.consumer": (_GROUP, "consumer"),
+    "k.appends": (_PARTITION, "appends"),
+}
 
 
 def _key_name(node: ast.expr) -> tuple[str, bool]:
