@@ -14,7 +14,8 @@ from korvet.legacy.connection import LegacyConnection, PendingBytes
 from korvet.legacy.fetch import LegacyReader
 from korvet.legacy.produce import SetAppender
 from korvet.legacy.topics import LegacyTopics
-from korvet.legacy.zookeeper import Registry, Registry08
+from korvet.legacy.zookeeper import Registry
+from korvet.legacy.zookeeper_08 import Registry08
 
 OPTION = "--legacy-listen"
 
