@@ -262,6 +262,28 @@ def test_no_module_imports_itself_through_others() -> None:
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError with the modules of a cycle
 
 
+SEES_SERVICES = {
+    *("context", "context.request"),
+    *("broker.server", "broker.background", "broker.client_listeners", "broker.connection"),
+    *("broker.dispatch", "broker.produce_fast_path", "broker.fetch_fast_path"),
+    "broker.fetch_template",
+    *("legacy.listener", "legacy.connection", "console.services"),
+}
+"""The modules that build the services of a process, or begin a request. Others take what they use
+as typed parameters."""
+
+
+def test_only_composition_and_requests_see_all_services() -> None:
+    seen = {
+        module
+        for module, path in modules()
+        for node in ast.walk(ast.parse(path.read_text(), str(path)))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("korvet.context")
+        if any(alias.name == "Services" for alias in node.names)
+    }
+    assert seen == SEES_SERVICES
+
+
 def test_every_row_of_the_table_has_a_module() -> None:
     known = {part for name, _ in modules() for part in (name, name.split(".")[0])}
     rows = [prefix for layer in LAYERS.values() for prefix in layer.modules]
