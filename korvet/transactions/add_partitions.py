@@ -76,7 +76,10 @@ class EnlistedPartitions:
         if len(self._transactions) >= MAX_PRODUCERS:
             self._transactions.clear()
         before, known = self._transactions.get(producer, (number, set[str]()))
-        self._transactions[producer] = (number, known | members if before == number else members)
+        if before != number:
+            known = set()
+        known |= members
+        self._transactions[producer] = (number, known)
 
     def forget(self, producer: Producer) -> None:
         """Drop the producer's entry: its transaction has ended."""
