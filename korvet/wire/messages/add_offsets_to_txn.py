@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25): offsets of this group belong to the transaction now."""
+"""AddOffsetsToTxn (key 25): add offsets of a group to the transaction."""
 
 from korvet.wire.schema import Message, i16, i32, i64, message
 

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn (key 24): these partitions belong to the transaction now.
+"""AddPartitionsToTxn (key 24): add partitions to transactions.
 
 Up to 3 from clients, one transaction a request; from 4 on between brokers, several at once.
 """
@@ -14,7 +14,7 @@ class AddPartitionsToTxnTransaction(Message):
     producer_id: i64
     producer_epoch: i16
     verify_only: bool = False
-    """Do not add: only say whether they are in."""
+    """Only check whether the partitions are in the transaction."""
     topics: list[NamedPartitions]
 
 

@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33): replace all settings of a resource. What is not named falls to default."""
+"""AlterConfigs (key 33): replace all configs of a resource; others get their default."""
 
 from korvet.wire.schema import Message, i8, i16, i32, message
 

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45): move partitions to other replicas, or stop doing so."""
+"""AlterPartitionReassignments (key 45): move partitions to other replicas, or cancel that."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from korvet.wire.structs import PartitionErrorMessage
 class ReassignablePartition(Message):
     partition_index: i32
     replicas: list[i32] | None = None
-    """Null stops a reassignment under way."""
+    """Null cancels the reassignment in progress."""
 
 
 class ReassignableTopic(Message):

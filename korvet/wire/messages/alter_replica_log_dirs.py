@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (key 34): in which log directory a partition's copy shall lie."""
+"""AlterReplicaLogDirs (key 34): move a partition's replica to another log directory."""
 
 from korvet.wire.schema import Message, i32, message
 from korvet.wire.structs import NamedPartitions, PartitionError

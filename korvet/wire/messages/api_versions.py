@@ -2,7 +2,7 @@
 
 The only request that is answered, as version 0, even if its own version is unknown. From 4 on a
 feature's min_version may be 0; in 3 the broker leaves such a feature out. From 5 on the request
-says which cluster and broker the client means to speak to (KIP-1242).
+names the cluster and the broker that the client expects (KIP-1242).
 """
 
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (key 69): state and members of groups of the newer protocol."""
+"""ConsumerGroupDescribe (key 69): state and members of consumer groups (KIP-848)."""
 
 from typing import Annotated
 

@@ -1,6 +1,6 @@
-"""ConsumerGroupHeartbeat (key 68): join, stay in or leave a group whose broker does the assigning.
+"""ConsumerGroupHeartbeat (key 68): join, stay in or leave a consumer group (KIP-848).
 
-The only request of the newer group protocol: null means unchanged since the last heartbeat.
+Null means unchanged since the last heartbeat.
 From 1 on the member chooses its own id, and may subscribe by a regular expression.
 """
 
@@ -28,7 +28,7 @@ class ConsumerGroupHeartbeatRequest(Message):
     subscribed_topic_regex: Annotated[str | None, Field(since=1)] = None
     server_assignor: str | None = None
     topic_partitions: list[TopicPartitions] | None = None
-    """What the member holds; null: unchanged."""
+    """The partitions that the member owns; null: unchanged."""
 
 
 class Assignment(Message):

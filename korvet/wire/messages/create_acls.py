@@ -1,4 +1,4 @@
-"""CreateAcls (key 30): add access rules."""
+"""CreateAcls (key 30): add ACL rules."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""CreateTopics (key 19): create topics, or only check whether that would work.
+"""CreateTopics (key 19): create topics, or only validate the request.
 
 From 4 on -1 means the broker's default number of partitions and replicas. The response has
 the configs from 5 on; Java's client wants an empty list there, never null.

@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31): remove the access rules that match filters, and return them."""
+"""DeleteAcls (key 31): delete the ACL rules that match filters, and return them."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42): forget groups that have no members, and their offsets."""
+"""DeleteGroups (key 42): delete groups without members, with their committed offsets."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29): the access rules that match a filter. Name patterns are from version 1."""
+"""DescribeAcls (key 29): the ACL rules that match a filter. Pattern types are from version 1."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35): how much room partitions take, by log directory."""
+"""DescribeLogDirs (key 35): sizes of partitions, by log directory."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ class DescribeLogDirsPartition(Message):
     partition_index: i32
     partition_size: i64
     offset_lag: i64
-    """How far a copy in another directory is behind."""
+    """The lag of a copy in another directory."""
     is_future_key: bool
     """A copy being made in another directory."""
 

@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets (key 90): where share groups start in their partitions (KIP-932).
+"""DescribeShareGroupOffsets (key 90): the start offsets of share groups (KIP-932).
 
 From 1 on with the lag (KIP-1226).
 """

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75): like Metadata, page by page and with the eligible leaders."""
+"""DescribeTopicPartitions (key 75): as Metadata, in pages and with the eligible leaders."""
 
 from korvet.wire.schema import Message, i16, i32, message, uuid
 

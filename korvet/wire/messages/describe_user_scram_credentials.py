@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50): which SCRAM mechanisms users have, never the secrets."""
+"""DescribeUserScramCredentials (key 50): the SCRAM mechanisms of users, without secrets."""
 
 from korvet.wire.schema import Message, i8, i16, i32, message
 

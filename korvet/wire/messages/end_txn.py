@@ -1,4 +1,4 @@
-"""EndTxn (key 26): commit or abort. From 5 on the answer has the epoch of the next transaction."""
+"""EndTxn (key 26): commit or abort. From 5 on the response has the next epoch."""
 
 from typing import Annotated
 

@@ -1,8 +1,8 @@
-"""Fetch (key 1): read record batches from partitions, waiting for them if asked to.
+"""Fetch (key 1): read record batches from partitions, and wait for `min_bytes` of them.
 
 Up to 1 the reader understands magic 0 only, up to 3 magic 1 as well, from 4 on magic 2. Fetch
-sessions begin with 7, zstd with 10, topic ids replace names with 13, and a broker that no longer
-leads a partition names the one that does from 16 on.
+sessions begin with 7, zstd with 10, topic ids replace names with 13, and from 16 on a
+response names the current leader of a partition.
 """
 
 from typing import Annotated
@@ -37,7 +37,7 @@ class FetchPartition(Message):
     partition_max_bytes: i32
     replica_directory_id: Annotated[uuid, Field(since=17, tag=0)] = ZERO_UUID
     high_watermark: Annotated[i64, Field(since=18, tag=1)] = 9223372036854775807
-    """What a follower believes it to be; the largest value if it does not say."""
+    """The high watermark that a follower knows; the largest value: unknown."""
 
 
 class FetchTopic(Message):
@@ -62,7 +62,7 @@ class FetchRequest(Message):
     min_bytes: i32
     max_bytes: Annotated[i32, Field(since=3)] = 2147483647
     isolation_level: Annotated[i8, Field(since=4)] = 0
-    """0: everything; 1: only what is committed."""
+    """0: all records; 1: committed records only."""
     session_id: Annotated[i32, Field(since=7)] = 0
     session_epoch: Annotated[i32, Field(since=7)] = -1
     """-1: no session; 0: open one; else the next request of one."""
@@ -99,9 +99,9 @@ class PartitionData(Message):
     last_stable_offset: Annotated[i64, Field(since=4)] = -1
     log_start_offset: Annotated[i64, Field(since=5)] = -1
     diverging_epoch: Annotated[EpochEndOffset, Field(since=12, tag=0)] = EpochEndOffset()
-    """Where the log parted from what the reader last read."""
+    """The end of the last epoch that the log and its reader have in common."""
     current_leader: Annotated[LeaderIdAndEpoch, Field(since=12, tag=1)] = LeaderIdAndEpoch()
-    """With NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH: who leads instead."""
+    """With NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH: the current leader."""
     snapshot_id: Annotated[SnapshotId, Field(since=12, tag=2)] = SnapshotId()
     aborted_transactions: Annotated[list[AbortedTransaction] | None, Field(since=4)] = []
     """Null under isolation level 0."""
@@ -119,7 +119,7 @@ class FetchableTopicResponse(Message):
 class FetchResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
     error_code: Annotated[i16, Field(since=7)] = 0
-    """The fault of the whole request, of its session first of all."""
+    """The error of the whole request, such as one of its fetch session."""
     session_id: Annotated[i32, Field(since=7)] = 0
     responses: list[FetchableTopicResponse]
     node_endpoints: Annotated[list[NodeEndpoint], Field(since=16, tag=0)] = []

@@ -1,6 +1,6 @@
-"""FindCoordinator (key 10): which broker coordinates a group or a transactional id.
+"""FindCoordinator (key 10): the broker that coordinates a group or a transactional id.
 
-One key up to 3, several from 4 on. Share groups are asked for from 6 on.
+One key up to 3, several from 4 on. Share groups have a key type from 6 on.
 """
 
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12): a group member says it is alive."""
+"""Heartbeat (key 12): renew the session of a classic group's member."""
 
 from typing import Annotated
 

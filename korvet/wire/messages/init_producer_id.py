@@ -1,7 +1,7 @@
 """InitProducerId (key 22): a producer id and epoch, for idempotence alone or for transactions.
 
-From 3 on a producer may name the id and epoch it has, to be given the next epoch. Version 6 adds
-what two-phase commit needs.
+From 3 on a producer with an id and epoch may request the next epoch. Version 6 adds fields for
+two-phase commit.
 """
 
 from typing import Annotated

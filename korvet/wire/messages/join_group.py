@@ -1,4 +1,4 @@
-"""JoinGroup (key 11): become a member of a group, and learn the generation that follows.
+"""JoinGroup (key 11): join a classic group, and get its next generation.
 
 From 4 on a new member is first answered with a new member id (MEMBER_ID_REQUIRED).
 """
@@ -18,7 +18,7 @@ class JoinGroupRequest(Message):
     group_id: str
     session_timeout_ms: i32
     rebalance_timeout_ms: Annotated[i32, Field(since=1)] = -1
-    """How long members have to rejoin; version 0 takes the session timeout."""
+    """Time in which members must rejoin; in version 0 the session timeout."""
     member_id: str
     group_instance_id: Annotated[str | None, Field(since=5)] = None
     protocol_type: str
@@ -42,7 +42,7 @@ class JoinGroupResponse(Message):
     """From 7 on null where none was chosen; before, the empty string."""
     leader: str
     skip_assignment: Annotated[bool, Field(since=9)] = False
-    """The leader need not compute one: a static leader came back."""
+    """The leader keeps the current assignment: it is static and has rejoined."""
     member_id: str
     members: list[JoinGroupResponseMember]
     """Only for the leader."""

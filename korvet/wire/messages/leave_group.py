@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13): members leave their group: one up to version 2, several from 3 on."""
+"""LeaveGroup (key 13): remove members of a group: one up to version 2, several from 3 on."""
 
 from typing import Annotated
 

@@ -1,6 +1,6 @@
-"""ListConfigResources (key 74): what can be configured, by name.
+"""ListConfigResources (key 74): the names of resources with configs.
 
-Version 0 was ListClientMetricsResources and lists those only; 1 asks by resource type.
+Version 0 was ListClientMetricsResources and lists those only; 1 names resource types.
 """
 
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""ListGroups (key 16): every group this broker knows, filtered by state and type if asked to."""
+"""ListGroups (key 16): all groups, or those of given states and types."""
 
 from typing import Annotated
 

@@ -1,8 +1,8 @@
 """ListOffsets (key 2): the offset that belongs to a timestamp, or to one of its special values.
 
 -1 is the end and -2 the start in every version; -3 (the record of the largest timestamp) is from 7,
--4 (the start of what is held locally) from 8, -5 (the end of what is tiered) from 9, -6 (the start
-of what waits for tiering) from 11. Version 0 answered with a list of segment starts.
+-4 (the local log start) from 8, -5 (the end of the tiered records) from 9, -6 (the start of the
+records to be tiered) from 11. The response of version 0 has a list of segment starts.
 """
 
 from typing import Annotated
@@ -15,7 +15,7 @@ class ListOffsetsPartition(Message):
     current_leader_epoch: Annotated[i32, Field(since=4)] = -1
     timestamp: i64
     max_num_offsets: Annotated[i32, Field(until=0)] = 1
-    """How many segment starts to list."""
+    """Max segment starts to list."""
 
 
 class ListOffsetsTopic(Message):

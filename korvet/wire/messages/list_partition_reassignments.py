@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): which partitions are being moved."""
+"""ListPartitionReassignments (key 46): the reassignments in progress."""
 
 from korvet.wire.schema import Message, i16, i32, message
 from korvet.wire.structs import PartitionIndexes

@@ -1,4 +1,4 @@
-"""ListTransactions (key 66): the transactional ids a broker coordinates, filtered if wanted."""
+"""ListTransactions (key 66): transactional ids, or those of given states and producers."""
 
 from typing import Annotated
 

@@ -1,7 +1,7 @@
-"""Metadata (key 3): brokers, topics, partitions and who leads them.
+"""Metadata (key 3): brokers, topics, partitions and their leaders.
 
-All topics are asked for with an empty list in 0 and with null from 1 on. Ids may stand in for names
-from 12 on. Version 13 can say, for the whole answer, that the client should start over.
+All topics are requested by an empty list in 0 and by null from 1 on. Topics may have ids in place
+of names from 12 on. Version 13 has an error that makes the client bootstrap again.
 """
 
 from typing import Annotated

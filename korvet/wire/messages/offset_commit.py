@@ -1,7 +1,7 @@
-"""OffsetCommit (key 8): remember how far a group has read.
+"""OffsetCommit (key 8): commit a group's offsets.
 
-Version 0 went to ZooKeeper and has no generation; 1 brings a timestamp per partition, gone in 2,
-where the whole request may say how long to keep the offsets, until 4. Ids replace names in 10.
+Version 0 was stored in ZooKeeper and has no generation; only 1 has a timestamp per partition. From
+2 to 4 the request may have a retention of the offsets. Ids replace names in 10.
 """
 
 from typing import Annotated
@@ -31,7 +31,7 @@ class OffsetCommitRequest(Message):
     member_id: Annotated[str, Field(since=1)] = ""
     group_instance_id: Annotated[str | None, Field(since=7)] = None
     retention_time_ms: Annotated[i64, Field(since=2, until=4)] = -1
-    """-1: as the broker has it."""
+    """-1: the retention of the broker."""
     topics: list[OffsetCommitRequestTopic]
 
 

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47): forget a group's offsets of some partitions. Never flexible."""
+"""OffsetDelete (key 47): delete a group's committed offsets of some partitions. Never flexible."""
 
 from korvet.wire.schema import Message, i16, i32, message
 from korvet.wire.structs import TopicErrors

@@ -1,7 +1,7 @@
-"""OffsetFetch (key 9): how far groups have read.
+"""OffsetFetch (key 9): the committed offsets of groups.
 
-Version 0 read from ZooKeeper. From 2 on null asks for every partition and the response has an error
-for the group. One group up to 7, several from 8 on; ids replace names in 10.
+Version 0 read from ZooKeeper. From 2 on null requests every partition, and the response has an
+error for the group. One group up to 7, several from 8 on; ids replace names in 10.
 """
 
 from typing import Annotated
@@ -31,7 +31,7 @@ class OffsetFetchRequest(Message):
     """Null asks for all, from 2 on."""
     groups: Annotated[list[OffsetFetchRequestGroup], Field(since=8)] = []
     require_stable: Annotated[bool, Field(since=7)] = False
-    """Answer UNSTABLE_OFFSET_COMMIT while a transaction holds a commit."""
+    """Return UNSTABLE_OFFSET_COMMIT for a partition with a pending commit."""
 
 
 class OffsetFetchResponsePartition(Message):

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ended, to notice truncation."""
+"""OffsetForLeaderEpoch (key 23): the end offset of a leader epoch, to detect truncation."""
 
 from typing import Annotated
 

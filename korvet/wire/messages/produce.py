@@ -26,7 +26,7 @@ class TopicProduceData(Message):
 class ProduceRequest(Message):
     transactional_id: Annotated[str | None, Field(since=3)] = None
     acks: i16
-    """0: answer nothing; 1: written here; -1: written by all in-sync replicas."""
+    """0: no response; 1: written here; -1: written by all in-sync replicas."""
     timeout_ms: i32
     topic_data: list[TopicProduceData]
 
@@ -44,10 +44,10 @@ class PartitionProduceResponse(Message):
     """-1 unless the topic uses the time of the append."""
     log_start_offset: Annotated[i64, Field(since=5)] = -1
     record_errors: Annotated[list[BatchIndexAndErrorMessage], Field(since=8)] = []
-    """Which records made the broker refuse the whole batch."""
+    """The records for which the broker rejected the batch."""
     error_message: Annotated[str | None, Field(since=8)] = None
     current_leader: Annotated[LeaderIdAndEpoch, Field(since=10, tag=0)] = LeaderIdAndEpoch()
-    """With NOT_LEADER_OR_FOLLOWER: who leads instead; its address is in `node_endpoints`."""
+    """With NOT_LEADER_OR_FOLLOWER: the current leader; its address is in `node_endpoints`."""
 
 
 class TopicProduceResponse(Message):

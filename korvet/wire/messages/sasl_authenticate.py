@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36): one step of the SASL mechanism agreed on."""
+"""SaslAuthenticate (key 36): one step of the chosen SASL mechanism."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""SaslHandshake (key 17): agree on a SASL mechanism. Never flexible.
+"""SaslHandshake (key 17): choose a SASL mechanism. Never flexible.
 
 After version 0 the mechanism's bytes follow without Kafka framing, after 1 in SaslAuthenticate.
 """

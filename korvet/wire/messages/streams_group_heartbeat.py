@@ -109,7 +109,7 @@ class StreamsGroupHeartbeatResponse(Message):
     acceptable_recovery_lag_legacy: Annotated[i32, Field(until=0)] = 0
     task_offset_interval_ms: i32 = 0
     acceptable_recovery_lag: Annotated[i64, Field(since=1)] = -1
-    """-1: the broker does not place tasks by their lag."""
+    """-1: the broker does not assign tasks by their lag."""
     status: list[Status] | None = None
     active_tasks: list[TaskIds] | None = None
     """Null, as the other tasks: unchanged."""

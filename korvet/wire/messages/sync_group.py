@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): the leader hands in the assignment, everybody gets their part of it."""
+"""SyncGroup (key 14): the leader sends the assignment, each member gets its part of it."""
 
 from typing import Annotated
 

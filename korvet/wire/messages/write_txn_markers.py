@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (key 27): a coordinator ends transactions on the partitions of another broker."""
+"""WriteTxnMarkers (key 27): end transactions on the partitions of another broker."""
 
 from typing import Annotated
 
