@@ -60,6 +60,8 @@ class LuaRunner:
     def __init__(self) -> None:
         self.redis = cast(Any, fake_redis())
         self.redis.response_callbacks = {}
+        # Commands of scripts use one connection: the client takes longer than the fake server.
+        self._connection = self.redis.connection_pool.get_connection()
         self._now_ms = START_MS
 
     def now_ms(self) -> int:
@@ -91,7 +93,12 @@ class LuaRunner:
 
     def command(self, *command: Arg) -> Any:
         """Return the raw reply of the fake Redis to a command."""
-        return self.redis.execute_command(*map(encode, command))
+        return self.reply_to(map(encode, command))
+
+    def reply_to(self, words: Iterable[bytes]) -> Any:
+        """Return the raw reply of the fake Redis to the words of a command."""
+        self._connection.send_command(*words)
+        return self._connection.read_response()
 
 
 class _Run:
@@ -172,7 +179,7 @@ class _Run:
             seconds, ms = divmod(self._runner.now_ms(), 1000)
             return lua_table([b"%d" % seconds, b"%d" % (ms * 1000)])
         try:
-            reply = self._runner.redis.execute_command(command, *args)
+            reply = self._runner.reply_to((name.upper(), *args))
         except ResponseError as error:
             return lua_table({b"err": str(error).encode()})
         if is_status(command, args) and isinstance(reply, bytes):
