@@ -152,7 +152,7 @@ async def run_fresh(options: argparse.Namespace) -> str:
     for layout, aof, tls in product(
         options.format or ("batch", "record"), options.aof or ("on", "off"), over_tls
     ):
-        tiered = bool(set(options.case or ()) & set(cases.SEGMENTS))
+        tiered = bool(set(options.case or ()) & cases.TIERED)
         remote = options.remote if tiered else ""
         column = fresh.Column(layout, aof == "on", tuple(options.set), tls, tiered, remote)
         async with fresh.korvet(column) as running:

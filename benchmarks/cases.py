@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from benchmarks.compacting import Compact
 from benchmarks.consumer_groups import Settle
+from benchmarks.copying import Copying
 from benchmarks.groups import Commits, Heartbeats, Join
 from benchmarks.growth import FlatLog, FlatTopic, Memory
 from benchmarks.idempotence import Idempotent
@@ -15,7 +16,7 @@ from benchmarks.transactions import Ends, Transactional
 from korvet.bench.latency import Latency
 from korvet.bench.load import Target
 from korvet.bench.rows import LATENCY, RATES
-from korvet.bench.throughput import Fetch
+from korvet.bench.throughput import Fetch, Produce
 
 SEGMENTS: dict[str, Fetch] = {
     "s1k": Fetch(100, 1000, megabytes=1000, once=True, tiered=True),
@@ -31,8 +32,15 @@ TRANSACTIONS: dict[str, Idempotent | Transactional | Ends] = {
     "ptxn": Transactional(),
     "endtxn": Ends(),
 }
-WHOLE: dict[str, Idempotent | Transactional | Ends | Idle | Scheduled | Shared] = {
+COPYING: dict[str, Copying] = {
+    "pcopy": Copying(Produce(100, 1000)),
+    "pcopy4": Copying(Produce(100, 1000, width=4)),
+}
+TIERED = {*SEGMENTS, *COPYING}
+"""Cases for a broker with a remote store."""
+WHOLE: dict[str, Idempotent | Transactional | Ends | Idle | Scheduled | Shared | Copying] = {
     **TRANSACTIONS,
+    **COPYING,
     "idle": Idle(),
     "scheduled": Scheduled(),
     "share1": Shared(1),

@@ -31,6 +31,27 @@ def cpu_seconds(roots: Iterable[int]) -> float:
     return sum(sum(map(int, fields[11:15])) for fields in stats if fields) / TICK
 
 
+PARTS = ("redis", "broker", "threads")
+
+
+def seconds_by_part(roots: Iterable[int]) -> dict[str, float]:
+    """Return the CPU seconds so far of Redis, of the brokers' main threads, and of the others."""
+    found = dict.fromkeys(PARTS, 0.0)
+    for pid in tree(roots):
+        whole = _seconds(_stat(pid))
+        if not _name(pid).startswith("python"):
+            found["redis"] += whole
+            continue
+        main = _seconds(_stat(pid, f"task/{pid}/"))
+        found["broker"] += main
+        found["threads"] += whole - main
+    return found
+
+
+def _seconds(fields: list[str]) -> float:
+    return sum(map(int, fields[11:13])) / TICK if fields else 0.0
+
+
 def java_seconds(roots: Iterable[int]) -> float:
     """Return the CPU seconds of the tree's Java processes, without their children."""
     stats = {pid: _stat(pid) for pid in tree(roots) if _name(pid) == "java"}
@@ -71,9 +92,9 @@ def _name(pid: int) -> str:
         return ""
 
 
-def _stat(pid: int) -> list[str]:
+def _stat(pid: int, part: str = "") -> list[str]:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/{part}stat").read_text()
     except OSError:
         return []
     return text[text.rindex(")") + 2 :].split()

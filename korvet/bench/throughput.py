@@ -56,10 +56,11 @@ class Produce:
         async with topic(target, "bench-produce", self.width * self.parts) as name:
             tally = Tally()
             async with measured(target, tally):
-                await self._send(target, name, batches, tally)
+                await self.send(target, name, batches, tally)
             return tally
 
-    async def _send(self, target: Target, name: str, batches: list[bytes], tally: Tally) -> None:
+    async def send(self, target: Target, name: str, batches: list[bytes], tally: Tally) -> None:
+        """Send these batches in turn until one of the target's limits is reached."""
         payload = self.records * self.size * self.parts
         budget = max(target.megabytes * 1_000_000 // payload // self.width, 1)
         deadline = time.perf_counter() + target.seconds
@@ -201,7 +202,7 @@ async def _in_segments(target: Target, name: str, written: Iterable[Range]) -> l
     async with connections(target, 1) as (connection,):
         for _ in range(COPY_TRIES):
             reply = memoryview(await connection.ask(request))
-            starts = [offset for _, offset in frames.listed_local(reply, name)]
+            starts = [offset for _, offset in frames.listed_newer(reply, name)]
             if all(starts[part.partition] >= part.stop for part in written):
                 return list(written)
             await asyncio.sleep(COPY_PAUSE_S)
