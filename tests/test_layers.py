@@ -42,7 +42,16 @@ LAYERS: dict[str, Layer] = {
     # Names and small tools that every layer uses.
     "base": Layer(
         (
-            *("bounded", "deferred", "errors", "keys", "logfmt", "metrics", "name_pattern"),
+            *(
+                "bounded",
+                "deferred",
+                "errors",
+                "freed_memory",
+                "keys",
+                "logfmt",
+                "metrics",
+                "name_pattern",
+            ),
             "read_buffers",
         ),
         others=("msgspec", "prometheus_client", "re2"),

@@ -35,6 +35,12 @@ BROKER_ROWS = (
         "Bytes a second that a broker process reads from the remote store for consumers."),
     Setting("remote.log.reader.threads", Whole(1, 1000), "10",
         "Reads of the remote store in progress at a time in a broker process.", dynamic=False),
+    Setting("remote.log.reader.max.pending.tasks", Whole(1), "100",
+        "Reads of the remote store that wait for one of those threads in a broker process. A "
+        "fetch that needs one more is KAFKA_STORAGE_ERROR, which consumers retry.", dynamic=False),
+    Setting("remote.log.index.file.cache.total.size.bytes", long(1), str(16 << 20),
+        "Memory of a broker process for the indexes of segments; one of a segment of 32 MiB has "
+        "about 16 KiB."),
     Setting("remote.log.manager.copier.thread.pool.size", Whole(1, 100), "2",
         "Partitions that a broker process copies at a time; each holds a segment in memory."),
     Setting("remote.list.offsets.request.timeout.ms", long(1), "30000",

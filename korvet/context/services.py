@@ -146,6 +146,7 @@ class Services:
             connection_epoch=lambda: store.connection_epoch,
             is_promoted=lambda key: store.is_promoted(key),
         )
+        self.tiered.read_cache = self.log_reader.cache
         self.log_reader.remote = self.tiered.reader
         self.log_reader.use_ranges(store)
 
@@ -160,6 +161,7 @@ class Services:
             self.log_reader.cache,
             self.metrics,
             self.memory,
+            self.tiered.demand,
         )
         self.produce = ProduceService(
             self.store,

@@ -7,9 +7,11 @@ from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
 from korvet.config.values import Settings
 from korvet.keys import Keys
+from korvet.log.read_cache import ReadCache
 from korvet.metrics import Metrics
 from korvet.remote_log.cached_store import open_store
 from korvet.remote_log.chunk_cache import chunk_source
+from korvet.remote_log.copy_demand import CopyDemand
 from korvet.remote_log.evictor import MemoryEvictor
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.manifest import REMOTE_STORAGE_URL
@@ -47,11 +49,17 @@ class TieredStorage:
         self._replica_wait = replica_wait
         self._cluster_id = cluster_id
         self.memory = MemoryBudget(store, settings)
+        self.read_cache: ReadCache | None = None
+        """The broker's batch cache: what is copied is taken from it."""
+        self.demand = CopyDemand(self._cache_bytes, max(config.workers, 1))
         self.segments: SegmentStore | None = None
         self.reader: RemoteLogReader | None = None
         if settings().flag("remote.log.storage.system.enable"):
             self.segments = self._open_segments(config)
             self.reader = self._open_reader(self.segments)
+
+    def _cache_bytes(self) -> int:
+        return self.read_cache.capacity if self.read_cache is not None else 0
 
     def _open_segments(self, config: Config) -> SegmentStore:
         start = self._settings()
@@ -63,7 +71,9 @@ class TieredStorage:
             )
         rate = "remote.log.manager.fetch.max.bytes.per.second"
         limit = ReadLimit(
-            lambda: self._settings().integer(rate), start.integer("remote.log.reader.threads")
+            lambda: self._settings().integer(rate),
+            start.integer("remote.log.reader.threads"),
+            start.integer("remote.log.reader.max.pending.tasks"),
         )
         try:
             return open_store(
@@ -85,6 +95,7 @@ class TieredStorage:
             self._cluster_id,
             lambda: self._settings().integer("remote.fetch.max.wait.ms") / 1000,
             lambda: self._store.connection_epoch,
+            lambda: self._settings().integer("remote.log.index.file.cache.total.size.bytes"),
         )
 
     async def publish(self) -> None:
@@ -128,6 +139,8 @@ class TieredStorage:
             self._cluster_id,
             holder,
             self._metrics,
+            self.demand,
+            self.read_cache,
         )
 
     def evictor(self, manager: RemoteLogManager, holder: str) -> MemoryEvictor:

@@ -59,6 +59,28 @@ class BatchCache(Generic[B]):
         """Return whether the batch that a read from `offset` finds first is cached."""
         return (topic_id, partition, offset) in self._batches
 
+    def peek(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> list[B]:
+        """Return what `run` returns; the batches do not count as used."""
+        found: list[B] = []
+        size = 0
+        while True:
+            batch = self._batches.get((topic_id, partition, offset))
+            if batch is None:
+                return found
+            size += batch.size
+            if found and size > max_bytes:
+                return found
+            found.append(batch)
+            offset = batch.last + 1
+
+    def drop(self, topic_id: str, partition: int, first: int, last: int) -> None:
+        """Drop the batches from `first` on without a gap, as far as they end by `last`."""
+        place = (topic_id, partition, first)
+        while (batch := self._batches.get(place)) is not None and batch.last <= last:
+            del self._batches[place]
+            self.held -= batch.size + OVERHEAD
+            place = (topic_id, partition, batch.last + 1)
+
     def clear(self) -> None:
         """Drop every batch."""
         self._batches.clear()

@@ -42,27 +42,31 @@ class ReadCache:
         """Reads that found a batch, and those that found none, since the process started."""
         self._batches: BatchCache[Entry] = BatchCache(cache_bytes)
         self._read: dict[tuple[str, int, int], None] = {}
-        self._connection_epoch = connection_epoch
+        self.connection_epoch = connection_epoch
         self._epoch = 0
         self._skip_logged: set[tuple[str, int]] = set()
 
     def is_valid(self) -> bool:
         """Return whether the store still uses the connection that filled the cache."""
-        return self._connection_epoch() == self._epoch
+        return self.connection_epoch() == self._epoch
 
     def batches_from(
         self, topic: Topic, partition: int, offset: int, max_bytes: int
     ) -> list[Entry]:
         """Return the cached batches from the offset on; drop those of another connection."""
-        if not self.is_valid():
-            self._epoch = self._connection_epoch()
-            self._batches.clear()
+        self._drop_invalid()
         found = self._batches.run(topic.id, partition, offset, max_bytes)
         if found:
             self.hits += 1
         else:
             self.misses += 1
         return found
+
+    def _drop_invalid(self) -> None:
+        """Drop the batches of another connection."""
+        if not self.is_valid():
+            self._epoch = self.connection_epoch()
+            self._batches.clear()
 
     @property
     def held_bytes(self) -> int:
@@ -153,15 +157,48 @@ class ReadCache:
             del read[next(iter(read))]
         return False
 
+    @property
+    def capacity(self) -> int:
+        """Memory that cached batches may take."""
+        return self._batches.capacity
+
+    def has(self, topic: Topic, partition: int, offset: int) -> bool:
+        """Return whether the batch that a read from the offset finds first is cached."""
+        return self.is_valid() and self._batches.has(topic.id, partition, offset)
+
+    def peek(self, topic: Topic, partition: int, offset: int, max_bytes: int) -> list[Entry]:
+        """Return the cached batches from the offset on, for a reader that is no consumer."""
+        if not self.is_valid():
+            return []
+        return self._batches.peek(topic.id, partition, offset, max_bytes)
+
+    def drop_unread(self, topic: Topic, partition: int, first: int, last: int) -> None:
+        """Drop the batches of these offsets if this process does not read the partition."""
+        if self.sizes.get(topic, partition) is None:
+            self._batches.drop(topic.id, partition, first, last)
+
     def add_append(
-        self, topic: Topic, partition: int, previous: int, base: int, call: Call[AppendReply]
+        self,
+        topic: Topic,
+        partition: int,
+        previous: int,
+        base: int,
+        call: Call[AppendReply],
+        *,
+        is_wanted: bool = False,
     ) -> None:
-        """Cache a batch appended after offset `previous`, if this process reads the partition."""
-        if not self._batches.capacity or self.sizes.get(topic, partition) is None:
+        """Cache a batch appended after offset `previous`.
+
+        Only if this process reads the partition, or else if it is wanted for a copy.
+        """
+        if not self._batches.capacity:
+            return
+        if not is_wanted and self.sizes.get(topic, partition) is None:
             return
         batch = log.whole_batch(call)
         if batch is None:
             return
+        self._drop_invalid()
         if isinstance(batch, memoryview) and len(batch.obj) > 2 * len(batch):  # type: ignore[arg-type]
             batch = bytes(batch)  # a slice would keep the whole frame in memory
         entry = _entry(base, log.count_of(call), cast(bytes, batch), log.newest_of(call))

@@ -43,6 +43,13 @@ class Memory(Protocol):
     def is_exceeded(self) -> bool: ...
 
 
+class Copies(Protocol):
+    """Counts what is to be copied to the remote store."""
+
+    def appended(self, topic: Topic, number: int, size: int) -> bool:
+        """Count an appended batch; return whether it is to be cached for its copy."""
+
+
 class PartitionAppend(ABC):
     """A batch for one partition and the reply to it; a `ReplyWaiter`."""
 
@@ -51,6 +58,7 @@ class PartitionAppend(ABC):
         "attempts",
         "call",
         "data",
+        "epoch",
         "error",
         "index",
         "reply",
@@ -71,6 +79,8 @@ class PartitionAppend(ABC):
         self.reply: AppendReply | None = None
         self.error: BaseException | None = None
         self.attempts = 1
+        self.epoch = -1
+        """The store's connection epoch when the batch was sent."""
 
     @abstractmethod
     def finished(self, stored: AppendReply | None) -> None:
@@ -121,8 +131,10 @@ class PartitionAppender:
         read_cache: ReadCache,
         metrics: Metrics,
         memory: Memory,
+        copies: Copies,
     ) -> None:
         self._memory = memory
+        self._copies = copies
         self._store = store
         self._keys = keys
         self._settings = settings
@@ -160,6 +172,7 @@ class PartitionAppender:
     def submit(self, append: PartitionAppend) -> None:
         """Send a prepared append, or batch it with others."""
         topic = append.topic
+        append.epoch = self._read_cache.connection_epoch()
         destination = (topic.name, append.index, topic.id, int(topic.policy.log_append_time))
         self._batcher.submit(destination, append.call, len(append.data), append)
 
@@ -169,8 +182,16 @@ class PartitionAppender:
         if self._unknown_producers:
             self._unknown_producers.forget(append.producer[0])
         self._metrics.appended(topic.name, count_of(call) if reply.stored else 0, len(append.data))
-        if reply.stored and layout_of(topic).holds_batches and reply.append_time < 0:
-            self._read_cache.add_append(topic, append.index, reply.previous, reply.base, call)
+        if not reply.stored:
+            return
+        is_wanted = self._copies.appended(topic, append.index, len(append.data))
+        cache = self._read_cache
+        # A reply of another connection: the server in use now may lack the batch.
+        if append.epoch != cache.connection_epoch():
+            return
+        if layout_of(topic).holds_batches and reply.append_time < 0:
+            place = (topic, append.index, reply.previous, reply.base)
+            cache.add_append(*place, call, is_wanted=is_wanted)
 
     def rejected(self, append: PartitionAppend, reply: AppendReply) -> AppendReply | None:
         """Return the reply to report for a rejection; None if the batch was sent again."""
@@ -181,6 +202,7 @@ class PartitionAppender:
             self._unknown_producers.begin_resend(producer)
             append.attempts += 1
             append.call = call
+            append.epoch = self._read_cache.connection_epoch()
             self._store.send(call, append)
             return None
         if error == ErrorCode.UNKNOWN_PRODUCER_ID:

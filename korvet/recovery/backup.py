@@ -39,7 +39,8 @@ from korvet.remote_log.store import SegmentStore
 from korvet.scripts import log
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, encode_definition, read_topic
-from korvet.wire.segments import CorruptSegment, SegmentWriter, read_segment
+from korvet.wire.segment_writer import SegmentWriter
+from korvet.wire.segments import CorruptSegment, read_segment
 
 SEGMENT_BYTES = 16 << 20
 AT_ONCE = 4
@@ -187,12 +188,12 @@ class Backup:
 
     async def write(self, topic: Topic, number: int, writer: SegmentWriter) -> None:
         """Write records of Redis as a segment."""
-        segment_id, data = await self.collector(topic, number).finish(
+        segment_id, parts = await self.collector(topic, number).finish(
             writer, self._cluster_id, int(time() * 1000)
         )
         name = object_name(self._cluster_id, topic.id, number, writer.first, segment_id)
-        await self._target.put(name, data)
-        self.count(writer.records, len(data))
+        await self._target.put(name, parts)
+        self.count(writer.records, sum(map(len, parts)))
 
     def collector(self, topic: Topic, number: int) -> Collector:
         """Return the reader of the partition's records in Redis."""

@@ -10,14 +10,21 @@ from korvet.log.layouts import layout_of
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.log.reader import LogReader
+from korvet.remote_log.copy_cache import CopyCache
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 from korvet.wire import compression
 from korvet.wire.batch_runs import headers_in
-from korvet.wire.segments import CHUNK_BYTES, AbortedRow, SegmentHeader, SegmentWriter
+from korvet.wire.records import Buffer
+from korvet.wire.segment_writer import SegmentWriter
+from korvet.wire.segments import CHUNK_BYTES, AbortedRow, SegmentHeader
 
 ID_DIGITS = 12
 READ_BYTES = 1 << 20
+CACHED_BYTES = 4 << 20
+"""Bytes of a read from the broker's cache: Redis is asked for the log's state only."""
+KEPT_BYTES = 16 * 1024
+"""Bytes from which on a stored batch is written from where it is; smaller ones are joined."""
 LONGEST_S = 20.0
 """Seconds of reading after which a segment is written as it is."""
 
@@ -25,12 +32,22 @@ LONGEST_S = 20.0
 class Collector:
     """Reads one partition, without the segments that it has."""
 
-    def __init__(self, store: AsyncStore, keys: Keys, topic: Topic, partition: int) -> None:
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topic: Topic,
+        partition: int,
+        cache: CopyCache | None = None,
+    ) -> None:
         self._store = store
         self._keys = keys
         self._topic = topic
         self._partition = partition
         self._reader = LogReader(store, keys)
+        if cache is not None:
+            self._reader.cache = cache
+        self._cache = cache
         self._reader.use_ranges(store, ahead=False)
 
     async def collect(
@@ -39,7 +56,11 @@ class Collector:
         """Return the records from `first` on, below `end`, as a segment of about `most` bytes."""
         writer, offset, began = SegmentWriter(first, buffer), first, time()
         while writer.size < most and time() - began < LONGEST_S:
-            room = min(READ_BYTES, max(most - writer.size, 1))
+            is_cached = self._cache is not None and self._cache.has(
+                self._topic, self._partition, offset
+            )
+            room = CACHED_BYTES if is_cached else READ_BYTES
+            room = min(room, max(most - writer.size, 1))
             result = await self.read(offset, room, batches=end is None)
             if result.remote:
                 for batch in result.remote:
@@ -49,8 +70,7 @@ class Collector:
             entries = [each for each in result.entries if end is None or each.last < end]
             if result.error or not entries:
                 break
-            for run in _runs(entries):
-                self._add(writer, run, result)
+            self._add(writer, entries, result)
             offset = entries[-1].last + 1
         return writer
 
@@ -65,19 +85,39 @@ class Collector:
             )
         )
 
-    def _add(self, writer: SegmentWriter, run: Sequence[Entry], result: ReadResult) -> None:
+    def _add(self, writer: SegmentWriter, entries: Sequence[Entry], result: ReadResult) -> None:
+        """Add stored batches as they are if they are large, others in runs of about a chunk."""
+        holds_batches = layout_of(self._topic).holds_batches
+        run: list[Entry] = []
+        size = 0
+        for entry in entries:
+            if holds_batches and entry.size >= KEPT_BYTES:
+                self._join(writer, run, result)
+                run, size = [], 0
+                writer.add_parts(self._parts([entry], result))
+                continue
+            run.append(entry)
+            size += entry.size
+            if size >= CHUNK_BYTES:
+                self._join(writer, run, result)
+                run, size = [], 0
+        self._join(writer, run, result)
+
+    def _join(self, writer: SegmentWriter, run: Sequence[Entry], result: ReadResult) -> None:
+        if run:
+            whole = b"".join(self._parts(run, result))
+            writer.add_run(whole, headers_in(whole))
+
+    def _parts(self, run: Sequence[Entry], result: ReadResult) -> list[Buffer]:
         codec = compression.BY_NAME.get(self._topic.policy.compression_type, compression.NONE)
-        parts = layout_of(self._topic).batches_of(
+        return layout_of(self._topic).batches_of(
             run, run[0].first, result.epoch, codec, transactions=result.stable is not None
         )
-        whole = memoryview(b"".join(parts))
-        for at, size, _ in headers_in(whole):
-            writer.add(whole[at : at + size])
 
     async def finish(
         self, writer: SegmentWriter, cluster_id: str, created_ms: int
-    ) -> tuple[str, memoryview]:
-        """Return the id and the bytes of the collected segment, with its aborted transactions."""
+    ) -> tuple[str, list[Buffer]]:
+        """Return the id and the parts of the collected segment, with its aborted transactions."""
         policy = self._topic.policy
         header = SegmentHeader(
             id=uuid.uuid4().hex[:ID_DIGITS],
@@ -103,16 +143,3 @@ class Collector:
         flat = await self._store.command("ZRANGEBYSCORE", key, first, "+inf", "WITHSCORES")
         rows = map(AbortedRow.parse, flat[::2], flat[1::2])
         return [row for row in rows if row.first <= last]
-
-
-def _runs(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
-    """Split entries into runs of about a chunk each."""
-    runs, begin, size = [], 0, 0
-    for at, entry in enumerate(entries):
-        size += entry.size
-        if size >= CHUNK_BYTES:
-            runs.append(entries[begin : at + 1])
-            begin, size = at + 1, 0
-    if begin < len(entries):
-        runs.append(entries[begin:])
-    return runs

@@ -14,7 +14,9 @@ from time import time
 from korvet.config.topic_policy import TopicPolicy
 from korvet.keys import Keys
 from korvet.log.layouts import layout_of
+from korvet.log.read_cache import ReadCache
 from korvet.remote_log.collector import Collector
+from korvet.remote_log.copy_cache import CopyCache
 from korvet.remote_log.manifest import object_name
 from korvet.remote_log.segment_buffers import SegmentBuffers
 from korvet.remote_log.store import SegmentStore
@@ -23,7 +25,7 @@ from korvet.scripts.log import ClaimCopyReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
-from korvet.wire.segments import SegmentWriter
+from korvet.wire.segment_writer import SegmentWriter
 
 MAX_SEGMENT_BYTES = 32 << 20
 """Max bytes of a segment: it is built in memory."""
@@ -46,6 +48,7 @@ class PartitionCopier:
         topic: Topic,
         partition: int,
         buffers: SegmentBuffers,
+        cache: ReadCache | None = None,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -55,9 +58,13 @@ class PartitionCopier:
         self._topic = topic
         self._partition = partition
         self._buffers = buffers
-        self._collector = Collector(store, keys, topic, partition)
+        self._cache = cache
+        self._collector = Collector(
+            store, keys, topic, partition, None if cache is None else CopyCache(cache)
+        )
         self.lag: tuple[int, int] | None = None
-        """Records and bytes that are not copied; None if another process holds the lease."""
+        """Records and bytes that were not copied when the lease was acquired; None if another
+        process holds it."""
 
     async def copy_segment(self, at_once: tuple[int, int] | None = None) -> int:
         """Copy the next segment if it is due. Returns its bytes, 0 if there is none.
@@ -83,7 +90,7 @@ class PartitionCopier:
         may_copy = at_once is not None or self._may_copy(claim, writer, now_ms)
         size = 0
         if writer.size and may_copy:
-            size = await self._publish(claim.fence, writer, now_ms)
+            size = await self._publish(claim.fence, writer, now_ms, at_once is not None)
         # After an exception the object may still be being written.
         self._buffers.give_back(buffer)
         return size
@@ -116,12 +123,19 @@ class PartitionCopier:
             with suppress(StoreError):
                 held = (await self._claim()).fence
 
-    async def _publish(self, fence: int, writer: SegmentWriter, now_ms: int) -> int:
+    async def _publish(
+        self, fence: int, writer: SegmentWriter, now_ms: int, is_urgent: bool
+    ) -> int:
         """Write the object, then add it to the log; delete it if the script refuses it."""
         topic, number = self._topic, self._partition
-        segment_id, data = await self._collector.finish(writer, self._cluster_id, now_ms)
-        name = object_name(self._cluster_id, topic.id, number, writer.first, segment_id)
-        await self._segments.put(name, data)
+        segment_id, parts = await self._collector.finish(writer, self._cluster_id, now_ms)
+        name, size = (
+            object_name(self._cluster_id, topic.id, number, writer.first, segment_id),
+            sum(map(len, parts)),
+        )
+        # Otherwise Redis has the records as long as the log has them.
+        is_read_soon = is_urgent or topic.policy.local_limits != topic.policy.total_limits
+        await self._segments.put(name, parts, is_read_soon=is_read_soon)
         reply = await self._store.run(
             log.add_segment(
                 self._keys,
@@ -132,14 +146,16 @@ class PartitionCopier:
                 first=writer.first,
                 last=writer.last,
                 records=writer.records,
-                size=len(data),
-                row=f"{len(data) - writer.size}:{writer.max_timestamp}:{segment_id}",
+                size=size,
+                row=f"{size - writer.size}:{writer.max_timestamp}:{segment_id}",
             )
         )
         if not reply.added:
             await self._segments.delete(name)
             return 0
-        return len(data)
+        if self._cache is not None:
+            self._cache.drop_unread(topic, number, writer.first, writer.last)
+        return size
 
     async def _is_due(self, claim: ClaimCopyReply, at_once: tuple[int, int] | None) -> bool:
         """Return whether there are bytes for a segment, or the first record is old enough."""

@@ -39,8 +39,10 @@ class LocalFiles:
     async def read(self, name: str, start: int, size: int) -> memoryview:
         """Return the bytes of a file from `start` on: fewer than asked for at its end."""
         found = self.read_cached(name, start, size)
-        if found is not None:
-            return found
+        return await self.read_disk(name, start, size) if found is None else found
+
+    async def read_disk(self, name: str, start: int, size: int) -> memoryview:
+        """Return what `read` returns: a thread reads what the page cache lacks."""
         path, data = self._root + name, self._buffers.take(size)
         self.misses += 1
         loop = asyncio.get_running_loop()

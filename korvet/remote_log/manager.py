@@ -9,8 +9,11 @@ from korvet import logfmt
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
+from korvet.log.read_cache import ReadCache
 from korvet.metrics import Metrics
 from korvet.remote_log.copier import PartitionCopier
+from korvet.remote_log.copy_demand import CopyDemand
+from korvet.remote_log.due_copies import follow
 from korvet.remote_log.manifest import SegmentRow
 from korvet.remote_log.orphans import delete_orphans
 from korvet.remote_log.segment_buffers import SegmentBuffers
@@ -54,7 +57,11 @@ class RemoteLogManager:
         cluster_id: Callable[[], str],
         holder: str,
         metrics: Metrics,
+        demand: CopyDemand,
+        cache: ReadCache | None = None,
     ) -> None:
+        self._demand = demand
+        self._cache = cache
         self._store = store
         self._keys = keys
         self._topics = topics
@@ -74,10 +81,18 @@ class RemoteLogManager:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        while True:
-            interval = self._settings().integer("remote.log.manager.task.interval.ms")
-            await asyncio.sleep(interval / 1000)
-            await self.run_once()
+        following = asyncio.create_task(
+            follow(self._demand, self.copy, lambda: self.copies, self.log_failure)
+        )
+        try:
+            while True:
+                interval = self._settings().integer("remote.log.manager.task.interval.ms")
+                await asyncio.sleep(interval / 1000)
+                await self.run_once()
+                if following.done():
+                    following.result()
+        finally:
+            following.cancel()
 
     async def run_once(self) -> None:
         """Copy and trim each partition once; the failure of one does not affect the others."""
@@ -91,6 +106,7 @@ class RemoteLogManager:
         except StoreError as error:
             return self.log_failure("", -1, error)
         present = {topic.name for topic in topics if topic.policy.remote_storage}
+        self._demand.forget_except({topic.id for topic in topics if topic.name in present})
         self._lags = {key: lag for key, lag in self._lags.items() if key[0] in present}
         collects = monotonic() >= self._collects_at
         if collects:
@@ -209,13 +225,17 @@ class RemoteLogManager:
                 return 0
             copier = PartitionCopier(
                 *(self._store, self._keys, self._segments, self._cluster_id(), self._holder),
-                *(topic, partition, self._buffers),
+                *(topic, partition, self._buffers, self._cache),
             )
+            before, size = self._demand.pending(*place), 0
             try:
-                return self._charge(await copier.copy_segment(at_once))
+                size = await copier.copy_segment(at_once)
+                return self._charge(size)
             finally:
                 if copier.lag is not None:
                     self._lags[key] = copier.lag
+                rest = None if copier.lag is None else max(0, copier.lag[1] - size)
+                self._demand.note_copy(*place, before, rest, size)
         finally:
             self._copied.discard(place)
 

@@ -37,10 +37,11 @@ async def delete_orphans(
     )
     if claim.error or not claim.fence:
         return 0
-    now = datetime.now(UTC)
+    prefix, now = f"{cluster_id}/{topic.id}/{partition}", datetime.now(UTC)
+    await segments.delete_staged(prefix, MIN_AGE_S)
     old = {
         name
-        for name, written in await segments.objects(f"{cluster_id}/{topic.id}/{partition}")
+        for name, written in await segments.objects(prefix)
         if (now - written).total_seconds() >= MIN_AGE_S
     }
     orphans = old - await _named(store, keys, cluster_id, topic, partition) if old else old

@@ -1,21 +1,40 @@
-"""The limits of a broker process's reads from the remote store: bytes a second, reads at a time."""
+"""The limits of a broker process's reads from the remote store: bytes a second, reads at a time.
+
+A read that finds all threads in use waits. One that finds the most waiting reads is refused, as
+Kafka does it; the error that a client gets is one it retries.
+"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from time import monotonic
 
+from korvet.store.errors import StoreError
+
 THREADS = 10
+MAX_WAITING = 100
 NO_RATE = (1 << 63) - 1
 """Bytes a second: the default."""
+
+
+class TooManyReads(StoreError):
+    """Says that as many reads wait for a thread as may wait."""
 
 
 class ReadLimit:
     """Lets reads wait while those before were more than `rate` bytes a second."""
 
-    def __init__(self, rate: Callable[[], int] | None = None, threads: int = THREADS) -> None:
+    def __init__(
+        self,
+        rate: Callable[[], int] | None = None,
+        threads: int = THREADS,
+        most_waiting: int = MAX_WAITING,
+    ) -> None:
         self.threads = threads
-        self.slots = asyncio.Semaphore(threads)
-        """One for each read of an object store in progress."""
+        self.waiting = 0
+        """Reads that wait for a thread."""
+        self._most_waiting = most_waiting
+        self._slots = asyncio.Semaphore(threads)
         self._rate = rate
         self._may_read_at = 0.0
 
@@ -34,6 +53,28 @@ class ReadLimit:
         # Each read that waited moves the time for the others.
         while (rest := self._may_read_at - monotonic()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(rest)
+
+    @asynccontextmanager
+    async def thread(self) -> AsyncIterator[None]:
+        """Take one of the threads for the block. Raises TooManyReads."""
+        if self._slots.locked():
+            if self.waiting >= self._most_waiting:
+                raise TooManyReads(
+                    f"{self.threads} reads of the remote store are in progress and {self.waiting} "
+                    "wait: the limits are remote.log.reader.threads and "
+                    "remote.log.reader.max.pending.tasks"
+                )
+            self.waiting += 1
+            try:
+                await self._slots.acquire()
+            finally:
+                self.waiting -= 1
+        else:
+            await self._slots.acquire()
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     def charge(self, size: int) -> None:
         """Let the next read wait for as long as these bytes may take, whether they were read."""

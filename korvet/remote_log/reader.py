@@ -29,7 +29,7 @@ from korvet.log.entry import Entry
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.metrics import Metrics
-from korvet.remote_log.footers import Footers
+from korvet.remote_log.footers import CACHE_BYTES, Footers
 from korvet.remote_log.manifest import ManifestStore, SegmentRow, find_segment
 from korvet.remote_log.slices import ChunkSource, read_slices
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
@@ -86,10 +86,11 @@ class RemoteLogReader:
         cluster_id: Callable[[], str],
         max_wait_s: Callable[[], float],
         connection_epoch: Callable[[], int] = lambda: 0,
+        footer_bytes: Callable[[], int] = lambda: CACHE_BYTES,
     ) -> None:
         self._store = store
         self._keys = keys
-        self._footers = Footers(segments)
+        self._footers = Footers(segments, footer_bytes)
         self.source = source
         self._metrics = metrics
         self._cluster_id = cluster_id

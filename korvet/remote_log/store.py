@@ -1,7 +1,6 @@
 """The store of segments: a local directory or an object store, through obstore."""
 
 import asyncio
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -13,8 +12,10 @@ from urllib.parse import unquote, urlsplit
 
 from korvet.metrics import Metrics
 from korvet.remote_log.local_files import LocalFiles
+from korvet.remote_log.local_writes import LocalWrites
 from korvet.remote_log.read_limit import ReadLimit
 from korvet.store.errors import StoreError
+from korvet.wire.records import Buffer
 
 _RETRIES: Any = {
     "max_retries": 3,
@@ -53,6 +54,7 @@ class SegmentStore:
         self._root: Path | None = None
         self.files: LocalFiles | None = None
         """The reads of a directory; None for an object store."""
+        self._writes: LocalWrites | None = None
         if parts.scheme != "file":
             self._check()
             return
@@ -67,6 +69,7 @@ class SegmentStore:
         elif not self._root.is_dir():
             raise RemoteStorageError(f"{url}: this machine has no such directory")
         self.files = LocalFiles(self._root, self._limit.threads)
+        self._writes = LocalWrites(self._root)
 
     def _check(self) -> None:
         """Raise RemoteStorageError if the library cannot open the URL."""
@@ -121,33 +124,46 @@ class SegmentStore:
         place = host if ":" in user else user + at + host
         return parts._replace(netloc=place, query="", fragment="").geturl()
 
-    async def put(self, name: str, data: bytes | memoryview) -> None:
-        """Create the object; fails if it exists. A local file is synced to the disk."""
-        import obstore
+    async def put(
+        self, name: str, data: Buffer | list[Buffer], *, is_read_soon: bool = True
+    ) -> None:
+        """Create the object; fails if it exists. A local file is synced to the disk.
 
+        A local file that is not read soon leaves the page cache.
+        """
+        parts = data if isinstance(data, list) else [data]
         with self._request("write", name):
-            await obstore.put_async(self._store, name, data, mode="create")
-            if self._root is not None:
-                await asyncio.to_thread(_sync, self._root / name)
-        self._metrics.remote_written_bytes.add(len(data))
+            if self._writes is not None:
+                await self._writes.write(name, parts, is_read_soon=is_read_soon)
+            else:
+                import obstore
+
+                whole: Any = parts[0] if len(parts) == 1 else b"".join(parts)
+                await obstore.put_async(self._store, name, whole, mode="create")
+        self._metrics.remote_written_bytes.add(sum(map(len, parts)))
 
     async def get(self, name: str, start: int, end: int) -> memoryview:
         """Return the object's bytes from `start` to below `end`."""
-        found: Any
+        found: Any = None
         await self._limit.wait()
         self._limit.charge(end - start)
         with self._request("read", name):
             if self.files is not None:
-                found = await self.files.read(name, start, end - start)
-            else:
-                import obstore
-
-                async with self._limit.slots:
-                    found = await obstore.get_range_async(self._store, name, start=start, end=end)
+                found = self.files.read_cached(name, start, end - start)
+            if found is None:
+                async with self._limit.thread():
+                    found = await self._get(name, start, end)
             if len(found) != end - start:
                 raise ValueError(f"{len(found)} bytes in place of {end - start}")
         self._metrics.remote_read_bytes.add(len(found))
         return memoryview(found)
+
+    async def _get(self, name: str, start: int, end: int) -> Any:
+        if self.files is not None:
+            return await self.files.read_disk(name, start, end - start)
+        import obstore
+
+        return await obstore.get_range_async(self._store, name, start=start, end=end)
 
     def get_now(self, name: str, start: int, end: int) -> memoryview | None:
         """Return the bytes of a local file without waiting.
@@ -205,6 +221,12 @@ class SegmentStore:
         with self._request("deletion", name), suppress(FileNotFoundError):
             await obstore.delete_async(self._store, name)
 
+    async def delete_staged(self, prefix: str, age_s: float) -> None:
+        """Delete what writes of local files below the prefix left at least that long ago."""
+        if self._writes is not None:
+            with self._request("deletion", prefix):
+                await self._writes.delete_staged(prefix, age_s)
+
     async def names(self, prefix: str) -> list[str]:
         """Return the names of the objects below a prefix, which ends with a whole part."""
         return [name for name, _ in await self.objects(prefix)]
@@ -237,12 +259,3 @@ class SegmentStore:
 def _reason(error: Exception) -> str:
     """Return the first line: the library adds its own value, for debugging, below it."""
     return str(error).partition("\n")[0]
-
-
-def _sync(path: Path) -> None:
-    for each, flags in ((path, os.O_RDONLY), (path.parent, os.O_RDONLY)):
-        descriptor = os.open(each, flags)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -8,17 +8,16 @@ Rules
 - Freed memory up to RETAINED_BYTES stays with the process: the next chunk then needs no new pages.
 """
 
-import ctypes
 import gc
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+from korvet import freed_memory
+
 REUSED_WORKER = "SPARK_REUSE_WORKER"
 RETAINED_BYTES = 32 << 20
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 @contextmanager
@@ -46,14 +45,9 @@ def task_scope() -> Iterator[None]:
             freeze_loaded()
 
 
-@cache
 def retain_memory() -> None:
-    """Keep freed memory for the next chunk if malloc is glibc's."""
-    if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:
-            mallopt(_M_MMAP_THRESHOLD, RETAINED_BYTES // 2)
-            mallopt(_M_TRIM_THRESHOLD, RETAINED_BYTES)
+    """Keep freed memory for the next chunk."""
+    freed_memory.retain(RETAINED_BYTES)
 
 
 @cache

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from korvet.wire import records
 from korvet.wire.records import Buffer, crc_function
 from korvet.wire.segment_index import ROW, IndexRow, IndexRows
 
@@ -143,75 +142,16 @@ class Segment:
         ]
 
 
-class SegmentWriter:
-    """Collects the batches of a segment in a buffer; `first` is the first offset it covers."""
-
-    def __init__(self, first: int, buffer: bytearray | None = None) -> None:
-        self.first = first
-        self.last = first - 1
-        self.records = 0
-        self.max_timestamp = -1
-        self.size = 0
-        self.buffer = bytearray() if buffer is None else buffer
-        self._rows: list[IndexRow] = []
-        self._position = 0
-        """Where the open chunk begins."""
-        self._offset = -1
-        self._newest = -1
-        self._count = 0
-        self._crc = 0
-
-    def add(self, batch: Buffer) -> None:
-        """Append a batch with final offsets, above those of the batches before it.
-
-        The first one may begin below `first`: DeleteRecords can start a log inside a batch.
-        """
-        header = records.read_header(batch)
-        last = header.base_offset + header.last_offset_delta
-        if last <= self.last or (self.size and header.base_offset <= self.last):
-            raise ValueError(f"batch at {header.base_offset} after offset {self.last}")
-        if self._offset < 0:
-            self._offset = header.base_offset
-        self._crc = crc_function()(batch, self._crc)
-        end = self.size + len(batch)
-        self.buffer[self.size : end] = batch
-        self.size = end
-        self.last = last
-        if not header.attributes & records.CONTROL:
-            self.records += header.records
-            self._count += header.records
-            self._newest = max(self._newest, header.max_timestamp)
-            self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
-        if self.size - self._position >= CHUNK_BYTES:
-            self._close_chunk()
-
-    def _close_chunk(self) -> None:
-        row = IndexRow(self._offset, self._position, self._newest, self._count, self._crc)
-        self._rows.append(row)
-        self._position, self._offset, self._newest = self.size, -1, -1
-        self._count = self._crc = 0
-
-    def finish(self, header: SegmentHeader, aborted: Iterable[AbortedRow]) -> memoryview:
-        """Return the segment, a view of the buffer; `header` gets offsets, sizes and counts."""
-        if self._offset >= 0:
-            self._close_chunk()
-        whole = msgspec.structs.replace(
-            header,
-            first=self.first,
-            last=self.last,
-            records=self.records,
-            bytes=self.size,
-            max_timestamp=self.max_timestamp,
-        )
-        rows = b"".join(ROW.pack(*row) for row in self._rows)
-        dropped = [_ABORTED.pack(*row) for row in aborted]
-        text = msgspec.json.encode(whole)
-        counts = (len(self._rows), len(dropped), len(text))
-        footer = b"".join((rows, *dropped, text))
-        trailer = _TRAILER.pack(*counts, _footer_crc(footer, counts), MAGIC)
-        end = self.size + len(footer) + len(trailer)
-        self.buffer[self.size : end] = footer + trailer
-        return memoryview(self.buffer)[:end]
+def footer_of(
+    header: SegmentHeader, rows: Iterable[IndexRow], aborted: Iterable[AbortedRow]
+) -> bytes:
+    """Return the footer of a segment, trailer included."""
+    index = [ROW.pack(*row) for row in rows]
+    dropped = [_ABORTED.pack(*row) for row in aborted]
+    text = msgspec.json.encode(header)
+    counts = (len(index), len(dropped), len(text))
+    footer = b"".join((*index, *dropped, text))
+    return footer + _TRAILER.pack(*counts, _footer_crc(footer, counts), MAGIC)
 
 
 def footer_size(trailer: Buffer) -> int:

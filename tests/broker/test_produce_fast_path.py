@@ -102,9 +102,10 @@ class Bench:
             lambda: cast(Settings, self.services.settings),
             cast(Any, SimpleNamespace(submit=lambda *sent: self.submitted.append(sent))),
             unknown_producers,
-            cast(Any, SimpleNamespace(add_append=lambda *_: None)),
+            cast(Any, SimpleNamespace(add_append=lambda *_, **__: None, connection_epoch=int)),
             metrics,
             self.services.memory,
+            cast(Any, SimpleNamespace(appended=lambda *_: False)),
         )
         self.services.produce = ProduceService(
             nothing,

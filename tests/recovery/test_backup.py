@@ -1,5 +1,6 @@
 """Backup and restore with real clients: the same records, groups that continue, what is refused."""
 
+import asyncio
 import json
 import random
 import threading
@@ -281,13 +282,16 @@ def test_a_backup_that_was_interrupted_continues(
 ) -> None:
     folder = tmp_path / "backup"
     monkeypatch.setattr(backup_module, "SEGMENT_BYTES", 20_000)
-    real, left = backup_module.Backup.write, [9]
+    real, left, done = backup_module.Backup.write, [9], asyncio.Semaphore(0)
 
     async def failing(self: Any, *words: Any) -> None:
         left[0] -= 1
         if left[0] < 0:
+            for _ in range(9):
+                await done.acquire()
             raise backup_module.BackupRefused("the disk is full")
         await real(self, *words)
+        done.release()
 
     with Broker() as broker:
         fill(broker)

@@ -8,6 +8,7 @@ import pytest
 from korvet.errors import ErrorCode as E
 from korvet.remote_log.collector import Collector
 from korvet.wire.batch_runs import headers_in
+from korvet.wire.segments import SegmentHeader, read_segment
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import packed, produce, rows
 
@@ -45,7 +46,10 @@ async def test_a_segment_has_all_batches_at_their_offsets(
     end = bases[-1] + 2 if with_end else None
     writer = await collector.collect(0, 32 << 20, end, buffer)
     assert (writer.records, writer.last) == (160, bases[-1] + 1)
-    batches = memoryview(buffer)[: writer.size]
+    header = SegmentHeader("id", "c", "t", "0" * 32, 0, 0, 0, 0, 0, -1, "batch", mode, 0)
+    whole = b"".join(writer.finish(header, []))
+    read_segment(whole)
+    batches = memoryview(whole)[: writer.size]
     found = list(headers_in(batches))
     assert [header.base_offset for _, _, header in found] == bases
     for (at, length, _), value in zip(found, values, strict=True):

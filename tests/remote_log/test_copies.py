@@ -31,7 +31,7 @@ async def test_as_many_partitions_are_copied_at_a_time_as_configured(
     assert segments is not None
     put, writing, most = segments.put, set[str](), 0
 
-    async def slow(name: str, data: bytes) -> None:
+    async def slow(name: str, data: bytes, **how: bool) -> None:
         nonlocal most
         writing.add(name)
         most = max(most, len(writing))
@@ -39,7 +39,7 @@ async def test_as_many_partitions_are_copied_at_a_time_as_configured(
             await asyncio.sleep(0.001)
             if len(writing) == count:
                 break
-        await put(name, data)
+        await put(name, data, **how)
         writing.discard(name)
 
     monkeypatch.setattr(segments, "put", slow)

@@ -22,7 +22,8 @@ from korvet.scripts import log
 from korvet.testing import LuaRunner
 from korvet.wire import batch_builder
 from korvet.wire.records import Record
-from korvet.wire.segments import SegmentHeader, SegmentWriter, read_segment
+from korvet.wire.segment_writer import SegmentWriter
+from korvet.wire.segments import SegmentHeader, read_segment
 from tests.lua.partition import ID, KEYS, Part
 from tests.support.connected_broker import Broker
 from tests.support.redis_servers import TestServer
@@ -75,7 +76,7 @@ def segment(first: int, name: str) -> bytes:
     numbers = dict.fromkeys(("partition", "first", "last", "records", "bytes", "max_timestamp"), 0)
     shape = {"storage_format": "batch", "offset_mode": "dense"}
     header = msgspec.convert({**values, **numbers, **shape}, SegmentHeader)
-    return bytes(writer.finish(header, []))
+    return b"".join(writer.finish(header, []))
 
 
 async def costs(lua: LuaRunner, folder: Path, count: int) -> list[list[tuple[int, int]]]:

@@ -137,8 +137,8 @@ async def test_a_copy_that_was_suspended_is_refused_after_its_object_is_deleted(
     await produce(broker, packed([(n, 2000 + n, b"k", b"v" * 200, []) for n in range(10)], 13))
     put, deleted = copied.store.put, []
 
-    async def slow(name: str, data: bytes) -> None:
-        await put(name, data)
+    async def slow(name: str, data: bytes, **how: bool) -> None:
+        await put(name, data, **how)
         if not deleted:
             deleted.append(name)
             await copied.manager("two").collect_orphans(copied.topic, 0)
@@ -160,8 +160,8 @@ async def test_a_copy_in_progress_in_the_same_process_keeps_its_object(
     await produce(broker, packed([(n, 2000 + n, b"k", b"v" * 200, []) for n in range(10)], 13))
     put, manager, seen = copied.store.put, copied.manager(), []
 
-    async def slow(name: str, data: bytes) -> None:
-        await put(name, data)
+    async def slow(name: str, data: bytes, **how: bool) -> None:
+        await put(name, data, **how)
         await manager.collect_orphans(copied.topic, 0)
         seen.append(name)
         assert name in copied.objects()

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from korvet.errors import ErrorCode
 from korvet.remote_log import read_limit
+from korvet.remote_log.footers import Footers
 from korvet.remote_log.read_limit import ReadLimit
-from korvet.remote_log.store import SegmentStore
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.wire.segments import footer_size
 from tests.remote_log.test_tiered_log import Tier, tier
 from tests.support.exchanges import fetch, told
 
@@ -99,3 +102,63 @@ async def test_an_object_store_serves_as_many_reads_at_a_time_as_configured(
     monkeypatch.setattr("obstore.get_range_async", slow)
     await asyncio.gather(*(store.get("a", n, n + 1) for n in range(10)))
     assert most == 2
+
+
+async def test_a_read_beyond_those_that_may_wait_is_refused(tmp_path: Path) -> None:
+    """remote.log.reader.max.pending.tasks: Kafka refuses it too."""
+    store = SegmentStore("memory:///", limit=ReadLimit(threads=2, most_waiting=3))
+    await store.put("a", bytes(1000))
+    blocked, read = asyncio.Event(), store._get
+
+    async def slow(*words: Any) -> Any:
+        await blocked.wait()
+        return await read(*words)
+
+    store._get = slow  # type: ignore[method-assign]
+    reads = [asyncio.ensure_future(store.get("a", at, at + 10)) for at in range(5)]
+    await asyncio.sleep(0)
+    with pytest.raises(RemoteStorageError, match=r"2 reads .* in progress and 3 wait"):
+        await store.get("a", 0, 10)
+    reads.pop().cancel()
+    await asyncio.sleep(0)
+    blocked.set()
+    assert len(await store.get("a", 0, 10)) == 10, "the cancelled one has left its place"
+    assert [len(each) for each in await asyncio.gather(*reads)] == [10] * 4
+
+
+async def test_a_fetch_that_is_refused_is_a_retriable_error(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tier.fill()
+    await tier.move()
+    store = tier.use_cache()
+    limit = ReadLimit(threads=1, most_waiting=1)
+    monkeypatch.setattr(store, "_limit", limit)
+    monkeypatch.setattr(store.files, "read_cached", lambda *_: None)
+    async with limit.thread():
+        waiting = asyncio.create_task(limit._slots.acquire())
+        limit.waiting = 1
+        answer = await fetch(tier.broker, 0, size=100_000)
+        limit.waiting = 0
+        waiting.cancel()
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert await tier.read() == tier.sent
+
+
+async def test_footers_take_no_more_memory_than_configured(tier: Tier) -> None:
+    """remote.log.index.file.cache.total.size.bytes."""
+    await tier.fill()
+    await tier.move()
+    store = tier.broker.services.tiered.segments
+    assert store is not None
+    sizes = dict[str, tuple[int, int]]()
+    for path in tier.objects():
+        data = path.read_bytes()
+        sizes[str(path.relative_to(tier.folder))] = len(data) - footer_size(data), len(data)
+    assert len(sizes) >= 3
+    for capacity, count in ((1 << 20, len(sizes)), (1, 1)):
+        footers = Footers(store, lambda: capacity)  # noqa: B023
+        for name, place in sizes.items():
+            assert await footers.get(name, *place) is await footers.get(name, *place)
+        assert len(footers) == count
+        assert footers.size <= max(capacity, 1000)

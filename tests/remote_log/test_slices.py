@@ -18,7 +18,8 @@ from korvet.remote_log.store import SegmentStore
 from korvet.wire import batch_builder
 from korvet.wire.batch_runs import headers_in
 from korvet.wire.records import Record
-from korvet.wire.segments import SegmentHeader, SegmentWriter, read_segment
+from korvet.wire.segment_writer import SegmentWriter
+from korvet.wire.segments import SegmentHeader, read_segment
 
 TOPIC_ID = "0" * 32
 BATCHES = 60
@@ -47,7 +48,7 @@ def written(batches: int = BATCHES) -> bytes:
         },
         SegmentHeader,
     )
-    return bytes(writer.finish(header, []))
+    return b"".join(writer.finish(header, []))
 
 
 class OneRow:

@@ -452,7 +452,7 @@ async def test_another_broker_continues_after_a_crash_at_any_step(
 
     def wrapped(name: str) -> Any:
         original = getattr(segments, name)
-        return lambda *given: crash(name, lambda: original(*given))
+        return lambda *given, **how: crash(name, lambda: original(*given, **how))
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "run", run_call)
@@ -476,9 +476,9 @@ async def test_a_holder_that_lost_the_lease_adds_no_segment(
     monkeypatch.setattr(copier, "LEASE_MS", 0)
     put, overtaken = segments.put, False
 
-    async def slow(name: str, data: bytes) -> None:
+    async def slow(name: str, data: bytes, **how: bool) -> None:
         nonlocal overtaken
-        await put(name, data)
+        await put(name, data, **how)
         if not overtaken:
             overtaken = True
             await tier.move("two")

@@ -7,7 +7,8 @@ import pytest
 
 from korvet.wire import batch_builder, batch_runs, control_records, segments
 from korvet.wire.records import read_header
-from korvet.wire.segments import AbortedRow, CorruptSegment, SegmentHeader, SegmentWriter
+from korvet.wire.segment_writer import SegmentWriter
+from korvet.wire.segments import AbortedRow, CorruptSegment, SegmentHeader
 
 HEADER = SegmentHeader(
     id="abc",
@@ -39,7 +40,7 @@ def written(batches: int = 3, size: int = 100, first: int = 100) -> bytes:
     writer = SegmentWriter(first)
     for at in range(batches):
         writer.add(batch(first + 10 * at, size=size))
-    return bytes(writer.finish(HEADER, ABORTED))
+    return b"".join(writer.finish(HEADER, ABORTED))
 
 
 def test_a_segment_is_read_as_it_was_written() -> None:
@@ -90,7 +91,7 @@ def test_markers_are_no_records() -> None:
     writer = SegmentWriter(100)
     writer.add(batch(100))
     writer.add(control_records.control_batch(110, 10**13, 7, 0, False))
-    segment, _ = segments.read_segment(writer.finish(HEADER, []))
+    segment, _ = segments.read_segment(b"".join(writer.finish(HEADER, [])))
     header = segment.header
     assert (header.last, header.records, header.max_timestamp) == (110, 10, 1109)
 
@@ -110,7 +111,7 @@ def test_the_first_batch_may_begin_below_the_first_offset() -> None:
     with pytest.raises(ValueError, match="batch at 105 after offset 109"):
         writer.add(batch(105))
     writer.add(batch(110))
-    segment, batches = segments.read_segment(writer.finish(HEADER, []))
+    segment, batches = segments.read_segment(b"".join(writer.finish(HEADER, [])))
     assert (segment.header.first, segment.header.last) == (105, 119)
     assert segment.chunk_of(105) == 0
     assert batch_runs.find_batches(batches, 0, 105, 1)[2] == 110
@@ -120,7 +121,7 @@ def test_an_offset_in_a_gap_between_chunks_is_found_in_the_next() -> None:
     writer = SegmentWriter(100)
     for n in range(40):
         writer.add(batch(100 + 30 * n, size=1000))
-    segment, batches = segments.read_segment(writer.finish(HEADER, []))
+    segment, batches = segments.read_segment(b"".join(writer.finish(HEADER, [])))
     assert len(segment.rows) > 3
     for n in range(39):
         offset = 100 + 30 * n + 15
@@ -179,6 +180,6 @@ def test_a_corrupt_chunk_names_topic_partition_and_offsets() -> None:
 def test_a_newer_format_is_refused() -> None:
     writer = SegmentWriter(100)
     writer.add(batch(100))
-    newer = writer.finish(msgspec.structs.replace(HEADER, format=2), [])
+    newer = b"".join(writer.finish(msgspec.structs.replace(HEADER, format=2), []))
     with pytest.raises(CorruptSegment, match="format 2 is unknown"):
         segments.read_segment(newer)
