@@ -253,11 +253,11 @@ def a_share_group(lua: Doubting) -> None:
     group = ShareGroup(part)
     assert group.acquire("m", (0, 3)) == [(0, 3, 1)]
     assert group.acquire("n", (4, 7)) == [(4, 7, 1)]
-    assert group.settle("m", (0, 0, 1), (1, 1, 2)) == 0
+    assert group.acknowledge("m", (0, 0, 1), (1, 1, 2)) == 0
     part.truncate(1)
     lua.tried.clear()
     assert group.acquire("m", (1, 9), max_locks=8) == [(1, 1, 2), (8, 9, 1)]
-    assert group.settle("m", (1, 1, 1), (8, 9, 1)) == 0
+    assert group.acknowledge("m", (1, 1, 1), (8, 9, 1)) == 0
     lua.advance(LOCK_MS)
     lua.tried.clear()
     assert group.release("n") == 0
@@ -265,7 +265,7 @@ def a_share_group(lua: Doubting) -> None:
     assert group.release("n") == 6
     group.dead_letters = 1
     group.acquire("m", (2, 9))
-    assert group.settle("m", (3, 5, 3)) == 0
+    assert group.acknowledge("m", (3, 5, 3)) == 0
     assert group.list_dead_letters(producer_id=7) == (7, [(0, 3, 5, 3, 1)])
     assert group.copied(2) == 1
     place = {"group": "g", "topic_id": ID}
