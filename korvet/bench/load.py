@@ -123,7 +123,7 @@ class Pump:
         self,
         connection: Connection,
         following: Callable[[], bytes | None],
-        received: Callable[[memoryview], None],
+        received: Callable[[memoryview], object],
     ) -> None:
         self._connection = connection
         self._following = following

@@ -116,7 +116,7 @@ class Fetch:
         async with topic(target, "bench-fetch", width, configs) as name:
             ranges = deque(await write(target, name))
             if self.tiered and target.is_tiered:
-                ranges = deque(await _in_segments(target, name, ranges))
+                await _wait_for_segments(target, name, ranges)
             if self.again:
                 first = deque(Range(each.partition, each.start, each.stop) for each in ranges)
                 await self._read(target, name, first, Tally())
@@ -156,7 +156,7 @@ class Fetch:
         queue = itertools.islice(itertools.cycle(requests), self._batches(target) // IN_FLIGHT)
         reply_of = frames.ProduceReply(name)
         async with connections(target, 1) as (connection,):
-            await drain([Pump(connection, lambda: next(queue, None), _checked(reply_of))])
+            await drain([Pump(connection, lambda: next(queue, None), reply_of.base_offset)])
         async with connections(target, 1) as (connection,):
             offsets = []
             for timestamp in (frames.EARLIEST, frames.LATEST):
@@ -196,7 +196,7 @@ class Fetch:
             await drain([Pump(opened[0], following, received)])
 
 
-async def _in_segments(target: Target, name: str, written: Iterable[Range]) -> list[Range]:
+async def _wait_for_segments(target: Target, name: str, written: Iterable[Range]) -> None:
     """Wait until Redis has dropped the ranges; the last records of a partition may stay there."""
     request = frames.local_starts(name, IN_FLIGHT)
     async with connections(target, 1) as (connection,):
@@ -204,28 +204,14 @@ async def _in_segments(target: Target, name: str, written: Iterable[Range]) -> l
             reply = memoryview(await connection.ask(request))
             starts = [offset for _, offset in frames.listed_newer(reply, name)]
             if all(starts[part.partition] >= part.stop for part in written):
-                return list(written)
+                return
             await asyncio.sleep(COPY_PAUSE_S)
     raise frames.Refused(f"{name}: records outside the remote store after 120 s: {starts}")
 
 
-def _checked(reply_of: frames.ProduceReply) -> Callable[[memoryview], None]:
-    def received(reply: memoryview) -> None:
-        reply_of.base_offset(reply)
-
-    return received
-
-
 def _limited(requests: list[bytes], budget: int, deadline: float) -> Callable[[], bytes | None]:
-    requests_in_turn = itertools.cycle(requests)
-    left = itertools.count(budget, -1)
-
-    def following() -> bytes | None:
-        if next(left) <= 0 or time.perf_counter() >= deadline:
-            return None
-        return next(requests_in_turn)
-
-    return following
+    left = itertools.islice(itertools.cycle(requests), budget)
+    return lambda: next(left, None) if time.perf_counter() < deadline else None
 
 
 async def fill(

@@ -66,8 +66,8 @@ def cancel(
 
     if (id_ is None) == (number is None) or id_ == "":
         raise StartError("Give --id ID, or --number N with --partition N.")
-    if number is not None and partition is None:
-        raise StartError("--number needs --partition: each partition counts from 0.")
+    if number is not None and len(partition or ()) != 1:
+        raise StartError("--number needs one --partition: each partition counts from 0.")
 
     async def run(log: "CommandLog") -> int:
         topic = await log.find_topic(name)

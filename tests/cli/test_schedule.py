@@ -62,7 +62,7 @@ def test_records_are_listed_and_cancelled(
     ("words", "reason"),
     [
         (["cancel", "t"], "Give --id ID"),
-        (["cancel", "t", "--number", "1"], "--number needs --partition"),
+        (["cancel", "t", "--number", "1"], "--number needs one --partition"),
         (["cancel", "t", "--id", "x", "-p", "2"], "partitions 0 to 1"),
         (["list", "missing"], "missing"),
     ],
