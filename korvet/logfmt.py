@@ -25,11 +25,11 @@ _LEVEL_NAMES = {logging.WARNING: "warning", logging.CRITICAL: "error"}
 class Log:
     """Writes events with fields under one name."""
 
-    __slots__ = ("_logger", "_said")
+    __slots__ = ("_logger", "_written")
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._said: dict[str, tuple[float, int]] = {}
+        self._written: dict[str, tuple[float, int]] = {}
 
     def debug(self, event: str, **fields: object) -> None:
         self._write(logging.DEBUG, event, fields)
@@ -57,13 +57,13 @@ class Log:
     def _write_again(self, level: int, event: str, fields: dict[str, object]) -> None:
         line = " ".join((event, *map(str, fields.values())))
         now = monotonic()
-        said, left_out = self._said.get(line, (-REPEAT_INTERVAL_S, 0))
-        if now - said < REPEAT_INTERVAL_S:
-            self._said[line] = said, left_out + 1
+        written_at, left_out = self._written.get(line, (-REPEAT_INTERVAL_S, 0))
+        if now - written_at < REPEAT_INTERVAL_S:
+            self._written[line] = written_at, left_out + 1
             return
-        if len(self._said) >= MAX_REPEATED_LINES:
-            self._said.clear()
-        self._said[line] = now, 0
+        if len(self._written) >= MAX_REPEATED_LINES:
+            self._written.clear()
+        self._written[line] = now, 0
         self._write(level, event, fields | ({"left_out": left_out} if left_out else {}))
 
     def exception(self, event: str, error: BaseException, **fields: object) -> None:

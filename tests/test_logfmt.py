@@ -96,4 +96,4 @@ def test_not_ever_more_lines_are_remembered(caplog: pytest.LogCaptureFixture) ->
         for number in range(2 * logfmt.MAX_REPEATED_LINES + 5):
             log.error_again("failed", error=number)
     assert len(caplog.records) == 2 * logfmt.MAX_REPEATED_LINES + 5
-    assert len(log._said) <= logfmt.MAX_REPEATED_LINES
+    assert len(log._written) <= logfmt.MAX_REPEATED_LINES

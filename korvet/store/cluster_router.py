@@ -21,7 +21,7 @@ from korvet.store.address import Address, Location
 from korvet.store.connection import PendingCommand
 from korvet.store.connections import ConnectionSet
 from korvet.store.errors import (
-    A_REPLICA,
+    REPLICA_CODES,
     RedisUnreachable,
     StoreError,
     StoreUnavailable,
@@ -128,7 +128,7 @@ class ClusterRouter:
         asked = next((n.address.host for n in self._nodes.values() if connection in n.all), "")
         target = parse_redirect(message, asked)
         if target is None:
-            if code_of(message) in ("CLUSTERDOWN", *A_REPLICA):
+            if code_of(message) in ("CLUSTERDOWN", *REPLICA_CODES):
                 self._refresh()
             return False
         pending_command.moves += 1

@@ -11,19 +11,19 @@ StoreError
 
 import re
 
-# Error codes that pass: the same call can succeed later, or at another node.
-PASSING = frozenset(
+# After these codes the same call can succeed later, or at another node.
+TRANSIENT = frozenset(
     {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY",
      "TRYAGAIN", "UNBLOCKED"}
 )  # fmt: skip
 
 # Codes with which a replica refuses writes, and reads while it has no master.
-A_REPLICA = ("READONLY", "MASTERDOWN")
+REPLICA_CODES = ("READONLY", "MASTERDOWN")
 
 # Redis 6.2 wraps an error of a command inside a script; newer servers begin with its code.
 _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*? -([A-Z]+) ", re.DOTALL)
 # Prefixes of scripts that catch an error and raise it again (log.append_many does).
-_AGAIN = re.compile(rf"ERR ({'|'.join(sorted(PASSING))}) ")
+_RAISED_AGAIN = re.compile(rf"ERR ({'|'.join(sorted(TRANSIENT))}) ")
 
 
 _SCRIPT = re.compile(r" script: (?:[0-9a-f]{40}, )?on .*$")
@@ -107,13 +107,13 @@ def code_of(message: str) -> str:
 
     For an error inside a script, the code of the command that failed there.
     """
-    found = _IN_SCRIPT.match(message) or _AGAIN.match(message)
+    found = _IN_SCRIPT.match(message) or _RAISED_AGAIN.match(message)
     return found[1] if found else message.partition(" ")[0]
 
 
 def is_transient(message: str) -> bool:
     """Return whether a Redis error is transient."""
-    return code_of(message) in PASSING
+    return code_of(message) in TRANSIENT
 
 
 def script_error(script: str, version: int, message: str) -> StoreError:
@@ -132,5 +132,5 @@ def advice_for(error: StoreError) -> str:
     """Return the error as a sentence for a person, with advice."""
     text = _SCRIPT.sub("", str(error)).rstrip(". ")
     advice = next((advice for words, advice in _ADVICE if words.search(text)), "")
-    said = f"{text}; {advice}" if advice else text
-    return said if said.endswith("?") else f"{said}."
+    sentence = f"{text}; {advice}" if advice else text
+    return sentence if sentence.endswith("?") else f"{sentence}."

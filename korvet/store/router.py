@@ -8,12 +8,12 @@ from korvet.scripts.call import Arg, Call
 from korvet.store.address import Location
 from korvet.store.connection import PendingCommand
 from korvet.store.connections import ConnectionSet
-from korvet.store.errors import A_REPLICA, code_of
+from korvet.store.errors import REPLICA_CODES, code_of
 from korvet.store.handshake import ConnectOptions, Server
 from korvet.store.reconnect import Listener, ReconnectingConnection
 from korvet.store.sentinel_watch import SentinelWatcher
 
-LEFT_FOR_S = 0.5
+LEAVE_INTERVAL_S = 0.5
 """Seconds between two attempts to leave a replica.
 
 The address may lead to it for a long time, and each attempt stops reads for some milliseconds.
@@ -55,7 +55,7 @@ class SingleRouter:
     def __init__(self, location: Location, options: ConnectOptions, listener: Listener) -> None:
         self._watcher = SentinelWatcher(location, options, self.connections)
         self._connections = ConnectionSet(self._watcher.find, options, listener)
-        self._left_at = -LEFT_FOR_S
+        self._left_at = -LEAVE_INTERVAL_S
         self.server: Server
 
     async def open(self) -> None:
@@ -87,11 +87,11 @@ class SingleRouter:
     ) -> bool:
         """Return False: calls are never redirected.
 
-        If the server has become a replica, all connections leave it, at most once per LEFT_FOR_S: a
-        replica answers reads from old data.
+        If the server has become a replica, all connections leave it, at most once per
+        LEAVE_INTERVAL_S: a replica answers reads from old data.
         """
         now = monotonic()
-        if code_of(message) in A_REPLICA and now - self._left_at >= LEFT_FOR_S:
+        if code_of(message) in REPLICA_CODES and now - self._left_at >= LEAVE_INTERVAL_S:
             self._left_at = now
             for each in self._connections.all:
                 each.renew("the server has become a replica")

@@ -18,7 +18,7 @@ from korvet.keys import replica_wait_key
 from korvet.scripts.call import Arg, Call, Reply, Script
 from korvet.store.address import Address, parse
 from korvet.store.errors import (
-    A_REPLICA,
+    REPLICA_CODES,
     RedisUnreachable,
     StoreRefused,
     StoreUnavailable,
@@ -214,7 +214,7 @@ class SyncStore:
                     raise self._unavailable(error) from error
             except StoreUnavailable as error:
                 code = error.code if isinstance(error, StoreRefused) else ""
-                if code in A_REPLICA:
+                if code in REPLICA_CODES:
                     self._leave()
                 lasting = code in _LASTING or isinstance(error, RedisUnreachable)
                 if lasting or time.monotonic() - began >= self.patience_s:

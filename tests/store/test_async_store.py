@@ -286,9 +286,9 @@ async def test_a_server_that_stays_a_replica_is_not_left_for_each_write_it_refus
         await store.command("REPLICAOF", "127.0.0.1", 1)
         try:
             first = await refused(store)
-            now += router.LEFT_FOR_S / 2
+            now += router.LEAVE_INTERVAL_S / 2
             assert await refused(store) == first, "nobody could read meanwhile"
-            now += router.LEFT_FOR_S / 2
+            now += router.LEAVE_INTERVAL_S / 2
             assert await refused(store) != first, "the address may lead to another by now"
         finally:
             await store.command("REPLICAOF", "NO", "ONE")

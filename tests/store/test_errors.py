@@ -14,7 +14,7 @@ _AGAIN = "ERR " + _IN_7
 
 @pytest.mark.parametrize("message", [_IN_6_2, _IN_7, _AGAIN])
 def test_a_replica_is_known_by_what_a_script_met_there(message: str) -> None:
-    assert errors.code_of(message) in errors.A_REPLICA
+    assert errors.code_of(message) in errors.REPLICA_CODES
     assert errors.is_transient(message)
 
 
