@@ -47,7 +47,7 @@ TRANSACTIONS_LEASE_S = 5.0
 TRANSACTION_ROUNDS = 20
 """Max rounds per transaction check while a full batch is due: 2,000 ids per second."""
 
-logger = logfmt.get("broker.housekeeping")
+logger = logfmt.get("broker.background")
 
 
 class BackgroundTasks:

@@ -23,7 +23,7 @@ BACKOFF_CHECK_S = 3.0
 AT_ONCE = 64
 """Max compacted copies that one round of commands deletes."""
 
-logger = logfmt.get("broker.housekeeping")
+logger = logfmt.get("broker.background")
 
 
 class Compaction:

@@ -206,7 +206,7 @@ def _respond(
 
 
 def _promise(fetch: Message, services: Services) -> int:
-    """Return the max bytes of the response: a partition gives one batch however little it asks."""
+    """Return the max bytes of the response: a partition returns one batch at least."""
     assert isinstance(fetch, FetchRequest)
     most = min(fetch.max_bytes, services.settings.integer("fetch.max.bytes"))
     total = 0

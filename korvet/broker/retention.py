@@ -26,7 +26,7 @@ PRODUCERS_S = 600.0
 
 R = TypeVar("R", bound=Reply)
 
-logger = logfmt.get("broker.housekeeping")
+logger = logfmt.get("broker.background")
 
 
 class Retention:

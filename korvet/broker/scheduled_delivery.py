@@ -1,8 +1,8 @@
 """The background task that appends scheduled records when they are due.
 
 Rules
-- Redis's clock decides what is due, and a script moves it: a call that comes twice, or from two
-  brokers, appends nothing twice. The lease only saves calls.
+- Redis's clock decides what is due, and a script moves it: a repeated call, or one of a second
+  broker, appends nothing twice. The lease only saves calls.
 - This process knows from the last reply when the next record of a partition is due. schedule.add
   publishes partitions with a new first record on a channel, which it follows. A lost message, or a
   new process, costs at most a scan: SCAN_S for topics with delivery.schedule.enable, SCAN_ALL_S for

@@ -20,7 +20,7 @@ RESTART_S = 5.0
 
 Action = Callable[[], Awaitable[None]]
 
-logger = logfmt.get("broker.housekeeping")
+logger = logfmt.get("broker.background")
 
 
 class TaskRunner:

@@ -19,7 +19,7 @@ from korvet.topics.table import TopicTable
 from korvet.transactions.coordinator import TransactionCoordinator
 
 
-def _nothing() -> None:
+def _release_nothing() -> None:
     """Default of `release`: no later request waits for this one."""
 
 
@@ -31,8 +31,8 @@ class Context(msgspec.Struct, frozen=True):
     version: int
     client_id: str | None
     session: Session
-    release: Callable[[], None] = _nothing
-    """Called once order no longer matters: the connection's next request may begin."""
+    release: Callable[[], None] = _release_nothing
+    """Lets the connection's next request begin: the handler needs no order any more."""
 
     @property
     def client_host(self) -> str:

@@ -1,4 +1,4 @@
-"""The services of one broker process: what handlers and background tasks work with."""
+"""The services of one broker process, and how they are joined."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -46,9 +46,9 @@ from korvet.transactions.hanging import HangingTransactions
 
 
 class Services:
-    """The long-lived parts of one broker process; every handler works on the same one.
+    """The services of one broker process, which all its requests share.
 
-    Each part gets what it uses as typed parameters; this class is the place that joins them.
+    Each gets what it uses as typed parameters; this class joins them.
     """
 
     def __init__(

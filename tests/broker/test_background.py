@@ -1,4 +1,4 @@
-"""Background duties: an error in one is that one's alone."""
+"""Background tasks: an error of one does not affect the others."""
 
 import asyncio
 from typing import Any
@@ -51,15 +51,15 @@ async def test_a_compaction_that_fails_leaves_the_other_partitions_theirs(
 
 async def test_a_topic_that_is_compacted_no_more_keeps_no_half_of_a_copy(broker: Broker) -> None:
     await broker.create("t", partitions=2, cleanup_policy="compact")
-    store, duties = broker.services.store, BackgroundTasks(broker.services)
-    twins = [broker.services.keys.partition("t", number).compacted for number in range(2)]
+    store, tasks = broker.services.store, BackgroundTasks(broker.services)
+    copies = [broker.services.keys.partition("t", number).compacted for number in range(2)]
 
     async def left(policy: str) -> int:
-        await store.command("XADD", twins[1], "*", "a pass", "that died")
+        await store.command("XADD", copies[1], "*", "a pass", "that died")
         answer = await replace(broker, TOPIC, "t", cleanup_policy=policy)
         assert answer.error_code == 0
-        await duties.compaction.compact_all()
-        return int(await store.command("EXISTS", *twins))
+        await tasks.compaction.compact_all()
+        return int(await store.command("EXISTS", *copies))
 
     # What lies there while a topic is compacted is the next pass's, as soon as one is worth while.
     assert [await left(policy) for policy in ("compact", "delete", "compact", "delete")] == [
@@ -79,7 +79,7 @@ async def test_a_server_of_several_that_is_away_keeps_no_other_from_compaction_a
     await broker.create("b", partitions=1, cleanup_policy="compact")
     await broker.create("c", partitions=200, retention_ms="0")
     await broker.create("d", partitions=1, cleanup_policy="compact")
-    duties, away = BackgroundTasks(broker.services), RedisUnreachable("one of several is away")
+    tasks, away = BackgroundTasks(broker.services), RedisUnreachable("one of several is away")
     for name in ("a", "c"):
         await store.command("XADD", keys.partition(name, 0).stream, "1-0", "value", "v")
         await store.command("XADD", keys.partition(name, 0).compacted, "*", "a pass", "that died")
@@ -107,11 +107,11 @@ async def test_a_server_of_several_that_is_away_keeps_no_other_from_compaction_a
         patch.setattr(store, "submit_command", commanded)
         patch.setattr(store, "submit", submitted)
         patch.setattr(LogCleaner, "run", run)
-        await duties.compaction.compact_all()
+        await tasks.compaction.compact_all()
         assert compacted == ["b", "d"]
-        await duties.retention.retain_all()
+        await tasks.retention.retain_all()
     assert await store.command("XLEN", keys.partition("c", 0).stream) == 0
-    await duties.compaction.compact_all()
+    await tasks.compaction.compact_all()
     for name in ("a", "c"):
         assert not await store.command("EXISTS", keys.partition(name, 0).compacted)
 

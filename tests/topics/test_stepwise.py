@@ -91,7 +91,7 @@ async def commit_to(store: AsyncStore, topic: str, groups: int = 3) -> None:
 
 
 async def finish_all(store: AsyncStore) -> None:
-    """What housekeeping does, twice, as it wants to see the same thing twice."""
+    """Complete abandoned changes, as the background task does: those that it has seen twice."""
     table = TopicTable(store, KEYS, CONFIGS)
     known = await finish_topics(store, KEYS, table, {})
     assert await finish_topics(store, KEYS, table, known) == {}
