@@ -75,9 +75,9 @@ options.command(app, "backup")(backup.backup)
 options.command(app, "restore")(restore.restore)
 app.command("serve")(serve_from.serve_from)
 options.command(app, "redis-acl")(redis_acl.redis_acl)
-app.command("bench")(bench.bench)
+options.command(app, "bench")(bench.bench)
 app.command("check")(check.check)
-app.command("settings")(settings.settings)
+options.command(app, "settings")(settings.settings)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -102,15 +103,18 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
     """Register a command with the global options; the function gets them as one `target`.
 
     They are accepted before or after the command; an option of the command with the same name has
-    priority after it.
+    priority after it. Without a parameter `target` they have no effect and are not in the help.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         own = dict(inspect.signature(function, eval_str=True).parameters)
-        del own["target"]
+        has_target = own.pop("target", None) is not None
         added = {
             each: inspect.Parameter(
-                each, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+                each,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=annotation if has_target else _hidden(annotation),
             )
             for each, annotation in GLOBAL.items()
             if each not in own
@@ -126,7 +130,9 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
         @functools.wraps(function)
         def run(*, context: typer.Context, **given: Any) -> None:
             values = {each: given.pop(each) for each in added}
-            function(target=target_of(values, context.find_root().params), **given)
+            if has_target:
+                given["target"] = target_of(values, context.find_root().params)
+            function(**given)
 
         parameters = [context, *kept.values(), *added.values()]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -135,6 +141,13 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
         return function
 
     return register
+
+
+def _hidden(annotation: Any) -> Any:
+    """Return the annotation of an option that the help leaves out."""
+    hidden = copy.copy(annotation.__metadata__[0])
+    hidden.hidden = True
+    return Annotated[annotation.__origin__, hidden]
 
 
 def assignments(option: str, texts: Iterable[str] | None) -> Iterator[tuple[str, str]]:

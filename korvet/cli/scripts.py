@@ -17,7 +17,7 @@ app = group("List, export and load the Lua scripts.")
 _MODES = {True: "writes", False: "reads"}
 
 
-@app.command("list")
+@o.command(app, "list")
 def list_(json: o.Json = False, header: o.Header = True) -> None:
     """List the scripts with version and SHA-1."""
     table_output.listing(
@@ -31,7 +31,7 @@ def list_(json: o.Json = False, header: o.Header = True) -> None:
     )
 
 
-@app.command("show")
+@o.command(app, "show")
 def show_(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A script, such as log.append.")],
     contract: Annotated[
@@ -59,7 +59,7 @@ def show_(
         typer.echo(bundle.load(name).text, nl=False)
 
 
-@app.command("export")
+@o.command(app, "export")
 def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Created if it does not exist.")],
 ) -> None:
@@ -98,7 +98,7 @@ def load(target: o.Target) -> None:
     table_output.line(f"{len(bundles)} scripts loaded")
 
 
-@app.command("check")
+@o.command(app, "check")
 def check() -> None:
     """Compare the scripts with their lock.
 

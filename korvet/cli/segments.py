@@ -21,7 +21,7 @@ Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segment fi
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A segment file.")]
 
 
-@app.command("show")
+@o.command(app, "show")
 def show(
     file: File,
     batches: Annotated[
@@ -57,7 +57,7 @@ def show(
         table_output.table(("field", "value"), list(values.items()), header=header)
 
 
-@app.command("verify")
+@o.command(app, "verify")
 def verify(files: Files) -> None:
     """Verify checksums, offsets and names of segments. Exit code 1 if one is corrupt."""
     from korvet.cli.progress import progress

@@ -61,6 +61,15 @@ def test_global_options_stand_before_or_after_the_command(korvet: Korvet, url: s
     assert korvet("topics", "list", "--redis", url, "--no-header")[1] == ""
 
 
+def test_commands_without_a_redis_take_global_options_too(korvet: Korvet) -> None:
+    given = ("--redis", "redis://absent", "--namespace", "mine")
+    for words in (("scripts", "list"), ("settings",), ("bench", "--list")):
+        alone = korvet(*words)
+        assert alone[0] == 0
+        assert korvet(*given, *words) == korvet(*words, *given) == alone
+        assert "--redis" not in korvet(*words, "--help")[1]
+
+
 def test_a_config_file_serves_commands_too(korvet: Korvet, url: str) -> None:
     Path("korvet.toml").write_text(f'redis = "{url}"\nnamespace = "filed"\nnum.partitions = 2\n')
     file = ("--config", "korvet.toml")
