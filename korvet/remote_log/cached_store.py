@@ -37,6 +37,10 @@ class CachedSegmentStore(SegmentStore):
     async def delete(self, name: str) -> None:
         """Delete the object, if it exists, and its parts on the disk."""
         await super().delete(name)
+        await self.forget(name)
+
+    async def forget(self, name: str) -> None:
+        """Remove the object's parts from the disk: some are corrupt, as the store sent them."""
         if self._cache is not None:
             await self._cache.forget(name)
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict
 
 from korvet.remote_log.local_chunks import LocalChunks, verified
-from korvet.remote_log.store import SegmentStore
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.store.async_store import ignore_result
 from korvet.wire.segments import Segment
 
@@ -95,7 +95,11 @@ class ChunkCache:
     async def _read_block(self, name: str, segment: Segment, block: int) -> memoryview:
         first, after = chunks_of(segment, block)
         begin, end = segment.rows.positions[first], segment.end_of(after - 1)
-        return verified(name, segment, first, await self._store.get(name, begin, end))
+        try:
+            return verified(name, segment, first, await self._store.get(name, begin, end))
+        except RemoteStorageError:
+            await self._store.forget(name)
+            raise
 
     def _finished(self, key: tuple[str, int], task: "asyncio.Task[memoryview]") -> None:
         del self._pending[key]

@@ -4,6 +4,8 @@ Rules
 - A part is a file, written under another name and renamed: a crash leaves no half part.
 - A file ends with a CRC of its part's name and bytes. One that differs is removed, and the part is
   read from the store again.
+- The object's checksums are verified by its reader. If they differ, all its parts are removed: the
+  next read asks the store again.
 - Processes share the directory: it is the only state. The time of a part's last use is that of its
   file. A process that has written its share of an eighth removes what was used least recently.
 - If a write fails, or would leave less than MIN_FREE_BYTES on the disk, the cache is emptied: the
@@ -60,7 +62,7 @@ class DiskCache:
         self._capacity = capacity
         self._step = max(capacity // 8 // processes, 1)
         self._written = 0
-        self._writes = 0
+        self._writes: set[asyncio.Future[None]] = set()
         self._numbers = count()
         self._rests_until = 0.0
         self._is_failed = False
@@ -80,21 +82,20 @@ class DiskCache:
     def write(self, name: str, start: int, end: int, data: memoryview) -> None:
         """Let a thread write the bytes, unless writes in progress are too many."""
         size = len(data) + CRC_BYTES
-        is_welcome = self._writes < MAX_WRITES and size <= self._capacity // 8
+        is_welcome = len(self._writes) < MAX_WRITES and size <= self._capacity // 8
         if not is_welcome or monotonic() < self._rests_until:
             return
-        self._writes += 1
         loop = asyncio.get_running_loop()
         writing = loop.run_in_executor(self._threads, self._store, name, start, end, data)
-        writing.add_done_callback(self._finished)
+        self._writes.add(writing)
+        writing.add_done_callback(self._writes.discard)
         ignore_result(writing)
 
     async def forget(self, name: str) -> None:
-        """Remove all parts of an object."""
+        """Remove all parts of an object, those that are being written too."""
+        if self._writes:
+            await asyncio.wait(self._writes)
         await asyncio.get_running_loop().run_in_executor(self._threads, self._remove, name)
-
-    def _finished(self, _: "asyncio.Future[None]") -> None:
-        self._writes -= 1
 
     # In threads.
 

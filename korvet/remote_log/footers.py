@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from korvet.remote_log.manifest import checked_footer
-from korvet.remote_log.store import SegmentStore
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.wire.segments import Segment
 
 CACHE_BYTES = 16 << 20
@@ -34,7 +34,11 @@ class Footers:
         if found is not None:
             self._footers.move_to_end(name)
             return found[0]
-        segment = checked_footer(name, await self._store.get(name, begin, end))
+        try:
+            segment = checked_footer(name, await self._store.get(name, begin, end))
+        except RemoteStorageError:
+            await self._store.forget(name)
+            raise
         if name not in self._footers:
             self._footers[name] = segment, end - begin
             self.size += end - begin

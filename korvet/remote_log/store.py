@@ -227,6 +227,9 @@ class SegmentStore:
             with self._request("deletion", prefix):
                 await self._writes.delete_staged(prefix, age_s)
 
+    async def forget(self, name: str) -> None:
+        """Read the object again next time: nothing of it is cached here."""
+
     async def names(self, prefix: str) -> list[str]:
         """Return the names of the objects below a prefix, which ends with a whole part."""
         return [name for name, _ in await self.objects(prefix)]

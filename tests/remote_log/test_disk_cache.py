@@ -16,11 +16,15 @@ from korvet.config.values import Settings
 from korvet.metrics import Metrics
 from korvet.remote_log import disk_cache
 from korvet.remote_log.cached_store import CachedSegmentStore, open_store
+from korvet.remote_log.chunk_cache import ChunkCache
 from korvet.remote_log.disk_cache import DiskCache
+from korvet.remote_log.footers import Footers
 from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.wire.segments import read_segment
 from tests.remote_log.test_store import s3, use
 from tests.support.object_stores import ObjectStore, s3_environment
+from tests.wire.test_segments import written
 
 __all__ = ["s3"]
 pytestmark = pytest.mark.anyio
@@ -213,6 +217,34 @@ async def test_the_store_is_asked_once_and_deleted_objects_leave_the_disk(
     assert not parts(tmp_path)
     with pytest.raises(RemoteStorageError):
         await cached.get(NAME, 10, 20)
+
+
+@pytest.mark.parametrize("at", [5, -60], ids=["batches", "footer"])
+async def test_an_object_that_was_read_corrupt_is_read_from_the_store_again(
+    s3: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at: int
+) -> None:
+    use(s3, monkeypatch)
+    cache = DiskCache(tmp_path / "cache", 64 << 20)
+    cached = CachedSegmentStore(f"{s3.url}/corrupt{at}", Metrics(), ReadLimit(), cache)
+    data, name = written(40, size=1000), f"c/{'0' * 32}/3/{100:020d}-abc.segment"
+    begin = read_segment(data)[0].header.bytes
+    footers, chunks = Footers(cached, lambda: 1 << 20), ChunkCache(cached, 1 << 20)
+
+    async def read() -> memoryview:
+        segment = await footers.get(name, begin, len(data))
+        return await chunks.read(name, segment, 0, 1)
+
+    bad = bytearray(data)
+    bad[at] ^= 1
+    await cached.put(name, bytes(bad))
+    for _ in range(2):
+        with pytest.raises(RemoteStorageError, match="checksum differs"):
+            await read()
+    await SegmentStore.delete(cached, name)
+    await cached.put(name, data)
+    assert data.startswith(await read())
+    await idle(cache)
+    assert parts(tmp_path)
 
 
 @pytest.mark.parametrize(
