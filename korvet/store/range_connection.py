@@ -21,6 +21,8 @@ from korvet.store.send_buffers import enlarge
 
 POOL_BYTES = 16 << 20
 """Bytes of buffers that a connection keeps."""
+TURN_BYTES = 512 * 1024
+"""Bytes to receive in one iteration of the event loop, about 0.1 ms: others wait meanwhile."""
 SLACK = 64 * 1024
 """Bytes by which replies may be larger than expected before they are moved."""
 
@@ -64,6 +66,8 @@ class RangeConnection(PipelinedConnection):
         self._start = self._end = 0
         self._is_enlarged = False
         """Whether Redis has a large buffer to send from, if it can have one."""
+        self._received = 0
+        """Bytes received in this iteration."""
 
     def send_range(self, pending: PendingRange) -> None:
         """Send the range's commands with this iteration's write."""
@@ -100,6 +104,7 @@ class RangeConnection(PipelinedConnection):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
+        self._note_received(nbytes)
         try:
             while self._start < self._end and self._read_next():
                 pass
@@ -111,6 +116,20 @@ class RangeConnection(PipelinedConnection):
             self._end_if_idle()
 
     # Implementation.
+
+    def _note_received(self, nbytes: int) -> None:
+        """Pause after TURN_BYTES until the next iteration."""
+        if not self._received:
+            self._loop.call_soon(self._end_turn)
+        self._received += nbytes
+        if self._received >= TURN_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+
+    def _end_turn(self) -> None:
+        received, self._received = self._received, 0
+        transport = self._transport
+        if received >= TURN_BYTES and transport is not None and not transport.is_closing():
+            transport.resume_reading()
 
     def _read_next(self) -> bool:
         """Read the oldest command's reply. Returns False if it is incomplete."""

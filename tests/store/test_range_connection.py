@@ -188,3 +188,24 @@ async def test_bytes_that_are_no_reply_end_the_connection(answer: bytes) -> None
                 await future
         await asyncio.wait_for(owner.ended.wait(), 10)
     assert "invalid reply" in owner.reasons[0]
+
+
+async def test_a_large_reply_is_received_in_turns(
+    redis_server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = list[int]()
+    end_turn = RangeConnection._end_turn
+
+    def noted(self: RangeConnection) -> None:
+        turns.append(self._received)
+        end_turn(self)
+
+    monkeypatch.setattr(RangeConnection, "_end_turn", noted)
+    monkeypatch.setattr(range_connection, "TURN_BYTES", 1)
+    async with await AsyncStore.connect(redis_server.url) as store:
+        (value,) = await fill(store, [2_500_000])
+        reply = Whole(16)
+        await sent(store, reply, ("GET", "v0"))
+        assert reply.values == [value]
+    # Each turn is one read, into a buffer of 256 KiB at first.
+    assert len(turns) > 3 and max(turns) < len(value) and sum(turns) > len(value)
