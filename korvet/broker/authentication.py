@@ -24,11 +24,11 @@ import msgspec
 from korvet import apis, logfmt
 from korvet.broker.dispatch import Request
 from korvet.broker.error_responses import refused
-from korvet.broker.receive_buffer import Frame
-from korvet.broker.request_decoder import API_VERSIONS, CloseConnection, decode_frame
 from korvet.deferred import CloseWithoutResponse
 from korvet.errors import ErrorCode
 from korvet.metrics import Metrics
+from korvet.network.receive_buffer import Frame
+from korvet.network.request_decoder import API_VERSIONS, CloseConnection, decode_frame
 from korvet.security.audit import Audit
 from korvet.security.exchange import AuthenticationFailed, Exchange, Identity, Step
 from korvet.security.mechanisms import ListenerPolicy, Mechanisms

@@ -10,18 +10,18 @@ from time import monotonic
 from typing import Any, cast
 
 from korvet.broker.authentication import Authentication, RawToken
-from korvet.broker.client_socket import LINGER_S
 from korvet.broker.dispatch import Request, begin, finish, finish_at_once
 from korvet.broker.fetch_answers import PendingFetch
 from korvet.broker.fetch_fast_path import FetchTemplates
-from korvet.broker.open_connections import OpenConnections
-from korvet.broker.ordered_connection import ANY_LISTENER, OrderedConnection
 from korvet.broker.produce_fast_path import TemplateCache
-from korvet.broker.receive_buffer import Frame
-from korvet.broker.request_decoder import CloseConnection, may_be_large
 from korvet.config.listeners import Listener
 from korvet.context import Services
 from korvet.deferred import NOT_READY, Deferred
+from korvet.network.client_socket import LINGER_S
+from korvet.network.open_connections import OpenConnections
+from korvet.network.ordered_connection import ANY_LISTENER, OrderedConnection
+from korvet.network.receive_buffer import Frame
+from korvet.network.request_decoder import CloseConnection, may_be_large
 from korvet.wire.records import Buffer
 
 

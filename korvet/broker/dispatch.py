@@ -16,15 +16,6 @@ import msgspec
 from korvet import apis, logfmt
 from korvet.broker import authorization
 from korvet.broker.error_responses import error_response
-from korvet.broker.request_decoder import (
-    API_VERSIONS,
-    FETCH,
-    PRODUCE,
-    CloseConnection,
-    decode_body,
-    decode_header,
-    is_served,
-)
 from korvet.broker.response_errors import first_error
 from korvet.context import Context, Services
 from korvet.deferred import (
@@ -35,6 +26,15 @@ from korvet.deferred import (
     TimedAwaitable,
 )
 from korvet.errors import ErrorCode
+from korvet.network.request_decoder import (
+    API_VERSIONS,
+    FETCH,
+    PRODUCE,
+    CloseConnection,
+    decode_body,
+    decode_header,
+    is_served,
+)
 from korvet.security.quotas import Limit
 from korvet.security.session import Session
 from korvet.store.errors import StoreError, StoreUnavailable

@@ -18,10 +18,10 @@ from typing import Protocol
 
 from korvet import apis
 from korvet.broker.dispatch import Request
-from korvet.broker.receive_buffer import Frame
-from korvet.broker.request_decoder import PRODUCE
 from korvet.context import Services
 from korvet.deferred import Deferred
+from korvet.network.receive_buffer import Frame
+from korvet.network.request_decoder import PRODUCE
 from korvet.produce.append import TOPIC_IDS_SINCE, PartitionAppend
 from korvet.scripts.log import AppendReply
 from korvet.security.session import Session

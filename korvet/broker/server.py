@@ -14,15 +14,10 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from korvet import apis, logfmt
-from korvet.broker import http, listeners, ops_sockets
-from korvet.broker.background import BackgroundTasks
+from korvet.background.tasks import BackgroundTasks
 from korvet.broker.client_listeners import bind, refresh_tls
 from korvet.broker.handover import SETTLE_S, Handover, has_others, serves_members
-from korvet.broker.kafka_metrics import KafkaPage
-from korvet.broker.open_connections import OpenConnections
 from korvet.broker.read_only import ReadOnly
-from korvet.broker.readiness import ready
-from korvet.broker.service_metrics import call_counter, show_services
 from korvet.broker.telemetry import traced
 from korvet.cluster.registration import BrokerRegistration, Endpoint, LiveBroker
 from korvet.config.broker_config import Config
@@ -31,6 +26,13 @@ from korvet.config.setting import StartError
 from korvet.context import Interceptor, Services
 from korvet.keys import Keys
 from korvet.metrics import Metrics
+from korvet.network import listeners
+from korvet.network.open_connections import OpenConnections
+from korvet.ops import http
+from korvet.ops import sockets as ops_sockets
+from korvet.ops.kafka_metrics import KafkaPage
+from korvet.ops.readiness import ready
+from korvet.ops.service_metrics import call_counter, show_services
 from korvet.security.tls import ListenerTls
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, advice_for

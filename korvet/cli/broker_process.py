@@ -11,7 +11,6 @@ import anyio
 from anyio import CancelScope
 
 from korvet import logfmt
-from korvet.broker import http
 from korvet.broker.client_listeners import refresh_tls
 from korvet.broker.server import serve
 from korvet.cli import event_loop, systemd
@@ -20,6 +19,7 @@ from korvet.config.listeners import Listener
 from korvet.console.thread import ConsoleThread
 from korvet.embedded_redis import aof
 from korvet.legacy.listener import LegacyListener
+from korvet.ops import http
 
 if TYPE_CHECKING:
     from korvet.cli.finding import Finding

@@ -25,8 +25,6 @@ import msgspec
 import typer
 
 from korvet import logfmt
-from korvet.broker import ops_sockets
-from korvet.broker.listeners import unserved
 from korvet.cli import systemd
 from korvet.cli.broker_process import maintain, restart_if_dead, run_broker, serve_ops
 from korvet.cli.errors import complain, sentence
@@ -34,6 +32,8 @@ from korvet.cli.start_lines import Announcement, announce_console, announce_lega
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Address, Listener
 from korvet.embedded_redis import aof
+from korvet.network.listeners import unserved
+from korvet.ops import sockets as ops_sockets
 
 if TYPE_CHECKING:
     from korvet.embedded_redis.server import RedisServer

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from korvet.broker.http import Answer, Page, Snapshots
-from korvet.broker.ops_connection import OpsConnection
+from korvet.ops.connection import OpsConnection
+from korvet.ops.http import Answer, Page, Snapshots
 
 if TYPE_CHECKING:
     from korvet.store.sync_store import SyncStore

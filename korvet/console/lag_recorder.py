@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from korvet import logfmt
-from korvet.broker.leases import Leases
+from korvet.background.leases import Leases
 from korvet.config.values import Settings
 from korvet.groups import lag_history
 from korvet.groups.counted_lags import CountedLags

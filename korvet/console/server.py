@@ -13,18 +13,18 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from korvet.broker.audit_writer import AuditWriter
-from korvet.broker.leases import Leases
-from korvet.broker.ops_connection import OpsConnection
+from korvet.background.audit_writer import AuditWriter
+from korvet.background.leases import Leases
 from korvet.broker.read_only import ReadOnly
 from korvet.broker.server import connected
-from korvet.broker.tls_stream import TlsState, TlsStream
-from korvet.broker.tls_transport import RECEIVE_BYTES
 from korvet.config.broker_config import Config
 from korvet.console.app import build
 from korvet.console.inbox import BrokerPages, Checks, Inbox
 from korvet.console.lag_recorder import LagRecorder
 from korvet.console.services import ConsoleServices
+from korvet.network.tls_stream import TlsState, TlsStream
+from korvet.network.tls_transport import RECEIVE_BYTES
+from korvet.ops.connection import OpsConnection
 
 MAX_CONNECTIONS = 100
 """Max connections; further ones get 503."""

@@ -16,11 +16,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from korvet import logfmt
-from korvet.broker.http import Page
-from korvet.broker.ops_connection import OpsConnection
 from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
 from korvet.console.inbox import BrokerPages, Checks, Inbox
+from korvet.ops.connection import OpsConnection
+from korvet.ops.http import Page
 from korvet.store.errors import StoreError
 
 if TYPE_CHECKING:

@@ -4,9 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from korvet.broker.leases import Leases
-from korvet.broker.listeners import bind, open_to_all
-from korvet.broker.open_connections import OpenConnections
+from korvet.background.leases import Leases
 from korvet.config.broker_config import Address, Config
 from korvet.config.setting import StartError
 from korvet.context import Services
@@ -16,6 +14,8 @@ from korvet.legacy.produce import SetAppender
 from korvet.legacy.topics import LegacyTopics
 from korvet.legacy.zookeeper import Registry
 from korvet.legacy.zookeeper_08 import Registry08
+from korvet.network.listeners import bind, open_to_all
+from korvet.network.open_connections import OpenConnections
 
 OPTION = "--legacy-listen"
 

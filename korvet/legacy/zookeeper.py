@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from korvet import logfmt
-from korvet.broker.leases import Leases
+from korvet.background.leases import Leases
 from korvet.config.broker_config import Address
 from korvet.config.setting import StartError
 from korvet.keys import Keys

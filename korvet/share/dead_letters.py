@@ -9,7 +9,7 @@ Rules
 - Any broker may copy, also two at once: the queue's partition stores each sequence number once. A
   copy begins after the last number that the partition has.
 - A broker copies after a response that says there are dead letters. Those that it leaves at a crash
-  are copied when a member reads the partition again, or by broker/dead_letter_copies.py.
+  are copied when a member reads the partition again, or by background/dead_letter_copies.py.
 - A queue that cannot take them, because it is missing or not permitted, keeps them waiting.
 - A record that left the log meanwhile has headers only, as with copy.record.enable=false.
 """

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from korvet.wire.messages.produce import ProduceRequest
-from tests.broker.conftest import started
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
 from tests.support.raw_client import API_VERSIONS, Peer, batch, request, to_fetch, to_produce, until
 from tests.support.redis_servers import TestServer
+from tests.support.shared_broker import started
 
 GOOD = batch([b"v"])
 

@@ -15,9 +15,9 @@ from korvet.broker.handover import (
     Handover,
     has_others,
 )
-from korvet.broker.open_connections import ClientConnection, OpenConnections
 from korvet.broker.read_only import ReadOnly
 from korvet.errors import ErrorCode
+from korvet.network.open_connections import ClientConnection, OpenConnections
 from korvet.security.session import Session
 from korvet.wire.schema import encode
 from tests.support.connected_broker import Broker, broker

@@ -12,7 +12,6 @@ import pytest
 
 from korvet.broker.dispatch import Request, finish
 from korvet.broker.produce_fast_path import MAX_TEMPLATES, TemplateCache
-from korvet.broker.request_decoder import PRODUCE
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.context import Context, Services
@@ -22,6 +21,7 @@ from korvet.handlers.produce import produce
 from korvet.keys import Keys
 from korvet.log.validator import prepare_append
 from korvet.metrics import Metrics
+from korvet.network.request_decoder import PRODUCE
 from korvet.produce.append import PartitionAppender
 from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers

@@ -23,11 +23,11 @@ from korvet.wire.messages.list_offsets import (
 )
 from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.wire.schema import Message
-from tests.broker.conftest import started
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
 from tests.support.raw_client import ROWS, Peer, batch, request, to_fetch, to_produce, until
 from tests.support.redis_servers import binary
+from tests.support.shared_broker import started
 from tests.wire.values import a_message
 
 UNAVAILABLE = ErrorCode.KAFKA_STORAGE_ERROR

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from korvet.broker.background import BackgroundTasks
+from korvet.background.tasks import BackgroundTasks
 from korvet.broker.server import connected
 from korvet.config.broker_config import Config, load
 from korvet.config.setting import StartError

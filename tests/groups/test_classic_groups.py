@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from korvet.admin.config_edits import Change, ConfigResourceType, Edit
-from korvet.broker.background import BackgroundTasks
+from korvet.background.tasks import BackgroundTasks
 from korvet.cluster.coordinators import Coordinators
 from korvet.errors import ErrorCode
 from korvet.log.compacted_copy import Superseded

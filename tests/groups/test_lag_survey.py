@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.broker.background import BackgroundTasks
+from korvet.background.tasks import BackgroundTasks
 from korvet.context import Services
 from korvet.groups import lag_survey
 from korvet.groups.counted_lags import CountedLags

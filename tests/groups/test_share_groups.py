@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.broker.background import BackgroundTasks
+from korvet.background.tasks import BackgroundTasks
 from korvet.errors import ErrorCode
 from korvet.groups.share_group import share_group_config
 from korvet.scripts import share

@@ -20,9 +20,9 @@ from korvet.wire.messages.alter_client_quotas import (
     EntryData,
     OpData,
 )
-from tests.broker.test_metrics import free_port
 from tests.interop.brokers import PATIENCE, Broker
 from tests.interop.conftest import create_topic
+from tests.ops.test_metrics import free_port
 from tests.support.certificates import Authority
 from tests.support.raw_client import Peer, to_fetch
 

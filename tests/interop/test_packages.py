@@ -21,8 +21,8 @@ import yaml
 from compose_spec import ComposeSpecification
 from confluent_kafka import Producer
 
-from tests.broker.test_metrics import free_port
 from tests.interop.brokers import Broker
+from tests.ops.test_metrics import free_port
 from tests.support.raw_client import until
 from tests.support.redis_servers import TestServer, server
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from korvet.broker.background import BackgroundTasks
-from korvet.broker.scheduled_delivery import ScheduledDelivery
+from korvet.background.scheduled_delivery import ScheduledDelivery
+from korvet.background.tasks import BackgroundTasks
 from korvet.errors import ErrorCode as E
 from korvet.log.cleaner import LogCleaner
 from korvet.log.validator import prepare_append

@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from korvet.broker.request_decoder import PRODUCE
 from korvet.context import Context
 from korvet.errors import ErrorCode as E
 from korvet.handlers.produce import produce
+from korvet.network.request_decoder import PRODUCE
 from korvet.scripts.call import Call
 from korvet.scripts.log.appending import APPEND, EXPIRED, EXPIRED_IN_TXN, TRANSACTION_AT
 from korvet.security.session import Session

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from korvet.broker.background import BackgroundTasks
+from korvet.background.tasks import BackgroundTasks
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.recovery.report import Loss, Report

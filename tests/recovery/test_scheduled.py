@@ -5,7 +5,7 @@ from time import time
 
 import pytest
 
-from korvet.broker.background import BackgroundTasks
+from korvet.background.tasks import BackgroundTasks
 from korvet.cli.restore import _print
 from korvet.recovery import scheduled
 from korvet.recovery.report import ScheduledLoss

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from korvet.broker.background import BackgroundTasks
+from korvet.background.tasks import BackgroundTasks
 from korvet.errors import ErrorCode as E
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.scripts import share

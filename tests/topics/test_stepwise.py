@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from korvet.broker.background import finish_topics
+from korvet.background.tasks import finish_topics
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode

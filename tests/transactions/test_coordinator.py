@@ -4,7 +4,7 @@ from time import monotonic
 
 import pytest
 
-from korvet.broker.background import BackgroundTasks
+from korvet.background.tasks import BackgroundTasks
 from korvet.errors import ErrorCode
 from korvet.scripts import log, transaction
 from korvet.store.errors import ScriptFailed

@@ -5,8 +5,8 @@ from time import time
 import msgspec
 
 from korvet import __version__
-from korvet.broker.http import Snapshots
 from korvet.console.visit import Visit
+from korvet.ops.http import Snapshots
 from korvet.security.acl import Operation, ResourceType
 from korvet.store.errors import StoreError
 from korvet.store.handshake import describe_server, parse_info

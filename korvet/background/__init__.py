@@ -1,0 +1,1 @@
+"""Background tasks of a broker: retention, compaction, expiry, scheduled records, metrics."""

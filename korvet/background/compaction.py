@@ -1,0 +1,144 @@
+"""Log compaction: run the cleaner on every compacted topic, in one broker process at a time."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+import anyio
+
+from korvet import logfmt
+from korvet.background.leases import Leases
+from korvet.config.values import Settings
+from korvet.keys import Keys
+from korvet.log.cleaner import LogCleaner
+from korvet.log.compacted_copy import Superseded
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreError, StoreRefused, StoreUnavailable
+from korvet.topics.table import Topic, TopicTable
+
+LEASE_S = 60.0
+BACKOFF_CHECK_S = 3.0
+"""Max seconds until a change of log.cleaner.backoff.ms applies."""
+
+AT_ONCE = 64
+"""Max compacted copies that one round of commands deletes."""
+
+logger = logfmt.get("broker.background")
+
+
+class Compaction:
+    """Compacts logs while this process holds the lease."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        settings: Callable[[], Settings],
+        leases: Leases,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._settings = settings
+        self._leases = leases
+        self._held_at = 0.0
+        self._without_copies: set[str] = set()
+
+    async def run(self) -> None:
+        """Compact all topics after each log.cleaner.backoff.ms."""
+        while True:
+            await self._backoff()
+            try:
+                await self.compact_all()
+            except StoreError as error:
+                logger.warning("compaction failed, retrying", reason=str(error))
+
+    async def _backoff(self) -> None:
+        """Wait for log.cleaner.backoff.ms; a change of the setting applies to this wait too."""
+        began = monotonic()
+        while True:
+            backoff_s = self._settings().integer("log.cleaner.backoff.ms") / 1000
+            left = began + backoff_s - monotonic()
+            if left <= 0:
+                return
+            await anyio.sleep(min(left, BACKOFF_CHECK_S))
+
+    async def compact_all(self) -> None:
+        """Compact every compacted topic whose log is dirty enough."""
+        topics = await self._topics.all()
+        if not await self._drop_copies([each for each in topics if not each.policy.compact]):
+            return
+        for topic in topics:
+            for number in range(topic.partitions if topic.policy.compact else 0):
+                if not await self.hold():
+                    return
+                await self._compact_one(topic, number)
+
+    async def _drop_copies(self, topics: Sequence[Topic]) -> bool:
+        """Delete the compacted copies that a failed cleaner pass left of these topics.
+
+        The topics are no longer compacted: no later pass would delete the copies. Returns False if
+        another process has the lease.
+        """
+        new = [each for each in topics if each.id not in self._without_copies]
+        if new and not await self.hold():
+            return False
+        self._without_copies &= {each.id for each in topics}
+        for topic in new:
+            error = await self._drop_copies_of(topic)
+            if error is not None:  # retried in the next round; compaction must not wait for it
+                logger.warning_again(
+                    "stale compacted copies not deleted, retrying", reason=str(error)
+                )
+                break
+            self._without_copies.add(topic.id)
+        return True
+
+    async def _drop_copies_of(self, topic: Topic) -> StoreError | None:
+        """Delete the compacted copies of the topic's partitions; return the error if one fails."""
+        for first in range(0, topic.partitions, AT_ONCE):
+            numbers = range(first, min(first + AT_ONCE, topic.partitions))
+            names = [self._keys.partition(topic.name, number).compacted for number in numbers]
+            found = await asyncio.gather(
+                *(self._store.submit_command("UNLINK", name) for name in names),
+                return_exceptions=True,
+            )
+            for error in found:
+                if isinstance(error, StoreError):
+                    return error
+        return None
+
+    async def _compact_one(self, topic: Topic, number: int) -> None:
+        """Run the cleaner on a partition; its failure does not affect other partitions."""
+        place = {"topic": topic.name, "partition": number}
+        try:
+            outcome = await LogCleaner(
+                self._store, self._keys, topic, number, self.rest_and_hold
+            ).run()
+        except StoreUnavailable as error:
+            if isinstance(error, StoreRefused) and error.code == "OOM":
+                logger.warning("partition compaction failed: Redis is out of memory", **place)
+            else:  # one node of a cluster may be down: renewing the lease raises if all are
+                logger.warning_again("partition compaction failed, retrying", reason=str(error))
+            return
+        except Exception as error:
+            logger.exception("partition compaction failed", error, **place)
+            return
+        if outcome is not None:
+            logger.info("partition compacted", **place, removed=outcome.removed)
+
+    async def hold(self) -> bool:
+        """Acquire or renew the lease; return whether this process holds it."""
+        self._held_at = monotonic()
+        return await self._leases.hold("compaction", LEASE_S)
+
+    async def rest_and_hold(self, seconds: float) -> None:
+        """Sleep, and renew the lease once a quarter of its time has passed.
+
+        Raises Superseded if another process has the lease.
+        """
+        await anyio.sleep(seconds)
+        overdue = monotonic() - self._held_at > LEASE_S / 4
+        if overdue and not await self.hold():
+            raise Superseded

@@ -1,0 +1,91 @@
+"""The background task of `retention.consumed`: remove what the topic's groups have committed.
+
+Rules
+- From Redis, if it is copied to segments; with retention.consumed.delete, from the log.
+- Records older than retention.consumed.max.ms are removed without a commit: a group that stopped
+  does not hold memory for good.
+- The commits are in the groups' slots, the log is in the partition's: the task reads the lowest
+  commit, and the script of the partition removes what is below it. Commits move forward, so the
+  offset is still valid then. A reset in between has no effect on what is removed.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from korvet import logfmt
+from korvet.background.leases import Leases
+from korvet.groups.consumed import Consumed, list_consumed
+from korvet.keys import Keys
+from korvet.scripts import log
+from korvet.scripts.call import Call
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreError
+from korvet.topics.table import Topic, TopicTable
+
+CHECK_S = 1.0
+"""Seconds between two passes over the topics with retention.consumed."""
+LEASE_S = 10.0
+STEPS = 64
+"""Max index steps one call removes: bounds how long the script blocks Redis."""
+logger = logfmt.get("broker.consumed_retention")
+
+
+class ConsumedRetention:
+    """Removes consumed records while this process holds the lease."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        leases: Leases,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._leases = leases
+
+    async def run_once(self) -> None:
+        """Remove what is consumed, of every topic with retention.consumed."""
+        topics = [each for each in await self._topics.all() if each.policy.consumed_by]
+        if not topics or not await self._leases.hold("consumed-retention", LEASE_S):
+            return
+        for topic in topics:
+            try:
+                await self.remove_consumed(topic)
+            except StoreError as error:
+                logger.warning_again(
+                    "consumed retention failed, retrying", topic=topic.name, reason=str(error)
+                )
+
+    async def remove_consumed(self, topic: Topic) -> None:
+        """Remove what is consumed or too old, of each partition."""
+        for number, found in enumerate(await list_consumed(self._store, self._keys, topic)):
+            for call in self._calls(topic, number, found):
+                more = 1
+                while more:
+                    more = (await self._store.run(call)).more
+            if topic.policy.consumed_delete and found.offset > 0:
+                await self._delete(topic, number, found.offset)
+
+    def _calls(self, topic: Topic, number: int, found: Consumed) -> Iterator[Call[Any]]:
+        """Yield the calls to repeat until there is no more to remove."""
+        policy, place = topic.policy, (self._keys, topic.name, number)
+        if policy.remote_storage and found.offset > 0:
+            yield log.trim_local(*place, topic_id=topic.id, before=found.offset, steps=STEPS)
+        if policy.consumed_max_ms >= 0:
+            yield log.apply_retention(
+                *place,
+                topic_id=topic.id,
+                retention_ms=policy.consumed_max_ms,
+                retention_bytes=-1,
+                steps=STEPS,
+                is_local=int(not policy.consumed_delete),
+            )
+
+    async def _delete(self, topic: Topic, number: int, before: int) -> None:
+        while before >= 0:
+            reply = await self._store.run(
+                log.delete_records(self._keys, topic.name, number, topic_id=topic.id, before=before)
+            )
+            before = -1 if reply.error else reply.again

@@ -1,0 +1,128 @@
+"""Retention of records and of idle producers, on every partition of every topic."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from korvet import logfmt
+from korvet.background.leases import Leases
+from korvet.config.values import Settings
+from korvet.keys import Keys
+from korvet.metrics import Metrics
+from korvet.scripts import log
+from korvet.scripts.call import Call, Reply
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.topics.table import Topic, TopicTable
+
+AT_ONCE = 64
+"""Max partitions of a topic that one round of calls covers."""
+
+RETENTION_STEPS = 64
+"""Max index steps one log.apply_retention removes: bounds how long the script blocks Redis."""
+
+PRODUCERS_S = 600.0
+"""Seconds between two expirations of idle producers."""
+
+R = TypeVar("R", bound=Reply)
+
+logger = logfmt.get("broker.background")
+
+
+class Retention:
+    """Removes expired entries and idle producers while this process holds the lease."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        settings: Callable[[], Settings],
+        metrics: Metrics,
+        leases: Leases,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._settings = settings
+        self._metrics = metrics
+        self._leases = leases
+        self.interval_s = settings().integer("log.retention.check.interval.ms") / 1000
+
+    async def retain_all(self) -> None:
+        """Apply retention to every topic."""
+        for topic in await self._topics.all():
+            policy = topic.policy
+            if policy.delete and (policy.retention_ms >= 0 or policy.retention_bytes >= 0):
+                await self._retain_topic(topic)
+
+    async def _retain_topic(self, topic: Topic) -> None:
+        policy = topic.policy
+        pending = list(range(topic.partitions))
+        while pending:
+            calls = {
+                number: log.apply_retention(
+                    self._keys,
+                    topic.name,
+                    number,
+                    topic_id=topic.id,
+                    retention_ms=policy.retention_ms,
+                    retention_bytes=policy.retention_bytes,
+                    steps=RETENTION_STEPS,
+                )
+                for number in pending[:AT_ONCE]
+            }
+            replies = await self._each(topic, calls, "retention", self.interval_s)
+            removed = sum(reply.removed for reply in replies.values())
+            if removed:
+                self._metrics.expired_records.add(removed)
+                logger.info("expired entries removed", topic=topic.name, entries=removed)
+            more = [number for number, reply in replies.items() if reply.more == 1]
+            pending = more + pending[AT_ONCE:]
+
+    async def expire_producers(self) -> None:
+        """Expire the idle producers of every partition."""
+        silence_ms = self._settings().integer("producer.id.expiration.ms")
+        for topic in await self._topics.all():
+            for number in range(topic.partitions):
+                cursor = b"0"
+                while True:
+                    call = log.expire_producers(
+                        self._keys, topic.name, number, cursor=cursor, silence_ms=silence_ms
+                    )
+                    replies = await self._each(topic, {number: call}, "producers", PRODUCERS_S)
+                    cursor = replies[number].cursor if replies else b"0"
+                    if cursor == b"0":
+                        break
+
+    async def _each(
+        self, topic: Topic, calls: Mapping[int, Call[R]], lease: str, every: float
+    ) -> dict[int, R]:
+        """Return the replies by partition.
+
+        An error of one partition is logged and does not affect the others. If one Redis of a
+        cluster is unavailable, the other partitions' replies are returned; if no Redis is, renewing
+        the lease raises.
+        """
+        found = await asyncio.gather(
+            *(self._store.submit(call) for call in calls.values()), return_exceptions=True
+        )
+        replies: dict[int, R] = {}
+        away: StoreUnavailable | None = None
+        for number, reply in zip(calls, found, strict=True):
+            if isinstance(reply, StoreUnavailable):
+                away = reply
+            elif not isinstance(reply, StoreError | Reply):
+                raise reply
+            elif isinstance(reply, StoreError):
+                logger.error(
+                    "background task failed", topic=topic.name, partition=number, error=reply
+                )
+            else:
+                replies[number] = reply
+        if away is not None:
+            logger.warning_again(
+                "some partitions unavailable, retrying", task=lease, reason=str(away)
+            )
+            await self._leases.hold(lease, every * 2)
+        return replies

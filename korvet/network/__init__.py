@@ -1,0 +1,1 @@
+"""Connections of clients: sockets, TLS, frames and the order of responses."""

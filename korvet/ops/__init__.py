@@ -1,0 +1,1 @@
+"""The ops port: probes, metrics and pages over HTTP."""
