@@ -7,29 +7,22 @@ from time import monotonic, time
 
 from korvet import logfmt
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.read_cache import ReadCache
 from korvet.metrics import Metrics
 from korvet.remote_log.copier import PartitionCopier
 from korvet.remote_log.copy_demand import CopyDemand
 from korvet.remote_log.due_copies import follow
-from korvet.remote_log.manifest import SegmentRow
 from korvet.remote_log.orphans import delete_orphans
+from korvet.remote_log.retention import RemoteRetention
 from korvet.remote_log.segment_buffers import SegmentBuffers
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
-from korvet.scripts import log
-from korvet.scripts.call import Call
 from korvet.scripts.topic import forget_deleted
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.store.replica_wait import ReplicaWait
 from korvet.topics.table import Topic, TopicTable
 
-STEPS = 64
-"""Max index steps one log.apply_retention removes: bounds how long the script blocks Redis."""
-MOST = 100
-"""Max segments one log.expire_segments removes."""
 TOPIC_DELAY_MS = 60_000
 """Time between deletion of a topic and of its objects."""
 COLLECT_INTERVAL_S = 3600.0
@@ -76,6 +69,7 @@ class RemoteLogManager:
         metrics.remote_copy_lag_bytes.ask = lambda: self._largest_lags(1)
         self._copied: set[tuple[str, int]] = set()
         self._buffers = SegmentBuffers()
+        self._retention = RemoteRetention(store, keys, segments, cluster_id)
         self._may_copy_at = 0.0
         self._collects_at = monotonic() + COLLECT_INTERVAL_S * random()
 
@@ -129,7 +123,7 @@ class RemoteLogManager:
         """Copy and trim a partition; log its failure."""
         try:
             is_remote = topic.policy.remote_storage
-            await (self.move if is_remote else self.expire)(topic, partition)
+            await (self.move if is_remote else self._retention.expire)(topic, partition)
             if collects:
                 await self.collect_orphans(topic, partition)
         # ValueError: a batch of another Redis client is malformed.
@@ -185,8 +179,8 @@ class RemoteLogManager:
         """Copy what is due, trim the local part, and remove old segments."""
         while await self.copy(topic, partition):
             pass
-        await self._trim(topic, partition)
-        await self.expire(topic, partition)
+        await self._retention.trim(topic, partition)
+        await self._retention.expire(topic, partition)
 
     async def _partitions(self, topic: Topic) -> Sequence[int]:
         """Return a topic's partitions; only those with segments if it is not tiered any more."""
@@ -264,56 +258,4 @@ class RemoteLogManager:
             replicas=replicas,
             fsync=fsync,
             timeout_s=REPLICA_WAIT_S,
-        )
-
-    async def _trim(self, topic: Topic, partition: int) -> None:
-        policy, more = topic.policy, 1
-        if policy.consumed_by:
-            return  # the task of retention.consumed trims: local retention would not wait
-        retention_ms, retention_bytes = policy.local_limits
-        while more and (retention_ms >= 0 or retention_bytes >= 0):
-            reply = await self._store.run(
-                log.apply_retention(
-                    self._keys,
-                    topic.name,
-                    partition,
-                    topic_id=topic.id,
-                    retention_ms=retention_ms,
-                    retention_bytes=retention_bytes,
-                    steps=STEPS,
-                    is_local=1,
-                )
-            )
-            more = reply.more
-
-    async def expire(self, topic: Topic, partition: int) -> None:
-        """Remove old segments, or all if the topic is not tiered any more, and their objects."""
-        removed = MOST
-        while removed == MOST:
-            reply = await self._store.run(self._expiration(topic, partition))
-            if reply.error != ErrorCode.NONE:
-                return
-            removed = reply.removed
-            for row in reply.due:
-                segment = SegmentRow.parse(row)
-                name = segment.object_name(self._cluster_id(), topic.id, partition)
-                await self._segments.delete(name)
-            if reply.due:
-                await self._store.run(
-                    log.forget_segments(self._keys, topic.name, partition, rows=reply.due)
-                )
-
-    def _expiration(self, topic: Topic, partition: int) -> Call[log.ExpireSegmentsReply]:
-        place, policy = (self._keys, topic.name, partition), topic.policy
-        delay_ms = policy.file_delete_delay_ms
-        if not policy.remote_storage and policy.remote_delete_on_disable:
-            return log.drop_segments(*place, topic_id=topic.id, delay_ms=delay_ms, most=MOST)
-        retention_ms, retention_bytes = policy.total_limits
-        return log.expire_segments(
-            *place,
-            topic_id=topic.id,
-            retention_ms=retention_ms,
-            retention_bytes=retention_bytes,
-            delay_ms=delay_ms,
-            most=MOST,
         )

@@ -10,13 +10,10 @@ Rules
 - A failed read is a RemoteStorageError, which clients get as KAFKA_STORAGE_ERROR: they retry.
 - Records that Redis has too are read without waiting, or there: `read_copy`. What it lacks is read
   by a task meanwhile, which also logs why a segment cannot be read.
-- The manifest is looked up again after a failed read, and after a reconnection: another server may
-  have other segments.
 """
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from time import monotonic
 from typing import NamedTuple
 
@@ -30,37 +27,25 @@ from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.metrics import Metrics
 from korvet.remote_log.footers import CACHE_BYTES, Footers
-from korvet.remote_log.manifest import ManifestStore, SegmentRow, find_segment
+from korvet.remote_log.known_segments import MAX_PARTITIONS, KnownSegments
+from korvet.remote_log.manifest import ManifestStore
 from korvet.remote_log.slices import ChunkSource, read_slices
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.remote_log.stored_entries import entries_of
-from korvet.scripts import log
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 from korvet.wire.batch_runs import count_records, last_offset, skip_batches
 from korvet.wire.segments import Segment
 
-MAX_ROWS = 10_000
-"""Partitions whose segments are known."""
-ROWS_EACH = 8
-"""Segments that are known of a partition: consumers may be at several depths."""
 MAX_READERS = 1000
 """Sequential readers whose next chunk is known."""
 READ_BYTES = 2 << 20
 """Bytes of a read without waiting: others wait for as long as it takes."""
 PREPARE_S = 1.0
 """Seconds between two reads that prepare those of one partition's copied records."""
-NEWEST = -3
 TIME = "time"
 """The offset mode whose offsets have gaps between batches."""
 logger = logfmt.get("remote_log.reader")
-
-
-class KnownSegment(NamedTuple):
-    """A segment of a partition, and its object's name."""
-
-    row: SegmentRow
-    name: str
 
 
 class ReadyBatches(NamedTuple):
@@ -88,16 +73,11 @@ class RemoteLogReader:
         connection_epoch: Callable[[], int] = lambda: 0,
         footer_bytes: Callable[[], int] = lambda: CACHE_BYTES,
     ) -> None:
-        self._store = store
-        self._keys = keys
+        self._known = KnownSegments(store, keys, cluster_id, connection_epoch)
         self._footers = Footers(segments, footer_bytes)
         self.source = source
         self._metrics = metrics
-        self._cluster_id = cluster_id
         self._max_wait_s = max_wait_s
-        self._connection_epoch = connection_epoch
-        self._epoch = 0
-        self._known: OrderedDict[tuple[str, int], tuple[KnownSegment, ...]] = OrderedDict()
         self._next_chunks: dict[tuple[str, int], int] = {}
         """The chunk that a reader continues with, by object and offset."""
         self._loading: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -128,7 +108,7 @@ class RemoteLogReader:
                 offset=request.offset,
                 reason=str(error),
             )
-            self._known.pop((request.topic.id, request.partition), None)
+            self._known.forget(request.topic, request.partition)
             return False
         self._metrics.remote_fetched_bytes.add(result.size)
         return True
@@ -146,7 +126,7 @@ class RemoteLogReader:
             return True
         key, now = (request.topic.id, request.partition), monotonic()
         if now >= self._prepares_at.get(key, 0.0):
-            if len(self._prepares_at) >= MAX_ROWS:
+            if len(self._prepares_at) >= MAX_PARTITIONS:
                 self._prepares_at.clear()
             self._prepares_at[key] = now + PREPARE_S
             task = asyncio.create_task(self._prepare(wanted))
@@ -160,7 +140,7 @@ class RemoteLogReader:
             async with asyncio.timeout(self._max_wait_s()):
                 await self._read(request, ReadResult(ErrorCode.NONE))
         except (TimeoutError, StoreError) as error:
-            self._known.pop((request.topic.id, request.partition), None)
+            self._known.forget(request.topic, request.partition)
             logger.warning_again(
                 "segment not readable, reading Redis",
                 topic=request.topic.name,
@@ -188,7 +168,7 @@ class RemoteLogReader:
 
         None if that has to wait, is too much at once, or fails: call `read`.
         """
-        known = find_known(self._known_of(topic, partition), offset)
+        known = self._known.cached(topic, partition, offset)
         segment = None if known is None else self._footers.known(known.name)
         if known is None or segment is None or max_bytes > READ_BYTES:
             return None
@@ -229,14 +209,14 @@ class RemoteLogReader:
     def _load_next(self, topic: Topic, partition: int, offset: int) -> None:
         """Read row and footer of the next segment before a reader comes to its end."""
         key = (topic.id, partition)
-        if key in self._loading or find_known(self._known_of(topic, partition), offset) is not None:
+        if key in self._loading or self._known.cached(topic, partition, offset) is not None:
             return
         self._loading[key] = asyncio.create_task(self._load(topic, partition, offset))
 
     async def _load(self, topic: Topic, partition: int, offset: int) -> None:
         try:
             async with asyncio.timeout(self._max_wait_s()):
-                found = await self._segment_of(topic, partition, offset)
+                found = await self._known.find(topic, partition, offset)
                 if found is not None:
                     await self._footers.get(found.name, found.row.data_bytes, found.row.size)
         except (TimeoutError, StoreError):
@@ -247,7 +227,7 @@ class RemoteLogReader:
     async def _read(self, request: ReadRequest, result: ReadResult) -> None:
         offset = max(request.offset, result.start)
         while True:
-            found = await self._segment_of(request.topic, request.partition, offset)
+            found = await self._known.find(request.topic, request.partition, offset)
             if found is None:
                 raise RemoteStorageError(f"no segment has offset {offset}")
             row, name = found
@@ -274,8 +254,8 @@ class RemoteLogReader:
 
     async def _is_replaced(self, request: ReadRequest, offset: int, name: str) -> bool:
         """Return whether another segment has the offset now: the topic was tiered again."""
-        self._known.pop((request.topic.id, request.partition), None)
-        found = await self._segment_of(request.topic, request.partition, offset)
+        self._known.forget(request.topic, request.partition)
+        found = await self._known.find(request.topic, request.partition, offset)
         return found is not None and found.name != name and found.row.first <= offset
 
     async def find_timestamp(
@@ -285,57 +265,15 @@ class RemoteLogReader:
 
         None as timestamp: with the newest record.
         """
-        reply = await self._store.run(
-            log.find_segment(
-                *(self._keys, topic.name, partition),
-                topic_id=topic.id,
-                timestamp=NEWEST if timestamp is None else timestamp,
-            )
-        )
-        if not reply.row:
+        found = await self._known.find_timestamp(topic, partition, timestamp)
+        if found is None:
             return None
-        row = SegmentRow.parse(reply.row)
-        name = row.object_name(self._cluster_id(), topic.id, partition)
+        at, (row, name) = found
         segment = await self._footers.get(name, row.data_bytes, row.size)
-        chunk = segment.chunk_since(reply.timestamp)
+        chunk = segment.chunk_since(at)
         if chunk is None:
-            raise RemoteStorageError(f"{name}: no record at or after {reply.timestamp} ms")
-        return reply.timestamp, segment.rows.offsets[chunk]
-
-    def _known_of(self, topic: Topic, partition: int) -> tuple[KnownSegment, ...]:
-        """Return the partition's known segments; forget all those of another connection."""
-        epoch = self._connection_epoch()
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._known.clear()
-        return self._known.get((topic.id, partition), ())
-
-    async def _segment_of(self, topic: Topic, partition: int, offset: int) -> KnownSegment | None:
-        """Return the segment with the offset, or the next one; None if there is none."""
-        key = (topic.id, partition)
-        known, epoch = self._known_of(topic, partition), self._epoch
-        found = find_known(known, offset)
-        if found is not None:
-            return found
-        row = await find_segment(self._store, self._keys, topic.name, partition, offset)
-        if row is None:
-            return None
-        found = KnownSegment(row, row.object_name(self._cluster_id(), *key))
-        if epoch != self._connection_epoch():
-            return found
-        self._known[key] = (found, *known[: ROWS_EACH - 1])
-        self._known.move_to_end(key)
-        if len(self._known) > MAX_ROWS:
-            self._known.popitem(last=False)
-        return found
-
-
-def find_known(known: Iterable[KnownSegment], offset: int) -> KnownSegment | None:
-    """Return the segment with the offset."""
-    for each in known:
-        if each.row.first <= offset <= each.row.last:
-            return each
-    return None
+            raise RemoteStorageError(f"{name}: no record at or after {at} ms")
+        return at, segment.rows.offsets[chunk]
 
 
 def _entries(request: ReadRequest, parts: list[memoryview]) -> list[Entry]:

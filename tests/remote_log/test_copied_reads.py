@@ -257,7 +257,8 @@ async def test_segments_are_looked_up_again_after_a_reconnection(tier: Tier) -> 
     topic = await services.topics.get("t")
     assert topic is not None and remote.read_now(topic, 0, start, 100_000) is not None
     services.store.connection_epoch += 1
-    assert remote.read_now(topic, 0, start, 100_000) is None and not remote._known
+    assert remote.read_now(topic, 0, start, 100_000) is None
+    assert remote._known.cached(topic, 0, start) is None
     await prepared(tier, start)
     assert await tier.read(start) == tier.sent
-    assert remote._known
+    assert remote._known.cached(topic, 0, start) is not None

@@ -85,7 +85,7 @@ async def test_a_reader_finds_the_segments_of_a_topic_that_is_tiered_again(
     topic = await tier.broker.services.topics.get("t")
     reader = tier.broker.services.tiered.reader
     assert topic is not None and reader is not None
-    known = await reader._segment_of(topic, 0, local)
+    known = await reader._known.find(topic, 0, local)
     assert known is not None and known.row.first <= local
     await alter(tier, DELETING)
     await tier.manager().run_once()

@@ -1,0 +1,103 @@
+"""The segments of partitions that a reader has looked up in the manifest.
+
+Rules
+- A lookup is repeated after a failed read, and after a reconnection: another server may have other
+  segments.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+from korvet.keys import Keys
+from korvet.remote_log.manifest import ManifestStore, SegmentRow, find_segment
+from korvet.scripts import log
+from korvet.topics.table import Topic
+
+MAX_PARTITIONS = 10_000
+"""Partitions whose segments are known."""
+MAX_EACH = 8
+"""Segments that are known of a partition: consumers may be at several depths."""
+NEWEST = -3
+
+
+class KnownSegment(NamedTuple):
+    """A segment of a partition, and its object's name."""
+
+    row: SegmentRow
+    name: str
+
+
+class KnownSegments:
+    """Finds segments by offset or timestamp, and keeps the last ones of each partition."""
+
+    def __init__(
+        self,
+        store: ManifestStore,
+        keys: Keys,
+        cluster_id: Callable[[], str],
+        connection_epoch: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._cluster_id = cluster_id
+        self._connection_epoch = connection_epoch
+        self._epoch = 0
+        self._known: OrderedDict[tuple[str, int], tuple[KnownSegment, ...]] = OrderedDict()
+
+    def cached(self, topic: Topic, partition: int, offset: int) -> KnownSegment | None:
+        """Return the segment with the offset if it was looked up before."""
+        for each in self._of(topic, partition):
+            if each.row.first <= offset <= each.row.last:
+                return each
+        return None
+
+    def forget(self, topic: Topic, partition: int) -> None:
+        """Look up the partition's segments again."""
+        self._known.pop((topic.id, partition), None)
+
+    async def find(self, topic: Topic, partition: int, offset: int) -> KnownSegment | None:
+        """Return the segment with the offset, or the next one; None if there is none."""
+        found = self.cached(topic, partition, offset)
+        if found is not None:
+            return found
+        key, known, epoch = (topic.id, partition), self._of(topic, partition), self._epoch
+        row = await find_segment(self._store, self._keys, topic.name, partition, offset)
+        if row is None:
+            return None
+        found = KnownSegment(row, row.object_name(self._cluster_id(), *key))
+        if epoch != self._connection_epoch():
+            return found
+        self._known[key] = (found, *known[: MAX_EACH - 1])
+        self._known.move_to_end(key)
+        if len(self._known) > MAX_PARTITIONS:
+            self._known.popitem(last=False)
+        return found
+
+    async def find_timestamp(
+        self, topic: Topic, partition: int, timestamp: int | None
+    ) -> tuple[int, KnownSegment] | None:
+        """Return the segment with the first record at or after a timestamp, and its timestamp.
+
+        None as timestamp: with the newest record.
+        """
+        reply = await self._store.run(
+            log.find_segment(
+                *(self._keys, topic.name, partition),
+                topic_id=topic.id,
+                timestamp=NEWEST if timestamp is None else timestamp,
+            )
+        )
+        if not reply.row:
+            return None
+        row = SegmentRow.parse(reply.row)
+        name = row.object_name(self._cluster_id(), topic.id, partition)
+        return reply.timestamp, KnownSegment(row, name)
+
+    def _of(self, topic: Topic, partition: int) -> tuple[KnownSegment, ...]:
+        """Return the partition's known segments; forget all those of another connection."""
+        epoch = self._connection_epoch()
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._known.clear()
+        return self._known.get((topic.id, partition), ())

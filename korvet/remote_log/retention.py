@@ -1,0 +1,86 @@
+"""Local and total retention of a tiered partition."""
+
+from collections.abc import Callable
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.remote_log.manifest import SegmentRow
+from korvet.remote_log.store import SegmentStore
+from korvet.scripts import log
+from korvet.scripts.call import Call
+from korvet.store.async_store import AsyncStore
+from korvet.topics.table import Topic
+
+STEPS = 64
+"""Max index steps one log.apply_retention removes: bounds how long the script blocks Redis."""
+MOST = 100
+"""Max segments one log.expire_segments removes."""
+
+
+class RemoteRetention:
+    """Trims the local part of partitions, and removes old segments with their objects."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        segments: SegmentStore,
+        cluster_id: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._segments = segments
+        self._cluster_id = cluster_id
+
+    async def trim(self, topic: Topic, partition: int) -> None:
+        """Remove copied records from Redis as local.retention.ms and .bytes say."""
+        policy, more = topic.policy, 1
+        if policy.consumed_by:
+            return  # the task of retention.consumed trims: local retention would not wait
+        retention_ms, retention_bytes = policy.local_limits
+        while more and (retention_ms >= 0 or retention_bytes >= 0):
+            reply = await self._store.run(
+                log.apply_retention(
+                    self._keys,
+                    topic.name,
+                    partition,
+                    topic_id=topic.id,
+                    retention_ms=retention_ms,
+                    retention_bytes=retention_bytes,
+                    steps=STEPS,
+                    is_local=1,
+                )
+            )
+            more = reply.more
+
+    async def expire(self, topic: Topic, partition: int) -> None:
+        """Remove old segments, or all if the topic is not tiered any more, and their objects."""
+        removed = MOST
+        while removed == MOST:
+            reply = await self._store.run(self._expiration(topic, partition))
+            if reply.error != ErrorCode.NONE:
+                return
+            removed = reply.removed
+            for row in reply.due:
+                segment = SegmentRow.parse(row)
+                name = segment.object_name(self._cluster_id(), topic.id, partition)
+                await self._segments.delete(name)
+            if reply.due:
+                await self._store.run(
+                    log.forget_segments(self._keys, topic.name, partition, rows=reply.due)
+                )
+
+    def _expiration(self, topic: Topic, partition: int) -> Call[log.ExpireSegmentsReply]:
+        place, policy = (self._keys, topic.name, partition), topic.policy
+        delay_ms = policy.file_delete_delay_ms
+        if not policy.remote_storage and policy.remote_delete_on_disable:
+            return log.drop_segments(*place, topic_id=topic.id, delay_ms=delay_ms, most=MOST)
+        retention_ms, retention_bytes = policy.total_limits
+        return log.expire_segments(
+            *place,
+            topic_id=topic.id,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            delay_ms=delay_ms,
+            most=MOST,
+        )
