@@ -16,15 +16,7 @@ async def describe_each(
     """Return the rows of a response; a group that `describe` refuses gets one with the error."""
 
     def refused(group_id: str, error: ErrorCode, reason: str) -> R:
-        return row(
-            error_code=error,
-            error_message=reason or None,
-            group_id=group_id,
-            group_state="",
-            group_epoch=0,
-            assignment_epoch=0,
-            members=[],
-        )
+        return row(error_code=error, error_message=reason or None, group_id=group_id)
 
     async def one(group_id: str) -> R:
         if not group_id:

@@ -39,9 +39,7 @@ async def alter_partition_reassignments(
             )
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=rows))
     return AlterPartitionReassignmentsResponse(
-        error_code=ErrorCode.NONE,
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        responses=responses,
+        allow_replication_factor_change=request.allow_replication_factor_change, responses=responses
     )
 
 

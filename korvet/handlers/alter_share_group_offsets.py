@@ -29,12 +29,12 @@ async def alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: Context
 ) -> AlterShareGroupOffsetsResponse:
     if not request.group_id:
-        return _error(ErrorCode.INVALID_GROUP_ID)
+        return AlterShareGroupOffsetsResponse.of(ErrorCode.INVALID_GROUP_ID)
     topics = {row.topic_name: await context.topics.get(row.topic_name) for row in request.topics}
     places = _places(request.topics, topics)
     error, errors = await context.services.share_offsets.alter(request.group_id, places)
     if error:
-        return _error(error)
+        return AlterShareGroupOffsetsResponse.of(error)
     return AlterShareGroupOffsetsResponse(
         responses=[_topic(row, topics[row.topic_name], errors) for row in request.topics]
     )
@@ -75,10 +75,4 @@ def _topic(
         topic_name=row.topic_name,
         topic_id=ZERO_UUID if topic is None else topic.uuid,
         partitions=partitions,
-    )
-
-
-def _error(error: ErrorCode) -> AlterShareGroupOffsetsResponse:
-    return AlterShareGroupOffsetsResponse(
-        error_code=error, error_message=error.message, responses=[]
     )

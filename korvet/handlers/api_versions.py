@@ -35,7 +35,6 @@ async def api_versions(request: ApiVersionsRequest, context: Context) -> ApiVers
     if error:
         return ApiVersionsResponse(error_code=error, api_keys=[])
     return ApiVersionsResponse(
-        error_code=ErrorCode.NONE,
         api_keys=[
             ApiVersion(api_key=row.key, min_version=row.versions[0], max_version=row.versions[1])
             for row in context.services.apis

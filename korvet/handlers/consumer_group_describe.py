@@ -39,9 +39,8 @@ async def consumer_group_describe(
     asked = request.include_authorized_operations
     names = {topic.id: topic.name for topic in await context.topics.all()}
     describe = partial(_group, names=names, asked=asked, context=context)
-    row = partial(DescribedGroup, assignor_name="")
     return ConsumerGroupDescribeResponse(
-        groups=await describe_each(request.group_ids, describe, row)
+        groups=await describe_each(request.group_ids, describe, DescribedGroup)
     )
 
 
@@ -57,7 +56,6 @@ async def _group(
     members = [_member(rows[at : at + CELLS], names) for at in range(0, len(rows), CELLS)]
     require_topics(_topics(members), context.may_describe)
     return DescribedGroup(
-        error_code=ErrorCode.NONE,
         group_id=group_id,
         group_state=reply.state.decode(),
         group_epoch=reply.epoch,

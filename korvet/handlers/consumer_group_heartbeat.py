@@ -29,12 +29,7 @@ import msgspec
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import assignment_of, encode_assignment
-from korvet.groups.consumer_group import (
-    TopicLookup,
-    blank_field,
-    group_timeout_ms,
-    pack,
-)
+from korvet.groups.consumer_group import TopicLookup, blank_field, group_timeout_ms, pack
 from korvet.name_pattern import BadPattern, compile_pattern
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
@@ -57,12 +52,12 @@ async def consumer_group_heartbeat(
         request = msgspec.structs.replace(request, member_id=str(uuid.uuid4()))
     error, reason = _validate(request)
     if error:
-        return _error(error, reason)
+        return ConsumerGroupHeartbeatResponse.of(error, reason)
     heartbeats = context.services.groups.heartbeats
     async with heartbeats.next_batch() if _only_renews(request) else nullcontext():
         reply = await _heartbeat(request, context)
     if reply.error:
-        return _error(ErrorCode(reply.error))
+        return ConsumerGroupHeartbeatResponse.of(ErrorCode(reply.error))
     interval = 0
     stream_reads = context.services.stream_reads
     if request.member_epoch < 0:
@@ -73,7 +68,6 @@ async def consumer_group_heartbeat(
         )
         interval = _timeout_ms(request, context, INTERVAL)
     return ConsumerGroupHeartbeatResponse(
-        error_code=ErrorCode.NONE,
         member_id=request.member_id,
         member_epoch=reply.epoch,
         heartbeat_interval_ms=min(interval, reply.next_heartbeat_ms or interval),
@@ -183,12 +177,3 @@ def _topics_version(context: Context) -> bytes:
 
 def _timeout_ms(request: ConsumerGroupHeartbeatRequest, context: Context, name: str) -> int:
     return group_timeout_ms(context.services.configs, context.settings, request.group_id, name)
-
-
-def _error(error: ErrorCode, reason: str | None = None) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(
-        error_code=error,
-        error_message=reason or error.message,
-        member_epoch=0,
-        heartbeat_interval_ms=0,
-    )

@@ -145,14 +145,12 @@ def _result(name: str, definition: Definition, context: Context) -> CreatableTop
         return CreatableTopicResult(
             name=name,
             topic_id=UUID(hex=definition.id),
-            error_code=ErrorCode.NONE,
             topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
     resolved = context.services.topic_configs.resolve(name, definition.configs)
     return CreatableTopicResult(
         name=name,
         topic_id=UUID(hex=definition.id),
-        error_code=ErrorCode.NONE,
         num_partitions=definition.partitions,
         replication_factor=1,
         configs=[
@@ -161,7 +159,6 @@ def _result(name: str, definition: Definition, context: Context) -> CreatableTop
                 value=config.value,
                 read_only=config.read_only,
                 config_source=config.source,
-                is_sensitive=False,
             )
             for config in resolved.values()
         ],

@@ -26,7 +26,9 @@ from korvet.wire.messages.delete_acls import (
 async def delete_acls(request: DeleteAclsRequest, context: Context) -> DeleteAclsResponse:
     authorizer = context.services.authorizer
     if not authorizer.enabled:
-        refusal = _error(ErrorCode.SECURITY_DISABLED, "No authorizer is configured.")
+        refusal = DeleteAclsFilterResult(
+            error_code=ErrorCode.SECURITY_DISABLED, error_message="No authorizer is configured."
+        )
         return DeleteAclsResponse(filter_results=[refusal] * len(request.filters))
     await authorizer.refresh()
     found = [_select(row, authorizer) for row in request.filters]
@@ -36,7 +38,7 @@ async def delete_acls(request: DeleteAclsRequest, context: Context) -> DeleteAcl
         error, reason = await outcome(authorizer.delete(rules))
     return DeleteAclsResponse(
         filter_results=[
-            _error(ErrorCode.INVALID_REQUEST, rules)
+            DeleteAclsFilterResult(error_code=ErrorCode.INVALID_REQUEST, error_message=rules)
             if isinstance(rules, str)
             else DeleteAclsFilterResult(
                 error_code=error,
@@ -58,7 +60,6 @@ def _select(row: DeleteAclsFilter, authorizer: Authorizer) -> list[Rule] | str:
 
 def _deleted(rule: Rule) -> DeleteAclsMatchingAcl:
     return DeleteAclsMatchingAcl(
-        error_code=ErrorCode.NONE,
         resource_type=rule.resource_type,
         resource_name=rule.name,
         pattern_type=rule.pattern_type,
@@ -67,7 +68,3 @@ def _deleted(rule: Rule) -> DeleteAclsMatchingAcl:
         operation=rule.operation,
         permission_type=rule.permission,
     )
-
-
-def _error(error: ErrorCode, reason: str) -> DeleteAclsFilterResult:
-    return DeleteAclsFilterResult(error_code=error, error_message=reason, matching_acls=[])

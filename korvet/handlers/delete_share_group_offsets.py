@@ -24,11 +24,11 @@ async def delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: Context
 ) -> DeleteShareGroupOffsetsResponse:
     if not request.group_id:
-        return _error(ErrorCode.INVALID_GROUP_ID)
+        return DeleteShareGroupOffsetsResponse.of(ErrorCode.INVALID_GROUP_ID)
     names = list(dict.fromkeys(row.topic_name for row in request.topics))
     error, deleted = await context.services.share_offsets.delete(request.group_id, names)
     if error:
-        return _error(error)
+        return DeleteShareGroupOffsetsResponse.of(error)
     return DeleteShareGroupOffsetsResponse(
         responses=[
             DeleteShareGroupOffsetsResponseTopic(
@@ -39,10 +39,4 @@ async def delete_share_group_offsets(
             )
             for name in names
         ]
-    )
-
-
-def _error(error: ErrorCode) -> DeleteShareGroupOffsetsResponse:
-    return DeleteShareGroupOffsetsResponse(
-        error_code=error, error_message=error.message, responses=[]
     )

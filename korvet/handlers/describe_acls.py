@@ -25,15 +25,14 @@ from korvet.wire.messages.describe_acls import (
 async def describe_acls(request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
     authorizer = context.services.authorizer
     if not authorizer.enabled:
-        return _error(ErrorCode.SECURITY_DISABLED, "No authorizer is configured.")
+        return DescribeAclsResponse.of(ErrorCode.SECURITY_DISABLED, "No authorizer is configured.")
     try:
         wanted = filter_of(request)
     except ValueError as error:
-        return _error(ErrorCode.INVALID_REQUEST, str(error))
+        return DescribeAclsResponse.of(ErrorCode.INVALID_REQUEST, str(error))
     await authorizer.refresh()
     found = groupby(authorizer.find(wanted), _pattern)
     return DescribeAclsResponse(
-        error_code=ErrorCode.NONE,
         resources=[
             DescribeAclsResource(
                 resource_type=kind,
@@ -50,13 +49,9 @@ async def describe_acls(request: DescribeAclsRequest, context: Context) -> Descr
                 ],
             )
             for (kind, pattern, name), rules in found
-        ],
+        ]
     )
 
 
 def _pattern(rule: Rule) -> tuple[int, int, str]:
     return rule.resource_type, rule.pattern_type, rule.name
-
-
-def _error(error: ErrorCode, reason: str) -> DescribeAclsResponse:
-    return DescribeAclsResponse(error_code=error, error_message=reason, resources=[])

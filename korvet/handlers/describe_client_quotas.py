@@ -34,9 +34,7 @@ async def describe_client_quotas(
     try:
         _check(request.components)
     except Refused as refused:
-        return DescribeClientQuotasResponse(
-            error_code=refused.error, error_message=refused.reason, entries=None
-        )
+        return DescribeClientQuotasResponse.of(refused.error, refused.reason)
     await context.services.dynamic_config.refresh()
     entries = [
         EntryData(
@@ -46,7 +44,7 @@ async def describe_client_quotas(
         for named, values in context.services.quotas.entries()
         if _is_wanted(named, request)
     ]
-    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, entries=entries)
+    return DescribeClientQuotasResponse(entries=entries)
 
 
 def _is_wanted(entity: Mapping[str, str | None], request: DescribeClientQuotasRequest) -> bool:

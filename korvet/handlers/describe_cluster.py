@@ -28,18 +28,10 @@ async def describe_cluster(
         error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         if request.endpoint_type == CONTROLLERS:
             error = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-        return DescribeClusterResponse(
-            error_code=error,
-            error_message="Use endpoint type 1 (brokers): there are no separate controllers.",
-            endpoint_type=BROKERS,
-            cluster_id="",
-            controller_id=-1,
-            brokers=[],
-        )
+        reason = "Use endpoint type 1 (brokers): there are no separate controllers."
+        return DescribeClusterResponse.of(error, reason)
     nodes = registration.nodes(context.session.listener)
     return DescribeClusterResponse(
-        error_code=ErrorCode.NONE,
-        endpoint_type=BROKERS,
         cluster_id=registration.cluster_id,
         controller_id=registration.controller_of(nodes),
         brokers=[

@@ -51,7 +51,6 @@ async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
     rows = reply.members
     stable = reply.state == b"Stable"
     return DescribedGroup(
-        error_code=ErrorCode.NONE,
         group_id=name,
         group_state=reply.state.decode(),
         protocol_type=reply.protocol_type.decode(),
@@ -67,9 +66,6 @@ def _dead(name: str, error: ErrorCode, reason: str | None, allowed: int) -> Desc
         error_message=reason,
         group_id=name,
         group_state="Dead",
-        protocol_type="",
-        protocol_data="",
-        members=[],
         authorized_operations=allowed,
     )
 

@@ -37,16 +37,11 @@ async def describe_log_dirs(
     ]
     total, usable = await _read_capacity(context)
     return DescribeLogDirsResponse(
-        error_code=ErrorCode.NONE,
         results=[
             DescribeLogDirsResult(
-                error_code=ErrorCode.NONE,
-                log_dir=LOG_DIRECTORY,
-                topics=found,
-                total_bytes=total,
-                usable_bytes=usable,
+                log_dir=LOG_DIRECTORY, topics=found, total_bytes=total, usable_bytes=usable
             )
-        ],
+        ]
     )
 
 
@@ -74,12 +69,7 @@ async def _measure(
             log.list_offsets(context.keys, topic.name, number, topic_id=topic.id) for number in some
         )
         found += [
-            DescribeLogDirsPartition(
-                partition_index=number,
-                partition_size=reply.bytes,
-                offset_lag=0,
-                is_future_key=False,
-            )
+            DescribeLogDirsPartition(partition_index=number, partition_size=reply.bytes)
             for number, reply in zip(some, replies, strict=True)
             if reply.error == ErrorCode.NONE
         ]

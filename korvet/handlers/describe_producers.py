@@ -66,7 +66,6 @@ async def _partition(name: str, number: int, context: Context) -> PartitionRespo
     since = {int(id): int(float(at)) for id, at in zip(waiting[::2], waiting[1::2], strict=True)}
     return PartitionResponse(
         partition_index=number,
-        error_code=ErrorCode.NONE,
         active_producers=[
             _producer(producer_id, rows.get(producer_id, UNKNOWN), since.get(producer_id, -1))
             for producer_id in {**rows, **since}
@@ -75,9 +74,7 @@ async def _partition(name: str, number: int, context: Context) -> PartitionRespo
 
 
 def _refusal(number: int, error: ErrorCode) -> PartitionResponse:
-    return PartitionResponse(
-        partition_index=number, error_code=error, error_message=error.message, active_producers=[]
-    )
+    return PartitionResponse(partition_index=number, error_code=error, error_message=error.message)
 
 
 def _producer(producer_id: int, known: ProducerStateEntry, since: int) -> ProducerState:

@@ -42,7 +42,6 @@ async def describe_quorum(
         for row in request.topics
     ]
     return DescribeQuorumResponse(
-        error_code=ErrorCode.NONE,
         topics=topics,
         nodes=[
             Node(

@@ -95,11 +95,7 @@ def _answer(topic: Topic, rows: list[SharePartition]) -> Answer:
         topic_id=topic.uuid,
         partitions=[
             DescribeShareGroupOffsetsResponsePartition(
-                partition_index=row.partition,
-                start_offset=row.start,
-                leader_epoch=0,
-                lag=row.lag,
-                error_code=ErrorCode.NONE,
+                partition_index=row.partition, start_offset=row.start, lag=row.lag
             )
             for row in rows
         ],
@@ -114,7 +110,6 @@ def _refused(asked: Asked, error: ErrorCode, reason: str | None = None) -> Answe
             DescribeShareGroupOffsetsResponsePartition(
                 partition_index=number,
                 start_offset=UNKNOWN,
-                leader_epoch=0,
                 error_code=error,
                 error_message=reason or (error.message if error else None),
             )
@@ -127,5 +122,5 @@ def _error(
     group_id: str, error: ErrorCode, reason: str | None = None
 ) -> DescribeShareGroupOffsetsResponseGroup:
     return DescribeShareGroupOffsetsResponseGroup(
-        group_id=group_id, topics=[], error_code=error, error_message=reason or error.message
+        group_id=group_id, error_code=error, error_message=reason or error.message
     )

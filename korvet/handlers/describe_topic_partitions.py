@@ -20,7 +20,6 @@ from korvet.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from korvet.wire.schema import ZERO_UUID
 
 MOST_PARTITIONS = 2000
 
@@ -89,17 +88,14 @@ def _describe(
         leader = leader_of(number, nodes)
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE,
                 partition_index=number,
                 leader_id=leader,
                 leader_epoch=0,
                 replica_nodes=[leader],
                 isr_nodes=[leader],
-                offline_replicas=[],
             )
         )
     return DescribeTopicPartitionsResponseTopic(
-        error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.uuid,
         is_internal=context.topics.is_view(topic),
@@ -112,8 +108,6 @@ def _refusal(name: str, error: ErrorCode, context: Context) -> DescribeTopicPart
     return DescribeTopicPartitionsResponseTopic(
         error_code=error,
         name=name,
-        topic_id=ZERO_UUID,
-        partitions=[],
         topic_authorized_operations=context.authorized_operations(
             ResourceType.TOPIC, name, asked=error != ErrorCode.TOPIC_AUTHORIZATION_FAILED
         ),

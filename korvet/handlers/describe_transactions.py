@@ -44,7 +44,6 @@ async def _describe(transactional_id: str, context: Context) -> TransactionState
                 continue
             by_topic.setdefault(topic, []).append(number)
     return TransactionState(
-        error_code=ErrorCode.NONE,
         transactional_id=transactional_id,
         transaction_state=state.state.decode(),
         transaction_timeout_ms=state.timeout_ms,
@@ -59,13 +58,4 @@ async def _describe(transactional_id: str, context: Context) -> TransactionState
 
 
 def _refusal(transactional_id: str, error: ErrorCode) -> TransactionState:
-    return TransactionState(
-        error_code=error,
-        transactional_id=transactional_id,
-        transaction_state="",
-        transaction_timeout_ms=0,
-        transaction_start_time_ms=0,
-        producer_id=0,
-        producer_epoch=0,
-        topics=[],
-    )
+    return TransactionState(error_code=error, transactional_id=transactional_id)

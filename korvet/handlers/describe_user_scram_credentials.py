@@ -32,7 +32,7 @@ async def describe_user_scram_credentials(
         if times[name] > 1:
             error = ErrorCode.DUPLICATE_RESOURCE
         results.append(_result(name, {} if error else found, error))
-    return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, results=results)
+    return DescribeUserScramCredentialsResponse(results=results)
 
 
 def _result(

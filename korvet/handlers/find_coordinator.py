@@ -49,23 +49,14 @@ async def _coordinator(key: str, key_type: int, context: Context) -> Coordinator
         return _refusal(key, ErrorCode.INVALID_REQUEST, reason)
     kind = ResourceType.GROUP if key_type == GROUP else ResourceType.TRANSACTIONAL_ID
     if not context.allows(Operation.DESCRIBE, kind, key):
-        denied = DENIED[key_type]
-        return _refusal(key, denied, denied.message)
+        return _refusal(key, DENIED[key_type])
     named = await context.services.coordinators.choose(key, context.session.listener)
     if named is None:
-        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return _refusal(key, error, error.message)
+        return _refusal(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(
-        key=key,
-        node_id=named.id,
-        host=named.host,
-        port=named.port,
-        error_code=ErrorCode.NONE,
-        error_message="NONE",
+        key=key, node_id=named.id, host=named.host, port=named.port, error_message="NONE"
     )
 
 
-def _refusal(key: str, error: ErrorCode, reason: str) -> Coordinator:
-    return Coordinator(
-        key=key, node_id=-1, host="", port=-1, error_code=error, error_message=reason
-    )
+def _refusal(key: str, error: ErrorCode, reason: str | None = None) -> Coordinator:
+    return Coordinator(key=key, error_code=error, error_message=reason or error.message)

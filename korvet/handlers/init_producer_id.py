@@ -30,23 +30,21 @@ async def init_producer_id(
     request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse:
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
-        return _refusal(ErrorCode.INVALID_REQUEST)
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return await _transactional(request.transactional_id, request, context)
     reply = await context.store.run(producer.allocate(context.keys))
-    return InitProducerIdResponse(
-        error_code=ErrorCode.NONE, producer_id=reply.producer_id, producer_epoch=0
-    )
+    return InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=0)
 
 
 async def _transactional(
     transactional_id: str, request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse:
     if not transactional_id:
-        return _refusal(ErrorCode.INVALID_REQUEST)
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     timeout_ms = request.transaction_timeout_ms
     if not 0 < timeout_ms <= context.settings.integer("transaction.max.timeout.ms"):
-        return _refusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_TRANSACTION_TIMEOUT)
     reply = await context.transactions.init(
         transactional_id,
         timeout_ms=timeout_ms,
@@ -57,13 +55,7 @@ async def _transactional(
     if error == ErrorCode.PRODUCER_FENCED and context.version < 4:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     if error:
-        return _refusal(error)
+        return InitProducerIdResponse(error_code=error)
     return InitProducerIdResponse(
-        error_code=ErrorCode.NONE,
-        producer_id=reply.producer_id,
-        producer_epoch=reply.producer_epoch,
+        producer_id=reply.producer_id, producer_epoch=reply.producer_epoch
     )
-
-
-def _refusal(error: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=error, producer_epoch=-1)

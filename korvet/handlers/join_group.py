@@ -77,7 +77,6 @@ def _rebalance_ms(request: JoinGroupRequest) -> int:
 def _response(reply: JoinReply) -> JoinGroupResponse:
     rows = reply.members
     return JoinGroupResponse(
-        error_code=ErrorCode.NONE,
         generation_id=reply.generation,
         protocol_type=reply.protocol_type.decode(),
         protocol_name=reply.protocol.decode(),
@@ -97,9 +96,5 @@ def _response(reply: JoinReply) -> JoinGroupResponse:
 
 def _error(error: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
     return JoinGroupResponse(
-        error_code=error,
-        protocol_name=None if version >= 7 else "",
-        leader="",
-        member_id=member_id,
-        members=[],
+        error_code=error, protocol_name=None if version >= 7 else "", member_id=member_id
     )

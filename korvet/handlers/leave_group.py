@@ -41,11 +41,10 @@ async def leave_group(request: LeaveGroupRequest, context: Context) -> LeaveGrou
     if context.version < 3:
         return LeaveGroupResponse(error_code=results[0])
     return LeaveGroupResponse(
-        error_code=ErrorCode.NONE,
         members=[
             MemberResponse(
                 member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error
             )
             for one, error in zip(leavers, results, strict=True)
-        ],
+        ]
     )

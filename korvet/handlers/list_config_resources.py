@@ -25,16 +25,14 @@ async def list_config_resources(
     if context.version == 0:
         wanted = {ConfigResourceType.CLIENT_METRICS}
     if not wanted <= set(ConfigResourceType):
-        return ListConfigResourcesResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
-        )
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     found = [
         ConfigResource(resource_name=name, resource_type=kind)
         for kind in ConfigResourceType
         if kind in wanted
         for name in await _names(kind, context)
     ]
-    return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=found)
+    return ListConfigResourcesResponse(config_resources=found)
 
 
 async def _names(kind: int, context: Context) -> list[str]:

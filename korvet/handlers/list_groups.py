@@ -14,7 +14,6 @@ from typing import Any
 
 from korvet.bounded import gather_bounded
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -53,4 +52,4 @@ async def list_groups(request: ListGroupsRequest, context: Context) -> ListGroup
                 group_type=kind.decode(),
             )
         )
-    return ListGroupsResponse(error_code=ErrorCode.NONE, groups=found)
+    return ListGroupsResponse(groups=found)

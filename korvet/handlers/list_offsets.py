@@ -169,7 +169,6 @@ def _response(
 ) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
-        error_code=ErrorCode.NONE,
         old_style_offsets=[offset] if asked.max_num_offsets > 0 else [],
         timestamp=timestamp,
         offset=offset,

@@ -5,7 +5,6 @@ Behaviour
 """
 
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -15,4 +14,4 @@ from korvet.wire.messages.list_partition_reassignments import (
 async def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: Context
 ) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, topics=[])
+    return ListPartitionReassignmentsResponse(topics=[])

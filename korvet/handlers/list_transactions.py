@@ -36,14 +36,9 @@ async def list_transactions(
     try:
         wanted = await _wanted(request.transactional_id_pattern or "", context)
     except BadPattern:
-        return ListTransactionsResponse(
-            error_code=ErrorCode.INVALID_REGULAR_EXPRESSION,
-            unknown_state_filters=[],
-            transaction_states=[],
-        )
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     ids = await context.services.coordinators.select_own(wanted, context.session.listener)
     return ListTransactionsResponse(
-        error_code=ErrorCode.NONE,
         unknown_state_filters=[name for name in request.state_filters if name not in STATES],
         transaction_states=[
             TransactionState(

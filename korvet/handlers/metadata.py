@@ -199,7 +199,6 @@ def _describe(topic: Topic, request: MetadataRequest, context: Context) -> Metad
         leader = leader_of(number, nodes)
         partitions.append(
             MetadataResponsePartition(
-                error_code=ErrorCode.NONE,
                 partition_index=number,
                 leader_id=leader,
                 leader_epoch=0,
@@ -208,7 +207,6 @@ def _describe(topic: Topic, request: MetadataRequest, context: Context) -> Metad
             )
         )
     return MetadataResponseTopic(
-        error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.uuid,
         is_internal=context.topics.is_view(topic),

@@ -27,17 +27,17 @@ STREAMS = b"streams"
 
 async def offset_delete(request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
     if not request.group_id:
-        return _error(ErrorCode.INVALID_GROUP_ID)
+        return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     while True:
         group = await context.services.groups.run(
             request.group_id, lambda _: scripts.describe(context.keys, request.group_id, full=2)
         )
         if group.error:
-            return _error(ErrorCode(group.error))
+            return OffsetDeleteResponse(error_code=ErrorCode(group.error))
         if group.type == b"share":
-            return _error(ErrorCode.GROUP_ID_NOT_FOUND)
+            return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state != b"Empty" and group.protocol_type not in (CONSUMER, STREAMS):
-            return _error(ErrorCode.NON_EMPTY_GROUP)
+            return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP)
         subscribed: set[str] | None = set()
         if group.type == CONSUMER:
             subscribed = await _subscribed(request.group_id, context)
@@ -47,7 +47,7 @@ async def offset_delete(request: OffsetDeleteRequest, context: Context) -> Offse
             subscribed = subscribed_topics(group.members[4::6])
         error, answer = await _delete(request, group, subscribed, context)
         if error != Signal.GROUP_CHANGED:
-            return _error(ErrorCode(error)) if error else answer
+            return OffsetDeleteResponse(error_code=ErrorCode(error)) if error else answer
 
 
 async def _subscribed(group_id: str, context: Context) -> set[str]:
@@ -101,8 +101,4 @@ async def _delete(
             generation=group.generation,
         ),
     )
-    return reply.error, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=answers)
-
-
-def _error(error: ErrorCode) -> OffsetDeleteResponse:
-    return OffsetDeleteResponse(error_code=error, topics=[])
+    return reply.error, OffsetDeleteResponse(topics=answers)

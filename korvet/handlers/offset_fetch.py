@@ -35,7 +35,6 @@ from korvet.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
@@ -50,38 +49,20 @@ async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetF
     if context.version >= 8:
         groups = await gather_named(
             lambda group: _group(group, request.require_stable, context),
-            lambda group: _refused(group, ErrorCode.INVALID_REQUEST),
+            lambda group: OffsetFetchResponseGroup(
+                group_id=group.group_id, error_code=ErrorCode.INVALID_REQUEST
+            ),
             request.groups,
             lambda group: group.group_id,
         )
         return OffsetFetchResponse(groups=groups)
-    topics = None
-    if request.topics is not None:
-        topics = [
-            OffsetFetchRequestTopics(name=row.name, partition_indexes=row.partition_indexes)
-            for row in request.topics
-        ]
-    asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)
     group = await _group(asked, request.require_stable, context)
-    return OffsetFetchResponse(
-        error_code=group.error_code,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=row.partition_index,
-                        committed_offset=row.committed_offset,
-                        committed_leader_epoch=row.committed_leader_epoch,
-                        metadata=row.metadata,
-                        error_code=row.error_code,
-                    )
-                    for row in topic.partitions
-                ],
-            )
-            for topic in group.topics
-        ],
-    )
+    topics = [
+        OffsetFetchResponseTopic(name=topic.name, partitions=topic.partitions)
+        for topic in group.topics
+    ]
+    return OffsetFetchResponse(error_code=group.error_code, topics=topics)
 
 
 async def _group(
@@ -99,7 +80,9 @@ async def _group(
             ),
         )
         if reply.error:
-            return _refused(asked, ErrorCode(reply.error))
+            return OffsetFetchResponseGroup(
+                group_id=asked.group_id, error_code=ErrorCode(reply.error)
+            )
     # Pending offsets are read first: one that is committed in between is reported as unstable.
     pending = await _pending(asked.group_id, context) if stable else set()
     if pending and await context.services.hanging_transactions.discard_offsets(asked.group_id):
@@ -117,13 +100,9 @@ def _denied(asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponse
     """Return the response of a group that the client may not describe."""
     error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     if version >= GROUP_ERROR_SINCE:
-        return _refused(asked, error)
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
     rows = [_unknown(row, error) for row in asked.topics or ()]
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=rows)
-
-
-def _refused(asked: OffsetFetchRequestGroup, error: ErrorCode) -> OffsetFetchResponseGroup:
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[], error_code=error)
 
 
 async def _pending(group_id: str, context: Context) -> set[tuple[UUID, int]]:

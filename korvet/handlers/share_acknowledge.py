@@ -36,14 +36,14 @@ async def share_acknowledge(
 ) -> ShareAcknowledgeResponse:
     group, member = request.group_id, request.member_id
     if group is None or not member:
-        return _failed(ErrorCode.INVALID_REQUEST)
+        return ShareAcknowledgeResponse.of(ErrorCode.INVALID_REQUEST)
     services, epoch = context.services, request.share_session_epoch
     if epoch == OPEN:
-        return _failed(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        return ShareAcknowledgeResponse.of(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
     try:
         session = services.share.sessions.take(group, member, epoch)
     except SessionError as failure:
-        return _failed(failure.error)
+        return ShareAcknowledgeResponse.of(failure.error)
     config = services.share.config(group)
     targets = Targets(
         context.topics, lambda name: context.allows(Operation.READ, ResourceType.TOPIC, name)
@@ -74,7 +74,3 @@ async def share_acknowledge(
             for topic_id, rows in topics.items()
         ],
     )
-
-
-def _failed(error: ErrorCode) -> ShareAcknowledgeResponse:
-    return ShareAcknowledgeResponse(error_code=error, error_message=error.message, responses=[])

@@ -64,7 +64,7 @@ Rows = dict[SharePartitionId, PartitionData | None]
 async def share_fetch(request: ShareFetchRequest, context: Context) -> ShareFetchResponse:
     group, member = request.group_id, request.member_id
     if group is None or not member or _is_invalid(request):
-        return _failed(ErrorCode.INVALID_REQUEST)
+        return ShareFetchResponse.of(ErrorCode.INVALID_REQUEST)
     services, epoch = context.services, request.share_session_epoch
     named = [
         (row.topic_id, one.partition_index) for row in request.topics for one in row.partitions
@@ -75,7 +75,7 @@ async def share_fetch(request: ShareFetchRequest, context: Context) -> ShareFetc
         else:
             session = services.share.sessions.take(group, member, epoch)
     except SessionError as error:
-        return _failed(error.error)
+        return ShareFetchResponse.of(error.error)
     added: list[SharePartitionId] = []
     if epoch != CLOSE:
         added = session.add(named)
@@ -115,10 +115,6 @@ def _is_invalid(request: ShareFetchRequest) -> bool:
         return True
     limits = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.max_records)
     return request.is_renew_ack and any(limits)
-
-
-def _failed(error: ErrorCode) -> ShareFetchResponse:
-    return ShareFetchResponse(error_code=error, error_message=error.message, responses=[])
 
 
 async def _acknowledge(

@@ -33,8 +33,9 @@ async def share_group_describe(
     asked = request.include_authorized_operations
     names = {topic.id: topic.name for topic in await context.topics.all()}
     describe = partial(_group, names=names, asked=asked, context=context)
-    row = partial(DescribedGroup, assignor_name="")
-    return ShareGroupDescribeResponse(groups=await describe_each(request.group_ids, describe, row))
+    return ShareGroupDescribeResponse(
+        groups=await describe_each(request.group_ids, describe, DescribedGroup)
+    )
 
 
 async def _group(
@@ -50,7 +51,6 @@ async def _group(
     topics = {row.topic_name for member in members for row in member.assignment.topic_partitions}
     require_topics(topics, context.may_describe)
     return DescribedGroup(
-        error_code=ErrorCode.NONE,
         group_id=group_id,
         group_state=reply.state.decode(),
         group_epoch=reply.epoch,

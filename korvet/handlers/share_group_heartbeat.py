@@ -38,17 +38,16 @@ async def share_group_heartbeat(
 ) -> ShareGroupHeartbeatResponse:
     reason = _invalid(request)
     if reason:
-        return _error(ErrorCode.INVALID_REQUEST, reason)
+        return ShareGroupHeartbeatResponse.of(ErrorCode.INVALID_REQUEST, reason)
     config = share_group_config(context.services.configs, context.settings, request.group_id)
     heartbeats = context.services.groups.heartbeats
     only_renews = request.member_epoch > 0 and request.subscribed_topic_names is None
     async with heartbeats.next_batch() if only_renews else nullcontext():
         reply = await _heartbeat(request, config, context)
     if reply.error:
-        return _error(ErrorCode(reply.error))
+        return ShareGroupHeartbeatResponse.of(ErrorCode(reply.error))
     interval = config.heartbeat_interval_ms if request.member_epoch >= 0 else 0
     return ShareGroupHeartbeatResponse(
-        error_code=ErrorCode.NONE,
         member_id=request.member_id,
         member_epoch=reply.epoch,
         heartbeat_interval_ms=min(interval, reply.next_heartbeat_ms or interval),
@@ -106,12 +105,3 @@ async def _heartbeat(
         if reply.error or not reply.need_topics:
             return reply
         await lookup.find(reply.names)
-
-
-def _error(error: ErrorCode, reason: str | None = None) -> ShareGroupHeartbeatResponse:
-    return ShareGroupHeartbeatResponse(
-        error_code=error,
-        error_message=reason or error.message,
-        member_epoch=0,
-        heartbeat_interval_ms=0,
-    )

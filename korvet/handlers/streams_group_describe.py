@@ -70,7 +70,6 @@ async def _group(
     require_topics((name for sub in stored for name in _names(sub)), context.may_describe)
     rows = reply.members
     return DescribedGroup(
-        error_code=ErrorCode.NONE,
         group_id=group_id,
         group_state=reply.state.decode(),
         group_epoch=reply.epoch,
@@ -134,8 +133,6 @@ def _member(row: list[bytes]) -> Member:
         process_id=process.decode(),
         user_endpoint=Endpoint(host=place[0], port=place[1]) if place else None,
         client_tags=[KeyValue(key=key, value=value) for key, value in decode_pairs(tags)],
-        task_offsets=[],
-        task_end_offsets=[],
         assignment=_assignment(tasks[0]),
         target_assignment=_assignment(tasks[1]),
     )

@@ -75,7 +75,7 @@ async def streams_group_heartbeat(
 ) -> StreamsGroupHeartbeatResponse:
     error, reason = _check(request, context)
     if error:
-        return _error(error, reason)
+        return StreamsGroupHeartbeatResponse.of(error, reason)
     config = streams_group_config(context.services.configs, context.settings, request.group_id)
     topology = b""
     if request.topology is not None:
@@ -83,20 +83,19 @@ async def streams_group_heartbeat(
             topology = encode_topology(request.topology)
         except IndexError:
             reason = "A copartition group has an index beyond the list of its topics."
-            return _error(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
+            return StreamsGroupHeartbeatResponse.of(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
     beat = _Heartbeat(request, topology, config, context)
     heartbeats = context.services.groups.heartbeats
     async with heartbeats.next_batch() if _only_renews(request) else nullcontext():
         reply = await beat.run()
     if reply.error:
         differs = reply.error == ErrorCode.INVALID_REQUEST
-        return _error(ErrorCode(reply.error), TOPOLOGY_DIFFERS if differs else None)
+        return StreamsGroupHeartbeatResponse.of(
+            ErrorCode(reply.error), TOPOLOGY_DIFFERS if differs else None
+        )
     if request.member_epoch < 0:
         return StreamsGroupHeartbeatResponse(
-            error_code=ErrorCode.NONE,
-            member_id=request.member_id,
-            member_epoch=reply.epoch,
-            heartbeat_interval_ms=0,
+            member_id=request.member_id, member_epoch=reply.epoch, heartbeat_interval_ms=0
         )
     return _response(request, reply, config.heartbeat_interval_ms, beat.failure)
 
@@ -213,7 +212,6 @@ def _response(
     failure: str,
 ) -> StreamsGroupHeartbeatResponse:
     response = StreamsGroupHeartbeatResponse(
-        error_code=ErrorCode.NONE,
         member_id=request.member_id,
         member_epoch=reply.epoch,
         heartbeat_interval_ms=min(interval_ms, reply.next_heartbeat_ms or interval_ms),
@@ -269,13 +267,3 @@ def _partitions(packed: bytes) -> list[TopicPartitions]:
         TopicPartitions(topic=topic, partitions=sorted(map(int, numbers.split(","))))
         for topic, numbers in zip(cells[::2], cells[1::2], strict=True)
     ]
-
-
-def _error(error: ErrorCode, reason: str | None = None) -> StreamsGroupHeartbeatResponse:
-    return StreamsGroupHeartbeatResponse(
-        error_code=error,
-        error_message=reason or error.message,
-        member_id="",
-        member_epoch=0,
-        heartbeat_interval_ms=0,
-    )

@@ -26,9 +26,9 @@ EMPTY = "\0"
 
 async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
     if context.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
-        return _error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not request.group_id:
-        return _error(ErrorCode.INVALID_GROUP_ID)
+        return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
 
     def call(assignments: Iterable[tuple[str, bytes]]) -> Call[SyncReply]:
         return scripts.sync(
@@ -47,12 +47,11 @@ async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupRe
         request.group_id, lambda _: call(given), lambda _: call(())
     )
     if reply.error:
-        return _error(ErrorCode(reply.error))
+        return SyncGroupResponse(error_code=ErrorCode(reply.error))
     context.services.stream_reads.note_member(
         context.client_id, request.group_id, request.member_id, request.generation_id
     )
     return SyncGroupResponse(
-        error_code=ErrorCode.NONE,
         protocol_type=reply.protocol_type.decode(),
         protocol_name=reply.protocol.decode(),
         assignment=reply.assignment,
@@ -62,7 +61,3 @@ async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupRe
 def _compared(word: str | None) -> str:
     """Return what the script compares; it does not compare an empty string."""
     return "" if word is None else word or EMPTY
-
-
-def _error(error: ErrorCode) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=error, assignment=b"")

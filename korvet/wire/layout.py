@@ -1,7 +1,7 @@
 """From a message class's annotations to the slots of one version on the wire.
 
 Rules
-1. Fields are in wire order in the class; tagged ones may be anywhere.
+1. Fields are in wire order in the class, those of its base first; tagged ones may be anywhere.
 2. A field is on the wire from `since` to `until`, both included; in other versions it has its
 default.
 3. A field that is tagged in a version leaves the plain order and joins the tag section.

@@ -15,8 +15,9 @@ Python function each, compiled at the first use of that message and version, the
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
+from korvet.errors import ErrorCode
 from korvet.wire.decoding import build_decoder
 from korvet.wire.encoding import build_encoder
 from korvet.wire.errors import MalformedRequest, NotEncodable, UnsupportedVersion
@@ -39,11 +40,13 @@ from korvet.wire.primitives import (
 __all__ = [
     "ZERO_UUID",
     "Buffer",
+    "ErrorResponse",
     "Field",
     "MalformedRequest",
     "Message",
     "MessageInfo",
     "NotEncodable",
+    "Response",
     "UnsupportedVersion",
     "batch_parts",
     "batches",
@@ -62,6 +65,25 @@ __all__ = [
     "u32",
     "uuid",
 ]
+
+
+class Response(Message):
+    """The first field of most responses: for how long a quota makes the client wait."""
+
+    throttle_time_ms: i32 = 0
+
+
+class ErrorResponse(Response):
+    """The first fields of a response that has an error of the whole request."""
+
+    error_code: i16 = 0
+    error_message: str | None = None
+
+    @classmethod
+    def of(cls, error: ErrorCode, reason: str | None = None) -> Self:
+        """Return the response with the error, and its own message if there is no reason."""
+        return cls(error_code=error, error_message=reason or error.message)
+
 
 M = TypeVar("M", bound=Message)
 

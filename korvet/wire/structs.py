@@ -17,12 +17,12 @@ class LeaderIdAndEpoch(Message):
 
 class PartitionError(Message):
     partition_index: i32
-    error_code: i16
+    error_code: i16 = 0
 
 
 class PartitionErrorMessage(Message):
     partition_index: i32
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
 
 

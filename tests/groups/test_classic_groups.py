@@ -46,7 +46,6 @@ from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from korvet.wire.structs import PartitionIndexes
 from tests.support.connected_broker import Broker
 from tests.support.redis_servers import TestServer
 
@@ -272,7 +271,7 @@ async def test_commits_are_fetched_in_every_version(
     rows = [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1])]
     request = OffsetFetchRequest(
         group_id=group,
-        topics=[PartitionIndexes(name="t", partition_indexes=[0, 1])],
+        topics=rows,
         groups=[OffsetFetchRequestGroup(group_id=group, topics=rows)],
     )
     answer = await broker.ask(request, version)

@@ -1,6 +1,6 @@
 """AddOffsetsToTxn (key 25): add offsets of a group to the transaction."""
 
-from korvet.wire.schema import Message, i16, i32, i64, message
+from korvet.wire.schema import Message, Response, i16, i64, message
 
 
 @message(key=25, versions=(0, 4), flexible=3, request=True)
@@ -12,6 +12,5 @@ class AddOffsetsToTxnRequest(Message):
 
 
 @message(key=25, versions=(0, 4), flexible=3, request=False)
-class AddOffsetsToTxnResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
+class AddOffsetsToTxnResponse(Response):
+    error_code: i16 = 0

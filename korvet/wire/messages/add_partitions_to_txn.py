@@ -5,7 +5,7 @@ Up to 3 from clients, one transaction a request; from 4 on between brokers, seve
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, i64, message
+from korvet.wire.schema import Field, Message, Response, i16, i32, i64, message
 from korvet.wire.structs import NamedPartitions
 
 
@@ -29,7 +29,7 @@ class AddPartitionsToTxnRequest(Message):
 
 class AddPartitionsToTxnPartitionResult(Message):
     partition_index: i32
-    partition_error_code: i16
+    partition_error_code: i16 = 0
 
 
 class AddPartitionsToTxnTopicResult(Message):
@@ -43,8 +43,7 @@ class AddPartitionsToTxnResult(Message):
 
 
 @message(key=24, versions=(0, 5), flexible=3, request=False)
-class AddPartitionsToTxnResponse(Message):
-    throttle_time_ms: i32 = 0
+class AddPartitionsToTxnResponse(Response):
     error_code: Annotated[i16, Field(since=4)] = 0
     results_by_transaction: Annotated[list[AddPartitionsToTxnResult], Field(since=4)] = []
     results_by_topic_v3_and_below: Annotated[

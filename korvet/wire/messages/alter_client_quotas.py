@@ -1,6 +1,6 @@
 """AlterClientQuotas (key 49): set or remove quotas."""
 
-from korvet.wire.schema import Message, f64, i16, i32, message
+from korvet.wire.schema import Message, Response, f64, i16, message
 
 
 class EntityData(Message):
@@ -27,12 +27,11 @@ class AlterClientQuotasRequest(Message):
 
 
 class EntryDataResponse(Message):
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
     entity: list[EntityData]
 
 
 @message(key=49, versions=(0, 1), flexible=1, request=False)
-class AlterClientQuotasResponse(Message):
-    throttle_time_ms: i32 = 0
+class AlterClientQuotasResponse(Response):
     entries: list[EntryDataResponse]

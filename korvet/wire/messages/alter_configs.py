@@ -1,6 +1,6 @@
 """AlterConfigs (key 33): replace all configs of a resource; others get their default."""
 
-from korvet.wire.schema import Message, i8, i16, i32, message
+from korvet.wire.schema import Message, Response, i8, i16, message
 
 
 class AlterableConfig(Message):
@@ -21,13 +21,12 @@ class AlterConfigsRequest(Message):
 
 
 class AlterConfigsResourceResponse(Message):
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
     resource_type: i8
     resource_name: str
 
 
 @message(key=33, versions=(0, 2), flexible=2, request=False)
-class AlterConfigsResponse(Message):
-    throttle_time_ms: i32 = 0
+class AlterConfigsResponse(Response):
     responses: list[AlterConfigsResourceResponse]

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, message
+from korvet.wire.schema import Field, Message, Response, i16, i32, message
 from korvet.wire.structs import PartitionErrorMessage
 
 
@@ -30,9 +30,8 @@ class ReassignableTopicResponse(Message):
 
 
 @message(key=45, versions=(0, 1), flexible=0, request=False)
-class AlterPartitionReassignmentsResponse(Message):
-    throttle_time_ms: i32 = 0
+class AlterPartitionReassignmentsResponse(Response):
     allow_replication_factor_change: Annotated[bool, Field(since=1)] = True
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
     responses: list[ReassignableTopicResponse]

@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs (key 34): move a partition's replica to another log directory."""
 
-from korvet.wire.schema import Message, i32, message
+from korvet.wire.schema import Message, Response, message
 from korvet.wire.structs import NamedPartitions, PartitionError
 
 
@@ -20,6 +20,5 @@ class AlterReplicaLogDirTopicResult(Message):
 
 
 @message(key=34, versions=(0, 2), flexible=2, request=False)
-class AlterReplicaLogDirsResponse(Message):
-    throttle_time_ms: i32 = 0
+class AlterReplicaLogDirsResponse(Response):
     results: list[AlterReplicaLogDirTopicResult]

@@ -1,6 +1,6 @@
 """AlterShareGroupOffsets (key 91): move the start offsets of an empty share group (KIP-932)."""
 
-from korvet.wire.schema import Message, i16, i32, i64, message, uuid
+from korvet.wire.schema import ErrorResponse, Message, i32, i64, message, uuid
 from korvet.wire.structs import PartitionErrorMessage
 
 
@@ -27,8 +27,5 @@ class AlterShareGroupOffsetsResponseTopic(Message):
 
 
 @message(key=91, versions=(0, 0), flexible=0, request=False)
-class AlterShareGroupOffsetsResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16 = 0
-    error_message: str | None = None
-    responses: list[AlterShareGroupOffsetsResponseTopic]
+class AlterShareGroupOffsetsResponse(ErrorResponse):
+    responses: list[AlterShareGroupOffsetsResponseTopic] = []

@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (key 51): set or delete users' SCRAM credentials."""
 
-from korvet.wire.schema import Message, i8, i16, i32, message
+from korvet.wire.schema import Message, Response, i8, i16, i32, message
 
 
 class ScramCredentialDeletion(Message):
@@ -27,11 +27,10 @@ class AlterUserScramCredentialsRequest(Message):
 
 class AlterUserScramCredentialsResult(Message):
     user: str
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
 
 
 @message(key=51, versions=(0, 0), flexible=0, request=False)
-class AlterUserScramCredentialsResponse(Message):
-    throttle_time_ms: i32 = 0
+class AlterUserScramCredentialsResponse(Response):
     results: list[AlterUserScramCredentialsResult]

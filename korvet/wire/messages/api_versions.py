@@ -39,7 +39,7 @@ class FinalizedFeatureKey(Message):
 
 @message(key=18, versions=(0, 5), flexible=3, request=False)
 class ApiVersionsResponse(Message):
-    error_code: i16
+    error_code: i16 = 0
     api_keys: list[ApiVersion]
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
     supported_features: Annotated[list[SupportedFeatureKey], Field(since=3, tag=0)] = []

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, message, uuid
+from korvet.wire.schema import Field, Message, Response, i8, i16, i32, message, uuid
 
 
 @message(key=69, versions=(0, 1), flexible=0, request=True)
@@ -36,20 +36,24 @@ class Member(Message):
     """-1 unknown, 0 classic, 1 consumer."""
 
 
-class DescribedGroup(Message):
-    error_code: i16
+class GroupDescription(Message):
+    """The first fields of a described group, of all types but `classic`."""
+
+    error_code: i16 = 0
     error_message: str | None = None
     group_id: str
-    group_state: str
-    group_epoch: i32
-    assignment_epoch: i32
-    assignor_name: str
-    members: list[Member]
+    group_state: str = ""
+    group_epoch: i32 = 0
+    assignment_epoch: i32 = 0
+
+
+class DescribedGroup(GroupDescription):
+    assignor_name: str = ""
+    members: list[Member] = []
     authorized_operations: i32 = -2147483648
     """A bit field; the least number if it was not asked for."""
 
 
 @message(key=69, versions=(0, 1), flexible=0, request=False)
-class ConsumerGroupDescribeResponse(Message):
-    throttle_time_ms: i32 = 0
+class ConsumerGroupDescribeResponse(Response):
     groups: list[DescribedGroup]

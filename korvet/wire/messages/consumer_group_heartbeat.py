@@ -6,7 +6,7 @@ From 1 on the member chooses its own id, and may subscribe by a regular expressi
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, message, uuid
+from korvet.wire.schema import ErrorResponse, Field, Message, i32, message, uuid
 
 
 class TopicPartitions(Message):
@@ -36,12 +36,9 @@ class Assignment(Message):
 
 
 @message(key=68, versions=(0, 1), flexible=0, request=False)
-class ConsumerGroupHeartbeatResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
-    error_message: str | None = None
+class ConsumerGroupHeartbeatResponse(ErrorResponse):
     member_id: str | None = None
-    member_epoch: i32
-    heartbeat_interval_ms: i32
+    member_epoch: i32 = 0
+    heartbeat_interval_ms: i32 = 0
     assignment: Assignment | None = None
     """Null: unchanged."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, message
+from korvet.wire.schema import Field, Message, Response, i8, i16, message
 
 
 class AclCreation(Message):
@@ -21,11 +21,10 @@ class CreateAclsRequest(Message):
 
 
 class AclCreationResult(Message):
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
 
 
 @message(key=30, versions=(0, 3), flexible=2, request=False)
-class CreateAclsResponse(Message):
-    throttle_time_ms: i32 = 0
+class CreateAclsResponse(Response):
     results: list[AclCreationResult]

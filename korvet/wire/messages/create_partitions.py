@@ -1,6 +1,6 @@
 """CreatePartitions (key 37): give topics more partitions. `count` is the new total."""
 
-from korvet.wire.schema import Message, i16, i32, message
+from korvet.wire.schema import Message, Response, i16, i32, message
 
 
 class CreatePartitionsAssignment(Message):
@@ -23,11 +23,10 @@ class CreatePartitionsRequest(Message):
 
 class CreatePartitionsTopicResult(Message):
     name: str
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
 
 
 @message(key=37, versions=(0, 3), flexible=2, request=False)
-class CreatePartitionsResponse(Message):
-    throttle_time_ms: i32 = 0
+class CreatePartitionsResponse(Response):
     results: list[CreatePartitionsTopicResult]

@@ -41,13 +41,13 @@ class CreatableTopicConfigs(Message):
     read_only: bool
     config_source: i8 = -1
     """1 topic, 2 and 3 and 4 broker (dynamic, default of the cluster, static), 5 default."""
-    is_sensitive: bool
+    is_sensitive: bool = False
 
 
 class CreatableTopicResult(Message):
     name: str
     topic_id: Annotated[uuid, Field(since=7)] = ZERO_UUID
-    error_code: i16
+    error_code: i16 = 0
     error_message: Annotated[str | None, Field(since=1)] = None
     topic_config_error_code: Annotated[i16, Field(since=5, tag=0)] = 0
     num_partitions: Annotated[i32, Field(since=5)] = -1

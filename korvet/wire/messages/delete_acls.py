@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, message
+from korvet.wire.schema import Field, Message, Response, i8, i16, message
 
 
 class DeleteAclsFilter(Message):
@@ -21,7 +21,7 @@ class DeleteAclsRequest(Message):
 
 
 class DeleteAclsMatchingAcl(Message):
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
     resource_type: i8
     resource_name: str
@@ -33,12 +33,11 @@ class DeleteAclsMatchingAcl(Message):
 
 
 class DeleteAclsFilterResult(Message):
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
-    matching_acls: list[DeleteAclsMatchingAcl]
+    matching_acls: list[DeleteAclsMatchingAcl] = []
 
 
 @message(key=31, versions=(0, 3), flexible=2, request=False)
-class DeleteAclsResponse(Message):
-    throttle_time_ms: i32 = 0
+class DeleteAclsResponse(Response):
     filter_results: list[DeleteAclsFilterResult]

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, message
+from korvet.wire.schema import Field, Message, Response, i16, message
 
 
 @message(key=42, versions=(0, 3), flexible=2, request=True)
@@ -12,11 +12,10 @@ class DeleteGroupsRequest(Message):
 
 class DeletableGroupResult(Message):
     group_id: str
-    error_code: i16
+    error_code: i16 = 0
     error_message: Annotated[str | None, Field(since=3)] = None
 
 
 @message(key=42, versions=(0, 3), flexible=2, request=False)
-class DeleteGroupsResponse(Message):
-    throttle_time_ms: i32 = 0
+class DeleteGroupsResponse(Response):
     results: list[DeletableGroupResult]

@@ -1,6 +1,6 @@
 """DeleteRecords (key 21): move the start of partitions forward. Offset -1 is the high watermark."""
 
-from korvet.wire.schema import Message, i16, i32, i64, message
+from korvet.wire.schema import Message, Response, i16, i32, i64, message
 
 
 class DeleteRecordsPartition(Message):
@@ -22,7 +22,7 @@ class DeleteRecordsRequest(Message):
 class DeleteRecordsPartitionResult(Message):
     partition_index: i32
     low_watermark: i64
-    error_code: i16
+    error_code: i16 = 0
 
 
 class DeleteRecordsTopicResult(Message):
@@ -31,6 +31,5 @@ class DeleteRecordsTopicResult(Message):
 
 
 @message(key=21, versions=(0, 2), flexible=2, request=False)
-class DeleteRecordsResponse(Message):
-    throttle_time_ms: i32 = 0
+class DeleteRecordsResponse(Response):
     topics: list[DeleteRecordsTopicResult]

@@ -1,6 +1,6 @@
 """DeleteShareGroupOffsets (key 92): delete an empty share group's state of topics (KIP-932)."""
 
-from korvet.wire.schema import Message, i16, i32, message, uuid
+from korvet.wire.schema import ErrorResponse, Message, i16, message, uuid
 
 
 class DeleteShareGroupOffsetsRequestTopic(Message):
@@ -16,13 +16,10 @@ class DeleteShareGroupOffsetsRequest(Message):
 class DeleteShareGroupOffsetsResponseTopic(Message):
     topic_name: str
     topic_id: uuid
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
 
 
 @message(key=92, versions=(0, 0), flexible=0, request=False)
-class DeleteShareGroupOffsetsResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16 = 0
-    error_message: str | None = None
-    responses: list[DeleteShareGroupOffsetsResponseTopic]
+class DeleteShareGroupOffsetsResponse(ErrorResponse):
+    responses: list[DeleteShareGroupOffsetsResponseTopic] = []

@@ -20,7 +20,7 @@ class DeleteTopicsRequest(Message):
 class DeletableTopicResult(Message):
     name: Annotated[str | None, Field(nullable_since=6)]
     topic_id: Annotated[uuid, Field(since=6)] = ZERO_UUID
-    error_code: i16
+    error_code: i16 = 0
     error_message: Annotated[str | None, Field(since=5)] = None
 
 

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from korvet.wire.messages.delete_acls import DeleteAclsFilter
-from korvet.wire.schema import Field, Message, i8, i16, i32, message
+from korvet.wire.schema import ErrorResponse, Field, Message, i8, message
 
 
 @message(key=29, versions=(0, 3), flexible=2, request=True)
@@ -26,8 +26,5 @@ class DescribeAclsResource(Message):
 
 
 @message(key=29, versions=(0, 3), flexible=2, request=False)
-class DescribeAclsResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
-    error_message: str | None = None
-    resources: list[DescribeAclsResource]
+class DescribeAclsResponse(ErrorResponse):
+    resources: list[DescribeAclsResource] = []

@@ -1,7 +1,7 @@
 """DescribeClientQuotas (key 48): the quotas of users, client ids and addresses."""
 
 from korvet.wire.messages.alter_client_quotas import EntityData
-from korvet.wire.schema import Message, f64, i8, i16, i32, message
+from korvet.wire.schema import ErrorResponse, Message, f64, i8, message
 
 
 class ComponentData(Message):
@@ -30,8 +30,5 @@ class EntryData(Message):
 
 
 @message(key=48, versions=(0, 1), flexible=1, request=False)
-class DescribeClientQuotasResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
-    error_message: str | None = None
-    entries: list[EntryData] | None
+class DescribeClientQuotasResponse(ErrorResponse):
+    entries: list[EntryData] | None = None

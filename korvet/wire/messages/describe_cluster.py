@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, message
+from korvet.wire.schema import ErrorResponse, Field, Message, i8, i32, message
 
 
 @message(key=60, versions=(0, 2), flexible=0, request=True)
@@ -22,12 +22,9 @@ class DescribeClusterBroker(Message):
 
 
 @message(key=60, versions=(0, 2), flexible=0, request=False)
-class DescribeClusterResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
-    error_message: str | None = None
+class DescribeClusterResponse(ErrorResponse):
     endpoint_type: Annotated[i8, Field(since=1)] = 1
-    cluster_id: str
+    cluster_id: str = ""
     controller_id: i32 = -1
-    brokers: list[DescribeClusterBroker]
+    brokers: list[DescribeClusterBroker] = []
     cluster_authorized_operations: i32 = -2147483648

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, message
+from korvet.wire.schema import Field, Message, Response, i8, i16, message
 
 
 class DescribeConfigsResource(Message):
@@ -41,7 +41,7 @@ class DescribeConfigsResourceResult(Message):
 
 
 class DescribeConfigsResult(Message):
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
     resource_type: i8
     resource_name: str
@@ -49,6 +49,5 @@ class DescribeConfigsResult(Message):
 
 
 @message(key=32, versions=(0, 4), flexible=4, request=False)
-class DescribeConfigsResponse(Message):
-    throttle_time_ms: i32 = 0
+class DescribeConfigsResponse(Response):
     results: list[DescribeConfigsResult]

@@ -24,13 +24,13 @@ class DescribedGroupMember(Message):
 
 
 class DescribedGroup(Message):
-    error_code: i16
+    error_code: i16 = 0
     error_message: Annotated[str | None, Field(since=6)] = None
     group_id: str
     group_state: str
-    protocol_type: str
-    protocol_data: str
-    members: list[DescribedGroupMember]
+    protocol_type: str = ""
+    protocol_data: str = ""
+    members: list[DescribedGroupMember] = []
     authorized_operations: Annotated[i32, Field(since=3)] = -2147483648
     """A bit field; the least number if it was not asked for."""
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, i64, message
+from korvet.wire.schema import Field, Message, Response, i16, i32, i64, message
 from korvet.wire.structs import TopicPartitions
 
 
@@ -15,9 +15,9 @@ class DescribeLogDirsRequest(Message):
 class DescribeLogDirsPartition(Message):
     partition_index: i32
     partition_size: i64
-    offset_lag: i64
+    offset_lag: i64 = 0
     """The lag of a copy in another directory."""
-    is_future_key: bool
+    is_future_key: bool = False
     """A copy being made in another directory."""
 
 
@@ -27,7 +27,7 @@ class DescribeLogDirsTopic(Message):
 
 
 class DescribeLogDirsResult(Message):
-    error_code: i16
+    error_code: i16 = 0
     log_dir: str
     topics: list[DescribeLogDirsTopic]
     total_bytes: Annotated[i64, Field(since=4)] = -1
@@ -36,7 +36,6 @@ class DescribeLogDirsResult(Message):
 
 
 @message(key=35, versions=(0, 5), flexible=2, request=False)
-class DescribeLogDirsResponse(Message):
-    throttle_time_ms: i32 = 0
+class DescribeLogDirsResponse(Response):
     error_code: Annotated[i16, Field(since=3)] = 0
     results: list[DescribeLogDirsResult]

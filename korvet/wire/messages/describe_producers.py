@@ -1,6 +1,6 @@
 """DescribeProducers (key 61): the producers a partition has state for."""
 
-from korvet.wire.schema import Message, i16, i32, i64, message
+from korvet.wire.schema import Message, Response, i16, i32, i64, message
 from korvet.wire.structs import PartitionIndexes
 
 
@@ -20,9 +20,9 @@ class ProducerState(Message):
 
 class PartitionResponse(Message):
     partition_index: i32
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
-    active_producers: list[ProducerState]
+    active_producers: list[ProducerState] = []
 
 
 class TopicResponse(Message):
@@ -31,6 +31,5 @@ class TopicResponse(Message):
 
 
 @message(key=61, versions=(0, 0), flexible=0, request=False)
-class DescribeProducersResponse(Message):
-    throttle_time_ms: i32 = 0
+class DescribeProducersResponse(Response):
     topics: list[TopicResponse]

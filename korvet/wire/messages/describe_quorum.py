@@ -29,7 +29,7 @@ class ReplicaState(Message):
 
 class PartitionDataResponse(Message):
     partition_index: i32
-    error_code: i16
+    error_code: i16 = 0
     error_message: Annotated[str | None, Field(since=2)] = None
     leader_id: i32
     leader_epoch: i32
@@ -56,7 +56,7 @@ class Node(Message):
 
 @message(key=55, versions=(0, 2), flexible=0, request=False)
 class DescribeQuorumResponse(Message):
-    error_code: i16
+    error_code: i16 = 0
     error_message: Annotated[str | None, Field(since=2)] = None
     topics: list[TopicDataResponse]
     nodes: Annotated[list[Node], Field(since=2)] = []

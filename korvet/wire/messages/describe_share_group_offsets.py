@@ -5,7 +5,7 @@ From 1 on with the lag (KIP-1226).
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, i64, message, uuid
+from korvet.wire.schema import Field, Message, Response, i16, i32, i64, message, uuid
 
 
 class DescribeShareGroupOffsetsRequestTopic(Message):
@@ -28,10 +28,10 @@ class DescribeShareGroupOffsetsResponsePartition(Message):
     partition_index: i32
     start_offset: i64
     """The share-partition start offset; -1: none yet."""
-    leader_epoch: i32
+    leader_epoch: i32 = 0
     lag: Annotated[i64, Field(since=1)] = -1
     """Records from the start offset on that are not finished; -1: unknown."""
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
 
 
@@ -43,12 +43,11 @@ class DescribeShareGroupOffsetsResponseTopic(Message):
 
 class DescribeShareGroupOffsetsResponseGroup(Message):
     group_id: str
-    topics: list[DescribeShareGroupOffsetsResponseTopic]
-    error_code: i16
+    topics: list[DescribeShareGroupOffsetsResponseTopic] = []
+    error_code: i16 = 0
     error_message: str | None = None
 
 
 @message(key=90, versions=(0, 1), flexible=0, request=False)
-class DescribeShareGroupOffsetsResponse(Message):
-    throttle_time_ms: i32 = 0
+class DescribeShareGroupOffsetsResponse(Response):
     groups: list[DescribeShareGroupOffsetsResponseGroup]

@@ -1,6 +1,6 @@
 """DescribeTopicPartitions (key 75): as Metadata, in pages and with the eligible leaders."""
 
-from korvet.wire.schema import Message, i16, i32, message, uuid
+from korvet.wire.schema import ZERO_UUID, Message, Response, i16, i32, message, uuid
 
 
 class TopicRequest(Message):
@@ -21,7 +21,7 @@ class DescribeTopicPartitionsRequest(Message):
 
 
 class DescribeTopicPartitionsResponsePartition(Message):
-    error_code: i16
+    error_code: i16 = 0
     partition_index: i32
     leader_id: i32
     leader_epoch: i32 = -1
@@ -31,21 +31,20 @@ class DescribeTopicPartitionsResponsePartition(Message):
     """Never null: Java's client fails on it."""
     last_known_elr: list[i32] | None = []
     """Never null: Java's client fails on it."""
-    offline_replicas: list[i32]
+    offline_replicas: list[i32] = []
 
 
 class DescribeTopicPartitionsResponseTopic(Message):
-    error_code: i16
+    error_code: i16 = 0
     name: str | None
-    topic_id: uuid
+    topic_id: uuid = ZERO_UUID
     is_internal: bool = False
-    partitions: list[DescribeTopicPartitionsResponsePartition]
+    partitions: list[DescribeTopicPartitionsResponsePartition] = []
     topic_authorized_operations: i32 = -2147483648
 
 
 @message(key=75, versions=(0, 0), flexible=0, request=False)
-class DescribeTopicPartitionsResponse(Message):
-    throttle_time_ms: i32 = 0
+class DescribeTopicPartitionsResponse(Response):
     topics: list[DescribeTopicPartitionsResponseTopic]
     next_cursor: Cursor | None = None
     """Null: there is no next page."""

@@ -1,6 +1,6 @@
 """DescribeTransactions (key 65): state and partitions of transactions."""
 
-from korvet.wire.schema import Message, i16, i32, i64, message
+from korvet.wire.schema import Message, Response, i16, i32, i64, message
 from korvet.wire.structs import TopicPartitions
 
 
@@ -10,17 +10,16 @@ class DescribeTransactionsRequest(Message):
 
 
 class TransactionState(Message):
-    error_code: i16
+    error_code: i16 = 0
     transactional_id: str
-    transaction_state: str
-    transaction_timeout_ms: i32
-    transaction_start_time_ms: i64
-    producer_id: i64
-    producer_epoch: i16
-    topics: list[TopicPartitions]
+    transaction_state: str = ""
+    transaction_timeout_ms: i32 = 0
+    transaction_start_time_ms: i64 = 0
+    producer_id: i64 = 0
+    producer_epoch: i16 = 0
+    topics: list[TopicPartitions] = []
 
 
 @message(key=65, versions=(0, 0), flexible=0, request=False)
-class DescribeTransactionsResponse(Message):
-    throttle_time_ms: i32 = 0
+class DescribeTransactionsResponse(Response):
     transaction_states: list[TransactionState]

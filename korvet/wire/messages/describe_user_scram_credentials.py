@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (key 50): the SCRAM mechanisms of users, without secrets."""
 
-from korvet.wire.schema import Message, i8, i16, i32, message
+from korvet.wire.schema import ErrorResponse, Message, i8, i16, i32, message
 
 
 class UserName(Message):
@@ -19,14 +19,11 @@ class CredentialInfo(Message):
 
 class DescribeUserScramCredentialsResult(Message):
     user: str
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
     credential_infos: list[CredentialInfo]
 
 
 @message(key=50, versions=(0, 0), flexible=0, request=False)
-class DescribeUserScramCredentialsResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
-    error_message: str | None = None
+class DescribeUserScramCredentialsResponse(ErrorResponse):
     results: list[DescribeUserScramCredentialsResult]

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, message
+from korvet.wire.schema import Field, Message, Response, i8, i16, i32, message
 from korvet.wire.structs import TopicPartitions
 
 
@@ -17,7 +17,7 @@ class ElectLeadersRequest(Message):
 
 class PartitionResult(Message):
     partition_id: i32
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
 
 
@@ -27,7 +27,6 @@ class ReplicaElectionResult(Message):
 
 
 @message(key=43, versions=(0, 2), flexible=2, request=False)
-class ElectLeadersResponse(Message):
-    throttle_time_ms: i32 = 0
+class ElectLeadersResponse(Response):
     error_code: Annotated[i16, Field(since=1)] = 0
     replica_election_results: list[ReplicaElectionResult]

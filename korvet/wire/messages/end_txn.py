@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, i64, message
+from korvet.wire.schema import Field, Message, Response, i16, i64, message
 
 
 @message(key=26, versions=(0, 5), flexible=3, request=True)
@@ -15,8 +15,7 @@ class EndTxnRequest(Message):
 
 
 @message(key=26, versions=(0, 5), flexible=3, request=False)
-class EndTxnResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
+class EndTxnResponse(Response):
+    error_code: i16 = 0
     producer_id: Annotated[i64, Field(since=5)] = -1
     producer_epoch: Annotated[i16, Field(since=5)] = -1

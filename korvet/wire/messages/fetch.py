@@ -94,7 +94,7 @@ class AbortedTransaction(Message):
 
 class PartitionData(Message):
     partition_index: i32
-    error_code: i16
+    error_code: i16 = 0
     high_watermark: i64
     last_stable_offset: Annotated[i64, Field(since=4)] = -1
     log_start_offset: Annotated[i64, Field(since=5)] = -1

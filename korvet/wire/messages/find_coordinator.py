@@ -18,10 +18,10 @@ class FindCoordinatorRequest(Message):
 
 class Coordinator(Message):
     key: str
-    node_id: i32
-    host: str
-    port: i32
-    error_code: i16
+    node_id: i32 = -1
+    host: str = ""
+    port: i32 = -1
+    error_code: i16 = 0
     error_message: str | None = None
 
 

@@ -16,4 +16,4 @@ class HeartbeatRequest(Message):
 @message(key=12, versions=(0, 4), flexible=4, request=False)
 class HeartbeatResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
-    error_code: i16
+    error_code: i16 = 0

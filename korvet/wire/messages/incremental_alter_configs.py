@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44): set, unset, append to or subtract from single settings."""
 
 from korvet.wire.messages.alter_configs import AlterConfigsResourceResponse
-from korvet.wire.schema import Message, i8, i32, message
+from korvet.wire.schema import Message, Response, i8, message
 
 
 class AlterableConfig(Message):
@@ -24,6 +24,5 @@ class IncrementalAlterConfigsRequest(Message):
 
 
 @message(key=44, versions=(0, 1), flexible=1, request=False)
-class IncrementalAlterConfigsResponse(Message):
-    throttle_time_ms: i32 = 0
+class IncrementalAlterConfigsResponse(Response):
     responses: list[AlterConfigsResourceResponse]

@@ -6,7 +6,7 @@ two-phase commit.
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, i64, message
+from korvet.wire.schema import Field, Message, Response, i16, i32, i64, message
 
 
 @message(key=22, versions=(0, 6), flexible=2, request=True)
@@ -21,10 +21,9 @@ class InitProducerIdRequest(Message):
 
 
 @message(key=22, versions=(0, 6), flexible=2, request=False)
-class InitProducerIdResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
+class InitProducerIdResponse(Response):
+    error_code: i16 = 0
     producer_id: i64 = -1
-    producer_epoch: i16
+    producer_epoch: i16 = -1
     ongoing_txn_producer_id: Annotated[i64, Field(since=6)] = -1
     ongoing_txn_producer_epoch: Annotated[i16, Field(since=6)] = -1

@@ -35,14 +35,14 @@ class JoinGroupResponseMember(Message):
 @message(key=11, versions=(0, 9), flexible=6, request=False)
 class JoinGroupResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=2)] = 0
-    error_code: i16
+    error_code: i16 = 0
     generation_id: i32 = -1
     protocol_type: Annotated[str | None, Field(since=7)] = None
     protocol_name: Annotated[str | None, Field(nullable_since=7)]
     """From 7 on null where none was chosen; before, the empty string."""
-    leader: str
+    leader: str = ""
     skip_assignment: Annotated[bool, Field(since=9)] = False
     """The leader keeps the current assignment: it is static and has rejoined."""
     member_id: str
-    members: list[JoinGroupResponseMember]
+    members: list[JoinGroupResponseMember] = []
     """Only for the leader."""

@@ -22,11 +22,11 @@ class LeaveGroupRequest(Message):
 class MemberResponse(Message):
     member_id: str
     group_instance_id: str | None
-    error_code: i16
+    error_code: i16 = 0
 
 
 @message(key=13, versions=(0, 5), flexible=4, request=False)
 class LeaveGroupResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
-    error_code: i16
+    error_code: i16 = 0
     members: Annotated[list[MemberResponse], Field(since=3)] = []

@@ -5,7 +5,7 @@ Version 0 was ListClientMetricsResources and lists those only; 1 names resource 
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, message
+from korvet.wire.schema import Field, Message, Response, i8, i16, message
 
 
 @message(key=74, versions=(0, 1), flexible=0, request=True)
@@ -20,7 +20,6 @@ class ConfigResource(Message):
 
 
 @message(key=74, versions=(0, 1), flexible=0, request=False)
-class ListConfigResourcesResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
-    config_resources: list[ConfigResource]
+class ListConfigResourcesResponse(Response):
+    error_code: i16 = 0
+    config_resources: list[ConfigResource] = []

@@ -21,5 +21,5 @@ class ListedGroup(Message):
 @message(key=16, versions=(0, 5), flexible=3, request=False)
 class ListGroupsResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
-    error_code: i16
+    error_code: i16 = 0
     groups: list[ListedGroup]

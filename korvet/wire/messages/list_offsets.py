@@ -33,7 +33,7 @@ class ListOffsetsRequest(Message):
 
 class ListOffsetsPartitionResponse(Message):
     partition_index: i32
-    error_code: i16
+    error_code: i16 = 0
     old_style_offsets: Annotated[list[i64], Field(until=0)] = []
     timestamp: Annotated[i64, Field(since=1)] = -1
     offset: Annotated[i64, Field(since=1)] = -1

@@ -1,6 +1,6 @@
 """ListPartitionReassignments (key 46): the reassignments in progress."""
 
-from korvet.wire.schema import Message, i16, i32, message
+from korvet.wire.schema import ErrorResponse, Message, i32, message
 from korvet.wire.structs import PartitionIndexes
 
 
@@ -24,8 +24,5 @@ class OngoingTopicReassignment(Message):
 
 
 @message(key=46, versions=(0, 0), flexible=0, request=False)
-class ListPartitionReassignmentsResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
-    error_message: str | None = None
-    topics: list[OngoingTopicReassignment]
+class ListPartitionReassignmentsResponse(ErrorResponse):
+    topics: list[OngoingTopicReassignment] = []

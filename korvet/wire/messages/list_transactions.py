@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, i64, message
+from korvet.wire.schema import Field, Message, Response, i16, i64, message
 
 
 @message(key=66, versions=(0, 2), flexible=0, request=True)
@@ -21,8 +21,7 @@ class TransactionState(Message):
 
 
 @message(key=66, versions=(0, 2), flexible=0, request=False)
-class ListTransactionsResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
-    unknown_state_filters: list[str]
-    transaction_states: list[TransactionState]
+class ListTransactionsResponse(Response):
+    error_code: i16 = 0
+    unknown_state_filters: list[str] = []
+    transaction_states: list[TransactionState] = []

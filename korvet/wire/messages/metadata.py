@@ -31,7 +31,7 @@ class MetadataResponseBroker(Message):
 
 
 class MetadataResponsePartition(Message):
-    error_code: i16
+    error_code: i16 = 0
     partition_index: i32
     leader_id: i32
     leader_epoch: Annotated[i32, Field(since=7)] = -1
@@ -41,7 +41,7 @@ class MetadataResponsePartition(Message):
 
 
 class MetadataResponseTopic(Message):
-    error_code: i16
+    error_code: i16 = 0
     name: Annotated[str | None, Field(nullable_since=12)]
     topic_id: Annotated[uuid, Field(since=10)] = ZERO_UUID
     is_internal: Annotated[bool, Field(since=1)] = False

@@ -21,6 +21,6 @@ class OffsetDeleteRequest(Message):
 
 @message(key=47, versions=(0, 0), flexible=None, request=False)
 class OffsetDeleteResponse(Message):
-    error_code: i16
+    error_code: i16 = 0
     throttle_time_ms: i32 = 0
-    topics: list[TopicErrors]
+    topics: list[TopicErrors] = []

@@ -7,7 +7,6 @@ error for the group. One group up to 7, several from 8 on; ids replace names in 
 from typing import Annotated
 
 from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, i64, message, uuid
-from korvet.wire.structs import PartitionIndexes
 
 
 class OffsetFetchRequestTopics(Message):
@@ -27,32 +26,24 @@ class OffsetFetchRequestGroup(Message):
 @message(key=9, versions=(0, 10), flexible=6, request=True)
 class OffsetFetchRequest(Message):
     group_id: Annotated[str, Field(until=7)] = ""
-    topics: Annotated[list[PartitionIndexes] | None, Field(until=7, nullable_since=2)] = []
+    topics: Annotated[list[OffsetFetchRequestTopics] | None, Field(until=7, nullable_since=2)] = []
     """Null asks for all, from 2 on."""
     groups: Annotated[list[OffsetFetchRequestGroup], Field(since=8)] = []
     require_stable: Annotated[bool, Field(since=7)] = False
     """Return UNSTABLE_OFFSET_COMMIT for a partition with a pending commit."""
 
 
-class OffsetFetchResponsePartition(Message):
+class OffsetFetchResponsePartitions(Message):
     partition_index: i32
     committed_offset: i64
     committed_leader_epoch: Annotated[i32, Field(since=5)] = -1
     metadata: str | None
-    error_code: i16
+    error_code: i16 = 0
 
 
 class OffsetFetchResponseTopic(Message):
     name: str
-    partitions: list[OffsetFetchResponsePartition]
-
-
-class OffsetFetchResponsePartitions(Message):
-    partition_index: i32
-    committed_offset: i64
-    committed_leader_epoch: i32 = -1
-    metadata: str | None
-    error_code: i16
+    partitions: list[OffsetFetchResponsePartitions]
 
 
 class OffsetFetchResponseTopics(Message):
@@ -63,7 +54,7 @@ class OffsetFetchResponseTopics(Message):
 
 class OffsetFetchResponseGroup(Message):
     group_id: str
-    topics: list[OffsetFetchResponseTopics]
+    topics: list[OffsetFetchResponseTopics] = []
     error_code: i16 = 0
 
 

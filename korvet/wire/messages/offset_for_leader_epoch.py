@@ -23,7 +23,7 @@ class OffsetForLeaderEpochRequest(Message):
 
 
 class EpochEndOffset(Message):
-    error_code: i16
+    error_code: i16 = 0
     partition: i32
     leader_epoch: Annotated[i32, Field(since=1)] = -1
     end_offset: i64 = -1

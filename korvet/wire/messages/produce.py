@@ -38,7 +38,7 @@ class BatchIndexAndErrorMessage(Message):
 
 class PartitionProduceResponse(Message):
     index: i32
-    error_code: i16
+    error_code: i16 = 0
     base_offset: i64
     log_append_time_ms: Annotated[i64, Field(since=2)] = -1
     """-1 unless the topic uses the time of the append."""

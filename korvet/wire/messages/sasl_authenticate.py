@@ -15,7 +15,7 @@ class SaslAuthenticateRequest(Message):
 
 @message(key=36, versions=(0, 2), flexible=2, request=False)
 class SaslAuthenticateResponse(Message):
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
     auth_bytes: bytes
     session_lifetime_ms: Annotated[i64, Field(since=1)] = 0

@@ -13,5 +13,5 @@ class SaslHandshakeRequest(Message):
 
 @message(key=17, versions=(0, 1), flexible=None, request=False)
 class SaslHandshakeResponse(Message):
-    error_code: i16
+    error_code: i16 = 0
     mechanisms: list[str]

@@ -5,7 +5,7 @@ From 2 on the request may renew locks (KIP-1222), and the response has the lock'
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, i64, message, uuid
+from korvet.wire.schema import ErrorResponse, Field, Message, i8, i16, i32, i64, message, uuid
 from korvet.wire.structs import NodeEndpoint
 
 
@@ -45,7 +45,7 @@ class LeaderIdAndEpoch(Message):
 
 class PartitionData(Message):
     partition_index: i32
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
     current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
 
@@ -56,11 +56,7 @@ class ShareAcknowledgeTopicResponse(Message):
 
 
 @message(key=79, versions=(1, 2), flexible=0, request=False)
-class ShareAcknowledgeResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16 = 0
-    """The error of the whole request, such as one of its share session."""
-    error_message: str | None = None
+class ShareAcknowledgeResponse(ErrorResponse):
     acquisition_lock_timeout_ms: Annotated[i32, Field(since=2)] = 0
-    responses: list[ShareAcknowledgeTopicResponse]
+    responses: list[ShareAcknowledgeTopicResponse] = []
     node_endpoints: list[NodeEndpoint] = []

@@ -7,7 +7,18 @@ strictly `max_records` limits the records (KIP-1206), and may renew locks (KIP-1
 from typing import Annotated
 
 from korvet.wire.messages.share_acknowledge import AcknowledgePartition, LeaderIdAndEpoch
-from korvet.wire.schema import Field, Message, batch_parts, i8, i16, i32, i64, message, uuid
+from korvet.wire.schema import (
+    ErrorResponse,
+    Field,
+    Message,
+    batch_parts,
+    i8,
+    i16,
+    i32,
+    i64,
+    message,
+    uuid,
+)
 from korvet.wire.structs import NodeEndpoint
 
 
@@ -69,11 +80,7 @@ class ShareFetchableTopicResponse(Message):
 
 
 @message(key=78, versions=(1, 2), flexible=0, request=False)
-class ShareFetchResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16 = 0
-    """The error of the whole request, such as one of its share session."""
-    error_message: str | None = None
+class ShareFetchResponse(ErrorResponse):
     acquisition_lock_timeout_ms: i32 = 0
-    responses: list[ShareFetchableTopicResponse]
+    responses: list[ShareFetchableTopicResponse] = []
     node_endpoints: list[NodeEndpoint] = []

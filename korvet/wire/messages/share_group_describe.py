@@ -1,13 +1,16 @@
 """ShareGroupDescribe (key 77): state and members of share groups (KIP-932)."""
 
-from korvet.wire.messages.consumer_group_describe import Assignment
-from korvet.wire.schema import Message, i16, i32, message
+from korvet.wire.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    GroupDescription,
+)
+from korvet.wire.schema import Message, Response, i32, message
 
 
 @message(key=77, versions=(1, 1), flexible=0, request=True)
-class ShareGroupDescribeRequest(Message):
-    group_ids: list[str]
-    include_authorized_operations: bool
+class ShareGroupDescribeRequest(ConsumerGroupDescribeRequest):
+    """The fields are those of a consumer group."""
 
 
 class Member(Message):
@@ -20,20 +23,13 @@ class Member(Message):
     assignment: Assignment
 
 
-class DescribedGroup(Message):
-    error_code: i16
-    error_message: str | None = None
-    group_id: str
-    group_state: str
-    group_epoch: i32
-    assignment_epoch: i32
-    assignor_name: str
-    members: list[Member]
+class DescribedGroup(GroupDescription):
+    assignor_name: str = ""
+    members: list[Member] = []
     authorized_operations: i32 = -2147483648
     """A bit field; the least number if it was not asked for."""
 
 
 @message(key=77, versions=(1, 1), flexible=0, request=False)
-class ShareGroupDescribeResponse(Message):
-    throttle_time_ms: i32 = 0
+class ShareGroupDescribeResponse(Response):
     groups: list[DescribedGroup]

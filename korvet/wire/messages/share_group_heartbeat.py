@@ -4,8 +4,8 @@ The member chooses its own id. Null means unchanged since the last heartbeat. Ve
 preview and no longer exists.
 """
 
-from korvet.wire.messages.consumer_group_heartbeat import Assignment
-from korvet.wire.schema import Message, i16, i32, message
+from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from korvet.wire.schema import Message, i32, message
 
 
 @message(key=76, versions=(1, 1), flexible=0, request=True)
@@ -19,12 +19,5 @@ class ShareGroupHeartbeatRequest(Message):
 
 
 @message(key=76, versions=(1, 1), flexible=0, request=False)
-class ShareGroupHeartbeatResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
-    error_message: str | None = None
-    member_id: str | None = None
-    member_epoch: i32
-    heartbeat_interval_ms: i32
-    assignment: Assignment | None = None
-    """Null: unchanged."""
+class ShareGroupHeartbeatResponse(ConsumerGroupHeartbeatResponse):
+    """The fields are those of a consumer group."""

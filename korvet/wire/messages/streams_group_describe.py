@@ -2,6 +2,10 @@
 
 from typing import Annotated
 
+from korvet.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    GroupDescription,
+)
 from korvet.wire.messages.streams_group_heartbeat import (
     Endpoint,
     KeyValue,
@@ -9,13 +13,11 @@ from korvet.wire.messages.streams_group_heartbeat import (
     TaskOffset,
     TopicInfo,
 )
-from korvet.wire.schema import Field, Message, i8, i16, i32, message
+from korvet.wire.schema import Field, Message, Response, i8, i32, message
 
 
 @message(key=89, versions=(0, 1), flexible=0, request=True)
-class StreamsGroupDescribeRequest(Message):
-    group_ids: list[str]
-    include_authorized_operations: bool
+class StreamsGroupDescribeRequest(ConsumerGroupDescribeRequest):
     include_topology_description: Annotated[bool, Field(since=1)] = False
 
 
@@ -50,8 +52,8 @@ class Member(Message):
     process_id: str
     user_endpoint: Endpoint | None = None
     client_tags: list[KeyValue]
-    task_offsets: list[TaskOffset]
-    task_end_offsets: list[TaskOffset]
+    task_offsets: list[TaskOffset] = []
+    task_end_offsets: list[TaskOffset] = []
     assignment: Assignment
     target_assignment: Assignment
     is_classic: bool = False
@@ -81,15 +83,9 @@ class TopologyDescription(Message):
     global_stores: list[GlobalStore]
 
 
-class DescribedGroup(Message):
-    error_code: i16
-    error_message: str | None = None
-    group_id: str
-    group_state: str
-    group_epoch: i32
-    assignment_epoch: i32
+class DescribedGroup(GroupDescription):
     topology: Topology | None = None
-    members: list[Member]
+    members: list[Member] = []
     authorized_operations: i32 = -2147483648
     """A bit field; the least number if it was not asked for."""
     topology_description: Annotated[TopologyDescription | None, Field(since=1)] = None
@@ -99,6 +95,5 @@ class DescribedGroup(Message):
 
 
 @message(key=89, versions=(0, 1), flexible=0, request=False)
-class StreamsGroupDescribeResponse(Message):
-    throttle_time_ms: i32 = 0
+class StreamsGroupDescribeResponse(Response):
     groups: list[DescribedGroup]

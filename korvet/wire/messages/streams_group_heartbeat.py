@@ -5,7 +5,7 @@ The member chooses its own id. Null means unchanged since the last heartbeat.
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, i64, message, u16
+from korvet.wire.schema import ErrorResponse, Field, Message, i8, i16, i32, i64, message, u16
 from korvet.wire.structs import TopicPartitions
 
 
@@ -99,13 +99,10 @@ class EndpointToPartitions(Message):
 
 
 @message(key=88, versions=(0, 1), flexible=0, request=False)
-class StreamsGroupHeartbeatResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
-    error_message: str | None = None
-    member_id: str
-    member_epoch: i32
-    heartbeat_interval_ms: i32
+class StreamsGroupHeartbeatResponse(ErrorResponse):
+    member_id: str = ""
+    member_epoch: i32 = 0
+    heartbeat_interval_ms: i32 = 0
     acceptable_recovery_lag_legacy: Annotated[i32, Field(until=0)] = 0
     task_offset_interval_ms: i32 = 0
     acceptable_recovery_lag: Annotated[i64, Field(since=1)] = -1

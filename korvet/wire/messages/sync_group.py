@@ -24,7 +24,7 @@ class SyncGroupRequest(Message):
 @message(key=14, versions=(0, 5), flexible=4, request=False)
 class SyncGroupResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
-    error_code: i16
+    error_code: i16 = 0
     protocol_type: Annotated[str | None, Field(since=5)] = None
     protocol_name: Annotated[str | None, Field(since=5)] = None
-    assignment: bytes
+    assignment: bytes = b""

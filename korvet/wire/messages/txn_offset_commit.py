@@ -6,7 +6,7 @@ ids replace names (KIP-1319).
 
 from typing import Annotated
 
-from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, i64, message, uuid
+from korvet.wire.schema import ZERO_UUID, Field, Message, Response, i16, i32, i64, message, uuid
 from korvet.wire.structs import PartitionError
 
 
@@ -42,6 +42,5 @@ class TxnOffsetCommitResponseTopic(Message):
 
 
 @message(key=28, versions=(0, 6), flexible=3, request=False)
-class TxnOffsetCommitResponse(Message):
-    throttle_time_ms: i32 = 0
+class TxnOffsetCommitResponse(Response):
     topics: list[TxnOffsetCommitResponseTopic]

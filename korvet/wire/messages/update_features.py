@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, message
+from korvet.wire.schema import ErrorResponse, Field, Message, i8, i16, i32, message
 
 
 class FeatureUpdateKey(Message):
@@ -21,13 +21,10 @@ class UpdateFeaturesRequest(Message):
 
 class UpdatableFeatureResult(Message):
     feature: str
-    error_code: i16
+    error_code: i16 = 0
     error_message: str | None = None
 
 
 @message(key=57, versions=(0, 2), flexible=0, request=False)
-class UpdateFeaturesResponse(Message):
-    throttle_time_ms: i32 = 0
-    error_code: i16
-    error_message: str | None = None
+class UpdateFeaturesResponse(ErrorResponse):
     results: Annotated[list[UpdatableFeatureResult], Field(until=1)] = []

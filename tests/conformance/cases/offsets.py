@@ -18,7 +18,6 @@ from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from korvet.wire.structs import PartitionIndexes
 from tests.conformance.asking import ABSENT, COMPACTED, TOPIC, Ask, case
 from tests.conformance.cases.membership import ended as rebalance_ended
 from tests.conformance.cases.membership import leaving, rebalancing
@@ -67,7 +66,7 @@ async def fetching(
     )
     return OffsetFetchRequest(
         group_id=group,
-        topics=[PartitionIndexes(name=name, partition_indexes=asked.partition_indexes)],
+        topics=[asked],
         groups=[OffsetFetchRequestGroup(group_id=group, topics=[asked], **more)],
     )
 

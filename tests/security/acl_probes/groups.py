@@ -61,7 +61,7 @@ def register() -> None:
         "OffsetFetch 7 t1",
         7,
         of.OffsetFetchRequest(
-            group_id="g1", topics=[of.PartitionIndexes(name="t1", partition_indexes=[0])]
+            group_id="g1", topics=[of.OffsetFetchRequestTopics(name="t1", partition_indexes=[0])]
         ),
         "group=g1:describe topic=t1:describe",
     )
