@@ -12,21 +12,12 @@ from korvet.bounded import map_yielding
 from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import Row
 from korvet.topics.table import Topic, TopicTable
+from korvet.wire.messages.offset_commit import OffsetCommitRequestPartition
+from korvet.wire.messages.txn_offset_commit import TxnOffsetCommitRequestPartition
+from korvet.wire.structs import PartitionError
 
 T = TypeVar("T")
-
-
-class RequestPartition(Protocol):
-    """A partition of either request."""
-
-    @property
-    def partition_index(self) -> int: ...
-    @property
-    def committed_offset(self) -> int: ...
-    @property
-    def committed_leader_epoch(self) -> int: ...
-    @property
-    def committed_metadata(self) -> str | None: ...
+RequestPartition = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
 
 class RequestTopic(Protocol):
@@ -83,7 +74,6 @@ def commit_results(
     commit: ValidatedCommit,
     group_error: ErrorCode,
     topic: Callable[..., T],
-    partition: Callable[..., object],
 ) -> list[T]:
     """Return a response's topics with their partitions, once the group's error is known."""
     return [
@@ -91,7 +81,7 @@ def commit_results(
             name=asked.name,
             topic_id=asked.topic_id,
             partitions=[
-                partition(
+                PartitionError(
                     partition_index=part.partition_index,
                     error_code=(group_error or error) if error in DEPENDS_ON_GROUP else error,
                 )

@@ -31,7 +31,6 @@ from korvet.wire.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponseTopic,
 )
-from korvet.wire.structs import PartitionError
 
 MEMBER_EPOCH_SINCE = 9
 """The first version that members of a consumer group may use."""
@@ -49,8 +48,8 @@ async def offset_commit(request: OffsetCommitRequest, context: Context) -> Offse
     group_error = ErrorCode.NONE
     if commit.needs_group:
         group_error = await _commit(request, commit.rows, context)
-    rows = OffsetCommitResponseTopic, PartitionError
-    return OffsetCommitResponse(topics=commit_results(request.topics, commit, group_error, *rows))
+    topics = commit_results(request.topics, commit, group_error, OffsetCommitResponseTopic)
+    return OffsetCommitResponse(topics=topics)
 
 
 async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Context) -> ErrorCode:

@@ -28,7 +28,6 @@ from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponseTopic,
 )
-from korvet.wire.structs import PartitionError
 
 ABORTABLE_SINCE = 4
 IMPLICIT_SINCE = 5
@@ -55,10 +54,8 @@ async def txn_offset_commit(
         group_error = await _store(request, commit.rows, context)
     if not by_id:
         group_error = _OLDER_ERRORS.get(group_error, group_error)
-    rows = TxnOffsetCommitResponseTopic, PartitionError
-    return TxnOffsetCommitResponse(
-        topics=commit_results(request.topics, commit, group_error, *rows)
-    )
+    topics = commit_results(request.topics, commit, group_error, TxnOffsetCommitResponseTopic)
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 async def _store(request: TxnOffsetCommitRequest, rows: list[Row], context: Context) -> ErrorCode:
