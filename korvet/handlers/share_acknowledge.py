@@ -48,19 +48,13 @@ async def share_acknowledge(
     targets = Targets(
         context.topics, lambda name: context.allows(Operation.READ, ResourceType.TOPIC, name)
     )
-    asked = [
-        ((row.topic_id, one.partition_index), one.acknowledgement_batches)
-        for row in request.topics
-        for one in row.partitions
-        if one.acknowledgement_batches
-    ]
-    errors = await services.share.acknowledger.acknowledge_each(
-        session, config, targets, asked, renews=request.is_renew_ack
+    acknowledged = await services.share.acknowledger.acknowledge_each(
+        session, config, targets, request.topics, renews=request.is_renew_ack
     )
     if epoch == CLOSE:
         await services.share.sessions.close(session)
     topics: dict[UUID, list[PartitionData]] = {}
-    for ((topic_id, partition), _), error in zip(asked, errors, strict=True):
+    for (topic_id, partition), error in acknowledged:
         row = PartitionData(
             partition_index=partition,
             error_code=error,

@@ -125,14 +125,8 @@ async def _acknowledge(
     acknowledger: Acknowledger,
 ) -> Rows:
     """Do the request's acknowledgements; return their rows."""
-    asked = [
-        ((row.topic_id, one.partition_index), one.acknowledgement_batches)
-        for row in request.topics
-        for one in row.partitions
-        if one.acknowledgement_batches
-    ]
-    errors = await acknowledger.acknowledge_each(
-        session, config, targets, asked, renews=request.is_renew_ack
+    acknowledged = await acknowledger.acknowledge_each(
+        session, config, targets, request.topics, renews=request.is_renew_ack
     )
     return {
         where: PartitionData(
@@ -141,7 +135,7 @@ async def _acknowledge(
             acknowledge_error_message=error.message if error else None,
             records=[],
         )
-        for (where, _), error in zip(asked, errors, strict=True)
+        for where, error in acknowledged
     }
 
 

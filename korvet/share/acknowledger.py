@@ -8,7 +8,6 @@ Rules
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
-from typing import Protocol
 
 from korvet.bounded import gather_bounded
 from korvet.errors import TOPIC_GONE, ErrorCode
@@ -23,23 +22,15 @@ from korvet.share.targets import Targets
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable
+from korvet.wire.messages.share_acknowledge import AcknowledgementBatch, AcknowledgeTopic
 
 TypedRange = tuple[int, int, int]
 """First offset, last offset and type."""
 
 
-class Batch(Protocol):
-    """An acknowledgement of a request."""
-
-    @property
-    def first_offset(self) -> int: ...
-    @property
-    def last_offset(self) -> int: ...
-    @property
-    def acknowledge_types(self) -> Sequence[int]: ...
-
-
-def typed_ranges(batches: Iterable[Batch], *, renews: bool) -> list[TypedRange] | None:
+def typed_ranges(
+    batches: Iterable[AcknowledgementBatch], *, renews: bool
+) -> list[TypedRange] | None:
     """Return the ranges, ascending; None if an acknowledgement is invalid, or begins below the last
     offset of the one before.
 
@@ -87,13 +78,19 @@ class Acknowledger:
         session: ShareSession,
         config: ShareGroupConfig,
         targets: Targets,
-        asked: Sequence[tuple[SharePartitionId, Sequence[Batch]]],
+        topics: Iterable[AcknowledgeTopic],
         *,
         renews: bool,
-    ) -> list[ErrorCode]:
-        """Acknowledge records of a request's partitions; return an error for each."""
+    ) -> list[tuple[SharePartitionId, ErrorCode]]:
+        """Acknowledge records of a request; return an error for each partition with any."""
+        asked = [
+            ((row.topic_id, one.partition_index), one.acknowledgement_batches)
+            for row in topics
+            for one in row.partitions
+            if one.acknowledgement_batches
+        ]
 
-        async def one(item: tuple[SharePartitionId, Sequence[Batch]]) -> ErrorCode:
+        async def one(item: tuple[SharePartitionId, Sequence[AcknowledgementBatch]]) -> ErrorCode:
             where, batches = item
             topic = await targets.find(*where)
             if not isinstance(topic, Topic):
@@ -102,7 +99,8 @@ class Acknowledger:
                 *(session.group, session.member, config, topic, where[1], batches), renews=renews
             )
 
-        return await gather_bounded(one, asked)
+        errors = await gather_bounded(one, asked)
+        return [(where, error) for (where, _), error in zip(asked, errors, strict=True)]
 
     async def acknowledge(
         self,
@@ -111,7 +109,7 @@ class Acknowledger:
         config: ShareGroupConfig,
         topic: Topic,
         partition: int,
-        batches: Iterable[Batch],
+        batches: Iterable[AcknowledgementBatch],
         *,
         renews: bool,
     ) -> ErrorCode:

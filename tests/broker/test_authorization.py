@@ -48,7 +48,7 @@ from korvet.wire.messages.produce import (
     TopicProduceData,
 )
 from korvet.wire.messages.share_acknowledge import AcknowledgePartition
-from korvet.wire.messages.share_fetch import FetchTopic as ShareFetchTopic
+from korvet.wire.messages.share_fetch import AcknowledgeTopic as ShareFetchTopic
 from korvet.wire.messages.share_fetch import ShareFetchRequest
 from korvet.wire.schema import Message, decode, encode
 from tests.support.raw_client import batch

@@ -17,7 +17,7 @@ from korvet.wire.messages.share_acknowledge import (
     ShareAcknowledgeRequest,
 )
 from korvet.wire.messages.share_acknowledge import AcknowledgementBatch as SettledBatch
-from korvet.wire.messages.share_fetch import FetchTopic, ForgottenTopic, ShareFetchRequest
+from korvet.wire.messages.share_fetch import ForgottenTopic, ShareFetchRequest
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import packed, produce, rows, told
 
@@ -97,7 +97,7 @@ class Member:
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.name,
-            topics=[FetchTopic(topic_id=known, partitions=named)] if named else [],
+            topics=[AcknowledgeTopic(topic_id=known, partitions=named)] if named else [],
             forgotten_topics_data=gone,
             **{**words, **limits},
         )

@@ -5,7 +5,7 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.log.entry import Entry
 from korvet.log.read_result import ReadResult
-from korvet.share.acknowledger import Batch, typed_ranges
+from korvet.share.acknowledger import typed_ranges
 from korvet.share.ranges import entries_with, ranges_of
 from korvet.topics.table import Topic
 from korvet.wire import control_records
@@ -83,7 +83,7 @@ def test_only_entries_with_an_acquired_record_are_sent() -> None:
 def test_types_of_adjacent_offsets_are_joined(
     batches: list[tuple[int, int, list[int]]], ranges: list[tuple[int, int, int]] | None
 ) -> None:
-    given: list[Batch] = [
+    given: list[AcknowledgementBatch] = [
         AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
         for first, last, types in batches
     ]

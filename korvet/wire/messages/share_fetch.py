@@ -6,7 +6,7 @@ strictly `max_records` limits the records (KIP-1206), and may renew locks (KIP-1
 
 from typing import Annotated
 
-from korvet.wire.messages.share_acknowledge import AcknowledgePartition, LeaderIdAndEpoch
+from korvet.wire.messages.share_acknowledge import AcknowledgeTopic, LeaderIdAndEpoch
 from korvet.wire.schema import (
     ErrorResponse,
     Field,
@@ -20,11 +20,6 @@ from korvet.wire.schema import (
     uuid,
 )
 from korvet.wire.structs import NodeEndpoint
-
-
-class FetchTopic(Message):
-    topic_id: uuid
-    partitions: list[AcknowledgePartition]
 
 
 class ForgottenTopic(Message):
@@ -49,7 +44,7 @@ class ShareFetchRequest(Message):
     """0: whole batches; 1: never more than `max_records`."""
     is_renew_ack: Annotated[bool, Field(since=2)] = False
     """Acknowledgements of type 4 are in the request; it then fetches nothing."""
-    topics: list[FetchTopic]
+    topics: list[AcknowledgeTopic]
     forgotten_topics_data: list[ForgottenTopic] = []
     """Partitions to drop from the session."""
 

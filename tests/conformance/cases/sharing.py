@@ -24,7 +24,7 @@ from korvet.wire.messages.share_acknowledge import (
     ShareAcknowledgeRequest,
 )
 from korvet.wire.messages.share_acknowledge import AcknowledgementBatch as PiggybackedBatch
-from korvet.wire.messages.share_fetch import FetchTopic, ForgottenTopic, ShareFetchRequest
+from korvet.wire.messages.share_fetch import ForgottenTopic, ShareFetchRequest
 from korvet.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.conformance.asking import Ask, case
 from tests.support.raw_client import batch
@@ -137,7 +137,7 @@ class Sharer:
             "max_bytes": 1 << 20,
             "max_records": 500,
             "batch_size": 500,
-            "topics": [FetchTopic(topic_id=topic_id, partitions=rows)] if rows else [],
+            "topics": [AcknowledgeTopic(topic_id=topic_id, partitions=rows)] if rows else [],
             "forgotten_topics_data": [ForgottenTopic(topic_id=topic_id, partitions=[*gone])]
             if gone
             else [],

@@ -32,7 +32,7 @@ def described(*topics: str) -> desgo.DescribeShareGroupOffsetsRequest:
 
 def fetched(ids: Ids) -> sf.ShareFetchRequest:
     """Return the first ShareFetch of a session of s1, for t1."""
-    row = sf.AcknowledgePartition(partition_index=0, acknowledgement_batches=[])
+    row = sa.AcknowledgePartition(partition_index=0, acknowledgement_batches=[])
     return sf.ShareFetchRequest(
         group_id="s1",
         member_id="alices",
@@ -41,7 +41,7 @@ def fetched(ids: Ids) -> sf.ShareFetchRequest:
         min_bytes=1,
         max_records=1,
         batch_size=1,
-        topics=[sf.FetchTopic(topic_id=ids.t1, partitions=[row])],
+        topics=[sa.AcknowledgeTopic(topic_id=ids.t1, partitions=[row])],
     )
 
 
