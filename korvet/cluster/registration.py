@@ -1,7 +1,8 @@
 """Register this broker in Redis and list the live brokers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
+from typing import TypeVar
 
 import msgspec
 
@@ -15,6 +16,8 @@ HEARTBEAT_S = 3.0
 """Interval between renewals."""
 MIN_RENEWAL_GAP_S = 0.5
 """Min seconds between two renewals that messages on the brokers channel trigger."""
+
+R = TypeVar("R")
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -149,3 +152,18 @@ class BrokerRegistration:
 def leader_of(partition: int, nodes: Sequence[Node]) -> int:
     """Return the leader that Metadata reports, chosen to spread clients over brokers."""
     return nodes[partition % len(nodes)].id if nodes else -1
+
+
+def partition_rows(row: Callable[..., R], numbers: range, nodes: Sequence[Node]) -> list[R]:
+    """Return a `row` of the response for each partition: its leader is its only replica."""
+    leaders = ((number, leader_of(number, nodes)) for number in numbers)
+    return [
+        row(
+            partition_index=number,
+            leader_id=leader,
+            leader_epoch=0,
+            replica_nodes=[leader],
+            isr_nodes=[leader],
+        )
+        for number, leader in leaders
+    ]

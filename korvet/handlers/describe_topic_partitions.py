@@ -7,7 +7,7 @@ Behaviour
 - INVALID_REQUEST for all if the cursor's topic is not requested, or its partition is negative
 """
 
-from korvet.cluster.registration import leader_of
+from korvet.cluster.registration import partition_rows
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.security.acl import ResourceType
@@ -83,23 +83,11 @@ def _describe(
     topic: Topic, numbers: range, context: Context
 ) -> DescribeTopicPartitionsResponseTopic:
     nodes = context.services.registration.nodes(context.session.listener)
-    partitions = []
-    for number in numbers:
-        leader = leader_of(number, nodes)
-        partitions.append(
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=number,
-                leader_id=leader,
-                leader_epoch=0,
-                replica_nodes=[leader],
-                isr_nodes=[leader],
-            )
-        )
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.uuid,
         is_internal=context.topics.is_view(topic),
-        partitions=partitions,
+        partitions=partition_rows(DescribeTopicPartitionsResponsePartition, numbers, nodes),
         topic_authorized_operations=context.authorized_operations(ResourceType.TOPIC, topic.name),
     )
 

@@ -31,7 +31,7 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from korvet import logfmt
-from korvet.cluster.registration import leader_of
+from korvet.cluster.registration import partition_rows
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.security.acl import CLUSTER_NAME, ResourceType
@@ -194,22 +194,10 @@ def _refusal(
 
 def _describe(topic: Topic, request: MetadataRequest, context: Context) -> MetadataResponseTopic:
     nodes = context.services.registration.nodes(context.session.listener)
-    partitions = []
-    for number in range(topic.partitions):
-        leader = leader_of(number, nodes)
-        partitions.append(
-            MetadataResponsePartition(
-                partition_index=number,
-                leader_id=leader,
-                leader_epoch=0,
-                replica_nodes=[leader],
-                isr_nodes=[leader],
-            )
-        )
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.uuid,
         is_internal=context.topics.is_view(topic),
-        partitions=partitions,
+        partitions=partition_rows(MetadataResponsePartition, range(topic.partitions), nodes),
         topic_authorized_operations=_operations(topic.name, request, context),
     )
