@@ -61,17 +61,7 @@ class BatchCache(Generic[B]):
 
     def peek(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> list[B]:
         """Return what `run` returns; the batches do not count as used."""
-        found: list[B] = []
-        size = 0
-        while True:
-            batch = self._batches.get((topic_id, partition, offset))
-            if batch is None:
-                return found
-            size += batch.size
-            if found and size > max_bytes:
-                return found
-            found.append(batch)
-            offset = batch.last + 1
+        return self.run(topic_id, partition, offset, max_bytes, uses=False)
 
     def drop(self, topic_id: str, partition: int, first: int, last: int) -> None:
         """Drop the batches from `first` on without a gap, as far as they end by `last`."""
@@ -86,10 +76,12 @@ class BatchCache(Generic[B]):
         self._batches.clear()
         self.held = 0
 
-    def run(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> list[B]:
+    def run(
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, *, uses: bool = True
+    ) -> list[B]:
         """Return the cached batches from `offset` on, without a gap, up to `max_bytes`.
 
-        The first is returned whatever its size.
+        The first is returned whatever its size. They count as used unless `uses` is False.
         """
         found: list[B] = []
         size = 0
@@ -102,6 +94,7 @@ class BatchCache(Generic[B]):
             size += batch.size
             if found and size > max_bytes:
                 return found
-            batches.move_to_end(place)
+            if uses:
+                batches.move_to_end(place)
             found.append(batch)
             offset = batch.last + 1
