@@ -10,24 +10,21 @@ Versions
 - v1 the member type
 """
 
-import uuid
 from functools import partial
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.assignment import decode_assignment
+from korvet.groups.assignment import described_assignment
 from korvet.groups.consumer_group import CELLS, unpack
 from korvet.groups.describe import describe_each, require_topics
 from korvet.scripts import group as scripts
 from korvet.security.acl import ResourceType
 from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.consumer_group_describe import (
-    Assignment,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
     Member,
-    TopicPartitions,
 )
 
 CONSUMER = 1
@@ -91,20 +88,7 @@ def _member(row: list[bytes], names: dict[str, str]) -> Member:
         client_host=host.decode(),
         subscribed_topic_names=unpack(topics),
         subscribed_topic_regex=regex.decode(),
-        assignment=_assignment(assigned, names),
-        target_assignment=_assignment(target, names),
+        assignment=described_assignment(assigned, names, keeps_deleted=True),
+        target_assignment=described_assignment(target, names, keeps_deleted=True),
         member_type=CONSUMER,
-    )
-
-
-def _assignment(encoded: bytes, names: dict[str, str]) -> Assignment:
-    return Assignment(
-        topic_partitions=[
-            TopicPartitions(
-                topic_id=uuid.UUID(hex=topic_id),
-                topic_name=names.get(topic_id, ""),
-                partitions=numbers,
-            )
-            for topic_id, numbers in decode_assignment(encoded).items()
-        ]
     )

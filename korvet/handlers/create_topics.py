@@ -138,19 +138,14 @@ def _partitions(topic: CreatableTopic, context: Context) -> int:
 
 
 def _result(name: str, definition: Definition, context: Context) -> CreatableTopicResult:
-    shows_configs = context.allows(
-        Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, audit=False
-    )
-    if not shows_configs:
-        return CreatableTopicResult(
-            name=name,
-            topic_id=UUID(hex=definition.id),
-            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        )
+    topic_id = UUID(hex=definition.id)
+    if not context.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, audit=False):
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return CreatableTopicResult(name=name, topic_id=topic_id, topic_config_error_code=denied)
     resolved = context.services.topic_configs.resolve(name, definition.configs)
     return CreatableTopicResult(
         name=name,
-        topic_id=UUID(hex=definition.id),
+        topic_id=topic_id,
         num_partitions=definition.partitions,
         replication_factor=1,
         configs=[

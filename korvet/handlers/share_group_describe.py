@@ -7,18 +7,16 @@ Behaviour
 - "Stable" with members, else "Empty"; the assignor is `simple`
 """
 
-import uuid
 from functools import partial
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.assignment import decode_assignment
+from korvet.groups.assignment import described_assignment
 from korvet.groups.consumer_group import CELLS, unpack
 from korvet.groups.describe import describe_each, require_topics
 from korvet.scripts import group as scripts
 from korvet.security.acl import ResourceType
 from korvet.topics.lifecycle import Refused
-from korvet.wire.messages.consumer_group_describe import Assignment, TopicPartitions
 from korvet.wire.messages.share_group_describe import (
     DescribedGroup,
     Member,
@@ -73,13 +71,5 @@ def _member(row: list[bytes], names: dict[str, str]) -> Member:
         client_host=host.decode(),
         subscribed_topic_names=unpack(topics),
         # Topics that are deleted are left out, as in Kafka.
-        assignment=Assignment(
-            topic_partitions=[
-                TopicPartitions(
-                    topic_id=uuid.UUID(hex=topic_id), topic_name=names[topic_id], partitions=numbers
-                )
-                for topic_id, numbers in decode_assignment(assigned).items()
-                if topic_id in names
-            ]
-        ),
+        assignment=described_assignment(assigned, names, keeps_deleted=False),
     )
