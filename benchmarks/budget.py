@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from benchmarks.fresh import Column, command, stop
@@ -105,8 +106,8 @@ class Producer:
                     [
                         Pump(
                             connection,
-                            lambda number=number: self._following(requests[number]),
-                            lambda reply, number=number: self._acknowledged(number, reply),
+                            partial(self._following, requests[number]),
+                            partial(self._acknowledged, number),
                         )
                         for number, connection in enumerate(opened)
                     ]

@@ -84,7 +84,7 @@ class _Run:
         requests = []
         for number in range(self._batches):
             step_ms = number * gap_s * 1000
-            rows = [
+            rows: list[records.Record] = [
                 (n, int(began * 1000), None, value, [(DUE, b"%d" % (due[n] + step_ms))])
                 for n, value in enumerate(payload)
             ]

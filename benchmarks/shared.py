@@ -22,8 +22,12 @@ from korvet.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from korvet.wire.messages.share_acknowledge import AcknowledgementBatch, AcknowledgePartition
-from korvet.wire.messages.share_fetch import FetchTopic, ShareFetchRequest, ShareFetchResponse
+from korvet.wire.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+)
+from korvet.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from korvet.wire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
@@ -169,7 +173,7 @@ class _Consumer:
             for first, last in acquired
         ]
         row = AcknowledgePartition(partition_index=0, acknowledgement_batches=batches)
-        topics = [FetchTopic(topic_id=self.run.topic_id, partitions=[row])]
+        topics = [AcknowledgeTopic(topic_id=self.run.topic_id, partitions=[row])]
         most = self.run.plan.most
         request = ShareFetchRequest(
             group_id=self.run.group,

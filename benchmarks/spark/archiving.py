@@ -9,6 +9,7 @@ machine.
 import argparse
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def main() -> None:
         fill_korvet(given.redis, target, given.records)
         for case in given.case or CASES:
             run = (_archive if case == "archive" else _verify)(spark, given, form)
-            report(target.name, case, Case(lambda _, run=run: run()), given.runs)
+            report(target.name, case, Case(run), given.runs)
     spark.stop()
 
 
@@ -55,21 +56,21 @@ def _into(spark: Any, given: argparse.Namespace, form: str, lake: Path) -> int:
     return Archiver(spark, table, job).catch_up(lambda _: None)
 
 
-def _archive(spark: Any, given: argparse.Namespace, form: str) -> Any:
-    def run() -> None:
+def _archive(spark: Any, given: argparse.Namespace, form: str) -> Callable[[str], None]:
+    def run(_: str) -> None:
         with folder() as out:
             assert _into(spark, given, form, Path(out, "lake")) == given.records
 
     return run
 
 
-def _verify(spark: Any, given: argparse.Namespace, form: str) -> Any:
+def _verify(spark: Any, given: argparse.Namespace, form: str) -> Callable[[str], None]:
     """Verify an existing lake if there is one: the session is then fresh."""
     lake = Path(given.lakes, form)
     _into(spark, given, form, lake)
     table = open_table(spark, parse_location(str(lake), "parquet"))
 
-    def run() -> None:
+    def run(_: str) -> None:
         verdict = verify_archive(spark, table, Connection(given.redis), [f"bench-{form}"])
         assert verdict.equal and verdict.rows == given.records, verdict
 

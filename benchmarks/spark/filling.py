@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from korvet.store.sync_store import SyncStore
+from korvet.wire.records import Record
 from tests.spark.topic_log import Log
 
 PARTITIONS = 4
@@ -50,7 +51,9 @@ def fill_korvet(redis: str, target: Target, records: int) -> None:
         topic = log.create(name, PARTITIONS, name.removeprefix("bench-"), "dense")
         values = [os.urandom(100) for _ in range(BATCH)]
         for n in range(records // BATCH):
-            found = [(i, 1_700_000_000_000 + n, b"%08d" % i, v, []) for i, v in enumerate(values)]
+            found: list[Record] = [
+                (i, 1_700_000_000_000 + n, b"%08d" % i, v, []) for i, v in enumerate(values)
+            ]
             log.append(topic, n % PARTITIONS, found)
             log.written.clear()
 
@@ -74,7 +77,8 @@ def fill_kafka(address: str, target: Target, records: int) -> None:
 
 def _create(address: str, name: str) -> bool:
     """Create the topic and return whether it was missing."""
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": address})
     if name in admin.list_topics(timeout=10).topics:

@@ -108,7 +108,8 @@ def complaints(line: dict[str, Any], given: argparse.Namespace) -> list[str]:
 
 
 def _with_archiver(running: Running, given: argparse.Namespace, lake: Path) -> dict[str, Any]:
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": running.address})
     for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
