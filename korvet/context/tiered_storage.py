@@ -140,6 +140,7 @@ class TieredStorage:
             holder,
             self._metrics,
             self.demand,
+            self.memory,
             self.read_cache,
         )
 

@@ -48,6 +48,8 @@ class CopyDemand:
     def __init__(self, cache_bytes: Callable[[], int], processes: int) -> None:
         self.is_followed = False
         """Whether the copy task of this process copies what is due."""
+        self.appended_bytes = 0
+        """Bytes of batches that this process appended, to be copied."""
         self._cache_bytes = cache_bytes
         self._processes = processes
         self._kept = 0
@@ -66,6 +68,7 @@ class CopyDemand:
             place = self._place(topic, number)
         if place.least < 0:
             return False
+        self.appended_bytes += size
         place.pending += size * self._processes
         if place.pending >= place.least and not place.is_due:
             self._ask(place)

@@ -12,7 +12,9 @@ from korvet.log.read_cache import ReadCache
 from korvet.metrics import Metrics
 from korvet.remote_log.copier import PartitionCopier
 from korvet.remote_log.copy_demand import CopyDemand
+from korvet.remote_log.copy_pace import CopyPace
 from korvet.remote_log.due_copies import follow
+from korvet.remote_log.memory import MemoryBudget
 from korvet.remote_log.orphans import delete_orphans
 from korvet.remote_log.retention import RemoteRetention
 from korvet.remote_log.segment_buffers import SegmentBuffers
@@ -51,6 +53,7 @@ class RemoteLogManager:
         holder: str,
         metrics: Metrics,
         demand: CopyDemand,
+        memory: MemoryBudget,
         cache: ReadCache | None = None,
     ) -> None:
         self._demand = demand
@@ -70,7 +73,12 @@ class RemoteLogManager:
         self._copied: set[tuple[str, int]] = set()
         self._buffers = SegmentBuffers()
         self._retention = RemoteRetention(store, keys, segments, cluster_id)
-        self._may_copy_at = 0.0
+        self._pace = CopyPace(
+            settings,
+            memory,
+            lambda: demand.appended_bytes,
+            lambda: sum(size for _, size in self._lags.values()),
+        )
         self._collects_at = monotonic() + COLLECT_INTERVAL_S * random()
 
     async def run(self) -> None:
@@ -177,8 +185,8 @@ class RemoteLogManager:
 
     async def move(self, topic: Topic, partition: int) -> None:
         """Copy what is due, trim the local part, and remove old segments."""
-        while await self.copy(topic, partition):
-            pass
+        while await self.copy(topic, partition, is_paced=False) and not self._pace.is_slow:
+            pass  # while copies are slow, what is due follows in the other task
         await self._retention.trim(topic, partition)
         await self._retention.expire(topic, partition)
 
@@ -201,14 +209,20 @@ class RemoteLogManager:
         return [number for number, count in enumerate(counts) if count]
 
     async def copy(
-        self, topic: Topic, partition: int, at_once: tuple[int, int] | None = None
+        self,
+        topic: Topic,
+        partition: int,
+        at_once: tuple[int, int] | None = None,
+        *,
+        is_paced: bool = True,
     ) -> int:
         """Copy the next segment if it is due. Returns its bytes, 0 if there is none.
 
         `at_once`: copy now whatever has at least the first number of bytes, up to the second.
+        `is_paced`: wait for producers first.
         """
         place = (topic.id, partition)
-        await asyncio.sleep(max(0.0, self._may_copy_at - monotonic()))
+        await self._pace.wait(is_urgent=at_once is not None or not is_paced)
         if topic.policy.remote_copy_disable or place in self._copied:
             return 0
         self._copied.add(place)
@@ -224,7 +238,8 @@ class RemoteLogManager:
             before, size = self._demand.pending(*place), 0
             try:
                 size = await copier.copy_segment(at_once)
-                return self._charge(size)
+                self._pace.copied(size)
+                return size
             finally:
                 if copier.lag is not None:
                     self._lags[key] = copier.lag
@@ -232,12 +247,6 @@ class RemoteLogManager:
                 self._demand.note_copy(*place, before, rest, size)
         finally:
             self._copied.discard(place)
-
-    def _charge(self, size: int) -> int:
-        """Let the next copy wait as remote.log.manager.copy.max.bytes.per.second asks."""
-        rate = self._settings().integer("remote.log.manager.copy.max.bytes.per.second")
-        self._may_copy_at = max(self._may_copy_at, monotonic()) + size / rate
-        return size
 
     def _largest_lags(self, unit: int) -> dict[tuple[str, ...], float]:
         """Return the rows of a metric, largest first: `unit` 0 is records, 1 bytes."""

@@ -1,0 +1,78 @@
+"""Limit the rate of copies: by the setting, and while producers need the processors.
+
+Rules
+- Producers come first: while they append more than BUSY_BYTES a second, PACE_BYTES a second are
+  copied. What is not copied stays in Redis, which has room for it.
+- Redis has room below half of its memory budget, or below MAX_LAG_BYTES without a budget. Above
+  that, copies are as fast as they can.
+- remote.log.manager.copy.max.bytes.per.second limits all copies.
+"""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+from korvet.config.values import Settings
+from korvet.remote_log.memory import MemoryBudget
+
+BUSY_BYTES = 128e6
+"""Bytes a second that producers append, above which copies are slow."""
+PACE_BYTES = 32e6
+"""Bytes a second that are copied then."""
+ROOM_MARK = 0.5
+"""Part of the memory budget above which copies do not wait for producers."""
+MAX_LAG_BYTES = 1 << 30
+"""Bytes that are not copied, above which copies do not wait for producers without a budget."""
+STEP_S = 0.1
+"""Seconds of one measurement of what producers append."""
+
+
+class CopyPace:
+    """Lets the copies of one process wait; `appended` and `lag` count bytes."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        memory: MemoryBudget,
+        appended: Callable[[], int],
+        lag: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._memory = memory
+        self._appended = appended
+        self._lag = lag
+        self._limited_until = 0.0
+        self._paced_until = 0.0
+        self._measured_at = monotonic()
+        self._before = 0
+        self._is_busy = False
+
+    @property
+    def is_slow(self) -> bool:
+        """Return whether copies wait for producers."""
+        now = monotonic()
+        passed_s = now - self._measured_at
+        if passed_s >= STEP_S:
+            total = self._appended()
+            self._is_busy = total - self._before > BUSY_BYTES * passed_s
+            self._measured_at, self._before = now, total
+        return self._is_busy and self._has_room()
+
+    def _has_room(self) -> bool:
+        if self._memory.bytes >= 0:
+            return self._memory.level < ROOM_MARK
+        return self._lag() < MAX_LAG_BYTES
+
+    async def wait(self, *, is_urgent: bool) -> None:
+        """Wait until the next copy may begin; an urgent one does not wait for producers."""
+        await asyncio.sleep(max(0.0, self._limited_until - monotonic()))
+        # No event says that producers have become slower.
+        while not is_urgent and monotonic() < self._paced_until and self.is_slow:  # noqa: ASYNC110
+            await asyncio.sleep(STEP_S)
+
+    def copied(self, size: int) -> None:
+        """Count the bytes of a copy."""
+        now = monotonic()
+        rate = self._settings().integer("remote.log.manager.copy.max.bytes.per.second")
+        self._limited_until = max(self._limited_until, now) + size / rate
+        self._paced_until = max(self._paced_until, now) + size / PACE_BYTES

@@ -1,0 +1,115 @@
+"""Test that copies wait while producers are busy and Redis has room."""
+
+import asyncio
+
+import pytest
+
+from korvet.config.values import Settings
+from korvet.remote_log import copy_pace
+from korvet.remote_log.copy_pace import BUSY_BYTES, MAX_LAG_BYTES, PACE_BYTES, CopyPace
+
+
+class Memory:
+    """A memory budget with a level that tests set."""
+
+    bytes = 1 << 30
+    level = 0.1
+
+
+class Clock:
+    """A clock that sleeps at once; producers append at a rate meanwhile."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.rate = 0.0
+        self.appended = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.appended += self.rate * seconds
+
+
+class Case:
+    """A pace with a clock, a memory budget and a lag."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
+        self.clock, self.memory, self.lag = Clock(), Memory(), 0
+        monkeypatch.setattr(copy_pace, "monotonic", self.clock.monotonic)
+        monkeypatch.setattr(copy_pace.asyncio, "sleep", self.clock.sleep)
+        given = Settings({name.replace("_", "."): value for name, value in settings.items()})
+        self.pace = CopyPace(
+            lambda: given,
+            self.memory,  # type: ignore[arg-type]
+            lambda: int(self.clock.appended),
+            lambda: self.lag,
+        )
+
+    def waited_s(self, size: int, *, is_urgent: bool = False) -> float:
+        """Copy so many bytes while producers append, then return the seconds until the next."""
+
+        async def copy() -> float:
+            await self.clock.sleep(1.0)
+            assert self.pace.is_slow in (True, False)  # measures
+            self.pace.copied(size)
+            before = self.clock.now
+            await self.pace.wait(is_urgent=is_urgent)
+            return self.clock.now - before
+
+        return asyncio.run(copy())
+
+
+@pytest.fixture
+def case(monkeypatch: pytest.MonkeyPatch) -> Case:
+    return Case(monkeypatch)
+
+
+def test_a_copy_waits_for_busy_producers(case: Case) -> None:
+    case.clock.rate = 2 * BUSY_BYTES
+    assert case.waited_s(int(PACE_BYTES)) == pytest.approx(1.0, abs=0.11)
+
+
+def test_a_copy_does_not_wait_for_slow_producers(case: Case) -> None:
+    case.clock.rate = BUSY_BYTES / 2
+    assert case.waited_s(int(PACE_BYTES)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_wait_ends_when_producers_stop(case: Case) -> None:
+    case.clock.rate = 2 * BUSY_BYTES
+
+    async def stop() -> float:
+        await case.clock.sleep(1.0)
+        assert case.pace.is_slow
+        case.pace.copied(int(60 * PACE_BYTES))
+        case.clock.rate = 0.0
+        before = case.clock.now
+        await case.pace.wait(is_urgent=False)
+        return case.clock.now - before
+
+    assert asyncio.run(stop()) < 0.5
+
+
+def test_an_urgent_copy_does_not_wait(case: Case) -> None:
+    case.clock.rate = 2 * BUSY_BYTES
+    assert case.waited_s(int(PACE_BYTES), is_urgent=True) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_copy_does_not_wait_once_redis_has_little_room(case: Case) -> None:
+    case.clock.rate = 2 * BUSY_BYTES
+    case.memory.level = 0.6
+    assert case.waited_s(int(PACE_BYTES)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_copy_without_a_budget_does_not_wait_once_much_is_not_copied(case: Case) -> None:
+    case.clock.rate = 2 * BUSY_BYTES
+    case.memory.bytes = -1
+    assert case.waited_s(int(PACE_BYTES)) > 0.5
+    case.lag = MAX_LAG_BYTES
+    assert case.waited_s(int(PACE_BYTES)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_configured_rate_limits_urgent_copies_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = {"remote_log_manager_copy_max_bytes_per_second": "1000"}
+    assert Case(monkeypatch, **setting).waited_s(3000, is_urgent=True) == pytest.approx(3.0)
