@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
@@ -27,6 +28,7 @@ AZURITE = "azurite@3.37.0"
 FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 PATIENCE_S = 60.0
 BUCKET = "logs"
+_BUCKETS = count()
 ACCOUNT, ACCOUNT_KEY = "korvet", base64.b64encode(b"a key for tests").decode()
 
 
@@ -45,16 +47,17 @@ def program(name: str, how: str) -> str:
 
 @contextmanager
 def s3() -> Iterator[ObjectStore]:
-    """Serve S3's API in this process."""
+    """Serve S3's API in this process, with a new bucket: its servers share their buckets."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
-    with urlopen(Request(f"{endpoint}/{BUCKET}", method="PUT")):
+    bucket = f"{BUCKET}-{next(_BUCKETS)}"
+    with urlopen(Request(f"{endpoint}/{bucket}", method="PUT")):
         pass
-    yield ObjectStore(f"s3://{BUCKET}/some/prefix", s3_environment(endpoint))
+    yield ObjectStore(f"s3://{bucket}/some/prefix", s3_environment(endpoint))
     server.stop()
 
 
