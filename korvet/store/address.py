@@ -158,13 +158,12 @@ def _parse_servers(base: str, kind: str, rest: str) -> Location:
     tail = f"/{path[1]}" if kind == "sentinel" and len(path) > 1 else ""
     before = f"{entry}@" if entry else ""
     default = ":26379" if kind == "sentinel" else ""
-    seeds = tuple(
-        _parse_server(
-            f"{base}://{before}{host if _has_port(host) else host + default}{tail}?{plain}"
-        )
+    with_port = (
+        host if ":" in host.rpartition("]")[2] else host + default
         for host in hosts.split(",")
         if host
     )
+    seeds = tuple(_parse_server(f"{base}://{before}{host}{tail}?{plain}") for host in with_port)
     if not seeds:
         raise BadAddress(f"the {kind} URL has no host")
     return Location(
@@ -174,10 +173,6 @@ def _parse_servers(base: str, kind: str, rest: str) -> Location:
         sentinel_username=sentinel.get("sentinel_username"),
         sentinel_password=sentinel.get("sentinel_password"),
     )
-
-
-def _has_port(host: str) -> bool:
-    return ":" in host.rpartition("]")[2]
 
 
 def _tls(options: dict[str, Any]) -> "ssl.SSLContext":

@@ -24,8 +24,8 @@ from korvet.store.errors import StoreUnavailable
 from korvet.store.handshake import ConnectOptions, Server, parse_info
 from korvet.store.range_connection import PendingRange, RangeConnection, RangeReply
 from korvet.store.reconnect import Listener, ReconnectingConnection
-from korvet.store.reply_waiter import ReplyWaiter
-from korvet.store.router import Router, SingleRouter
+from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
+from korvet.store.router import SingleRouter
 
 R = TypeVar("R", bound=Reply)
 OnCall = Callable[[str, float, str], None]
@@ -44,7 +44,7 @@ class AsyncStore(Listener):
 
         A replica may have taken over by then, without everything that was answered before.
         """
-        self._router: Router
+        self._router: SingleRouter | ClusterRouter
         self._loop = loop
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
         self._waiting_for_ready: list[asyncio.Future[None]] = []
@@ -95,8 +95,7 @@ class AsyncStore(Listener):
         """Close all connections and fail what is in flight."""
         await self._router.close()
         for future in self._waiting_for_ready:
-            if not future.done():
-                future.set_exception(StoreUnavailable("the store was closed"))
+            fail(future, StoreUnavailable("the store was closed"))
 
     # State.
 
@@ -254,8 +253,7 @@ class AsyncStore(Listener):
         if self._waiting_for_ready and self.connected:
             waiting, self._waiting_for_ready = self._waiting_for_ready, []
             for future in waiting:
-                if not future.done():
-                    future.set_result(None)
+                resolve(future, None)
         if self._waiting_for_room:
             while self._waiting_for_room and self.pending_bytes < self.max_pending_bytes:
                 future = self._waiting_for_room.popleft()
@@ -276,9 +274,4 @@ async def all_of(futures: Sequence[asyncio.Future[R]]) -> list[R]:
 
 def ignore_result(future: asyncio.Future[Any]) -> None:
     """Mark the future's exception as retrieved: its caller is gone."""
-    future.add_done_callback(_retrieve_exception)
-
-
-def _retrieve_exception(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -1,19 +1,14 @@
 """The handshake of a new Redis connection: authentication, properties, version."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from korvet.scripts.call import Arg
 from korvet.store.address import Address
 from korvet.store.connection import PendingCommand, PipelinedConnection
-from korvet.store.errors import (
-    CommandFailed,
-    RedisTooOld,
-    RedisUnreachable,
-    StoreRefused,
-)
+from korvet.store.errors import CommandFailed, RedisTooOld, RedisUnreachable, StoreRefused
 
 OLDEST = (6, 2)
 
@@ -48,21 +43,16 @@ async def handshake(
     pipeline: PipelinedConnection, address: Address, options: ConnectOptions
 ) -> Server:
     """Authenticate, name the connection, select the database, check the server's version."""
-    steps: list[Sequence[Arg]] = []
-    if address.password is not None:
-        user = [address.username] if address.username else []
-        steps.append(["AUTH", *user, address.password])
-    if address.db:
-        steps.append(["SELECT", address.db])
     try:
-        for step in steps:
-            await ask(pipeline, *step)
+        if address.password is not None:
+            user = [address.username] if address.username else []
+            await ask(pipeline, "AUTH", *user, address.password)
+        if address.db:
+            await ask(pipeline, "SELECT", address.db)
         await ask(pipeline, "CLIENT", "SETNAME", options.client_name)
-        info = {
-            **parse_info(await ask(pipeline, "INFO", "server")),
-            **parse_info(await ask(pipeline, "INFO", "cluster")),
-            **parse_info(await ask(pipeline, "INFO", "replication")),
-        }
+        info: dict[str, str] = {}
+        for section in ("server", "cluster", "replication"):
+            info |= parse_info(await ask(pipeline, "INFO", section))
         await _wait_until_loaded(pipeline)
     except CommandFailed as error:
         raise RedisUnreachable(

@@ -26,6 +26,7 @@ from korvet.store.connection import PipelinedConnection
 from korvet.store.handshake import ConnectOptions
 from korvet.store.pubsub import PubSubConnection
 from korvet.store.reconnect import Listener, ReconnectingConnection
+from korvet.store.reply_waiter import resolve
 from korvet.store.sentinel_watch import SentinelWatcher
 
 OnMessage = Callable[[bytes], None]
@@ -64,7 +65,7 @@ class Subscription:
         if not self._changed and timeout_s > 0:
             loop = asyncio.get_running_loop()
             future = self._future = loop.create_future()
-            handle = loop.call_later(timeout_s, _expire, future)
+            handle = loop.call_later(timeout_s, resolve, future, None)
             try:
                 await future
             finally:
@@ -72,11 +73,6 @@ class Subscription:
                 self._future = None
         changed, self._changed = self._changed, set()
         return changed
-
-
-def _expire(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 class Notifier(Listener):
@@ -221,8 +217,7 @@ class Notifier(Listener):
         self._confirmed.clear()
         self._news.clear()
         for future in self._asked.values():
-            if not future.done():
-                future.set_result(None)
+            resolve(future, None)
         self._asked.clear()
 
     # Implementation.
@@ -258,8 +253,8 @@ class Notifier(Listener):
             self.message_count += 1
             self._news[channel] = self.message_count
             future = self._asked.pop(channel, None)
-            if future is not None and not future.done():
-                future.set_result(None)
+            if future is not None:
+                resolve(future, None)
             if channel in self._missed:
                 self._missed.discard(channel)
                 self.notify(channel)

@@ -35,12 +35,8 @@ class RawReply:
 
     def __init__(self) -> None:
         self._buffer = bytearray(FIRST_BUFFER)
-        self._asked: _Asked | None = None
-
-    @property
-    def is_asked(self) -> bool:
-        """Return whether a reply is in flight."""
-        return self._asked is not None
+        self.asked: _Asked | None = None
+        """What is in flight."""
 
     def ask(self, client: Any, command: Sequence[Any], then: Sequence[Sequence[Any]]) -> None:
         """Send the commands; `reply` waits for the replies.
@@ -51,7 +47,7 @@ class RawReply:
         first, last = os.urandom(_TOKEN), os.urandom(_TOKEN)
         pool = client.connection_pool
         connection = pool.get_connection()
-        self._asked = _Asked(pool, connection, _echoed(first), _echoed(last), len(then))
+        self.asked = _Asked(pool, connection, _echoed(first), _echoed(last), len(then))
         commands = [command, ("ECHO", first), *then, ("ECHO", last)]
         try:
             connection.send_packed_command(connection.pack_commands(commands))
@@ -64,20 +60,20 @@ class RawReply:
 
         Raises redis-py's exception if the connection breaks; it is then closed.
         """
-        assert self._asked is not None
-        asked = self._asked
+        assert self.asked is not None
+        asked = self.asked
         try:
             found = self._receive(asked)
         except BaseException:
             self.forget()
             raise
-        self._asked = None
+        self.asked = None
         asked.pool.release(asked.connection)
         return found
 
     def forget(self) -> None:
         """Drop the reply in flight, together with its connection."""
-        asked, self._asked = self._asked, None
+        asked, self.asked = self.asked, None
         if asked is not None:
             asked.connection.disconnect()
             asked.pool.release(asked.connection)

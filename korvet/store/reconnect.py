@@ -7,13 +7,11 @@ ones follow pauses that double up to two seconds.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from korvet.store.address import Address
 from korvet.store.connection import PendingCommand, PipelinedConnection
-from korvet.store.errors import (
-    RedisUnreachable,
-    StoreError,
-)
+from korvet.store.errors import RedisUnreachable, StoreError
 from korvet.store.handshake import ConnectOptions, Server, handshake
 
 _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
@@ -211,10 +209,7 @@ async def _connect(
     kind: type[PipelinedConnection],
 ) -> PipelinedConnection:
     loop = asyncio.get_running_loop()
-
-    def make() -> PipelinedConnection:
-        return kind(connection, options.timeout_s)
-
+    make = partial(kind, connection, options.timeout_s)
     try:
         async with asyncio.timeout(options.connect_s):
             if address.path:

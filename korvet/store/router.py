@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from korvet.scripts.call import Arg, Call
 from korvet.store.address import Location
@@ -18,33 +18,6 @@ LEAVE_INTERVAL_S = 0.5
 
 The address may lead to it for a long time, and each attempt stops reads for some milliseconds.
 """
-
-
-class Router(Protocol):
-    """Finds the connection for a call or a command."""
-
-    is_cluster: bool
-    server: Server
-
-    def for_call(self, call: Call[Any]) -> ReconnectingConnection: ...
-
-    def for_command(self, command: Sequence[Arg]) -> ReconnectingConnection: ...
-
-    def for_range(self, key: str) -> ReconnectingConnection: ...
-
-    def for_write(self, key: str) -> ReconnectingConnection: ...
-
-    def connections(self) -> Sequence[ReconnectingConnection]: ...
-
-    def dropped(self, connection: ReconnectingConnection) -> None: ...
-
-    def redirected(
-        self, connection: ReconnectingConnection, pending_command: PendingCommand, message: str
-    ) -> bool: ...
-
-    async def open(self) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 class SingleRouter:

@@ -52,12 +52,8 @@ def _enlarge_all(pid: int) -> None:
             if descriptor < 0:
                 return
             with closing(socket.socket(fileno=descriptor)) as end:
-                _enlarge_one(end)
+                option = (socket.SOL_SOCKET, socket.SO_SNDBUF)
+                if end.family == socket.AF_UNIX and end.getsockopt(*option) < SEND_BYTES:
+                    end.setsockopt(*option, SEND_BYTES)
     finally:
         os.close(process)
-
-
-def _enlarge_one(end: socket.socket) -> None:
-    option = (socket.SOL_SOCKET, socket.SO_SNDBUF)
-    if end.family == socket.AF_UNIX and end.getsockopt(*option) < SEND_BYTES:
-        end.setsockopt(*option, SEND_BYTES)

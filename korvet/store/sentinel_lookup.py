@@ -24,11 +24,7 @@ def finder(location: Location, connect_s: float) -> Find:
     That is the only server, the master that Sentinels name, or the nodes of a cluster in turn.
     """
     if location.kind == "sentinel":
-
-        async def ask_sentinels() -> Address:
-            return await sentinel.master(location, connect_s)
-
-        return ask_sentinels
+        return lambda: sentinel.master(location, connect_s)
     turn = itertools.cycle(location.seeds)
 
     async def next_seed() -> Address:

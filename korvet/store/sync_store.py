@@ -17,12 +17,7 @@ from redis.exceptions import AskError, MovedError, NoScriptError, ResponseError
 from korvet.keys import replica_wait_key
 from korvet.scripts.call import Arg, Call, Reply, Script
 from korvet.store.address import Address, parse
-from korvet.store.errors import (
-    REPLICA_CODES,
-    RedisUnreachable,
-    StoreRefused,
-    StoreUnavailable,
-)
+from korvet.store.errors import REPLICA_CODES, RedisUnreachable, StoreRefused, StoreUnavailable
 from korvet.store.raw_reply import RawReply
 from korvet.store.redis_clients import open_client, open_master
 from korvet.store.redis_py_calls import (
@@ -195,7 +190,7 @@ class SyncStore:
         self._bulk.ask(client, *self._wanted)
 
     def _wanted_reply(self) -> tuple[memoryview, list[Any]]:
-        if not self._bulk.is_asked:
+        if self._bulk.asked is None:
             self._ask_wanted()
         return self._bulk.reply()
 
