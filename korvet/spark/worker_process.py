@@ -36,18 +36,14 @@ def gc_paused() -> Iterator[None]:
 def task_scope() -> Iterator[None]:
     """Run a task with garbage collection paused and prepare the process for the next task."""
     if os.environ.get(REUSED_WORKER):
-        retain_memory()
+        # The next chunk then needs no new pages.
+        freed_memory.retain(RETAINED_BYTES)
     try:
         with gc_paused():
             yield
     finally:
         if os.environ.get(REUSED_WORKER):
             freeze_loaded()
-
-
-def retain_memory() -> None:
-    """Keep freed memory for the next chunk."""
-    freed_memory.retain(RETAINED_BYTES)
 
 
 @cache

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from korvet import freed_memory
 from korvet.spark import worker_process
 
 
@@ -16,7 +17,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Record calls of gc.freeze instead of freezing the objects of the test process."""
     calls: list[str] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
-    monkeypatch.setattr(worker_process, "retain_memory", lambda: None)
+    monkeypatch.setattr(freed_memory, "retain", lambda kept: None)
     worker_process.freeze_loaded.cache_clear()
     yield calls
     worker_process.freeze_loaded.cache_clear()
@@ -45,6 +46,7 @@ def test_a_process_that_is_not_reused_is_unchanged(
 
 _CHUNKS = """
 import os, resource, sys
+from korvet import freed_memory
 from korvet.spark import worker_process
 os.environ[worker_process.REUSED_WORKER] = sys.argv[1]
 with worker_process.task_scope():

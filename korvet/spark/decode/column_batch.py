@@ -85,10 +85,6 @@ def batch_from_records(
     if "value" in names:
         part.values = pa.array(values, pa.binary())
     if "headers" in names:
-        part.headers = [_header_pairs(each) for each in headers]
+        # As Spark's Kafka source returns them: null if there are none.
+        part.headers = [[{"key": k, "value": v} for k, v in each] or None for each in headers]
     return part
-
-
-def _header_pairs(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, Any]] | None:
-    """Return headers as Spark's Kafka source does: null if there are none."""
-    return [{"key": name, "value": value} for name, value in headers] or None

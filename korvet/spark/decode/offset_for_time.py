@@ -1,5 +1,6 @@
 """Find the first record at or after a time."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from korvet.spark.columns import ALWAYS
@@ -34,12 +35,8 @@ def _offset_for_time(
         return found
     whole = OffsetRange(part, start, end)
     decoder = Decoder(whole, arrow_schema(_NAMES))
-    for rows in RangeScan(metadata.store, metadata.keys, whole, fail_on_data_loss=False):
-        for batch in decoder.decode(rows):
-            at = _first_since(batch, moment)
-            if at is not None:
-                return at
-    return None
+    scan = RangeScan(metadata.store, metadata.keys, whole, fail_on_data_loss=False)
+    return _first_since((batch for rows in scan for batch in decoder.decode(rows)), moment)
 
 
 def _offset_in_segments(
@@ -58,14 +55,14 @@ def _offset_in_segments(
         if start is None:
             return None
         whole = OffsetRange(part, max(start, whole.start), edge)
-        for _, batch in decode_segments(reader, whole, _NAMES, committed=False):
-            at = _first_since(batch, moment)
-            if at is not None:
-                return at
+        decoded = decode_segments(reader, whole, _NAMES, committed=False)
+        return _first_since((batch for _, batch in decoded), moment)
+
+
+def _first_since(batches: Iterable[Any], moment: int) -> int | None:
+    for batch in batches:
+        offsets, times = batch.column("offset"), batch.column("timestamp").cast("int64")
+        later = (times.to_numpy() >= moment * 1000).nonzero()[0]
+        if len(later):
+            return int(offsets[int(later[0])].as_py())
     return None
-
-
-def _first_since(batch: Any, moment: int) -> int | None:
-    offsets, times = batch.column("offset"), batch.column("timestamp").cast("int64")
-    later = (times.to_numpy() >= moment * 1000).nonzero()[0]
-    return int(offsets[int(later[0])].as_py()) if len(later) else None

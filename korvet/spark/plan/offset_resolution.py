@@ -62,7 +62,8 @@ def batch_ranges(
     found = []
     for part, bound, start, end in zip(logs, bounds, starts, ends, strict=True):
         # A start at "earliest" may be after a named end if a trim removed all in between.
-        gone = _explicit_or(options.start, part, start) <= end < start
+        at = options.start.named(part.topic, part.partition)
+        gone = (start if at is None or at in (EARLIEST, LATEST) else at) <= end < start
         if not gone:
             _check_order(options, part, start, end)
         end = _limit_to_stable(part, bound, end)
@@ -101,12 +102,6 @@ def _check_order(options: ReadOptions, part: PartitionLog, start: int, end: int)
         raise InvalidOption(
             options.end.option, f"{part} would end at {end}, before its start at {start}."
         )
-
-
-def _explicit_or(spec: OffsetSpec, part: PartitionLog, found: int) -> int:
-    """Return the offset that the spec names for the partition, or `found` if it names none."""
-    at = spec.named(part.topic, part.partition)
-    return found if at is None or at in (EARLIEST, LATEST) else at
 
 
 def _check_offset(part: PartitionLog, bound: PartitionBounds, at: int, strict: bool) -> int:

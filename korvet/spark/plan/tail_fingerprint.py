@@ -34,9 +34,8 @@ def fingerprints(metadata: MetadataClient, places: Sequence[Position]) -> list[s
     for low in range(0, len(places), MAX_ENTRIES):
         some = places[low : low + MAX_ENTRIES]
         asked = [place for place in some if _has_fingerprint(*place)]
-        replies = iter(
-            metadata.store.commands([each for at in asked for each in _commands(metadata, *at)])
-        )
+        commands = [each for at in asked for each in _commands(metadata, *at)]
+        replies = iter(metadata.store.commands(commands))
         for part, offset in some:
             if not _has_fingerprint(part, offset):
                 found.append("")

@@ -41,6 +41,9 @@ class _CommitSummary(msgspec.Struct, frozen=True):
     id: str
 
 
+_decode_summary = msgspec.json.Decoder(_CommitSummary).decode
+
+
 def _open_parquet(source: Any) -> Any:
     import pyarrow.parquet as pq
 
@@ -201,7 +204,3 @@ def _newest_metadata(folder: Path) -> Path:
     if not found:
         raise FileNotFoundError(f"no metadata of a Hadoop table in {folder}")
     return found[max(found)]
-
-
-def _decode_summary(text: str | bytes) -> _CommitSummary:
-    return msgspec.json.decode(text, type=_CommitSummary)

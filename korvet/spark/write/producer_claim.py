@@ -30,7 +30,6 @@ class ProducerClaim:
         retryable: bool = True,
     ) -> None:
         slot = f"{task}.{epoch // EPOCHS}"
-
         ids_from, keep_ms = writer.IDS_FROM, writer.KEEP_MS
         if not retryable:
             ids_from, keep_ms = writer.JOB_IDS_FROM, writer.KEEP_JOB_MS
@@ -44,12 +43,8 @@ class ProducerClaim:
 
         found = claim(-1)
         if found.producer_id < 0 and found.committed < epoch:
-            found = claim(ids_from + _stable_number(writer_id, slot) % writer.JOB_IDS_FROM)
+            digest = blake2b(f"{writer_id}/{slot}".encode(), digest_size=8).digest()
+            found = claim(ids_from + int.from_bytes(digest) % writer.JOB_IDS_FROM)
         self.producer_id = found.producer_id
         self.producer_epoch = epoch % EPOCHS
         self.done = found.committed >= epoch
-
-
-def _stable_number(writer_id: str, slot: str) -> int:
-    """Return a stable pseudo-random number derived from writer id and slot."""
-    return int.from_bytes(blake2b(f"{writer_id}/{slot}".encode(), digest_size=8).digest())

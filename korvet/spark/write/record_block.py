@@ -68,7 +68,9 @@ class RecordBlock:
             + record_entries.OVERHEAD
         )
         if self.headers is not None:
-            found = found + np.array([sum(map(_header_size, each)) for each in self.headers])
+            found = found + np.array(
+                [sum(len(n.encode()) + len(v or b"") for n, v in each) for each in self.headers]
+            )
         return found
 
     def timestamp_range(self) -> tuple[int, int, int]:
@@ -99,11 +101,6 @@ class RecordBlock:
         fields += _column_argument(b"value", self.values)
         fields += _column_argument(b"timestamp", self.times.cast(pa.string()).cast(pa.binary()))
         return [_COLUMNS, len(fields) // 4, *fields]
-
-
-def _header_size(header: tuple[str, bytes | None]) -> int:
-    name, value = header
-    return len(name.encode()) + len(value or b"")
 
 
 def _column_argument(name: bytes, column: Any) -> tuple[Arg, ...]:

@@ -4,6 +4,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -25,25 +26,18 @@ _QUERY = "sql.streaming.queryId"
 _EPOCH = "streaming.sql.batchId"
 
 
+@dataclass
 class TaskCommit(WriterCommitMessage):
     """The result of one task: writer, epoch, record counts and the end of each partition.
 
     Pickled between executors and the driver: plain values only.
     """
 
-    def __init__(
-        self,
-        writer_id: str,
-        epoch: int,
-        records: int,
-        repeated: int,
-        appended: Sequence[AppendedUpTo] = (),
-    ) -> None:
-        self.writer_id = writer_id
-        self.epoch = epoch
-        self.records = records
-        self.repeated = repeated
-        self.appended = tuple((*each,) for each in appended)
+    writer_id: str
+    epoch: int
+    records: int
+    repeated: int
+    appended: Sequence[tuple[str, int, int, int, int]] = ()
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -147,7 +141,8 @@ def write_task(
                 metadata.store, metadata.keys, appended, options.replicas
             )
         durability_check.check_appended(metadata.store, metadata.keys, appended)
-        return TaskCommit(writer_id, epoch, idempotent.records, idempotent.repeated, appended)
+        plain = tuple((*each,) for each in appended)
+        return TaskCommit(writer_id, epoch, idempotent.records, idempotent.repeated, plain)
 
 
 def _partition_spread(metadata: MetadataClient, writer_id: str, epoch: int, topic: Any) -> Any:
