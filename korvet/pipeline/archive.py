@@ -23,6 +23,7 @@ from korvet.pipeline.next_commit import (
     ArchiveTarget,
     NextCommit,
     archive_target,
+    archived_span,
     find_replaced_tails,
     plan_next_commit,
     read_options,
@@ -118,16 +119,9 @@ class Archiver:
             return 0
         moment = int(time.time() * 1000) - self._job.trim_older_ms
         state = self._table.state()
-        held = [(part, state.archived_range(part.topic, part.partition)) for part in target.logs]
-        return trim.trim_archived(
-            metadata,
-            [
-                (part, span.end)
-                for part, span in held
-                if span is not None and span.topic_id == part.topic_id
-            ],
-            moment,
-        )
+        held = [(part, archived_span(state, part)) for part in target.logs]
+        ends = [(part, span.end) for part, span in held if span is not None]
+        return trim.trim_archived(metadata, ends, moment)
 
     def _write(
         self, metadata: MetadataClient, state: CommitMetadata, step: NextCommit

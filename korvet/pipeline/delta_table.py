@@ -107,7 +107,7 @@ class DeltaTable(ArchiveTable):
         log = self._log
         if log.is_dir():
             # Read the files directly: DESCRIBE HISTORY below runs a Spark job each time.
-            versions = sorted(int(each.stem) for each in log.glob("*.json") if _is_commit(each))
+            versions = sorted(int(each.stem) for each in log.glob("[0-9]" * 20 + ".json"))
             return [_read_commit(log, version) for version in versions[::-1][:most]]
         limit = "" if most is None else f" LIMIT {most}"
         rows = self._spark.sql(f"DESCRIBE HISTORY {self._location.sql}{limit}")
@@ -177,10 +177,6 @@ class _Action(msgspec.Struct, frozen=True):
 
 
 _ACTION = msgspec.json.Decoder(_Action)
-
-
-def _is_commit(file: Path) -> bool:
-    return len(file.stem) == 20 and file.stem.isdigit()
 
 
 def _read_commit(log: Path, version: int) -> tuple[int, str | None, dict[str, Any] | None]:

@@ -50,37 +50,25 @@ def package_settings(table_format: str, conf: Mapping[str, str], *, avro: bool) 
     if "spark.jars.ivySettings" not in conf:
         # A cache of our own: Spark's remembers that a package was found in ~/.m2.
         found["spark.jars.ivySettings"] = str(_IVY_SETTINGS)
-        found["spark.jars.ivy"] = conf.get("spark.jars.ivy", str(_ivy_directory()))
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        found["spark.jars.ivy"] = conf.get("spark.jars.ivy", str(Path(cache, "korvet", "ivy")))
     return found
-
-
-def _ivy_directory() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache, "korvet", "ivy")
 
 
 def runtime_package(table_format: str) -> str:
     """Return the runtime of the format for this PySpark, or raise MissingRuntime."""
+    import pyspark
+
     known = RUNTIMES[table_format]
-    if _spark_line() not in known:
+    line = ".".join(pyspark.__version__.split(".")[:2])
+    if line not in known:
         raise MissingRuntime(
             f"--format {table_format} needs a runtime for its line of Spark, and none is known for "
-            f"PySpark {_pyspark_version()}: take one of {', '.join(known)} (pip install "
+            f"PySpark {pyspark.__version__}: take one of {', '.join(known)} (pip install "
             "'korvet[lake]'), or name a package that fits with --conf "
             "spark.jars.packages=GROUP:NAME:VERSION."
         )
-    return known[_spark_line()]
-
-
-def _pyspark_version() -> str:
-    import pyspark
-
-    return pyspark.__version__
-
-
-def _spark_line() -> str:
-    """Return the line of the installed PySpark, such as "4.1"."""
-    return ".".join(_pyspark_version().split(".")[:2])
+    return known[line]
 
 
 def _artifact_name(package: str) -> str:

@@ -63,7 +63,7 @@ def plan_next_commit(
     """
     bounds = metadata.bounds(target.logs, committed=True)
     gone = find_replaced_tails(
-        metadata, [(part, _archived_span(state, part)) for part in target.logs]
+        metadata, [(part, archived_span(state, part)) for part in target.logs]
     )
     if gone and not skip_lost:
         raise tail_lost_error(gone)
@@ -99,7 +99,7 @@ def plan_next_commit(
     )
 
 
-def _archived_span(state: CommitMetadata, part: PartitionLog) -> Span | None:
+def archived_span(state: CommitMetadata, part: PartitionLog) -> Span | None:
     """Return the span that the table holds of the partition, unless of another topic id."""
     held = state.archived_range(part.topic, part.partition)
     return held if held is not None and held.topic_id == part.topic_id else None
@@ -133,7 +133,9 @@ def _start_offset(state: CommitMetadata, part: PartitionLog, bound: PartitionBou
     """Return the offset from which to archive a partition."""
     held = state.archived_range(part.topic, part.partition)
     if held is None:
-        _check_topic(state, part)
+        for span in state.archived:
+            if span.topic == part.topic and span.topic_id != part.topic_id:
+                raise _other_topic_error(part, span.topic_id)
         # A partition added since the last commit is archived from its first offset on.
         return 0 if part.topic in state.partitions else bound.start
     if held.topic_id != part.topic_id:
@@ -145,12 +147,6 @@ def _start_offset(state: CommitMetadata, part: PartitionLog, bound: PartitionBou
             "archive it into another table."
         )
     return held.end
-
-
-def _check_topic(state: CommitMetadata, part: PartitionLog) -> None:
-    for span in state.archived:
-        if span.topic == part.topic and span.topic_id != part.topic_id:
-            raise _other_topic_error(part, span.topic_id)
 
 
 def _other_topic_error(part: PartitionLog, archived_id: str) -> TopicMismatch:

@@ -73,11 +73,13 @@ class ParquetTable(ArchiveTable):
     def append(
         self, frame: Any, before: CommitMetadata, planned: CommitMetadata, counted: RowCount
     ) -> CommitMetadata:
+        import pyarrow.parquet as pq
+
         self._sweep()
         staged = self._new_staging()
         try:
             frame.write.partitionBy("date").parquet(str(staged))
-            rows = _count_rows(staged)
+            rows = sum(pq.read_metadata(file).num_rows for file in staged.rglob("*.parquet"))
             return self.publish(staged, before, with_rows(before, planned, rows, *counted()))
         except OSError as error:
             raise _unwritable_error(self.root, error) from error
@@ -146,13 +148,6 @@ class ParquetTable(ArchiveTable):
         with open(self._own / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-
-def _count_rows(directory: Path) -> int:
-    """Return the number of rows in the files, from their footers."""
-    import pyarrow.parquet as pq
-
-    return sum(pq.read_metadata(file).num_rows for file in directory.rglob("*.parquet"))
 
 
 def _fsync_tree(directory: Path) -> None:

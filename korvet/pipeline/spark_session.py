@@ -123,16 +123,15 @@ def _local_defaults() -> dict[str, str]:
 def _format_settings(location: TableLocation | None) -> dict[str, str]:
     if location is None or location.format == "parquet":
         return {}
-    found: dict[str, str] = {}
     if location.format == "delta":
-        found["spark.sql.extensions"] = _CLASSES["delta"]
-        found["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-        # Delta's default of 50 tasks per read of its log is for far larger tables.
-        found["spark.databricks.delta.snapshotPartitions"] = str(max(2, os.cpu_count() or 2))
-        return found
-    found["spark.sql.extensions"] = (
-        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-    )
+        return {
+            "spark.sql.extensions": _CLASSES["delta"],
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            # Delta's default of 50 tasks per read of its log is for far larger tables.
+            "spark.databricks.delta.snapshotPartitions": str(max(2, os.cpu_count() or 2)),
+        }
+    extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    found = {"spark.sql.extensions": extensions}
     if location.is_path:
         # A path becomes a table of a Hadoop catalog whose warehouse is its parent directory.
         name = f"spark.sql.catalog.{location.catalog}"

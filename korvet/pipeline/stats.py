@@ -68,10 +68,8 @@ class TopicStats(msgspec.Struct, frozen=True):
 def stats(spark: Any, connection: Connection, topics: Sequence[str]) -> list[TopicStats]:
     """Return the statistics of the topics as they are now."""
     with MetadataClient(connection) as metadata:
-        modes = {
-            part.topic: (part.mode, part.bits)
-            for part in metadata.logs(Selection(topics=tuple(topics)))
-        }
+        parts = metadata.logs(Selection(topics=tuple(topics)))
+    modes = {part.topic: (part.mode, part.bits) for part in parts}
     return [_topic_stats(spark, connection, topic, *modes[topic]) for topic in topics]
 
 

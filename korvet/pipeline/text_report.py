@@ -25,17 +25,11 @@ def print_report(found: Sequence[TopicStats]) -> None:
 def _topic(each: TopicStats) -> RenderableType:
     parts: list[RenderableType] = [Text(_summary(each))]
     if each.records:
-        parts += [
-            Text(),
-            Text(_bars(each)),
-            Text(),
-            _distributions(each),
-            Text(),
-            _partitions(each),
-        ]
+        parts += [Text(_bars(each)), _distributions(each), _partitions(each)]
         if each.top:
-            parts += [Text(), _keys(each)]
-    return Group(*parts)
+            parts.append(_keys(each))
+    spaced = [line for part in parts for line in (Text(), part)]
+    return Group(*spaced[1:])
 
 
 def _summary(each: TopicStats) -> str:
