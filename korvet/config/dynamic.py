@@ -10,6 +10,7 @@ Rules
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -105,33 +106,27 @@ class ConfigTable:
         return group_values(explicit, settings)
 
 
+@dataclass(eq=False)
 class DynamicBrokerConfig:
     """The settings and topic defaults in effect, with the dynamic configs applied."""
 
-    def __init__(
-        self,
-        table: ConfigTable,
-        start: Settings,
-        topic_configs: TopicConfigs,
-        patterns: Sequence[Pattern],
-        node_id: int,
-        on_change: Callable[[TopicConfigs], None],
-    ) -> None:
-        self.table = table
-        self.start = start
-        """The settings of the start configuration, without dynamic configs."""
-        self.settings = start
-        self.topic_configs = topic_configs
-        self._patterns = patterns
-        self._node_id = node_id
-        self._on_change = on_change
+    table: ConfigTable
+    start: Settings
+    """The settings of the start configuration, without dynamic configs."""
+    topic_configs: TopicConfigs
+    patterns: Sequence[Pattern]
+    node_id: int
+    on_change: Callable[[TopicConfigs], None]
+
+    def __post_init__(self) -> None:
+        self.settings = self.start
 
     async def refresh(self) -> None:
         """Read the dynamic configs from Redis and apply those that changed."""
         if await self.table.refresh():
-            self.settings = self.table.overlay(self.start, self._node_id)
-            self.topic_configs = TopicConfigs(self.settings, self._patterns)
-            self._on_change(self.topic_configs)
+            self.settings = self.table.overlay(self.start, self.node_id)
+            self.topic_configs = TopicConfigs(self.settings, self.patterns)
+            self.on_change(self.topic_configs)
 
 
 def group_values(explicit: Mapping[str, str], settings: Settings) -> dict[str, ConfigValue]:

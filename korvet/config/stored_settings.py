@@ -26,6 +26,5 @@ def with_stored(settings: Settings, values: Sequence[bytes | None]) -> Settings:
     }
     if "remote.storage.url" in found:
         found["remote.log.storage.system.enable"] = "true"
-    return settings.with_start(
-        {name: value for name, value in found.items() if settings.describe(name).is_default}
-    )
+    missing = {name: text for name, text in found.items() if settings.describe(name).is_default}
+    return settings.with_start(missing)

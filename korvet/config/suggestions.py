@@ -73,9 +73,9 @@ _KAFKAS: dict[str, tuple[str, ...]] = {
 
 def hint(name: str, settings: Collection[str]) -> str:
     """Return the hint for an unknown name, given the names of the settings."""
-    reason = _reason(name)
-    if reason:
-        return f"Kafka has it, but {reason}; leave it out."
+    for reason, names in _KAFKAS.items():
+        if any(fnmatchcase(name, known) for known in names):
+            return f"Kafka has it, but {reason}; leave it out."
     near = nearest(name, settings) or nearest(name.removeprefix("log."), settings)
     return f"did you mean {near}?" if near else "`korvet settings` lists all."
 
@@ -85,13 +85,6 @@ def nearest(name: str, settings: Collection[str]) -> str | None:
     name = name[:_LONGEST].lower()
     near = [setting for setting in settings if _covers(_words(setting), _words(name))]
     return next(iter(get_close_matches(name, near, n=1, cutoff=0)), None)
-
-
-def _reason(name: str) -> str | None:
-    for reason, names in _KAFKAS.items():
-        if any(fnmatchcase(name, known) for known in names):
-            return reason
-    return None
 
 
 def _words(name: str) -> list[str]:

@@ -47,11 +47,7 @@ _NOT_REMOTE = ConfigValue(
 )
 
 
-def _as_config(field: str) -> str:
-    return field.replace("_", ".")
-
-
-class TopicPolicy(msgspec.Struct, frozen=True, rename=_as_config):
+class TopicPolicy(msgspec.Struct, frozen=True, rename=lambda name: name.replace("_", ".")):
     """A topic's configs, typed, as the broker uses them.
 
     A field has the name of its config, or names the config. `delete` and `compact` are words of
@@ -133,11 +129,8 @@ def validate(name: str, value: str | None) -> str | None:
 
 def validate_all(configs: Mapping[str, str | None]) -> str | None:
     """Return why a topic may not have these configs together, or None if it may."""
-    for name, value in configs.items():
-        sentence = validate(name, value)
-        if sentence is not None:
-            return sentence
-    return None
+    sentences = (validate(name, value) for name, value in configs.items())
+    return next(filter(None, sentences), None)
 
 
 def validate_change(current: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from korvet.config.broker_settings import BROKER, LISTENER_PREFIX, find_broker_setting
-from korvet.config.setting import ConfigError, Kind, Setting, Source, Value, find_setting
+from korvet.config.setting import ConfigError, Setting, Source, Value, find_setting
 
 BOUNDS = tuple(
     (name, name.replace(".min.", ".max."))
@@ -41,20 +41,12 @@ class ConfigValue(msgspec.Struct, frozen=True):
         return self.setting.parse(self.value or "")
 
     @property
-    def kind(self) -> Kind:
-        return self.setting.kind
-
-    @property
     def is_default(self) -> bool:
         return self.source is Source.DEFAULT
 
     @property
     def read_only(self) -> bool:
         return self.setting.immutable or not self.setting.dynamic
-
-    @property
-    def documentation(self) -> str:
-        return self.setting.documentation
 
 
 class Settings:

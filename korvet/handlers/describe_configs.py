@@ -185,6 +185,6 @@ def _row(value: ConfigValue, request: DescribeConfigsRequest) -> DescribeConfigs
         ]
         if request.include_synonyms
         else [],
-        config_type=value.kind,
-        documentation=value.documentation if request.include_documentation else None,
+        config_type=value.setting.kind,
+        documentation=value.setting.documentation if request.include_documentation else None,
     )
