@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from korvet import logfmt
@@ -59,12 +60,11 @@ CONNECTION_BYTES = 16 << 10
 log = logfmt.get("legacy")
 
 
-class PendingBytes:
+class PendingBytes(Struct):
     """Bytes of requests that all connections hold, of disconnected and connected clients."""
 
-    def __init__(self) -> None:
-        self.disconnected = 0
-        self.connected = 0
+    disconnected: int = 0
+    connected: int = 0
 
 
 class LegacyConnection(OrderedConnection):

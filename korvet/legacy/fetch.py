@@ -43,11 +43,7 @@ class LegacyReader:
     """Reads logs of offset.mode=bytes for all connections."""
 
     def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: LegacyTopics,
-        memory: ResponseMemory,
+        self, store: AsyncStore, keys: Keys, topics: LegacyTopics, memory: ResponseMemory
     ) -> None:
         self._store = store
         self._keys = keys

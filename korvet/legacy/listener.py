@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 
 from korvet.background.leases import Leases
 from korvet.config.broker_config import Address, Config
@@ -107,9 +108,7 @@ async def _bind(
     topics = LegacyTopics(store, keys, services.topics, services.dynamic_config)
     reader = LegacyReader(store, keys, topics, services.response_memory)
     appender = SetAppender(store, keys, topics, services.metrics)
-    pending = PendingBytes()
-
-    def accept() -> asyncio.BaseProtocol:
-        return LegacyConnection(services, connections, max_frame, reader, appender, pending)
-
+    accept = partial(
+        LegacyConnection, services, connections, max_frame, reader, appender, PendingBytes()
+    )
     return await bind(OPTION, where, config, accept)

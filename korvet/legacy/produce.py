@@ -10,6 +10,7 @@ Behaviour
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from korvet.keys import Keys
 from korvet.legacy.topics import LegacyTopics, check_partition
@@ -29,23 +30,21 @@ class SetNotApplied(Exception):
     """Redis is unreachable or refuses writes for now, and has applied nothing."""
 
 
+@dataclass(eq=False)
 class SetAppender:
     """Appends the sets of all connections."""
 
-    def __init__(
-        self, store: AsyncStore, keys: Keys, topics: LegacyTopics, metrics: Metrics
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self.metrics = metrics
+    store: AsyncStore
+    keys: Keys
+    topics: LegacyTopics
+    metrics: Metrics
 
     def append(self, request: Produce) -> "asyncio.Future[AppendReply] | None":
         """Send the messages to Redis; None if the topic has to be looked up first.
 
         Raises Refusal or BadBatch.
         """
-        topic = self._topics.table.peek(request.topic)
+        topic = self.topics.table.peek(request.topic)
         return None if topic is None else self._submit(topic, request)
 
     async def create_and_append(
@@ -53,7 +52,7 @@ class SetAppender:
     ) -> AppendReply:
         """Look up or create the topic, and append the messages. Raises SetNotApplied too."""
         try:
-            topic = await self._topics.get_or_create(request.topic, may_create)
+            topic = await self.topics.get_or_create(request.topic, may_create)
         except StoreUnavailable as error:
             # If the topic was created all the same, the next attempt finds it.
             raise SetNotApplied(str(error)) from error
@@ -65,15 +64,15 @@ class SetAppender:
 
     def invalidate(self) -> None:
         """Read the topics again: the topic of a set is gone."""
-        self._topics.table.invalidate()
+        self.topics.table.invalidate()
 
     def _submit(self, topic: Topic, request: Produce) -> "asyncio.Future[AppendReply]":
         partition = request.partition
         if partition == RANDOM_PARTITION:
             partition = random.randrange(topic.partitions)
         check_partition(topic, partition)
-        call = bytes_layout.append_set(self._keys, topic, partition, request.messages)
-        future = self._store.submit(call)
+        call = bytes_layout.append_set(self.keys, topic, partition, request.messages)
+        future = self.store.submit(call)
         count, size = count_of(call), len(request.messages)
 
         def count_stored(done: "asyncio.Future[AppendReply]") -> None:

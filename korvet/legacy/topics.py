@@ -1,6 +1,7 @@
 """Check the topics of Kafka 0.7 clients, and create those they produce to."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from korvet.config.dynamic import DynamicBrokerConfig
 from korvet.keys import Keys
@@ -36,23 +37,21 @@ def check_partition(topic: Topic, partition: int) -> Topic:
     return topic
 
 
+@dataclass(eq=False)
 class LegacyTopics:
     """The topic table, as Kafka 0.7 clients use it."""
 
-    def __init__(
-        self, store: AsyncStore, keys: Keys, table: TopicTable, config: DynamicBrokerConfig
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._config = config
-        self.table = table
+    store: AsyncStore
+    keys: Keys
+    table: TopicTable
+    config: DynamicBrokerConfig
 
     async def find(self, name: str, partition: int) -> Topic | None:
         """Return the topic, or None if it does not exist. Raises Refusal for its partition."""
         topic = await self.table.get(name)
         if topic is not None:
             return check_partition(topic, partition)
-        if not 0 <= partition < self._config.settings.integer("legacy.num.partitions"):
+        if not 0 <= partition < self.config.settings.integer("legacy.num.partitions"):
             raise Refusal(
                 LegacyError.WRONG_PARTITION,
                 f"topic {name} does not exist, and would have no partition {partition}",
@@ -64,7 +63,7 @@ class LegacyTopics:
         topic = await self.table.get(name)
         if topic is not None:
             return topic
-        settings = self._config.settings
+        settings = self.config.settings
         if not settings.flag("auto.create.topics.enable"):
             raise Refusal(
                 LegacyError.WRONG_PARTITION,
@@ -74,11 +73,11 @@ class LegacyTopics:
             raise Refusal(LegacyError.WRONG_PARTITION, f"the client may not create topic {name}")
         partitions, configs = settings.integer("legacy.num.partitions"), {"offset.mode": "bytes"}
         try:
-            definition = plan_topic(name, partitions, configs, self._config.topic_configs)
+            definition = plan_topic(name, partitions, configs, self.config.topic_configs)
             refuse_colliding(self.table.find_colliding(name), name)
         except Refused as refused:
             raise Refusal(LegacyError.UNKNOWN, refused.reason) from None
-        await create_topic(self._store, self._keys, name, definition)
+        await create_topic(self.store, self.keys, name, definition)
         self.table.invalidate()
         topic = await self.table.get(name)
         if topic is None:

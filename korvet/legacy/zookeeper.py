@@ -46,10 +46,6 @@ IDS, TOPICS = "/brokers/ids", "/brokers/topics"
 log = logfmt.get("legacy.zookeeper")
 
 
-def _ignore() -> None:
-    """Do nothing when the session changes: `run` has not begun."""
-
-
 class Taken(Exception):
     """The path belongs to another broker; the message is its value."""
 
@@ -83,7 +79,7 @@ class Registry:
         self._creator = f"{where.host}-{int(time.time() * 1000)}"
         self._client: KazooClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._wake: Callable[[], None] = _ignore
+        self._wake: Callable[[], None] = lambda: None  # until `run` begins
         self._listed: set[str] = set()
         self._earlier_sessions: set[int] = set()
         self._logged = ""

@@ -25,6 +25,7 @@ NOTES    free text
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 _TITLE = re.compile(r"^([a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+)  version (\d+)  (reads|writes)$")
 _SECTION = re.compile(r"^([A-Z]+)(?:\s+(.*))?$")
@@ -101,12 +102,8 @@ def parse_contract(source: str, name: str) -> Contract:
 
 def header_lines(source: str) -> list[str]:
     """Return the text after `---` of the lines that open a file."""
-    lines: list[str] = []
-    for line in source.split("\n"):
-        if not line.startswith("---"):
-            break
-        lines.append(line[3:].rstrip())
-    return lines
+    header = takewhile(lambda line: line.startswith("---"), source.split("\n"))
+    return [line[3:].rstrip() for line in header]
 
 
 class _Parser:
@@ -142,14 +139,10 @@ class _Parser:
         return ContractError(f"{self._name.replace('.', '/')}.lua:{line}: {what}")
 
     def _sentence(self) -> tuple[str, int]:
-        words: list[str] = []
-        at = 1
-        while at < len(self._lines) and self._lines[at].strip():
-            words.append(self._lines[at].strip())
-            at += 1
+        words = [line.strip() for line in takewhile(str.strip, self._lines[1:])]
         if not words:
             raise self._wrong(2, "the second line is a sentence that says what the script does")
-        return " ".join(words), at + 1
+        return " ".join(words), len(words) + 2
 
     def _split(self, start: int) -> dict[str, list[tuple[int, str]]]:
         """Return each section's lines with their numbers; labels become spaces of equal width."""

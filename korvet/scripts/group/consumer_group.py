@@ -71,9 +71,7 @@ def consumer_heartbeat(
     `resolved` lists."""
     k = keys.group(group_id)
     return Call(
-        CONSUMER_HEARTBEAT,
-        k.consumer,
-        (*in_order(ConsumerHeartbeatArgs, args), *flat(rows)),
+        CONSUMER_HEARTBEAT, k.consumer, (*in_order(ConsumerHeartbeatArgs, args), *flat(rows))
     )
 
 

@@ -88,11 +88,7 @@ def streams_heartbeat(
     """Handle a StreamsGroupHeartbeat. Rows are kind, key and value: the topics of what `resolved`
     lists."""
     k = keys.group(group_id)
-    return Call(
-        STREAMS_HEARTBEAT,
-        k.consumer,
-        (*in_order(StreamsHeartbeatArgs, args), *flat(rows)),
-    )
+    return Call(STREAMS_HEARTBEAT, k.consumer, (*in_order(StreamsHeartbeatArgs, args), *flat(rows)))
 
 
 def streams_describe(keys: Keys, group_id: str) -> Call[StreamsDescribeReply]:

@@ -101,9 +101,6 @@ def apply_retention(
     )
 
 
-_CLASSES = (JOB_IDS_FROM, KEEP_JOB_MS, IDS_FROM, KEEP_MS)
-
-
 def expire_producers(
     keys: Keys, topic: str, partition: int, *, cursor: bytes, silence_ms: int
 ) -> Call[ExpireProducersReply]:
@@ -113,4 +110,5 @@ def expire_producers(
     that may return.
     """
     k = keys.partition(topic, partition)
-    return Call(EXPIRE_PRODUCERS, (k.producers,), (cursor, silence_ms, *_CLASSES))
+    classes = (JOB_IDS_FROM, KEEP_JOB_MS, IDS_FROM, KEEP_MS)
+    return Call(EXPIRE_PRODUCERS, (k.producers,), (cursor, silence_ms, *classes))
