@@ -63,11 +63,11 @@ class CopyPace:
             return self._memory.level < ROOM_MARK
         return self._lag() < MAX_LAG_BYTES
 
-    async def wait(self, *, is_urgent: bool) -> None:
-        """Wait until the next copy may begin; an urgent one does not wait for producers."""
+    async def wait(self, *, is_paced: bool) -> None:
+        """Wait until the next copy may begin; `is_paced`: for producers too."""
         await asyncio.sleep(max(0.0, self._limited_until - monotonic()))
         # No event says that producers have become slower.
-        while not is_urgent and monotonic() < self._paced_until and self.is_slow:  # noqa: ASYNC110
+        while is_paced and monotonic() < self._paced_until and self.is_slow:  # noqa: ASYNC110
             await asyncio.sleep(STEP_S)
 
     def copied(self, size: int) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import random
 from time import monotonic, time
 
@@ -84,7 +85,12 @@ class RemoteLogManager:
     async def run(self) -> None:
         """Run until cancelled."""
         following = asyncio.create_task(
-            follow(self._demand, self.copy, lambda: self.copies, self.log_failure)
+            follow(
+                self._demand,
+                partial(self.copy, is_paced=True),
+                lambda: self.copies,
+                self.log_failure,
+            )
         )
         try:
             while True:
@@ -185,7 +191,7 @@ class RemoteLogManager:
 
     async def move(self, topic: Topic, partition: int) -> None:
         """Copy what is due, trim the local part, and remove old segments."""
-        while await self.copy(topic, partition, is_paced=False) and not self._pace.is_slow:
+        while await self.copy(topic, partition) and not self._pace.is_slow:
             pass  # while copies are slow, what is due follows in the other task
         await self._retention.trim(topic, partition)
         await self._retention.expire(topic, partition)
@@ -214,7 +220,7 @@ class RemoteLogManager:
         partition: int,
         at_once: tuple[int, int] | None = None,
         *,
-        is_paced: bool = True,
+        is_paced: bool = False,
     ) -> int:
         """Copy the next segment if it is due. Returns its bytes, 0 if there is none.
 
@@ -222,7 +228,7 @@ class RemoteLogManager:
         `is_paced`: wait for producers first.
         """
         place = (topic.id, partition)
-        await self._pace.wait(is_urgent=at_once is not None or not is_paced)
+        await self._pace.wait(is_paced=is_paced)
         if topic.policy.remote_copy_disable or place in self._copied:
             return 0
         self._copied.add(place)

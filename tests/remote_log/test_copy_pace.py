@@ -47,7 +47,7 @@ class Case:
             lambda: self.lag,
         )
 
-    def waited_s(self, size: int, *, is_urgent: bool = False) -> float:
+    def waited_s(self, size: int, *, is_paced: bool = True) -> float:
         """Copy so many bytes while producers append, then return the seconds until the next."""
 
         async def copy() -> float:
@@ -55,7 +55,7 @@ class Case:
             assert self.pace.is_slow in (True, False)  # measures
             self.pace.copied(size)
             before = self.clock.now
-            await self.pace.wait(is_urgent=is_urgent)
+            await self.pace.wait(is_paced=is_paced)
             return self.clock.now - before
 
         return asyncio.run(copy())
@@ -85,7 +85,7 @@ def test_a_wait_ends_when_producers_stop(case: Case) -> None:
         case.pace.copied(int(60 * PACE_BYTES))
         case.clock.rate = 0.0
         before = case.clock.now
-        await case.pace.wait(is_urgent=False)
+        await case.pace.wait(is_paced=True)
         return case.clock.now - before
 
     assert asyncio.run(stop()) < 0.5
@@ -93,7 +93,7 @@ def test_a_wait_ends_when_producers_stop(case: Case) -> None:
 
 def test_an_urgent_copy_does_not_wait(case: Case) -> None:
     case.clock.rate = 2 * BUSY_BYTES
-    assert case.waited_s(int(PACE_BYTES), is_urgent=True) == pytest.approx(0.0, abs=1e-6)
+    assert case.waited_s(int(PACE_BYTES), is_paced=False) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_copy_does_not_wait_once_redis_has_little_room(case: Case) -> None:
@@ -112,4 +112,4 @@ def test_a_copy_without_a_budget_does_not_wait_once_much_is_not_copied(case: Cas
 
 def test_the_configured_rate_limits_urgent_copies_too(monkeypatch: pytest.MonkeyPatch) -> None:
     setting = {"remote_log_manager_copy_max_bytes_per_second": "1000"}
-    assert Case(monkeypatch, **setting).waited_s(3000, is_urgent=True) == pytest.approx(3.0)
+    assert Case(monkeypatch, **setting).waited_s(3000, is_paced=False) == pytest.approx(3.0)
