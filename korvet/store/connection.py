@@ -81,6 +81,10 @@ class Owner(Protocol):
     def progressed(self) -> None:
         """Continue after replies have arrived."""
 
+    @property
+    def others_wait(self) -> bool:
+        """Return whether commands on other connections wait for replies."""
+
 
 class PipelinedConnection(asyncio.BufferedProtocol):
     """A connection, created by asyncio's create_connection and used through `send`."""

@@ -25,6 +25,7 @@ class ConnectionSet:
         self.groups = ReconnectingConnection(find, options, listener)
         self.reads = ReconnectingConnection(find, options, listener)
         self.ranges = ReconnectingConnection(find, options, listener, RangeConnection)
+        self.ranges.others = (self.writes, self.groups, self.reads)
         self.all = (self.writes, self.groups, self.ranges, self.reads)
 
     def for_call(self, call: Call[Any]) -> ReconnectingConnection:

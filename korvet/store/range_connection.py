@@ -22,7 +22,9 @@ from korvet.store.send_buffers import enlarge
 POOL_BYTES = 16 << 20
 """Bytes of buffers that a connection keeps."""
 TURN_BYTES = 512 * 1024
-"""Bytes to receive in one iteration of the event loop, about 0.1 ms: others wait meanwhile."""
+"""Bytes to receive in one iteration of the event loop, about 0.1 ms."""
+SHORT_TURN_BYTES = 64 * 1024
+"""Bytes to receive in one iteration while commands on other connections wait for replies."""
 SLACK = 64 * 1024
 """Bytes by which replies may be larger than expected before they are moved."""
 
@@ -68,6 +70,7 @@ class RangeConnection(PipelinedConnection):
         """Whether Redis has a large buffer to send from, if it can have one."""
         self._received = 0
         """Bytes received in this iteration."""
+        self._is_paused = False
 
     def send_range(self, pending: PendingRange) -> None:
         """Send the range's commands with this iteration's write."""
@@ -95,12 +98,12 @@ class RangeConnection(PipelinedConnection):
             self._move(self._room())
         elif self._end == len(self._view):
             self._move(2 * (self._end - self._start) + UNIT)
-        head = self.oldest
+        head, end = self.oldest, len(self._view)
         if isinstance(head, PendingRange):
             expected = self._start + head.reply.size
             if self._end < expected:  # what follows belongs to the next command
-                return self._view[self._end : expected]
-        return self._view[self._end :]
+                end = expected
+        return self._view[self._end : min(end, self._end + self._turn())]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
@@ -117,19 +120,25 @@ class RangeConnection(PipelinedConnection):
 
     # Implementation.
 
+    def _turn(self) -> int:
+        """Return how many bytes to receive before others have their turn."""
+        return SHORT_TURN_BYTES if self._owner.others_wait else TURN_BYTES
+
     def _note_received(self, nbytes: int) -> None:
-        """Pause after TURN_BYTES until the next iteration."""
+        """Pause after a turn until the next iteration."""
         if not self._received:
             self._loop.call_soon(self._end_turn)
         self._received += nbytes
-        if self._received >= TURN_BYTES and self._transport is not None:
+        if self._received >= self._turn() and self._transport is not None:
+            self._is_paused = True
             self._transport.pause_reading()
 
     def _end_turn(self) -> None:
-        received, self._received = self._received, 0
+        self._received = 0
         transport = self._transport
-        if received >= TURN_BYTES and transport is not None and not transport.is_closing():
+        if self._is_paused and transport is not None and not transport.is_closing():
             transport.resume_reading()
+        self._is_paused = False
 
     def _read_next(self) -> bool:
         """Read the oldest command's reply. Returns False if it is incomplete."""

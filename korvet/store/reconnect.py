@@ -6,7 +6,7 @@ ones follow pauses that double up to two seconds.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from korvet.store.address import Address
@@ -69,6 +69,8 @@ class ReconnectingConnection:
         self.reconnects = 0
         self.address = Address()
         """The address of the newest connection."""
+        self.others: Sequence[ReconnectingConnection] = ()
+        """Connections to the same server, whose replies are not to wait for this one's."""
         self._find = find
         self._options = options
         self._listener = listener
@@ -92,6 +94,11 @@ class ReconnectingConnection:
     def oldest(self) -> PendingCommand | None:
         """Return the command that has waited longest for its reply."""
         return self.pipeline.oldest if isinstance(self.pipeline, PipelinedConnection) else None
+
+    @property
+    def others_wait(self) -> bool:
+        """Return whether commands on the other connections wait for replies."""
+        return any(other.oldest is not None for other in self.others)
 
     @property
     def run(self) -> str:

@@ -143,6 +143,8 @@ async def test_without_a_connection_no_range_is_sent(redis_server: TestServer) -
 class Owner:
     """Notes why the connection ended."""
 
+    others_wait = False
+
     def __init__(self) -> None:
         self.reasons: list[str] = []
         self.ended = asyncio.Event()
@@ -152,7 +154,7 @@ class Owner:
         self.reasons.append(reason)
         self.ended.set()
 
-    def settled(self, pending_command: object, outcome: str) -> None:
+    def answered(self, pending_command: object, outcome: str) -> None:
         """Nothing to note."""
 
     def redirected(self, pending_command: object, message: str) -> bool:
@@ -209,3 +211,46 @@ async def test_a_large_reply_is_received_in_turns(
         assert reply.values == [value]
     # Each turn is one read, into a buffer of 256 KiB at first.
     assert len(turns) > 3 and max(turns) < len(value) and sum(turns) > len(value)
+
+
+class Busy:
+    """A connection with a command in flight."""
+
+    oldest = object()
+
+
+@pytest.mark.parametrize("others_wait", [False, True])
+async def test_a_range_is_received_in_short_turns_while_other_commands_wait(
+    redis_server: TestServer, monkeypatch: pytest.MonkeyPatch, others_wait: bool
+) -> None:
+    received: list[int] = []
+    whole = RangeConnection.buffer_updated
+
+    def updated(self: RangeConnection, nbytes: int) -> None:
+        received.append(nbytes)
+        whole(self, nbytes)
+
+    monkeypatch.setattr(RangeConnection, "buffer_updated", updated)
+    async with await AsyncStore.connect(redis_server.url) as store:
+        values = await fill(store, [1_500_000])
+        ranges = store._router.for_range("k")
+        monkeypatch.setattr(ranges, "others", (Busy(),) if others_wait else ())
+        received.clear()
+        reply = Whole(1_500_000)
+        await sent(store, reply, ("GET", "v0"))
+    assert reply.values == [values[0]]
+    turn = range_connection.SHORT_TURN_BYTES if others_wait else range_connection.TURN_BYTES
+    assert max(received) <= turn
+    assert sum(received) >= 1_500_000
+
+
+async def test_commands_of_the_other_connections_shorten_the_turns_of_ranges(
+    redis_server: TestServer,
+) -> None:
+    async with await AsyncStore.connect(redis_server.url) as store:
+        ranges = store._router.for_range("k")
+        assert not ranges.others_wait
+        pending = store.submit_command("PING")
+        assert ranges.others_wait
+        await pending
+        assert not ranges.others_wait
