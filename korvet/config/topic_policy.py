@@ -108,6 +108,17 @@ class TopicPolicy(msgspec.Struct, frozen=True, rename=lambda name: name.replace(
         return (self.retention_ms, self.retention_bytes) if self.delete else (-1, -1)
 
     @property
+    def prefers_segments(self) -> bool:
+        """Return whether records that Redis has are read from segments that have them too.
+
+        They cost a tenth of a read of layout `record` from Redis. Large batches of Redis cost less
+        than segments outside the page cache, where only those of a shorter local part stay.
+        """
+        limits = zip(self.local_limits, self.total_limits, strict=True)
+        is_shorter = any(local >= 0 and not 0 <= total <= local for local, total in limits)
+        return is_shorter or self.storage_format == "record"
+
+    @property
     def copy_lags(self) -> tuple[int, int]:
         """Return after how many ms or bytes a segment may be copied; -1: not by this limit."""
         lag_ms, lag_bytes = self.remote_copy_lag_ms, self.remote_copy_lag_bytes

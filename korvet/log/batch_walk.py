@@ -27,6 +27,7 @@ _TAIL = re.compile(
     rb"\r\n\$5\r\ncount\r\n\$\d+\r\n(\d{1,16})\r\n\$13\r\nmax\.timestamp\r\n\$\d+\r\n-?\d+\r\n"
 )
 _LEAST_TAIL = 48
+_DENSE = b"%d" % DENSE_MS
 _OFFSET, _EPOCH, _EPOCH_AT = struct.Struct(">q"), struct.Struct(">i"), 12
 
 
@@ -67,10 +68,8 @@ class BatchWalk:
         """Return the position after the replies; -1 if they are incomplete."""
         if end < self._needed or (self._left < 0 and not self._read_beginning(view, start, end)):
             return -1
-        while self._left:
-            if not self._read_entry(view, end):
-                return -1
-            self._left -= 1
+        if self._left and not self._read_entries(view, end):
+            return -1
         stop = end_of(view, self._at, end)
         if stop >= 0:
             value = _VALUE.match(view, self._at, end)
@@ -130,30 +129,43 @@ class BatchWalk:
         self._begin, self._at, self._left = begin, found.end(), int(found[1])
         return True
 
-    def _read_entry(self, view: memoryview, end: int) -> bool:
-        """Go past the next entry. Returns False if it is incomplete."""
-        head = _HEAD.match(view, self._at, end) if self._is_plain else None
-        if head is not None:
-            at = head.end()
-            stop = at + int(head[3])
+    def _read_entries(self, view: memoryview, end: int) -> bool:
+        """Go past the received entries. Returns False if one is incomplete."""
+        found, at, left = self._found, self._at, self._left
+        while left and self._is_plain:
+            head = _HEAD.match(view, at, end)
+            if head is None:
+                break
+            milliseconds, sequence, length = head.groups()
+            start = head.end()
+            stop = start + int(length)
             if end < stop + _LEAST_TAIL:
                 self._needed = stop + _LEAST_TAIL
-                return False
+                break
             tail = _TAIL.match(view, stop, end)
-            last = self._offset_of(int(head[1]), int(head[2]))
-            if tail is not None and last >= 0 and stop - at >= HEADER_SIZE:
-                self._found.append((last, int(tail[1]), at, stop))
-                self._at = tail.end()
-                return True
-        stop = end_of(view, self._at, end)
-        if stop < 0:
-            return False
-        self._is_plain = False
-        self._at = stop
+            last = self._offset_of(milliseconds, int(sequence))
+            if tail is None or last < 0 or stop - start < HEADER_SIZE:
+                break
+            found.append((last, int(tail[1]), start, stop))
+            at, left = tail.end(), left - 1
+        self._at, self._left = at, left
+        if not left:
+            return True
+        return end >= self._needed and self._skip_entries(view, end)
+
+    def _skip_entries(self, view: memoryview, end: int) -> bool:
+        """Go to the end of the entries. Returns False if one is incomplete."""
+        while self._left:
+            stop = end_of(view, self._at, end)
+            if stop < 0:
+                return False
+            self._is_plain = False
+            self._at = stop
+            self._left -= 1
         return True
 
-    def _offset_of(self, milliseconds: int, sequence: int) -> int:
+    def _offset_of(self, milliseconds: bytes, sequence: int) -> int:
         """Return the offset of an id; -1 if it has none."""
         if self._bits is None:
-            return sequence if milliseconds == DENSE_MS else -1
-        return (milliseconds << self._bits) | sequence if sequence < 1 << self._bits else -1
+            return sequence if milliseconds == _DENSE else -1
+        return (int(milliseconds) << self._bits) | sequence if sequence < 1 << self._bits else -1

@@ -20,8 +20,8 @@ LARGE = 16 * 1024
 """Bytes of a batch from which on a read from Redis costs little more than one from the cache."""
 TAIL_SHARE = 16
 """The part of the cache's bytes that is the end of a log: all its batches are cached."""
-MAX_READ = 20_000
-"""Large batches whose first read is noted."""
+MAX_READ = 4_000
+"""Reads of large batches that are noted: by the first batch of a range, or by each batch."""
 _INT64 = struct.Struct(">q")
 _NEWEST_AT = 35
 """Where a batch has its max timestamp."""
@@ -40,6 +40,8 @@ class ReadCache:
         """Foreign entries without an offset or without records, since the process started."""
         self.hits = self.misses = 0
         """Reads that found a batch, and those that found none, since the process started."""
+        self.catch_up_bytes = 0
+        """Bytes of large batches below a log's end that were read from Redis, since then."""
         self._batches: BatchCache[Entry] = BatchCache(cache_bytes)
         self._read: dict[tuple[str, int, int], None] = {}
         self.connection_epoch = connection_epoch
@@ -111,6 +113,7 @@ class ReadCache:
         sizes = self.sizes
         return (
             sizes.is_copied(topic, partition, offset)
+            and topic.policy.prefers_segments
             and not topic.policy.compact
             and sizes.bytes_behind(topic, partition, offset) - max_bytes > self._tail_bytes
             and not self._batches.has(topic.id, partition, offset)
@@ -131,16 +134,21 @@ class ReadCache:
         What is cached is copied: their buffer is used again.
         """
         size, following = batches.size, batches.next
+        self.catch_up_bytes += size
         density = size / (following - batches.first)
         self.sizes.note_read(topic, partition, following, size / len(batches.parts), density)
         if not self._batches.capacity:
             return
-        is_tail = (end - following) * density <= self._tail_bytes
+        offsets = batches.offsets
+        places = [(topic.id, partition, offset) for offset in offsets]
+        was_read = not self._read.keys().isdisjoint(places)
+        self._note_read(places[0])
+        if not was_read and (end - following) * density > self._tail_bytes:
+            return
         for offset, after, part in zip(
-            batches.offsets, [*batches.offsets[1:], following], batches.parts, strict=True
+            offsets, [*offsets[1:], following], batches.parts, strict=True
         ):
-            if is_tail or self._was_read(topic.id, partition, offset):
-                self._batches.put(topic.id, partition, offset, _entry_of(part, after))
+            self._batches.put(topic.id, partition, offset, _entry_of(part, after))
 
     @property
     def _tail_bytes(self) -> int:
@@ -149,13 +157,17 @@ class ReadCache:
 
     def _was_read(self, topic_id: str, partition: int, offset: int) -> bool:
         """Return whether the batch at the offset was read before, and note that it is now."""
-        place, read = (topic_id, partition, offset), self._read
-        if place in read:
+        place = topic_id, partition, offset
+        if place in self._read:
             return True
-        read[place] = None
-        if len(read) > MAX_READ:
-            del read[next(iter(read))]
+        self._note_read(place)
         return False
+
+    def _note_read(self, place: tuple[str, int, int]) -> None:
+        """Note that the batch at the offset was read."""
+        self._read[place] = None
+        if len(self._read) > MAX_READ:
+            del self._read[next(iter(self._read))]
 
     @property
     def capacity(self) -> int:

@@ -58,6 +58,7 @@ class Reads:
         self.now, self.epoch = 100.0, 1
         self.store = Store()
         cache, calls = ReadCache(0, lambda: self.epoch), self.store
+        self.cache = cache
         states = RecentStates(calls, Keys())  # type: ignore[arg-type]
         self.ranges = RangeReads(
             *(self.store, calls, Keys(), cache, states, 100, lambda: self.epoch),  # type: ignore[arg-type]
@@ -109,6 +110,12 @@ async def test_what_a_reader_continues_with_is_in_flight_before_it_asks(reads: R
     assert len(reads.store.sent) == 2
     ahead = reads.ranges.begin(reads.request(EACH))
     assert ahead is not None and len(reads.store.sent) == 2 and reads.ranges.hits == 1
+
+
+async def test_bytes_that_a_catch_up_reads_from_redis_are_counted(reads: Reads) -> None:
+    await reads.serve(0)
+    await reads.serve(EACH)
+    assert reads.cache.catch_up_bytes == 2 * READ
 
 
 async def test_a_read_that_continues_none_is_followed_by_none(reads: Reads) -> None:

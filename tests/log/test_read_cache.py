@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+from korvet.log.batch_walk import Batches
 from korvet.log.entry import Entry
 from korvet.log.read_cache import LARGE, TAIL_SHARE, ReadCache
 
@@ -47,3 +48,33 @@ def test_the_end_of_a_log_and_small_batches_are_cached_at_once() -> None:
     assert cached(cache, END - TAIL - 2) == 0
     cache.learn_entries(TOPIC, 0, 0, entries(0, 20, size=LARGE - 1), END)
     assert cached(cache, 0) == 20
+
+
+def batches(first: int, count: int, size: int = LARGE) -> Batches:
+    """Return so many batches of one record each, as a range has them."""
+    offsets = list(range(first, first + count))
+    parts = []
+    for at in offsets:
+        part = bytearray(size)
+        part[:8] = at.to_bytes(8, "big")
+        parts.append(memoryview(part))
+    return Batches(parts, offsets, first, first + count, count, count * size)
+
+
+def test_a_range_is_cached_if_one_before_it_began_in_it() -> None:
+    cache = ReadCache(CAPACITY, lambda: 0)
+    for at in range(0, 40, 10):
+        cache.learn_range(TOPIC, 0, batches(at, 10), END)
+    assert not any(cached(cache, at) for at in range(40))
+    cache.learn_range(TOPIC, 0, batches(5, 10), END)
+    assert cached(cache, 5) == 10 and not cached(cache, 0) and not cached(cache, 15)
+    cache.learn_range(TOPIC, 0, batches(40, 10), END)
+    assert not cached(cache, 40)
+
+
+def test_a_range_at_the_end_of_a_log_is_cached_at_once() -> None:
+    cache = ReadCache(CAPACITY, lambda: 0)
+    cache.learn_range(TOPIC, 0, batches(END - TAIL - 2, 2), END)
+    assert cached(cache, END - TAIL - 2) == 2
+    cache.learn_range(TOPIC, 0, batches(END - TAIL - 12, 2), END)
+    assert cached(cache, END - TAIL - 12) == 0
