@@ -11,8 +11,8 @@ RATES: dict[str, Produce | Fetch] = {
     "pspread": Produce(1, 100, parts=8),
     "f1k": Fetch(100, 1000),
     "f100": Fetch(1000, 100),
-    "c1k": Fetch(100, 1000, megabytes=300, once=True),
-    "c100": Fetch(1000, 100, megabytes=200, once=True),
+    "c1k": Fetch(100, 1000, megabytes=1000, once=True),
+    "c100": Fetch(1000, 100, megabytes=1000, once=True),
 }
 """Rows that report a rate; those of class Fetch also report what they read."""
 LATENCY = "lat"
@@ -25,8 +25,8 @@ MEASURES = {
     "pspread": "produce 1 record of 100 B to each of 8 partitions per request",
     "f1k": "fetch 1 KB records of a log of 100 MB, repeatedly",
     "f100": "fetch 100 B records of a log of 100 MB, repeatedly",
-    "c1k": "fetch 1 KB records of a log of 300 MB, once",
-    "c100": "fetch 100 B records of a log of 200 MB, once",
+    "c1k": "fetch 1 KB records of a log of up to 1 GB, once",
+    "c100": "fetch 100 B records of a log of up to 1 GB, once",
     LATENCY: "500 produces of 1 record per second: time to the acknowledgement",
 }
 """A row's name, and in words what it measures."""

@@ -19,6 +19,8 @@ TIERED = {
 }
 """Topic configs with which all records leave Redis within seconds."""
 COPY_TRIES, COPY_PAUSE_S = 1200, 0.1
+REST_S = 3.0
+"""Seconds between writing and reading a log: its file is synced meanwhile."""
 VARIANTS = 8
 """Distinct batches sent in turn, so that consecutive requests differ."""
 
@@ -96,9 +98,10 @@ class Fetch:
     """Fetch a log of `megabytes`, written in batches of `records` x `size` bytes.
 
     By default, five ranges of one partition, each repeatedly from its start to its end. `once`:
-    five partitions from start to end, as a consumer that was away reads them. `tiered`: also wait
-    until all of it is in segments, if the broker has a remote store. `again`: read it once before
-    the timed part, so that caches have it.
+    five partitions from start to end, as a consumer that was away reads them. The broker has
+    REST_S before that, to bring the log to its disk. `tiered`: wait instead until all of it is in
+    segments, if the broker has a remote store. `again`: read it once before the timed part, so that
+    caches have it.
     """
 
     records: int
@@ -117,6 +120,8 @@ class Fetch:
             ranges = deque(await write(target, name))
             if self.tiered and target.is_tiered:
                 await _wait_for_segments(target, name, ranges)
+            elif self.once:
+                await asyncio.sleep(REST_S)
             if self.again:
                 first = deque(Range(each.partition, each.start, each.stop) for each in ranges)
                 await self._read(target, name, first, Tally())

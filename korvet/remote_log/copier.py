@@ -133,8 +133,7 @@ class PartitionCopier:
             object_name(self._cluster_id, topic.id, number, writer.first, segment_id),
             sum(map(len, parts)),
         )
-        # Otherwise Redis has the records as long as the log has them.
-        is_read_soon = is_urgent or topic.policy.local_limits != topic.policy.total_limits
+        is_read_soon = is_urgent or topic.policy.prefers_segments
         await self._segments.put(name, parts, is_read_soon=is_read_soon)
         reply = await self._store.run(
             log.add_segment(

@@ -1,8 +1,8 @@
-"""Limit the rate of copies: by the setting, and while producers need the processors.
+"""Limit the rate of copies: by the setting, and while clients need the processors.
 
 Rules
-- Producers come first: while they append more than BUSY_BYTES a second, PACE_BYTES a second are
-  copied. What is not copied stays in Redis, which has room for it.
+- Clients come first: while they append, or read from Redis to catch up, more than BUSY_BYTES a
+  second, PACE_BYTES a second are copied. What is not copied stays in Redis, which has room for it.
 - Redis has room below half of its memory budget, or below MAX_LAG_BYTES without a budget. Above
   that, copies are as fast as they can.
 - remote.log.manager.copy.max.bytes.per.second limits all copies.
@@ -16,30 +16,33 @@ from korvet.config.values import Settings
 from korvet.remote_log.memory import MemoryBudget
 
 BUSY_BYTES = 128e6
-"""Bytes a second that producers append, above which copies are slow."""
+"""Bytes a second that clients append and read, above which copies are slow."""
 PACE_BYTES = 32e6
 """Bytes a second that are copied then."""
 ROOM_MARK = 0.5
-"""Part of the memory budget above which copies do not wait for producers."""
+"""Part of the memory budget above which copies do not wait for clients."""
 MAX_LAG_BYTES = 1 << 30
-"""Bytes that are not copied, above which copies do not wait for producers without a budget."""
+"""Bytes that are not copied, above which copies do not wait for clients without a budget."""
 STEP_S = 0.1
-"""Seconds of one measurement of what producers append."""
+"""Seconds of one measurement of what clients append and read."""
 
 
 class CopyPace:
-    """Lets the copies of one process wait; `appended` and `lag` count bytes."""
+    """Lets the copies of one process wait; `moved` and `lag` count bytes.
+
+    `moved`: what clients appended, and read from Redis to catch up.
+    """
 
     def __init__(
         self,
         settings: Callable[[], Settings],
         memory: MemoryBudget,
-        appended: Callable[[], int],
+        moved: Callable[[], int],
         lag: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._memory = memory
-        self._appended = appended
+        self._moved = moved
         self._lag = lag
         self._limited_until = 0.0
         self._paced_until = 0.0
@@ -49,11 +52,11 @@ class CopyPace:
 
     @property
     def is_slow(self) -> bool:
-        """Return whether copies wait for producers."""
+        """Return whether copies wait for clients."""
         now = monotonic()
         passed_s = now - self._measured_at
         if passed_s >= STEP_S:
-            total = self._appended()
+            total = self._moved()
             self._is_busy = total - self._before > BUSY_BYTES * passed_s
             self._measured_at, self._before = now, total
         return self._is_busy and self._has_room()
@@ -64,9 +67,9 @@ class CopyPace:
         return self._lag() < MAX_LAG_BYTES
 
     async def wait(self, *, is_paced: bool) -> None:
-        """Wait until the next copy may begin; `is_paced`: for producers too."""
+        """Wait until the next copy may begin; `is_paced`: for clients too."""
         await asyncio.sleep(max(0.0, self._limited_until - monotonic()))
-        # No event says that producers have become slower.
+        # No event says that clients have become slower.
         while is_paced and monotonic() < self._paced_until and self.is_slow:  # noqa: ASYNC110
             await asyncio.sleep(STEP_S)
 

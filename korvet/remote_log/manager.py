@@ -77,7 +77,7 @@ class RemoteLogManager:
         self._pace = CopyPace(
             settings,
             memory,
-            lambda: demand.appended_bytes,
+            lambda: demand.appended_bytes + (cache.catch_up_bytes if cache is not None else 0),
             lambda: sum(size for _, size in self._lags.values()),
         )
         self._collects_at = monotonic() + COLLECT_INTERVAL_S * random()

@@ -20,7 +20,8 @@ shapes = pytest.mark.parametrize(("form", "mode"), SHAPES)
 SEGMENTS_HAVE = 300_000
 """Bytes of a read of all 800 KB that segments serve at least: the end is read from Redis."""
 EVENT = "segment not readable, reading Redis"
-LOCAL = {"local_retention_bytes": "-1", "local_retention_ms": "-1"}
+LOCAL = {"local_retention_bytes": "1000000000", "local_retention_ms": "-1"}
+"""The local part may be shorter than the log: segments stay in the page cache."""
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +78,19 @@ async def test_a_catch_up_read_takes_segments_and_gets_the_same_records(
     before = from_segments(tier)
     assert await tier.read(start, committed=committed) == tier.sent
     assert from_segments(tier) - before > SEGMENTS_HAVE
+
+
+@pytest.mark.parametrize("local_bytes", ["-2", "-1"])
+async def test_batches_that_stay_in_redis_as_long_as_in_the_log_are_read_there(
+    tier: Tier, local_bytes: str
+) -> None:
+    await tier.fill(local_retention_bytes=local_bytes, local_retention_ms="-2")
+    await tier.move()
+    start = int((await tier.offset(-2)).offset)
+    for _ in range(2):
+        await prepared(tier, start)
+        assert await tier.read(start) == tier.sent
+    assert from_segments(tier) == 0 and not remote_reader(tier)._preparing
 
 
 @shapes

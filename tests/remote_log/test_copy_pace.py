@@ -1,4 +1,4 @@
-"""Test that copies wait while producers are busy and Redis has room."""
+"""Test that copies wait while clients are busy and Redis has room."""
 
 import asyncio
 
@@ -17,19 +17,19 @@ class Memory:
 
 
 class Clock:
-    """A clock that sleeps at once; producers append at a rate meanwhile."""
+    """A clock that sleeps at once; clients append or read at a rate meanwhile."""
 
     def __init__(self) -> None:
         self.now = 100.0
         self.rate = 0.0
-        self.appended = 0.0
+        self.moved = 0.0
 
     def monotonic(self) -> float:
         return self.now
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
-        self.appended += self.rate * seconds
+        self.moved += self.rate * seconds
 
 
 class Case:
@@ -43,12 +43,12 @@ class Case:
         self.pace = CopyPace(
             lambda: given,
             self.memory,  # type: ignore[arg-type]
-            lambda: int(self.clock.appended),
+            lambda: int(self.clock.moved),
             lambda: self.lag,
         )
 
     def waited_s(self, size: int, *, is_paced: bool = True) -> float:
-        """Copy so many bytes while producers append, then return the seconds until the next."""
+        """Copy so many bytes while clients are busy, then return the seconds until the next."""
 
         async def copy() -> float:
             await self.clock.sleep(1.0)
@@ -66,17 +66,17 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     return Case(monkeypatch)
 
 
-def test_a_copy_waits_for_busy_producers(case: Case) -> None:
+def test_a_copy_waits_for_busy_clients(case: Case) -> None:
     case.clock.rate = 2 * BUSY_BYTES
     assert case.waited_s(int(PACE_BYTES)) == pytest.approx(1.0, abs=0.11)
 
 
-def test_a_copy_does_not_wait_for_slow_producers(case: Case) -> None:
+def test_a_copy_does_not_wait_for_slow_clients(case: Case) -> None:
     case.clock.rate = BUSY_BYTES / 2
     assert case.waited_s(int(PACE_BYTES)) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_a_wait_ends_when_producers_stop(case: Case) -> None:
+def test_a_wait_ends_when_clients_stop(case: Case) -> None:
     case.clock.rate = 2 * BUSY_BYTES
 
     async def stop() -> float:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
@@ -176,6 +177,24 @@ async def test_copies_wait_as_their_rate_limit_asks(
     size = await manager.copy(topic, 0, at_once=(1, 1))
     await manager.copy(topic, 0, at_once=(1, 1))
     assert waits == [0, pytest.approx(size / 1000, rel=0.1)]
+
+
+@pytest.mark.parametrize("busy", ["appends", "catch-up reads"])
+async def test_copies_are_slow_while_clients_are_busy(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, busy: str
+) -> None:
+    services, now = broker.services, monotonic()
+    manager, cache = services.tiered.manager("one"), services.log_reader.cache
+    assert manager is not None
+    monkeypatch.setattr(manager._pace, "_has_room", lambda: True)
+    monkeypatch.setattr("korvet.remote_log.copy_pace.monotonic", lambda: now + 1)
+    assert not manager._pace.is_slow
+    monkeypatch.setattr("korvet.remote_log.copy_pace.monotonic", lambda: now + 2)
+    if busy == "appends":
+        services.tiered.demand.appended_bytes += 1 << 30
+    else:
+        cache.catch_up_bytes += 1 << 30
+    assert manager._pace.is_slow
 
 
 async def test_records_that_groups_have_not_read_leave_redis_last(
