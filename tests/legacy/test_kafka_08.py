@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.wire import message_sets
+from korvet.wire import compression, message_sets
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from korvet.wire.messages.metadata import (
     MetadataRequest,
@@ -27,6 +27,7 @@ from tests.legacy.clients import Java, old08
 from tests.legacy.conftest import LegacyBroker
 from tests.legacy.modern import consumed, send
 from tests.legacy.wire import Client, gzipped, message, produce
+from tests.support.raw_client import batch
 
 LAYOUTS = [("record", "dense"), ("batch", "time"), ("record", "time"), ("batch", "dense")]
 
@@ -39,6 +40,7 @@ def ask(client: Client, key: int, version: int, request: Message, answer: type[M
 
 
 def produced(client: Client, topic: str, data: bytes, version: int = 0) -> tuple[int, int]:
+    """The error and the offset that answer a message set, or from version 3 on a record batch."""
     request = ProduceRequest(
         acks=1,
         timeout_ms=5000,
@@ -132,11 +134,12 @@ def test_a_fetch_never_answers_more_than_was_asked_for(
     broker: LegacyBroker, old: Client, form: str, mode: str, version: int, most: int
 ) -> None:
     topic = create_topic(broker.address, storage_format=form, offset_mode=mode)
-    sent = [Record(None, b"%03d" % n * 20) for n in range(40)]
-    # One batch: of several, a fetch returns those that fit.
-    base = send(broker.address, topic, sent, **{"compression.type": "lz4", "linger.ms": "2000"})[0]
+    sent = [b"%03d" % n * 20 for n in range(40)]
+    # One batch, which a producer may split: of several, a fetch returns those that fit.
+    error, base = produced(old, topic, batch(sent, compression.LZ4), version=3)
+    assert error == 0
     whole = fetched(old, topic, base, 1 << 20, version=version)
-    assert [value for _, value in values(whole)] == [record.value for record in sent]
+    assert [value for _, value in values(whole)] == sent
     found = fetched(old, topic, base, most, version=version)
     assert len(found) <= most and whole.startswith(found)
     one = len(whole) // len(sent)
