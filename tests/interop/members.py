@@ -31,6 +31,8 @@ class Member:
         self.consumer: Consumer = librdkafka.consumer(bootstrap, group, **{**quick, **settings})
         self._cooperative = settings.get("partition_assignment_strategy") == "cooperative-sticky"
         self._cooperative |= settings.get("group_protocol") == "consumer"
+        # A static member that unsubscribes leaves the group, one that closes comes back to it.
+        self._static = "group_instance_id" in settings
         self.consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -57,7 +59,19 @@ class Member:
             for message in self.consumer.consume(50, timeout=0.05):
                 self._note(message)
         self._commit()
+        if not self._static:
+            self._unsubscribe()
         self.consumer.close()
+
+    def _unsubscribe(self) -> None:
+        """Leave the group and serve the rebalance events that wait."""
+        # Inside close() librdkafka ends the group without waiting for such an event's callback
+        # (librdkafka#4884). The callback's assign() or unassign() may then never return, and holds
+        # the GIL: pytest itself stops, until faulthandler's time limit ends the process.
+        self.consumer.unsubscribe()
+        while messages := self.consumer.consume(50, timeout=0.05):
+            for message in messages:
+                self._note(message)
 
     def _note(self, message: Message) -> None:
         error = message.error()
