@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.remote_log.local_chunks import LocalChunks
 from korvet.remote_log.reader import RemoteLogReader
@@ -78,6 +80,28 @@ async def test_a_catch_up_read_takes_segments_and_gets_the_same_records(
     before = from_segments(tier)
     assert await tier.read(start, committed=committed) == tier.sent
     assert from_segments(tier) - before > SEGMENTS_HAVE
+
+
+@pytest.mark.parametrize(
+    ("local", "total", "form", "prefers"),
+    [
+        ("-2", "-1", "batch", False),
+        ("-2", "10", "batch", False),
+        ("-1", "10", "batch", False),
+        ("10", "10", "batch", False),
+        ("9", "10", "batch", True),
+        ("9", "-1", "batch", True),
+        ("-2", "-1", "record", True),
+    ],
+)
+@pytest.mark.parametrize("unit", ["ms", "bytes"])
+def test_segments_are_preferred_for_a_shorter_local_part_and_for_layout_record(
+    local: str, total: str, form: str, prefers: bool, unit: str
+) -> None:
+    given = {f"local.retention.{unit}": local, f"retention.{unit}": total, "storage.format": form}
+    other = {"ms": "bytes", "bytes": "ms"}[unit]
+    policy = TopicConfigs(Settings()).policy("t", {**given, f"retention.{other}": "-1"})
+    assert policy.prefers_segments is prefers
 
 
 @pytest.mark.parametrize("local_bytes", ["-2", "-1"])
