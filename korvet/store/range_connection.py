@@ -70,6 +70,8 @@ class RangeConnection(PipelinedConnection):
         """Whether Redis has a large buffer to send from, if it can have one."""
         self._received = 0
         """Bytes received in this iteration."""
+        self._turn = TURN_BYTES
+        """Bytes to receive before others have their turn."""
         self._is_paused = False
 
     def send_range(self, pending: PendingRange) -> None:
@@ -103,7 +105,8 @@ class RangeConnection(PipelinedConnection):
             expected = self._start + head.reply.size
             if self._end < expected:  # what follows belongs to the next command
                 end = expected
-        return self._view[self._end : min(end, self._end + self._turn())]
+        self._turn = SHORT_TURN_BYTES if self._owner.others_wait else TURN_BYTES
+        return self._view[self._end : min(end, self._end + self._turn)]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
@@ -120,16 +123,12 @@ class RangeConnection(PipelinedConnection):
 
     # Implementation.
 
-    def _turn(self) -> int:
-        """Return how many bytes to receive before others have their turn."""
-        return SHORT_TURN_BYTES if self._owner.others_wait else TURN_BYTES
-
     def _note_received(self, nbytes: int) -> None:
         """Pause after a turn until the next iteration."""
         if not self._received:
             self._loop.call_soon(self._end_turn)
         self._received += nbytes
-        if self._received >= self._turn() and self._transport is not None:
+        if self._received >= self._turn and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
 
