@@ -56,8 +56,7 @@ class Member:
 
     def _run(self) -> None:
         while not self._leave.is_set():
-            for message in self.consumer.consume(50, timeout=0.05):
-                self._note(message)
+            self._consume()
         self._commit()
         if not self._static:
             self._unsubscribe()
@@ -69,9 +68,15 @@ class Member:
         # (librdkafka#4884). The callback's assign() or unassign() may then never return, and holds
         # the GIL: pytest itself stops, until faulthandler's time limit ends the process.
         self.consumer.unsubscribe()
-        while messages := self.consumer.consume(50, timeout=0.05):
-            for message in messages:
-                self._note(message)
+        while self._consume():
+            pass
+
+    def _consume(self) -> bool:
+        """Note the next messages and serve events; return whether there were messages."""
+        messages = self.consumer.consume(50, timeout=0.05)
+        for message in messages:
+            self._note(message)
+        return bool(messages)
 
     def _note(self, message: Message) -> None:
         error = message.error()
