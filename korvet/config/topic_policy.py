@@ -111,8 +111,8 @@ class TopicPolicy(msgspec.Struct, frozen=True, rename=lambda name: name.replace(
     def prefers_segments(self) -> bool:
         """Return whether records that Redis has are read from segments that have them too.
 
-        They cost a tenth of a read of layout `record` from Redis. Large batches of Redis cost less
-        than segments outside the page cache, where only those of a shorter local part stay.
+        In layout `record` that costs a fifth of a read from Redis. Large batches cost less in Redis
+        than in segments outside the page cache. Segments of a shorter local part stay in it.
         """
         limits = zip(self.local_limits, self.total_limits, strict=True)
         is_shorter = any(local >= 0 and not 0 <= total <= local for local, total in limits)

@@ -20,7 +20,7 @@ LARGE = 16 * 1024
 """Bytes of a batch from which on a read from Redis costs little more than one from the cache."""
 TAIL_SHARE = 16
 """The part of the cache's bytes that is the end of a log: all its batches are cached."""
-MAX_READ = 4_000
+MAX_READ = 20_000
 """Reads of large batches that are noted: by the first batch of a range, or by each batch."""
 _INT64 = struct.Struct(">q")
 _NEWEST_AT = 35

@@ -225,7 +225,7 @@ class RemoteLogManager:
         """Copy the next segment if it is due. Returns its bytes, 0 if there is none.
 
         `at_once`: copy now whatever has at least the first number of bytes, up to the second.
-        `is_paced`: wait for producers first.
+        `is_paced`: wait for clients first.
         """
         place = (topic.id, partition)
         await self._pace.wait(is_paced=is_paced)
