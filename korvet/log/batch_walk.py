@@ -1,6 +1,7 @@
-"""Read a large XRANGE of layout `batch` where it was received: two steps per batch, no copy.
+"""Read a large XRANGE of layout `batch` where it was received: one step per batch, no copy.
 
-The replies are those to HMGET of the log's state, XRANGE, and HGET of its local start.
+The replies are those to XRANGE and to HMGET of the log's bounds. Those to HMGET of the log's state
+come first, if it is read with the entries.
 
 Rules
 - It takes entries as brokers append them: `batch`, `count`, `max.timestamp`. At any other entry,
@@ -13,6 +14,7 @@ import struct
 from typing import Any, NamedTuple
 
 from korvet.log.entry_id import DENSE_MS
+from korvet.log.recent_states import BOUNDS
 from korvet.store.raw_reply import parsed
 from korvet.store.reply_bytes import end_of
 from korvet.wire.records import HEADER_SIZE, MAX_SPAN
@@ -24,8 +26,10 @@ _ARRAY = re.compile(rb"\*(\d+)\r\n")
 _VALUE = re.compile(rb"\$(?:-1\r\n|\d+\r\n([^\r\n]*)\r\n)")
 _HEAD = re.compile(rb"\*2\r\n\$\d+\r\n(\d+)-(\d+)\r\n\*6\r\n\$5\r\nbatch\r\n\$(\d+)\r\n")
 _TAIL = re.compile(
-    rb"\r\n\$5\r\ncount\r\n\$\d+\r\n(\d{1,16})\r\n\$13\r\nmax\.timestamp\r\n\$\d+\r\n-?\d+\r\n"
+    rb"\r\n\$5\r\ncount\r\n\$\d+\r\n(\d{1,16})\r\n\$13\r\nmax\.timestamp\r\n\$\d+\r\n-?\d+\r\n()"
+    rb"(?:" + _HEAD.pattern + rb")?"
 )
+"""The end of an entry, and the beginning of the next one if that has arrived."""
 _LEAST_TAIL = 48
 _DENSE = b"%d" % DENSE_MS
 _OFFSET, _EPOCH, _EPOCH_AT = struct.Struct(">q"), struct.Struct(">i"), 12
@@ -45,14 +49,18 @@ class Batches(NamedTuple):
 
 
 class BatchWalk:
-    """The three replies; complete once `read` has returned their end."""
+    """The replies of one range; complete once `read` has returned their end."""
 
-    def __init__(self, count: int, average: float, bits: int | None) -> None:
+    def __init__(
+        self, count: int, average: float, bits: int | None, *, with_state: bool = True
+    ) -> None:
         """Expect `count` entries; `bits` of an id's sequence are of the offset in time mode."""
         self.size = int(count * (average + ENTRY_OVERHEAD)) + _STATE_BYTES
         self.state: list[bytes | None] = []
-        """The values that HMGET returned; empty for an error."""
-        self.local_start: bytes | None = None
+        """The values of the log's state; empty without it, or for an error."""
+        self.bounds: list[bytes | None] = []
+        """Topic id, start and local start after the entries were read; empty for an error."""
+        self._with_state = with_state
         self._bits = bits
         self._view = memoryview(b"")
         self.restart()
@@ -72,10 +80,21 @@ class BatchWalk:
             return -1
         stop = end_of(view, self._at, end)
         if stop >= 0:
-            value = _VALUE.match(view, self._at, end)
-            self.local_start = None if value is None else value[1]
+            self.bounds = _values(view, self._at, stop)
             self._view = view[self._begin : self._at]
         return stop
+
+    def has(self, topic_id: str, offset: int) -> bool:
+        """Return whether the log was still the topic's, with the offset, once entries were read."""
+        if len(self.bounds) != len(BOUNDS):
+            return False
+        owner, start, _ = self.bounds
+        return owner == topic_id.encode() and offset >= int(start or 0)
+
+    @property
+    def local_start(self) -> int:
+        """Return from which offset on Redis had the records, once entries were read."""
+        return int(self.bounds[2] or 0) if self.bounds else 0
 
     @property
     def rows(self) -> Any:
@@ -113,7 +132,7 @@ class BatchWalk:
 
     def _read_beginning(self, view: memoryview, start: int, end: int) -> bool:
         """Read the state and the number of entries. Returns False if they are incomplete."""
-        begin = end_of(view, start, end)
+        begin = end_of(view, start, end) if self._with_state else start
         if begin < 0:
             return False
         found = _ARRAY.match(view, begin, end)
@@ -123,21 +142,26 @@ class BatchWalk:
                 return False
             self._begin, self._at, self._left, self._is_plain = begin, stop, 0, False
             return True
-        state = _ARRAY.match(view, start, begin)
-        if state is not None:
-            self.state = [value or None for value in _VALUE.findall(view, state.end(), begin)]
+        self.state = _values(view, start, begin)
         self._begin, self._at, self._left = begin, found.end(), int(found[1])
         return True
 
     def _read_entries(self, view: memoryview, end: int) -> bool:
         """Go past the received entries. Returns False if one is incomplete."""
+        if self._left and self._is_plain:
+            self._read_batches(view, end)
+        if not self._left:
+            return True
+        return end >= self._needed and self._skip_entries(view, end)
+
+    def _read_batches(self, view: memoryview, end: int) -> None:
+        """Go past the received batches, up to one that is incomplete or another entry."""
         found, at, left = self._found, self._at, self._left
-        while left and self._is_plain:
-            head = _HEAD.match(view, at, end)
-            if head is None:
-                break
-            milliseconds, sequence, length = head.groups()
-            start = head.end()
+        head = _HEAD.match(view, at, end)
+        if head is None:
+            return
+        start, (milliseconds, sequence, length) = head.end(), head.groups()
+        while left and milliseconds is not None:
             stop = start + int(length)
             if end < stop + _LEAST_TAIL:
                 self._needed = stop + _LEAST_TAIL
@@ -146,12 +170,10 @@ class BatchWalk:
             last = self._offset_of(milliseconds, int(sequence))
             if tail is None or last < 0 or stop - start < HEADER_SIZE:
                 break
-            found.append((last, int(tail[1]), start, stop))
-            at, left = tail.end(), left - 1
+            count, _, milliseconds, sequence, length = tail.groups()
+            found.append((last, int(count), start, stop))
+            start, at, left = tail.end(), tail.end(2), left - 1
         self._at, self._left = at, left
-        if not left:
-            return True
-        return end >= self._needed and self._skip_entries(view, end)
 
     def _skip_entries(self, view: memoryview, end: int) -> bool:
         """Go to the end of the entries. Returns False if one is incomplete."""
@@ -169,3 +191,11 @@ class BatchWalk:
         if self._bits is None:
             return sequence if milliseconds == _DENSE else -1
         return (int(milliseconds) << self._bits) | sequence if sequence < 1 << self._bits else -1
+
+
+def _values(view: memoryview, start: int, end: int) -> list[bytes | None]:
+    """Return the values of an HMGET reply; none for another reply."""
+    found = _ARRAY.match(view, start, end)
+    return (
+        [] if found is None else [value or None for value in _VALUE.findall(view, found.end(), end)]
+    )

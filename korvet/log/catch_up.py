@@ -2,7 +2,7 @@
 
 Rules
 - Only batches that are not cached, and only if they fill the fetch (`ReadCache.is_catch_up`).
-- The state is read before the entries, the local start after them, in one write.
+- The state is read before the entries; topic id, start and local start after them, in one write.
 - What needs a look at each entry, or another read, is left to the caller: rows, or nothing.
 """
 
@@ -31,7 +31,7 @@ def find_batches(walk: BatchWalk, request: ReadRequest, state: RecentState) -> B
     The state was read before the entries, or is newer.
     """
     offset = request.offset
-    if offset < max(state.start, int(walk.local_start or 0)):
+    if not walk.has(request.topic.id, offset) or offset < max(state.start, walk.local_start):
         return None
     if request.committed and state.stable is not None:
         return None

@@ -15,7 +15,7 @@ from korvet.keys import Keys
 from korvet.log.entry_id import DENSE_MS, entry_id, split_id
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
-from korvet.log.recent_states import STATE
+from korvet.log.recent_states import BOUNDS, STATE
 from korvet.log.size_estimates import count_for, index_rows_for, range_end
 from korvet.store.calls import ReadCalls
 
@@ -66,6 +66,10 @@ class EntriesQuery:
     def local_start(self) -> tuple[str, ...]:
         """Return the command that reads from which offset on Redis has the records."""
         return "HGET", self.key.log, LOCAL_START
+
+    def bounds(self) -> tuple[str, ...]:
+        """Return the command that reads which topic has the log, its start and its local start."""
+        return "HMGET", self.key.log, *BOUNDS
 
     def submit_index(self, offset: int, max_bytes: int) -> "asyncio.Future[Any]":
         """Read the rows of the sparse index above an offset."""

@@ -254,8 +254,11 @@ class PartitionRead(PartitionState):
         if state is None:
             ranges.forget(read.range)
             return [], False
+        if not walk.has(self._topic.id, self._offset):
+            ranges.forget(read.range)
+            return None
         self._is_fresh = True
-        self._local_start = max(self._local_start, int(walk.local_start or 0))
+        self._local_start = max(self._local_start, walk.local_start)
         found = ranges.take(read.range, request, state)
         if found is None:
             ranges.forget(read.range)

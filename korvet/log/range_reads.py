@@ -7,6 +7,8 @@ same time.
 Rules
 - A range serves one read from its offset. Whether it may, its state decides if that was submitted
   within FRESH_S of the read's beginning, else a newer one (`recent_states`).
+- A range brings a state with it unless a young one is known. The log's bounds come with each range:
+  they show a deletion, or a new start, since that state.
 - Ranges read ahead have at most AHEAD_BYTES. One that was not asked for within IDLE_S gives way to
   others; a younger one never does, so that no reader drops what another one needs.
 - Those of an earlier connection are dropped: another server may have less.
@@ -55,7 +57,7 @@ class Range(msgspec.Struct, eq=False):
     size: int = 0
     """Bytes that count as read ahead."""
     state: RecentState | None = None
-    """The log's state before the entries; None if it is not read or is of another topic."""
+    """The log's state before the entries; None if it has not arrived, or is of another topic."""
 
     @property
     def is_read(self) -> bool:
@@ -125,15 +127,18 @@ class RangeReads:
         if not count:
             return None
         bits = query.policy.offset_bits if query.has_times else None
-        walk = BatchWalk(count, query.average(request.offset), bits)
+        state = self._states.young(request.topic, request.partition)
+        walk = BatchWalk(count, query.average(request.offset), bits, with_state=state is None)
         if ahead and not self._make_room(walk.size):
             return None
         submitted_at, epoch = monotonic(), self._connection_epoch()
-        commands = (query.state(), query.entries(request.offset, count), query.local_start())
+        commands = [query.entries(request.offset, count), query.bounds()]
+        if state is None:
+            commands.insert(0, query.state())
         sent = self._store.submit_range(query.key.stream, commands, walk)
         if sent is None:
             return None
-        made = Range(request, walk, count, sent, submitted_at, epoch)
+        made = Range(request, walk, count, sent, submitted_at, epoch, state=state)
         if ahead:
             made.size = walk.size
             self._ahead_bytes += made.size
@@ -148,11 +153,11 @@ class RangeReads:
         if not made.is_read:
             self.forget(made)
             return
-        request, fields = made.request, made.walk.state
+        fields, where = made.walk.state, (made.request.topic, made.request.partition)
         if len(fields) == len(STATE):
-            made.state = self._states.keep(
-                request.topic, request.partition, fields, made.submitted_at
-            )
+            made.state = self._states.keep(*where, fields, made.submitted_at)
+            if made.state is not None:
+                self._cache.learn_state(*where, made.state)
 
     async def read(self, request: ReadRequest) -> "RangeRead | None":
         """Return the range from the request's offset on, and fields of a state that it may use.
@@ -168,13 +173,8 @@ class RangeReads:
             await asyncio.shield(made.sent)
         except StoreUnavailable:
             return None
-        fields: Fields = made.walk.state
-        if len(fields) != len(STATE):
-            self.forget(made)
-            return None
-        if made.submitted_at <= began - FRESH_S:
-            recent = self._states.fresh(request.topic, request.partition)
-            fields = recent.fields if recent is not None else await self._read_state(request)
+        state = self.state_for(made, began)
+        fields = await self._read_state(request) if state is None else state.fields
         return RangeRead(made, made.walk, fields)
 
     async def _read_state(self, request: ReadRequest) -> Fields:
@@ -197,7 +197,6 @@ class RangeReads:
             return None
         self.forget(made)
         topic, partition, cache = request.topic, request.partition, self._cache
-        cache.learn_state(topic, partition, state)
         follows = cache.sizes.was_read_to(topic, partition, request.offset)
         cache.learn_range(topic, partition, found, state.end)
         if follows and self._reads_ahead and request.max_bytes <= LARGEST_AHEAD:

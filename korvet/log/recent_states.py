@@ -44,6 +44,8 @@ STATE = (
     "tiered",
 )
 """Fields of a log's state."""
+BOUNDS = STATE[0], STATE[2], STATE[9]
+"""Fields that are read after entries: they show what was deleted or left Redis meanwhile."""
 Fields = Sequence[bytes | None]
 
 
@@ -112,6 +114,11 @@ class RecentStates:
             self._renewals = 1
             asyncio.get_running_loop().call_soon(self._renew)
         return found
+
+    def young(self, topic: Topic, partition: int) -> RecentState | None:
+        """Return the state if it need not be read again yet, else None."""
+        found = self._states.get((topic.id, partition))
+        return found if found and monotonic() - found.submitted_at < RENEW_S else None
 
     async def read(self, topic: Topic, partition: int) -> Fields:
         """Read the state from Redis, and keep it."""

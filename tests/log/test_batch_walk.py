@@ -47,10 +47,10 @@ def walked(reply: bytes, cuts: list[int], bits: int | None = None) -> tuple[Batc
     raise AssertionError("the end was not found")
 
 
-def replies(rows: object, local: bytes | None = b"7") -> bytes:
+def replies(rows: object, bounds: object = (b"topic", b"2", b"7")) -> bytes:
     """The three replies of a range."""
     body = rows if isinstance(rows, bytes) else packed(rows)
-    return packed(STATE) + body + packed(local)
+    return packed(STATE) + body + packed(bounds)
 
 
 def test_batches_have_their_offsets_and_their_bytes() -> None:
@@ -60,7 +60,9 @@ def test_batches_have_their_offsets_and_their_bytes() -> None:
         walk, seen = walked(reply, [cut])
         assert seen == len(reply)
         assert walk.state == [b"topic", b"30", b"0", None, None, b"-1"]
-        assert walk.local_start == b"7"
+        assert walk.local_start == 7
+        assert [walk.has("topic", at) for at in (1, 2)] == [False, True]
+        assert not walk.has("other", 2)
     found = walk.take(3, 1 << 20, 5)
     assert found is not None
     assert (found.first, found.next, found.records, found.size) == (0, 31, 13, 5261)
@@ -84,6 +86,18 @@ def test_the_bytes_are_read_as_they_arrive_without_a_new_start() -> None:
         assert stop == len(reply)
         found = walk.take(0, 1 << 20, 0)
         assert found is not None and len(found.parts) == 20
+
+
+def test_without_a_state_the_entries_come_first() -> None:
+    rows = [entry(9, 10, 200), entry(19, 10, 300)]
+    buffer = bytearray(replies(rows)[len(packed(STATE)) :])
+    for cut in range(len(buffer) + 1):
+        walk = BatchWalk(2, 300.0, None, with_state=False)
+        assert (walk.read(memoryview(buffer), 0, cut) < 0) == (cut < len(buffer))
+        assert walk.read(memoryview(buffer), 0, len(buffer)) == len(buffer)
+        found = walk.take(0, 1 << 20, 0)
+        assert found is not None and found.size == 500 and walk.state == []
+        assert walk.has("topic", 2) and walk.local_start == 7
 
 
 def test_no_more_than_fits_is_taken_and_one_at_least() -> None:
@@ -145,7 +159,8 @@ def test_without_entries_there_are_no_batches() -> None:
 def test_errors_end_where_they_end() -> None:
     error = b"-WRONGTYPE no stream\r\n"
     walk, seen = walked(replies(error, None), [5, 60])
-    assert walk.take(0, 100, 0) is None and walk.rows is None and walk.local_start is None
+    assert walk.take(0, 100, 0) is None and walk.rows is None and walk.local_start == 0
+    assert not walk.has("topic", 0)
     whole = error * 3
     walk, seen = walked(whole, [10])
     assert seen == len(whole) and walk.state == [] and walk.rows is None

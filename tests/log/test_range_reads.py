@@ -11,7 +11,7 @@ from korvet.log import range_reads
 from korvet.log.range_reads import AHEAD_BYTES, IDLE_S, PAUSE_S, Range, RangeReads
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
-from korvet.log.recent_states import FRESH_S, RecentStates
+from korvet.log.recent_states import FRESH_S, RENEW_S, RecentStates
 from korvet.store.errors import StoreUnavailable
 
 POLICY = SimpleNamespace(
@@ -36,6 +36,8 @@ class Store:
 
     def __init__(self) -> None:
         self.sent: list[tuple[Any, asyncio.Future[None]]] = []
+        self.commands: list[list[str]] = []
+        """The names of each range's commands."""
         self.is_away = False
 
     def submit_range(self, key: str, commands: Any, reply: Any) -> asyncio.Future[None] | None:
@@ -43,6 +45,7 @@ class Store:
             return None
         future = asyncio.get_running_loop().create_future()
         self.sent.append((reply, future))
+        self.commands.append([command[0] for command in commands])
         return future
 
     def submit_command(self, *command: Any) -> asyncio.Future[Any]:
@@ -80,7 +83,8 @@ class Reads:
         first = made.request.offset
         batch = memoryview(bytearray(SIZE))
         walk: Any = made.walk
-        walk.state = FIELDS
+        walk.state = FIELDS if walk._with_state else []
+        walk.bounds = [TOPIC.id.encode(), b"0", None]
         walk._view = batch
         walk._found = [(at, 1, 0, SIZE) for at in range(first, first + EACH)]
         made.sent.set_result(None)
@@ -116,6 +120,27 @@ async def test_bytes_that_a_catch_up_reads_from_redis_are_counted(reads: Reads) 
     await reads.serve(0)
     await reads.serve(EACH)
     assert reads.cache.catch_up_bytes == 2 * READ
+
+
+async def test_a_young_state_is_not_read_with_each_range(reads: Reads) -> None:
+    with_state, without = ["HMGET", "XRANGE", "HMGET"], ["XRANGE", "HMGET"]
+    await reads.serve(0)
+    await reads.serve(EACH)
+    assert reads.store.commands == [with_state, without, without]
+    reads.now += RENEW_S
+    await reads.serve(50)
+    assert reads.store.commands[3] == with_state
+
+
+async def test_a_range_of_a_log_that_has_changed_meanwhile_is_not_used(reads: Reads) -> None:
+    for bounds in ([b"b" * 32, b"0", None], [TOPIC.id.encode(), b"5", None], [b"a" * 32], []):
+        made = reads.ranges.begin(reads.request())
+        assert made is not None
+        await reads.arrive(made)
+        made.walk.bounds = bounds
+        state = reads.ranges.state_for(made, reads.now)
+        assert state is not None and reads.ranges.take(made, reads.request(), state) is None
+        reads.ranges.forget(made)
 
 
 async def test_a_read_that_continues_none_is_followed_by_none(reads: Reads) -> None:
