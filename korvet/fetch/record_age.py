@@ -17,9 +17,7 @@ def max_timestamp_of(parts: Sequence[Buffer]) -> int:
 
     A message set of a client below Fetch version 4 has none either.
     """
-    head = parts[0] if parts else b""
-    if len(head) < _HEAD_BYTES:  # a batch in parts
-        head = b"".join(memoryview(part)[:_HEAD_BYTES] for part in islice(parts, 3))
+    head = b"".join(memoryview(part)[:_HEAD_BYTES] for part in islice(parts, 3))
     if len(head) < _HEAD_BYTES or head[_MAGIC_AT] != _BATCHES:
         return -1
     timestamp: int = _INT64.unpack_from(head, MAX_TIMESTAMP_AT)[0]

@@ -51,9 +51,7 @@ class Batches(NamedTuple):
 class BatchWalk:
     """The replies of one range; complete once `read` has returned their end."""
 
-    def __init__(
-        self, count: int, average: float, bits: int | None, *, with_state: bool = True
-    ) -> None:
+    def __init__(self, count: int, average: float, bits: int | None, *, with_state: bool) -> None:
         """Expect `count` entries; `bits` of an id's sequence are of the offset in time mode."""
         self.size = int(count * (average + ENTRY_OVERHEAD)) + _STATE_BYTES
         self.state: list[bytes | None] = []
@@ -196,6 +194,6 @@ class BatchWalk:
 def _values(view: memoryview, start: int, end: int) -> list[bytes | None]:
     """Return the values of an HMGET reply; none for another reply."""
     found = _ARRAY.match(view, start, end)
-    return (
-        [] if found is None else [value or None for value in _VALUE.findall(view, found.end(), end)]
-    )
+    if found is None:
+        return []
+    return [value or None for value in _VALUE.findall(view, found.end(), end)]

@@ -250,19 +250,16 @@ class PartitionRead(PartitionState):
         read = await ranges.read(request)
         if read is None:
             return None
-        walk, state = read.walk, self._use_state(read.fields)
+        walk, state = read.range.walk, self._use_state(read.fields)
         if state is None:
             ranges.forget(read.range)
             return [], False
-        if not walk.has(self._topic.id, self._offset):
-            ranges.forget(read.range)
-            return None
         self._is_fresh = True
         self._local_start = max(self._local_start, walk.local_start)
         found = ranges.take(read.range, request, state)
         if found is None:
             ranges.forget(read.range)
-            rows = walk.rows
+            rows = walk.rows if walk.has(self._topic.id, self._offset) else None
             return None if rows is None else (rows, len(rows) == read.range.count)
         self._result.set_batches(found.parts, found.next, found.records, found.size)
         return [], False

@@ -69,7 +69,6 @@ class RangeRead(NamedTuple):
     """A range that has arrived."""
 
     range: Range
-    walk: BatchWalk
     fields: Fields
     """Of the log's state: it may be newer than the range's."""
 
@@ -174,11 +173,9 @@ class RangeReads:
         except StoreUnavailable:
             return None
         state = self.state_for(made, began)
-        fields = await self._read_state(request) if state is None else state.fields
-        return RangeRead(made, made.walk, fields)
-
-    async def _read_state(self, request: ReadRequest) -> Fields:
-        return await self._states.read(request.topic, request.partition)
+        if state is not None:
+            return RangeRead(made, state.fields)
+        return RangeRead(made, await self._states.read(request.topic, request.partition))
 
     def state_for(self, made: Range, began: float) -> RecentState | None:
         """Return a state that a read which began then may use; None: read it."""

@@ -111,14 +111,11 @@ class RangeConnection(PipelinedConnection):
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
         self._note_received(nbytes)
-        before = len(self._pending)
         try:
             while self._start < self._end and self._read_next():
                 pass
         except (BadReply, hiredis.ProtocolError, IndexError) as error:
             self.close(f"invalid reply from Redis: {error}")
-            return
-        if len(self._pending) == before:
             return
         self._owner.progressed()
         if self._retiring:

@@ -34,7 +34,7 @@ def entry(last: int, count: int, size: int, *, mode: str = "dense") -> list[obje
 def walked(reply: bytes, cuts: list[int], bits: int | None = None) -> tuple[BatchWalk, int]:
     """The walk after the bytes have arrived in parts; they begin behind others."""
     buffer = bytearray(b"+before\r\n" + reply + b"$5\r\nnext")
-    start, walk, stop = 9, BatchWalk(3, 100.0, bits), -1
+    start, walk, stop = 9, BatchWalk(3, 100.0, bits, with_state=True), -1
     for cut in [*cuts, len(reply), len(reply) + 8]:
         # What has not arrived yet is not looked at.
         view = memoryview(buffer[: start + cut] + bytes(len(buffer) - start - cut))
@@ -79,7 +79,7 @@ def test_the_bytes_are_read_as_they_arrive_without_a_new_start() -> None:
     reply = replies(rows)
     buffer = bytearray(len(reply))
     for step in (1, 7, 64, 1000):
-        walk, stop = BatchWalk(20, 300.0, None), -1
+        walk, stop = BatchWalk(20, 300.0, None, with_state=True), -1
         for end in range(0, len(reply) + step, step):
             buffer[:end] = reply[:end]
             stop = walk.read(memoryview(buffer), 0, min(end, len(reply)))
