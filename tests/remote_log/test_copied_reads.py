@@ -52,8 +52,11 @@ def remote_reader(tier: Tier) -> RemoteLogReader:
 
 async def prepared(tier: Tier, start: int, committed: bool = False) -> None:
     """Fetch from the offset until segments can serve it, or cannot."""
+    states = tier.broker.services.log_reader.states
+    assert states is not None
     # The first learns that the log is copied, the second may forget segments that were dropped.
     for _ in range(3):
+        states._states.clear()  # as FRESH_S later: one from before the copy says "not copied"
         await fetch(tier.broker, start, size=100_000, committed=committed)
         await asyncio.gather(*remote_reader(tier)._preparing)
         tier.broker.services.log_reader.cache._batches.clear()
