@@ -22,6 +22,7 @@ import korvet
 from korvet.testing import Broker, LuaRunner
 from korvet.testing.fixtures import korvet_broker
 from tests.interop.kafka_python import KafkaProducer
+from tests.support.ports import free_port
 from tests.support.redis_servers import TestServer, binary, server
 
 __all__ = ["korvet_broker"]
@@ -112,11 +113,7 @@ def exported(tmp_path: Path) -> Path:
 @pytest.fixture
 def tcp_server() -> Iterator[tuple[TestServer, int]]:
     """A server with a port: not every client connects to a socket by URL."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     with server("valkey", "--port", str(port)) as running:
         yield running, port
 

@@ -10,7 +10,8 @@ from confluent_kafka import Consumer, KafkaError, Producer
 
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
-from tests.ops.test_metrics import free_port, page
+from tests.ops.test_metrics import page
+from tests.support.ports import free_port
 from tests.support.raw_client import until
 from tests.support.redis_servers import TestServer
 

@@ -33,6 +33,7 @@ from korvet.cli.errors import sentence
 from korvet.config.broker_config import StartError, load
 from korvet.config.listeners import Address
 from korvet.network.listeners import bind, open_to_all, unserved
+from tests.support.ports import free_port
 from tests.support.redis_servers import TestServer
 
 
@@ -78,11 +79,6 @@ def broker(*arguments: str, cwd: Path) -> Iterator[Broker]:
         if process.poll() is None:
             process.kill()
         process.communicate()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def refusal(*arguments: str, cwd: Path) -> str:

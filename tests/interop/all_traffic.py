@@ -22,8 +22,8 @@ from korvet.wire.messages.alter_client_quotas import (
 )
 from tests.interop.brokers import PATIENCE, Broker
 from tests.interop.conftest import create_topic
-from tests.ops.test_metrics import free_port
 from tests.support.certificates import Authority
+from tests.support.ports import free_port
 from tests.support.raw_client import Peer, to_fetch
 
 TIERED = {

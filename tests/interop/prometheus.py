@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.ops.test_metrics import free_port
+from tests.support.ports import free_port
 from tests.test_deploy import DEPLOY
 
 INTERVAL = "5s"

@@ -12,7 +12,8 @@ from korvet import Korvet
 from tests.interop.all_traffic import AllTraffic, all_traffic
 from tests.interop.brokers import Broker
 from tests.interop.prometheus import filled_in, promtool, scraping
-from tests.ops.test_metrics import free_port, page
+from tests.ops.test_metrics import page
+from tests.support.ports import free_port
 from tests.support.raw_client import until
 from tests.support.redis_servers import server
 from tests.test_deploy import BOARD

@@ -22,7 +22,7 @@ from compose_spec import ComposeSpecification
 from confluent_kafka import Producer
 
 from tests.interop.brokers import Broker
-from tests.ops.test_metrics import free_port
+from tests.support.ports import free_port
 from tests.support.raw_client import until
 from tests.support.redis_servers import TestServer, server
 

@@ -12,7 +12,8 @@ from tests.groups.test_classic_groups import committing
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
 from tests.interop.prometheus import filled_in, promtool, scraping
-from tests.ops.test_metrics import free_port, page
+from tests.ops.test_metrics import page
+from tests.support.ports import free_port
 from tests.support.raw_client import Peer, batch, to_fetch, to_produce, until
 from tests.test_deploy import ALERTS, DEPLOY, board_queries
 

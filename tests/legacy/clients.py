@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.interop.jvm import QUICK
+from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
 
@@ -92,14 +93,6 @@ def node(folder: Path) -> Node:
         shutil.copy(HERE / "node" / name, folder / name)
     check([program("npm"), "install", "--no-audit", "--no-fund", "--silent"], folder)
     return Node(folder)
-
-
-def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass

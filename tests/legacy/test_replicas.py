@@ -21,8 +21,8 @@ from korvet.wire.messages.produce import (
 )
 from korvet.wire.schema import decode, encode
 from tests.interop.brokers import Broker
-from tests.legacy.clients import free_port
 from tests.legacy.wire import Client
+from tests.support.ports import free_port
 from tests.support.redis_servers import TestServer, server
 
 RECORDS = [(0, 0, None, b"payload", [])]

@@ -11,7 +11,6 @@ from redis import Redis
 
 from tests.interop.librdkafka import eventually
 from tests.legacy import wire
-from tests.legacy.clients import free_port
 from tests.legacy.conftest import LegacyBroker
 from tests.legacy.wire import (
     EARLIEST,
@@ -23,6 +22,7 @@ from tests.legacy.wire import (
     produce,
     several,
 )
+from tests.support.ports import free_port
 from tests.support.raw_client import alive
 from tests.support.redis_servers import server
 

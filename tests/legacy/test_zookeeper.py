@@ -16,10 +16,11 @@ from kazoo.exceptions import NoNodeError
 
 from tests.interop.conftest import create_topic
 from tests.interop.records import Record
-from tests.legacy.clients import Java, ZooKeeper, free_port, zookeeper
+from tests.legacy.clients import Java, ZooKeeper, zookeeper
 from tests.legacy.conftest import LegacyBroker
 from tests.legacy.modern import send
 from tests.legacy.wire import message, produce
+from tests.support.ports import free_port
 from tests.support.redis_servers import TestServer, server
 
 PATIENCE = 40.0

@@ -1,7 +1,6 @@
 """What /metrics says after real traffic, and what /readyz says of a real Redis."""
 
 import http.client
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,14 +11,9 @@ from korvet.scripts import bundle
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
+from tests.support.ports import free_port
 from tests.support.raw_client import Peer, batch, to_fetch, to_produce, until
 from tests.support.redis_servers import TestServer
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 @pytest.fixture

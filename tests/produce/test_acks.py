@@ -11,9 +11,9 @@ from korvet.config.broker_config import load
 from korvet.errors import ErrorCode as E
 from korvet.store.errors import StoreUnavailable
 from korvet.store.replica_wait import ReplicaWait
-from tests.legacy.clients import free_port
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import packed, produce, rows
+from tests.support.ports import free_port
 from tests.support.redis_servers import server
 
 

@@ -1,7 +1,6 @@
 """The remote store: the same in a directory, in memory, over the APIs of S3, Azure and Google."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from korvet.recovery.snapshot import SnapshotStore
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from tests.support import object_stores
 from tests.support.object_stores import ObjectStore
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.anyio
 NAME = "c/0123/0/00000000000000000100-ab.segment"
@@ -119,10 +119,7 @@ async def test_a_missing_or_short_object_is_an_error(store: SegmentStore) -> Non
 
 async def test_a_store_that_is_away_fails_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library's default is 10 repetitions within 3 minutes; a copy's lease ends after 1."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = object_stores.s3_environment(f"http://127.0.0.1:{port}")
+    environment = object_stores.s3_environment(f"http://127.0.0.1:{free_port()}")
     store = use(ObjectStore("s3://logs/prefix", environment), monkeypatch)
     began = monotonic()
     with pytest.raises(RemoteStorageError, match="read failed"):

@@ -22,13 +22,13 @@ from korvet.wire.messages.alter_user_scram_credentials import (
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest
-from tests.store.cluster_topology import free_ports
+from tests.support.ports import free_port
 from tests.support.raw_client import Peer, request
 from tests.support.redis_servers import TestServer, server
 from tests.support.sasl_client import ScramClient, bearer, plain
 from tests.support.tokens import Issuer, settings
 
-OPS = f"127.0.0.1:{free_ports(1)[0]}"
+OPS = f"127.0.0.1:{free_port()}"
 REDIS_PASSWORD, PASSWORD = "rediS-pa55", "us3r-pa55word"
 WRONG, AS_NAME, SALTED = "wr0ng-pa55word", "pa55word-as-name", b"salted-pa55word-0123456789abcdef"
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +13,7 @@ from itertools import count
 import redis
 from redis.crc import key_slot
 
+from tests.support.ports import free_ports
 from tests.support.redis_servers import binary
 
 SLOTS = 16384
@@ -60,6 +60,16 @@ class TestCluster:
         """The node ids, in the order of the ports."""
         return [str(self.ask(n, "CLUSTER", "MYID"), "ascii") for n in range(len(self.ports))]  # type: ignore[arg-type]
 
+    def agree(self) -> None:
+        """Wait until all nodes have the same slots, of the same epoch.
+
+        A slot that moves twice before that can get two owners of one epoch. The nodes resolve that
+        so that neither of them has the slot.
+        """
+        nodes = range(len(self.ports))
+        until(lambda: len({_epoch(_told(self, node, "INFO")) for node in nodes}) == 1)
+        until(lambda: len({str(self.ask(node, "CLUSTER", "SLOTS")) for node in nodes}) == 1)
+
     def owner(self, key: str) -> int:
         """Which node has the key's slot, as the first node knows it."""
         slot = key_slot(key.encode())
@@ -80,15 +90,6 @@ def until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline, f"not within {PATIENCE} s"
         time.sleep(0.005)
-
-
-def free_ports(n: int) -> list[int]:
-    """Ports of loopback that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @contextmanager
@@ -154,6 +155,11 @@ def _join(made: TestCluster, buses: list[int], replicated: Sequence[int]) -> Non
     until(lambda: all(b"cluster_state:ok" in _info(made, node) for node in nodes))
     until(lambda: all(made.is_copied_to(node) for node, _ in replicas))
     until(lambda: all(len(made.ask(n, "CLUSTER", "SLOTS")) == 3 for n in nodes))  # type: ignore[arg-type]
+
+
+def _epoch(info: bytes) -> bytes:
+    (line,) = (each for each in info.split() if each.startswith(b"cluster_current_epoch:"))
+    return line
 
 
 def _info(made: TestCluster, node: int) -> bytes:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import redis
 
-from tests.store.cluster_topology import free_ports, until
+from tests.store.cluster_topology import until
+from tests.support.ports import free_ports
 from tests.support.redis_servers import binary
 
 

@@ -9,9 +9,10 @@ from korvet.store.async_store import AsyncStore
 from korvet.store.errors import RedisUnreachable, StoreUnavailable
 from korvet.store.notifications import Notifier
 from korvet.store.sync_store import SyncStore
-from tests.store.cluster_topology import free_ports, until
+from tests.store.cluster_topology import until
 from tests.store.scripts import push
 from tests.store.sentinel_topology import Watched, watching
+from tests.support.ports import free_port
 
 
 @pytest.fixture
@@ -65,6 +66,6 @@ async def test_the_master_is_found_and_followed(watched: Watched) -> None:
 
 
 async def test_a_master_nobody_watches_is_said() -> None:
-    (port,) = free_ports(1)
+    port = free_port()
     with pytest.raises(RedisUnreachable, match="names a master 'themaster'"):
         await AsyncStore.connect(f"redis+sentinel://127.0.0.1:{port}/themaster", connect_s=1)

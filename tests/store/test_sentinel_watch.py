@@ -18,9 +18,9 @@ from korvet.store.errors import StoreUnavailable
 from korvet.store.notifications import Notifier
 from korvet.store.sentinel import SentinelView, elected, leaves, view
 from korvet.store.sync_store import SyncStore
-from tests.store.cluster_topology import free_ports
 from tests.store.scripts import Counted, push
 from tests.store.sentinel_topology import start
+from tests.support.ports import free_ports
 
 OLD, NEW = ("127.0.0.1", 1), ("127.0.0.1", 2)
 

@@ -24,6 +24,8 @@ from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlencode
 from urllib.request import Request, urlopen
 
+from tests.support.ports import free_port
+
 AZURITE = "azurite@3.37.0"
 FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 PATIENCE_S = 60.0
@@ -75,7 +77,7 @@ def s3_environment(endpoint: str) -> dict[str, str]:
 @contextmanager
 def azure(folder: Path) -> Iterator[ObjectStore]:
     """Serve Azure's API by Azurite; without one it is installed in that folder, once."""
-    port = _free_port()
+    port = free_port()
     words = [_azurite(folder), "--inMemoryPersistence", "--silent", "--disableTelemetry"]
     words += ["--skipApiVersionCheck"]
     words += ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
@@ -123,7 +125,7 @@ def _create_container(endpoint: str) -> None:
 def google() -> Iterator[ObjectStore]:
     """Serve Google's API by fake-gcs-server."""
     server = program("fake-gcs-server", f"go install {FAKE_GCS}")
-    port = _free_port()
+    port = free_port()
     words = [server, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
     words += ["-backend", "memory", "-log-level", "error", "-public-host", f"127.0.0.1:{port}"]
     with _running(words, port):
@@ -230,8 +232,3 @@ def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
         assert process.poll() is None, f"the server ended with {process.returncode}"
         time.sleep(0.05)
     raise AssertionError(f"port {port} was not open after {PATIENCE_S:.0f} s")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])

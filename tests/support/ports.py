@@ -1,0 +1,38 @@
+"""Ports of loopback for servers that take no port 0.
+
+Rules
+- The kernel gives ports from 32,768 on to sockets without one. A port from there, closed for a
+  server to take, may be another test's by then. These are below, in a range for each process.
+"""
+
+import itertools
+import os
+import socket
+
+FIRST = 12_000
+EACH = 1_000
+"""Ports of one of pytest's workers."""
+WORKERS = 20
+_numbers = itertools.count(os.getpid() * 61)
+"""Processes that start together have no worker's number if they are not pytest's."""
+
+
+def free_port() -> int:
+    """Return a port that no socket has; another one at each call."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for number in itertools.islice(_numbers, EACH):
+        port = FIRST + worker % WORKERS * EACH + number % EACH
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+                probe.listen()
+            except OSError:
+                continue
+            return port
+    raise AssertionError(f"no free port for worker {worker}: end servers of earlier runs")
+
+
+def free_ports(count: int) -> list[int]:
+    """Return that many ports."""
+    return [free_port() for _ in range(count)]
