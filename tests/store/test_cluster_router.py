@@ -52,6 +52,7 @@ def move(nodes: TestCluster, key: str, source: int, target: int) -> None:
     nodes.ask(source, "MIGRATE", "127.0.0.1", nodes.ports[target], key, 0, 1000)
     for node in (target, source):
         nodes.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+    nodes.agree()
 
 
 async def test_every_call_goes_to_the_node_of_its_slot(nodes: TestCluster) -> None:
@@ -106,6 +107,7 @@ async def test_a_slot_on_its_way_is_asked_for_where_it_goes(nodes: TestCluster) 
         finally:
             for node in (2, 1):
                 nodes.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[2])
+            nodes.agree()
         move(nodes, key, 2, 1)
 
 
