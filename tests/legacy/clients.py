@@ -1,4 +1,4 @@
-"""The old clients themselves: Java programs by Maven, a Node package by npm, ZooKeeper."""
+"""The old clients: Java programs from Maven, a Node package from npm, and ZooKeeper."""
 
 import shutil
 import socket
@@ -16,21 +16,21 @@ HERE = Path(__file__).parent
 
 
 def program(name: str) -> str:
-    """Where it is; a machine without it fails these tests rather than passing over them."""
+    """Return the path of a program. A missing program fails the test: it is not skipped."""
     found = shutil.which(name)
     assert found, f"{name} is not installed: the old clients' tests are part of the suite"
     return found
 
 
 def check(words: list[str], folder: Path | None = None, seconds: float = 600) -> str:
-    """Standard output of a program that ended well."""
+    """Run a program and return its standard output. The exit status must be 0."""
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=seconds)
     assert done.returncode == 0, f"{words[:4]}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
 
 def classpath(folder: Path, pom: str, *settings: str) -> str:
-    """The jars of a project, resolved by Maven."""
+    """Return the class path of a project's jars, resolved by Maven."""
     listing = folder / "classpath"
     shutil.copy(HERE / "java" / pom, folder / "pom.xml")
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={listing}", *settings]
@@ -48,7 +48,7 @@ class Java:
         return [program("java"), *QUICK, "-cp", self.jars, *words]
 
     def run(self, *words: str, stdin: str = "", seconds: float = 240) -> str:
-        """Standard output of one class."""
+        """Run a class and return its standard output. The exit status must be 0."""
         done = subprocess.run(
             self.words(*words), input=stdin, capture_output=True, text=True, timeout=seconds
         )
@@ -56,14 +56,14 @@ class Java:
         return done.stdout
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
-        """The class runs on."""
+        """Start a class and return its process."""
         return subprocess.Popen(
             self.words(*words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 
 
 def old07(folder: Path) -> Java:
-    """The Java port of Kafka 0.7, and our small program compiled against it."""
+    """Return the Java port of Kafka 0.7, and `Old07` compiled against it."""
     jars = classpath(folder, "pom-07.xml")
     source = str(HERE / "java" / "Old07.java")
     check([program("javac"), "-cp", jars, "-d", str(folder), source])
@@ -71,24 +71,24 @@ def old07(folder: Path) -> Java:
 
 
 def old08(folder: Path, version: str) -> Java:
-    """Kafka 0.8's own clients and tools."""
+    """Return the clients and tools of Kafka 0.8."""
     return Java(classpath(folder, "pom-08.xml", f"-Dkafka={version}"))
 
 
 @dataclass(frozen=True)
 class Node:
-    """The npm package in a folder of its own."""
+    """The npm package, installed in a separate folder."""
 
     folder: Path
 
     def run(self, *words: str) -> list[list[str]]:
-        """The lines of the small script, cut into words."""
+        """Run `old07.js` and return the fields of each line of its output."""
         out = check([program("node"), "--no-deprecation", "old07.js", *words], self.folder, 240)
         return [line.split("\t") for line in out.splitlines()]
 
 
 def node(folder: Path) -> Node:
-    """The package installed."""
+    """Install the npm package into the folder."""
     for name in ("package.json", "old07.js"):
         shutil.copy(HERE / "node" / name, folder / name)
     check([program("npm"), "install", "--no-audit", "--no-fund", "--silent"], folder)
@@ -97,7 +97,7 @@ def node(folder: Path) -> Node:
 
 @dataclass
 class ZooKeeper:
-    """A ZooKeeper of one node, its data in a folder; it can stop and come back."""
+    """A ZooKeeper of one node that can be stopped and started again; its data is in a folder."""
 
     java: Java
     folder: Path
@@ -109,7 +109,7 @@ class ZooKeeper:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """It answers."""
+        """Start ZooKeeper and wait until it answers `ruok`."""
         config = self.folder / "zoo.cfg"
         config.write_text(
             f"tickTime=200\nminSessionTimeout=400\nmaxSessionTimeout=60000\n"
@@ -132,7 +132,7 @@ class ZooKeeper:
             return False
 
     def stop(self) -> None:
-        """It is gone; its data stays."""
+        """Kill ZooKeeper. Its data stays."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(30)
@@ -143,7 +143,7 @@ class ZooKeeper:
 
 @contextmanager
 def zookeeper(java: Java, folder: Path) -> Iterator[ZooKeeper]:
-    """A running one, gone at the end."""
+    """Start a ZooKeeper and stop it at the end of the block."""
     found = ZooKeeper(java, folder)
     found.start()
     try:

@@ -1,4 +1,4 @@
-"""Brokers that serve Kafka 0.7 too, as processes of their own."""
+"""Brokers that also serve Kafka 0.7, each as a separate process."""
 
 import itertools
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _numbers = itertools.count()
 
 @dataclass
 class LegacyBroker(Broker):
-    """`legacy` is what clients of Kafka 0.7 connect to."""
+    """A broker that also serves Kafka 0.7; `legacy` is the address for its clients."""
 
     legacy: str = ""
 
@@ -37,7 +37,7 @@ class LegacyBroker(Broker):
 
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyBroker]:
-    """A broker for all tests that break nothing."""
+    """A broker shared by all tests that neither stop nor configure it."""
     broker = LegacyBroker(tmp_path_factory.mktemp("legacy"))
     broker.start()
     yield broker
@@ -52,14 +52,14 @@ def broker(shared_broker: LegacyBroker) -> LegacyBroker:
 
 @pytest.fixture
 def client(broker: LegacyBroker) -> Iterator[Client]:
-    """A connection of Kafka 0.7."""
+    """A connection of a Kafka 0.7 client."""
     with broker.client() as connected:
         yield connected
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LegacyBroker]:
-    """A broker nobody else talks to; not started yet."""
+    """A broker for one test; not started yet."""
     broker = LegacyBroker(tmp_path)
     yield broker
     broker.close()
@@ -67,7 +67,7 @@ def own(tmp_path: Path) -> Iterator[LegacyBroker]:
 
 @pytest.fixture
 def topic() -> str:
-    """A name no other test uses."""
+    """A topic name that no other test uses."""
     return f"legacy-{next(_numbers)}"
 
 

@@ -1,4 +1,4 @@
-"""What the clients of Kafka 0.7 really sent, and what they were content with, as hex.
+"""Frames that clients of Kafka 0.7 sent, and the responses that they accepted, as hex.
 
 Captured between Jafka 1.2.3 or the npm package `kafka` 0.2.3 and a broker; topics begin empty.
 """
@@ -17,7 +17,7 @@ LOG = ONE_TWO + PACKED + FIVE
 
 
 class Exchange(NamedTuple):
-    """One frame of a client, and the answer to it, if there is one; both with their lengths."""
+    """A client's frame and the response to it, if there is one; both with their lengths."""
 
     name: str
     sent: str

@@ -1,4 +1,4 @@
-"""Today's clients, for topics that Kafka 0.7 uses too."""
+"""Current clients, for topics that clients of Kafka 0.7 use too."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ QUICK = {"socket.timeout.ms": 10_000, "fetch.wait.max.ms": 50}
 
 
 def consumed(bootstrap: str, topic: str, count: int, offset: int = 0) -> list[Message]:
-    """So many messages of partition 0 from an offset on."""
+    """Consume `count` messages of partition 0, starting at an offset."""
     source = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False, **QUICK}
     )
@@ -18,7 +18,7 @@ def consumed(bootstrap: str, topic: str, count: int, offset: int = 0) -> list[Me
     found: list[Message] = []
     while len(found) < count:
         message = source.poll(10)
-        assert message is not None, f"{len(found)} of {count} messages came"
+        assert message is not None, f"{len(found)} of {count} messages consumed"
         assert message.error() is None, message.error()
         found.append(message)
     source.close()
@@ -26,7 +26,7 @@ def consumed(bootstrap: str, topic: str, count: int, offset: int = 0) -> list[Me
 
 
 def send(bootstrap: str, topic: str, records: Iterable[Record], **options: object) -> list[int]:
-    """The records are written to partition 0 as one batch, in order; the offsets reported."""
+    """Produce the records to partition 0 as one batch, in order. Returns their offsets."""
     offsets: list[int] = []
 
     def reported(error: object, message: Message) -> None:

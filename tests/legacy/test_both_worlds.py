@@ -1,4 +1,4 @@
-"""One topic of byte positions, written and read by clients of Kafka 0.7 and by today's."""
+"""Check a topic with offset.mode=bytes that Kafka 0.7 and current clients write and read."""
 
 import random
 
@@ -14,7 +14,7 @@ from tests.legacy.wire import LATEST, Client, gzipped, message, produce
 
 
 def old_payloads(client: Client, topic: str) -> list[bytes]:
-    """Every record a client of Kafka 0.7 finds, compressed ones unpacked."""
+    """Fetch all records as a client of Kafka 0.7, decompressed."""
     import gzip
 
     (end,) = client.offsets(topic, LATEST, 1)
@@ -53,7 +53,7 @@ def test_a_modern_consumer_gets_every_record_inside_its_message(
 
 
 @pytest.mark.parametrize("offset", range(0, 60))
-def test_any_offset_goes_on_with_the_next_record(
+def test_a_fetch_from_any_offset_returns_the_next_record(
     broker: LegacyBroker, client: Client, offset: int, topic: str
 ) -> None:
     log = message(b"0") + gzipped(b"1", b"2") + message(b"3") + message(b"4")
@@ -101,7 +101,7 @@ def test_a_producer_that_repeats_itself_is_stored_once(
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_writers_of_both_ages_take_turns_and_all_readers_agree(
+def test_old_and_new_producers_alternate_and_all_consumers_agree(
     broker: LegacyBroker, client: Client, topic: str, codec: str
 ) -> None:
     dice = random.Random(codec)
@@ -122,7 +122,7 @@ def test_writers_of_both_ages_take_turns_and_all_readers_agree(
     assert [row.value() for row in consumed(broker.address, topic, len(expected))] == expected
 
 
-def test_a_committed_position_goes_on_where_it_ended(
+def test_a_consumer_resumes_at_its_committed_offset(
     broker: LegacyBroker, client: Client, topic: str
 ) -> None:
     client.send(produce(topic, message(b"one") + gzipped(b"two", b"three")))
@@ -171,7 +171,7 @@ def test_a_topic_of_other_offsets_is_a_wrong_partition(
     assert f"has offset.mode={mode}: Kafka 0.7 clients need offset.mode=bytes" in broker.log
 
 
-def test_a_topic_of_bytes_can_be_created_by_today(
+def test_a_topic_of_bytes_can_be_created_by_a_current_client(
     broker: LegacyBroker, client: Client, topic: str
 ) -> None:
     admin = AdminClient({"bootstrap.servers": broker.address})

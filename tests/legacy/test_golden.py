@@ -1,4 +1,4 @@
-"""Frames of the old clients, replayed: no Java and no Node is needed for these."""
+"""Check recorded frames of the old clients. These tests need neither Java nor Node."""
 
 import struct
 
@@ -17,7 +17,7 @@ def parsed(name: str) -> requests_v07.Frame:
     return requests_v07.parse(bytes.fromhex(found.sent)[4:])
 
 
-def test_the_frames_say_what_their_clients_meant() -> None:
+def test_the_frames_are_parsed_as_their_clients_meant() -> None:
     assert parsed("Jafka PRODUCE").requests == [Produce("golden", 0, bytes.fromhex(ONE_TWO))]
     assert parsed("Jafka PRODUCE, gzip").requests[0].partition == requests_v07.RANDOM_PARTITION
     assert parsed("Jafka MULTIPRODUCE") == requests_v07.Frame(

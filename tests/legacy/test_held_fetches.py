@@ -1,4 +1,4 @@
-"""What all clients of Kafka 0.7 together make a broker hold while Redis takes nothing."""
+"""Check the limit on bytes that a broker holds for all Kafka 0.7 clients during a Redis outage."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ SET = produce("events", message(bytes(10_000)))
 
 
 class Held(LegacyConnection):
-    """Its requests wait for Redis until they are told to go on."""
+    """A connection whose requests wait until the test sets `stored`."""
 
     stored: asyncio.Event
 
@@ -51,7 +51,7 @@ async def test_clients_that_together_make_much_wait_are_read_no_further_until_it
             everybody.append(one)
 
         def send(one: Held, times: int) -> int:
-            """How many of these sets are read."""
+            """Send message sets and return how many the connection reads."""
             for at in range(times):
                 if not one._reading:
                     return at
@@ -60,9 +60,9 @@ async def test_clients_that_together_make_much_wait_are_read_no_further_until_it
             return times
 
         first, second, third = everybody
-        assert send(first, 10) == 10, "alone it holds more than its share"
+        assert send(first, 10) == 10, "a single connection may hold more than its share"
         assert send(second, 10) in (2, 3)
-        assert send(third, 10) == 1, "who holds nothing is read"
+        assert send(third, 10) == 1, "a connection that holds nothing is read"
         first.stored.set()
         while not first.idle:
             await checkpoint()

@@ -1,4 +1,4 @@
-"""What no client of Kafka 0.7 should send: nobody else is harmed, and the log says why."""
+"""Check bad Kafka 0.7 requests: other clients are not affected, and the log has the reason."""
 
 import gzip
 import os
@@ -120,7 +120,9 @@ def test_five_hundred_requests_in_a_row_are_answered_in_order(client: Client, to
     assert found == [b"\0\0" + message(b"%03d" % n) for n in range(500)]
 
 
-def test_noise_harms_nobody(broker: LegacyBroker, client: Client, topic: str) -> None:
+def test_random_frames_affect_no_other_connection(
+    broker: LegacyBroker, client: Client, topic: str
+) -> None:
     dice = random.Random(7)
     for _ in range(40):
         with broker.client() as hostile:
@@ -170,7 +172,7 @@ MODERN = {
 
 
 @pytest.mark.parametrize("name", MODERN)
-def test_a_newer_client_on_this_port_is_told_so_in_the_log(broker: LegacyBroker, name: str) -> None:
+def test_a_newer_client_on_this_port_is_named_in_the_log(broker: LegacyBroker, name: str) -> None:
     before = broker.log.count("Kafka 0.8 or newer")
     with broker.client() as modern:
         modern.send(struct.pack(">i", len(MODERN[name])) + MODERN[name])
@@ -188,7 +190,7 @@ OLD = {
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_an_old_client_on_the_main_port_is_told_so_in_the_log(
+def test_an_old_client_on_the_main_port_is_named_in_the_log(
     broker: LegacyBroker, name: str
 ) -> None:
     before = broker.log.count("Kafka 0.7 request")

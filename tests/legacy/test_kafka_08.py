@@ -1,4 +1,4 @@
-"""Kafka 0.8's own clients and tools, and its first versions byte for byte."""
+"""Check the clients and tools of Kafka 0.8, and its first protocol versions byte for byte."""
 
 import random
 import struct
@@ -33,14 +33,14 @@ LAYOUTS = [("record", "dense"), ("batch", "time"), ("record", "time"), ("batch",
 
 
 def ask(client: Client, key: int, version: int, request: Message, answer: type[Message]) -> Message:
-    """One request of an old client, and its answer."""
+    """Send one request as an old client and return the response."""
     body = struct.pack(">hhih", key, version, 7, -1) + encode(request, version)
     client.send(struct.pack(">i", len(body)) + body)
     return decode(answer, client.receive(), version, 4)
 
 
 def produced(client: Client, topic: str, data: bytes, version: int = 0) -> tuple[int, int]:
-    """The error and the offset that answer a message set, or from version 3 on a record batch."""
+    """Produce a message set, or from version 3 a record batch. Returns error and offset."""
     request = ProduceRequest(
         acks=1,
         timeout_ms=5000,
@@ -88,7 +88,7 @@ def fetched(
 
 
 def values(data: bytes) -> list[tuple[int, bytes | None]]:
-    """(offset, value) of the whole messages of an uncompressed set."""
+    """Return (offset, value) of each whole message of an uncompressed message set."""
     found, at = [], 0
     while at + 12 <= len(data):
         offset, size = struct.unpack_from(">qi", data, at)
@@ -107,7 +107,7 @@ def old_set(count: int, codec: int = 0, magic: int = 0) -> bytes:
 
 @pytest.fixture
 def old(broker: LegacyBroker) -> Iterator[Client]:
-    """A connection of Kafka 0.8, on the main port."""
+    """A connection of a Kafka 0.8 client to the main port."""
     with Client(broker.address) as connected:
         yield connected
 
@@ -130,12 +130,12 @@ def test_inner_messages_are_counted_and_get_offsets_in_a_row(
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize(("form", "mode"), LAYOUTS[:2])
 @pytest.mark.parametrize("most", [0, 1, 11, 12, 50, 333, 1000, 4000])
-def test_a_fetch_never_answers_more_than_was_asked_for(
+def test_a_fetch_never_returns_more_than_the_maximal_bytes(
     broker: LegacyBroker, old: Client, form: str, mode: str, version: int, most: int
 ) -> None:
     topic = create_topic(broker.address, storage_format=form, offset_mode=mode)
     sent = [b"%03d" % n * 20 for n in range(40)]
-    # One batch, which a producer may split: of several, a fetch returns those that fit.
+    # Exactly one batch, not split by a producer: of several, a fetch returns those that fit.
     error, base = produced(old, topic, batch(sent, compression.LZ4), version=3)
     assert error == 0
     whole = fetched(old, topic, base, 1 << 20, version=version)
@@ -145,7 +145,7 @@ def test_a_fetch_never_answers_more_than_was_asked_for(
     one = len(whole) // len(sent)
     assert len(values(found)) >= min(1, most // one)
     if form == "batch" or most < one:
-        assert found == whole[:most]  # entry by entry a little less may come, never more
+        assert found == whole[:most]  # in record format it may be less, never more
 
 
 def test_records_before_the_offset_are_not_sent(broker: LegacyBroker, old: Client) -> None:
@@ -154,7 +154,7 @@ def test_records_before_the_offset_are_not_sent(broker: LegacyBroker, old: Clien
     assert values(fetched(old, topic, 7, 1 << 20)) == [(7, b"7"), (8, b"8"), (9, b"9")]
 
 
-def test_one_compressed_message_fits_what_was_asked_for(broker: LegacyBroker, old: Client) -> None:
+def test_one_compressed_message_fits_the_maximal_bytes(broker: LegacyBroker, old: Client) -> None:
     topic = create_topic(broker.address, offset_mode="dense", compression_type="gzip")
     dice = random.Random(1)
     sent = [Record(None, dice.randbytes(200)) for _ in range(100)]
@@ -214,7 +214,7 @@ def test_metadata_creates_a_topic_and_has_no_leader_yet(
     assert [asked(), asked()] == [ErrorCode.LEADER_NOT_AVAILABLE, 0]
 
 
-def test_a_topic_of_byte_positions_is_read_by_all_three_ages(
+def test_a_topic_of_byte_positions_is_read_by_all_three_generations(
     broker: LegacyBroker, client: Client, old: Client, topic: str
 ) -> None:
     client.send(produce(topic, message(b"0.7") + gzipped(b"a", b"b")))
@@ -230,18 +230,18 @@ def test_a_topic_of_byte_positions_is_read_by_all_three_ages(
 
 @pytest.fixture(scope="session")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Java:
-    """0.8.2 alone has the first of today's producers."""
+    """Kafka 0.8.2: 0.8.0 does not have the new producer."""
     return old08(tmp_path_factory.mktemp("kafka"), "0.8.2.2")
 
 
 def tool(kafka: Java, name: str) -> str:
-    """Where a console tool is: 0.8.2 moved them."""
+    """Return the class of a console tool. Kafka 0.8.2 moved them."""
     moved = "kafka-clients" in kafka.jars
     return f"kafka.tools.{name}" if moved or "Producer" not in name else f"kafka.producer.{name}"
 
 
 def shell(kafka: Java, broker: LegacyBroker, topic: str) -> list[str]:
-    """What 0.8's SimpleConsumer reads from the beginning."""
+    """Read the partition from the beginning with the SimpleConsumer of Kafka 0.8."""
     out = kafka.run(
         *("kafka.tools.SimpleConsumerShell", "--broker-list", broker.address, "--topic", topic),
         *("--partition", "0", "--offset", "-2", "--no-wait-at-logend"),

@@ -1,4 +1,4 @@
-"""The clients of Kafka 0.7 that can still be had, unmodified, on one topic with today's."""
+"""Check the Kafka 0.7 clients that are still available, unmodified, with current clients."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_java_sends_and_fetches_several_at_once(
     assert out.splitlines() == [f"{topic}\ta", f"{topic}\tc", f"{other}\tb"]
 
 
-def test_java_asks_for_offsets(jafka: Java, broker: LegacyBroker, topic: str) -> None:
+def test_java_requests_offsets(jafka: Java, broker: LegacyBroker, topic: str) -> None:
     def asked(time: int) -> list[str]:
         words = (*place(broker), topic, "0", str(time), "10")
         return jafka.run("Old07", "offsets", *words).split()
@@ -52,7 +52,9 @@ def test_java_asks_for_offsets(jafka: Java, broker: LegacyBroker, topic: str) ->
     assert (asked(-1), asked(-2), asked(1)) == (["15", "0"], ["0"], [])
 
 
-def test_java_reads_what_today_writes(jafka: Java, broker: LegacyBroker, topic: str) -> None:
+def test_java_reads_what_a_current_client_writes(
+    jafka: Java, broker: LegacyBroker, topic: str
+) -> None:
     jafka.run("Old07", "sync", *place(broker), topic, "0", "0", "old")
     send(broker.address, topic, [Record(b"k", b"new %d" % n, (("h", b"1"),)) for n in range(50)])
     assert fetched(jafka, broker, topic, 60) == ["old", *(f"new {n}" for n in range(50))]
@@ -70,7 +72,7 @@ def test_node_produces_and_consumes(npm: Node, broker: LegacyBroker, topic: str)
     assert values == [b"one", b"two", b"three"]
 
 
-def test_node_asks_for_offsets_with_seconds_for_milliseconds(
+def test_node_requests_offsets_with_seconds_for_milliseconds(
     npm: Node, broker: LegacyBroker, topic: str
 ) -> None:
     _, port = place(broker)
@@ -78,7 +80,7 @@ def test_node_asks_for_offsets_with_seconds_for_milliseconds(
     assert npm.run("offsets", port, topic)[0][0] == topic
 
 
-def test_java_and_node_share_a_topic_with_today(
+def test_java_and_node_share_a_topic_with_a_current_client(
     jafka: Java, npm: Node, broker: LegacyBroker, client: Client, topic: str
 ) -> None:
     _, port = place(broker)

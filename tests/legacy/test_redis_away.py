@@ -1,4 +1,4 @@
-"""Produced sets of Kafka 0.7, which nobody sends again, while Redis takes nothing."""
+"""Check Kafka 0.7 produce requests during a Redis outage. Their clients never retry."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ SETS = [message(b"%03d" % n) for n in range(40)]
 
 
 class Away:
-    """A broker whose Redis can be full, or out of reach, and the Redis itself."""
+    """A broker and its Redis, which a test can fill up or disconnect."""
 
     def __init__(self, folder: Path, running: TestServer) -> None:
         self.redis: redis.Redis = running.client()
@@ -75,7 +75,7 @@ def test_what_comes_while_there_is_no_redis_is_stored_in_order(away: Away) -> No
         other.send(produce("new", SETS[0]))
         eventually(lambda: away.broker.log.count("produced sets wait for Redis") == 2)
         away.back()
-        # What reads has a connection of its own, which may be back a moment later.
+        # Reads use a separate Redis connection, which may reconnect later than the writes'.
         eventually(lambda: client.fetch("events", 0) == (0, b"".join(SETS)))
         eventually(lambda: other.fetch("new", 0) == (0, SETS[0]))
 

@@ -1,4 +1,4 @@
-"""acks that ask for copies: replicas of Redis, and its disk."""
+"""Check acks that wait for Redis replicas or for fsync."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ RECORDS = [(0, 0, None, b"payload", [])]
 
 @dataclass
 class Replicated:
-    """A Redis on a TCP port with some replicas of its own."""
+    """A Redis master on a TCP port, and its replicas."""
 
     master: TestServer
     port: int
@@ -38,7 +38,7 @@ class Replicated:
 
 
 def produced(broker: Broker, topic: str, acks: int, timeout_ms: int = 3000) -> tuple[int, int]:
-    """Error code and offset of one Produce 1."""
+    """Send one Produce version 1 and return the error code and the offset."""
     request = ProduceRequest(
         acks=acks,
         timeout_ms=timeout_ms,
@@ -62,7 +62,7 @@ def produced(broker: Broker, topic: str, acks: int, timeout_ms: int = 3000) -> t
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Replicated]:
-    """One master and one replica, in step."""
+    """A master and a replica that is synchronized."""
     port = free_port()
     fast = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
     with (
@@ -78,7 +78,7 @@ def pair() -> Iterator[Replicated]:
 
 @pytest.fixture
 def copied(pair: Replicated, tmp_path: Path) -> Iterator[Broker]:
-    """A broker on the master of the pair."""
+    """A broker that uses the master of the pair."""
     broker = Broker(
         tmp_path,
         {"offset.mode": "dense"},
@@ -98,11 +98,11 @@ def frozen(replica: TestServer) -> Iterator[None]:
 
 @pytest.fixture
 def stopped(pair: Replicated) -> Iterator[None]:
-    """The replica answers nothing, and its connection stands."""
+    """The replica stopped by SIGSTOP: it replies to nothing, and its connection stays open."""
     yield from frozen(pair.replicas[0])
 
 
-def test_two_copies_are_there_once_the_replica_has_it(copied: Broker, pair: Replicated) -> None:
+def test_acks_2_succeeds_once_the_replica_has_the_record(copied: Broker, pair: Replicated) -> None:
     copied.start()
     assert produced(copied, "orders", 2) == (0, 0)
     key = f"{copied.folder.name}:orders:0"
@@ -125,7 +125,7 @@ def test_a_replica_that_does_not_follow_is_too_late(copied: Broker, stopped: Non
     assert produced(copied, "orders", -1) == (0, 2)
 
 
-def test_acks_all_waits_for_the_replicas_that_are_asked_for(copied: Broker) -> None:
+def test_acks_all_waits_for_the_configured_replicas(copied: Broker) -> None:
     copied.settings["acks.all.wait.replicas"] = "1"
     copied.start()
     assert produced(copied, "orders", -1) == (0, 0)
@@ -142,7 +142,7 @@ def test_acks_all_waits_for_the_disk(copied: Broker) -> None:
     assert [produced(copied, "orders", -1) for _ in range(3)] == [(0, 0), (0, 1), (0, 2)]
 
 
-def test_acks_all_waits_for_the_disk_of_a_redis_of_ours(tmp_path: Path) -> None:
+def test_acks_all_waits_for_the_disk_of_the_embedded_redis(tmp_path: Path) -> None:
     assert replica_wait.OURS.decode() == aof.IDENT
     broker = Broker(tmp_path, {"offset.mode": "dense", "acks.all.fsync": "true"})
     broker.start()
@@ -153,7 +153,7 @@ def test_acks_all_waits_for_the_disk_of_a_redis_of_ours(tmp_path: Path) -> None:
         broker.close()
 
 
-def test_a_redis_of_somebody_else_that_never_syncs_stays_as_it_is(tmp_path: Path) -> None:
+def test_an_external_redis_that_never_syncs_keeps_its_config(tmp_path: Path) -> None:
     with server("valkey", "--appendonly", "yes", "--appendfsync", "no") as theirs:
         settings = {"offset.mode": "dense", "acks.all.fsync": "true"}
         broker = Broker(tmp_path, settings, ("--redis", theirs.url))

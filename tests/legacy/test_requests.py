@@ -1,4 +1,4 @@
-"""The five requests of Kafka 0.7 against a running broker, byte for byte."""
+"""Check the five requests of Kafka 0.7 on a running broker, byte for byte."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ LOG = ONE + TWO + THREE + OLD + PACKED
 
 @pytest.fixture
 def written(client: Client, topic: str) -> str:
-    """A topic that holds LOG, sent as two sets."""
+    """A topic whose log is LOG, produced as two message sets."""
     client.send(produce(topic, ONE + TWO) + produce(topic, THREE + OLD + PACKED))
     return topic
 
@@ -71,7 +71,7 @@ def test_a_partition_that_is_not_there_is_wrong(
     assert (error, rest) == (3, b"\0\0\0\0")
 
 
-def test_an_unknown_topic_is_empty_and_begins_at_nought(client: Client, topic: str) -> None:
+def test_an_unknown_topic_is_empty_and_begins_at_zero(client: Client, topic: str) -> None:
     assert client.fetch(topic, 0) == (0, b"")
     assert client.fetch(topic, 77) == (0, b"")
     assert [client.offsets(topic, time) for time in (LATEST, EARLIEST, FAR, 0)] == [
@@ -105,7 +105,7 @@ def test_offsets_of_a_long_log_are_boundaries_of_sets_newest_first(
     assert all(offset % len(one) == 0 for offset in found)
 
 
-def test_offsets_before_a_moment_are_of_places_written_by_then(client: Client, topic: str) -> None:
+def test_offsets_before_a_timestamp_are_those_written_by_then(client: Client, topic: str) -> None:
     one = b"".join(message(bytes(1000)) for _ in range(70))
     moments = []
     for _ in range(4):
@@ -180,7 +180,7 @@ def test_a_broker_that_stops_stores_what_has_come(
         with own.client() as client, Redis.from_url(running.url) as store:
             store.execute_command("CLIENT", "PAUSE", 1000)
             client.send(b"".join(produce(f"{topic}-{n % 3}", ONE) for n in range(60)))
-            assert alive(own.address)  # so the broker has read what came before that
+            assert alive(own.address)  # so the broker has read the produce requests before it
             if hangs_up:
                 client.__exit__()
             assert own.stop() == 0
@@ -203,9 +203,7 @@ def test_a_log_survives_a_restart(own: LegacyBroker, topic: str) -> None:
         assert client.fetch(topic, len(LOG)) == (0, ONE)
 
 
-def test_redis_being_away_is_an_unknown_error_and_nothing_more(
-    own: LegacyBroker, topic: str
-) -> None:
+def test_a_redis_outage_is_an_unknown_error_and_nothing_more(own: LegacyBroker, topic: str) -> None:
     with server("valkey") as redis:
         own.options = ("--redis", redis.url)
         own.start()
@@ -216,10 +214,10 @@ def test_redis_being_away_is_an_unknown_error_and_nothing_more(
         with own.client() as client:
             assert client.fetch(topic, 0) == (-1, b"")
             assert client.ask(wire.offsets(topic, LATEST)) == (-1, bytes(4))
-            client.send(produce(topic, TWO))  # held, or lost on its way: see test_redis_away
+            client.send(produce(topic, TWO))  # held or lost: see test_redis_away
             told = ("produced sets wait for Redis", "produced set refused")
             eventually(lambda: any(line in own.log for line in told))
-    own.kill()  # it would go on asking for Redis for some seconds
+    own.kill()  # a clean stop would wait some seconds for Redis
     assert "Traceback" not in own.log
 
 
@@ -255,7 +253,9 @@ def test_what_is_written_read_and_refused_is_counted(own: LegacyBroker, topic: s
     assert any('api="LegacyFetch"' in name for name in counted)
 
 
-def test_no_topic_is_made_beside_one_called_so_but_for_dots(own: LegacyBroker) -> None:
+def test_a_topic_name_that_differs_only_in_dots_is_not_created(
+    own: LegacyBroker,
+) -> None:
     own.start()
     with own.client() as client:
         client.send(produce("a.b", message(b"here")))

@@ -1,4 +1,4 @@
-"""The registry of Kafka 0.7 in a real ZooKeeper, and the clients that find brokers there."""
+"""Check the Kafka 0.7 registry in a real ZooKeeper, and the clients that find brokers there."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ def shared_zookeeper(jafka: Java, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def zk(shared_zookeeper: ZooKeeper, tmp_path: Path) -> Iterator[Any]:
-    """A client in a chroot of the test's own, which it does not create."""
+    """A client in a chroot for one test. The fixture does not create the chroot."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the chroot does not exist yet
         client = KazooClient(f"{shared_zookeeper.address}/{tmp_path.name}")
@@ -46,10 +46,10 @@ def zk(shared_zookeeper: ZooKeeper, tmp_path: Path) -> Iterator[Any]:
 
 
 def until(there: Callable[[], Any]) -> Any:
-    """What it finds, once it finds something."""
+    """Wait until the function finds a value, and return it."""
     end = time.monotonic() + PATIENCE
     while not (found := there()):
-        assert time.monotonic() < end, "it never came to be"
+        assert time.monotonic() < end, f"nothing found within {PATIENCE} s"
     return found
 
 
@@ -63,21 +63,21 @@ def value(zk: Any, path: str) -> str | None:
 
 @pytest.fixture
 def registered(own: LegacyBroker, zk: Any) -> LegacyBroker:
-    """A broker that names itself in ZooKeeper; not started yet."""
+    """A broker that registers in ZooKeeper; not started yet."""
     own.options = ("--zookeeper", zk.root)
     own.settings["legacy.num.partitions"] = "4"
     return own
 
 
 def place(broker: LegacyBroker, zk: Any, node: int = 0) -> str:
-    """What ZooKeeper has of a broker, once it has it: host and port."""
+    """Wait until a broker is registered, and return the registered host and port."""
     text = until(lambda: value(zk, f"/brokers/ids/{node}"))
     creator, host, port = text.split(":")
     assert creator
     return f"{host}:{port}"
 
 
-def test_a_broker_and_its_topics_are_registered_while_they_last(
+def test_a_broker_and_its_topics_are_registered_while_they_exist(
     registered: LegacyBroker, zk: Any, topic: str
 ) -> None:
     registered.start()
@@ -104,14 +104,14 @@ def test_only_topics_of_byte_positions_are_listed(
     assert not zk.exists(f"/brokers/topics/{other}")
 
 
-def test_what_somebody_removed_comes_back(registered: LegacyBroker, zk: Any) -> None:
+def test_a_deleted_registration_is_written_again(registered: LegacyBroker, zk: Any) -> None:
     registered.start()
     place(registered, zk)
     zk.delete("/brokers/ids/0")
     assert place(registered, zk) == registered.legacy
 
 
-def test_a_zookeeper_that_restarts_or_forgets_everything_is_told_again(
+def test_a_broker_registers_again_after_a_restart_or_data_loss(
     jafka: Java, own: LegacyBroker, tmp_path: Path, topic: str
 ) -> None:
     with zookeeper(jafka, tmp_path) as keeper:
@@ -133,7 +133,7 @@ def test_a_zookeeper_that_restarts_or_forgets_everything_is_told_again(
             zk.close()
 
 
-def test_a_zookeeper_that_comes_later_is_told_then(
+def test_a_broker_registers_in_a_zookeeper_that_starts_later(
     jafka: Java, own: LegacyBroker, tmp_path: Path, topic: str
 ) -> None:
     keeper = ZooKeeper(jafka, tmp_path)
@@ -153,7 +153,7 @@ def test_a_zookeeper_that_comes_later_is_told_then(
     keeper.stop()
 
 
-def test_a_broker_that_died_waits_for_its_own_earlier_life(
+def test_a_restarted_broker_waits_for_its_earlier_session_to_expire(
     registered: LegacyBroker, zk: Any
 ) -> None:
     registered.start()
@@ -242,7 +242,7 @@ def test_a_producer_finds_the_broker_and_a_group_reads_everything(
     jafka.run("Old07", "send", "zk.connect", zk.root, topic, "0", *values)
     found = jafka.run("Old07", "group", zk.root, topic, "readers", "3000").splitlines()
     assert sorted(found) == sorted(values)
-    # What was read is committed in ZooKeeper: the group goes on from there.
+    # The read offsets are committed in ZooKeeper: the group resumes there.
     jafka.run("Old07", "send", "zk.connect", zk.root, topic, "1", "one more")
     again = jafka.run("Old07", "group", zk.root, topic, "readers", "3000").splitlines()
     assert again == ["one more"]
@@ -263,7 +263,7 @@ def test_two_consumers_of_a_group_split_the_partitions_in_chunks(
         def split() -> list[str]:
             names = sorted(zk.get_children(owners)) if zk.exists(owners) else []
             held = [(value(zk, f"{owners}/{name}") or "").rpartition("-")[0] for name in names]
-            # A consumer takes the node away before the next one claims it: nobody holds it then.
+            # A consumer removes the node before the next one claims it: it can have no owner.
             settled = names == ["0-0", "0-1", "0-2", "0-3"] and all(held)
             return held if settled and len(set(held)) == 2 else []
 

@@ -1,4 +1,4 @@
-"""A client of Kafka 0.7 written for tests: it shows the bytes as they are."""
+"""A Kafka 0.7 client for tests that exposes the bytes of requests and responses."""
 
 import gzip
 import socket
@@ -12,24 +12,24 @@ LATEST, EARLIEST = -1, -2
 
 
 def message(payload: bytes, *, magic: int = 1, codec: int = 0) -> bytes:
-    """One message of a set."""
+    """Return one message of a message set."""
     head = bytes([magic]) if magic == 0 else bytes([magic, codec])
     body = head + struct.pack(">I", zlib.crc32(payload)) + payload
     return struct.pack(">i", len(body)) + body
 
 
 def gzipped(*payloads: bytes) -> bytes:
-    """The payloads as one compressed message."""
+    """Return the payloads as one compressed message."""
     return message(gzip.compress(b"".join(map(message, payloads)), mtime=0), codec=1)
 
 
 def payloads(data: bytes) -> list[bytes]:
-    """The payloads of the whole messages in a set of uncompressed ones."""
+    """Return the payloads of the whole messages in an uncompressed message set."""
     return [body for _, body in messages(data)]
 
 
 def messages(data: bytes) -> list[tuple[int, bytes]]:
-    """(codec, payload) of the whole messages in a set."""
+    """Return (codec, payload) of each whole message in a message set."""
     found, at = [], 0
     while at + 4 <= len(data):
         (length,) = struct.unpack_from(">i", data, at)
@@ -43,7 +43,7 @@ def messages(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def size_of(data: bytes, count: int) -> int:
-    """The bytes that the first messages of a set take."""
+    """Return the size in bytes of the first `count` messages of a set."""
     at = 0
     for _ in range(count):
         at += 4 + struct.unpack_from(">i", data, at)[0]
@@ -51,13 +51,13 @@ def size_of(data: bytes, count: int) -> int:
 
 
 def place(topic: str, partition: int) -> bytes:
-    """A topic and a partition as every request names them."""
+    """Encode a topic and a partition as in every request."""
     raw = topic.encode()
     return struct.pack(">h", len(raw)) + raw + struct.pack(">i", partition)
 
 
 def frame(kind: int, body: bytes) -> bytes:
-    """A request with its length."""
+    """Return a request, its length first."""
     return struct.pack(">ih", len(body) + 2, kind) + body
 
 
@@ -74,13 +74,13 @@ def offsets(topic: str, time: int, most: int = 10, partition: int = 0) -> bytes:
 
 
 def several(kind: int, requests: Sequence[bytes]) -> bytes:
-    """A multi-request of single ones."""
+    """Combine single requests into a multi-request."""
     return frame(kind, struct.pack(">h", len(requests)) + b"".join(r[6:] for r in requests))
 
 
 @dataclass
 class Client:
-    """One connection."""
+    """A connection of a Kafka 0.7 client."""
 
     address: str
     timeout: float = 10.0
@@ -99,7 +99,7 @@ class Client:
         self._socket.sendall(data)
 
     def receive(self) -> bytes:
-        """One answer without its length; b"" when the other side has hung up."""
+        """Read one response, without its length. Returns b"" if the broker has closed."""
         head = self._exactly(4)
         return self._exactly(struct.unpack(">i", head)[0]) if head else b""
 
@@ -113,7 +113,7 @@ class Client:
         return found
 
     def ask(self, request: bytes) -> tuple[int, bytes]:
-        """The error code and the rest of the answer."""
+        """Send a request and return the error code and the rest of the response."""
         self.send(request)
         answer = self.receive()
         assert answer, "the connection was closed"
@@ -131,7 +131,7 @@ class Client:
         return list(struct.unpack(f">{count}q", rest[4:]))
 
     def ended(self) -> bool:
-        """Whether the other side hangs up."""
+        """Return whether the broker closes the connection."""
         try:
             return self._socket.recv(1) == b""
         except ConnectionResetError:
