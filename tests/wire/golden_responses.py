@@ -1,4 +1,4 @@
-"""Responses, and their bytes written by hand; words in quotes stand for themselves."""
+"""Responses and their bytes, written by hand: hexadecimal, and text in quotes."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""Compression: back and forth, within a bound, and no surprise from bytes that are none."""
+"""Check compression: round trips, limits on the result, and damaged data."""
 
 import gzip
 import struct
@@ -33,7 +33,7 @@ few = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 @each
 @few
 @given(data=st.binary(max_size=3000))
-def test_what_is_compressed_comes_back(codec: int, data: bytes) -> None:
+def test_compressed_data_is_decompressed(codec: int, data: bytes) -> None:
     for kind in (bytes, bytearray, memoryview):
         packed = compress(codec, kind(data))
         assert bytes(decompress(codec, kind(packed), len(data))) == data
@@ -50,7 +50,7 @@ def test_the_bound_is_exact(codec: int, size: int) -> None:
 
 
 @packing
-def test_damaged_bytes_are_corrupt_or_too_large_or_something_else_entirely(codec: int) -> None:
+def test_damaged_bytes_are_corrupt_or_too_large_or_other_data(codec: int) -> None:
     random = Random(codec)
     packed = compress(codec, random.randbytes(500) + bytes(500))
     for _ in range(400):
@@ -89,12 +89,12 @@ def test_snappy_is_read_with_and_without_javas_framing() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\0", struct.pack(">i", -1), struct.pack(">i", 99) + b"x"])
-def test_snappy_blocks_that_lie_are_corrupt(tail: bytes) -> None:
+def test_snappy_blocks_of_wrong_length_are_corrupt(tail: bytes) -> None:
     with pytest.raises(CorruptPayload):
         decompress(SNAPPY, compress(SNAPPY, b"abc") + tail, 1000)
 
 
-def test_others_write_what_is_read_here() -> None:
+def test_data_compressed_by_other_libraries_is_read() -> None:
     data = b"the same " * 500
     assert bytes(decompress(GZIP, gzip.compress(data), 9999)) == data
     assert bytes(decompress(LZ4, bytes(cramjam.lz4.compress(data)), 9999)) == data
@@ -102,7 +102,7 @@ def test_others_write_what_is_read_here() -> None:
     assert bytes(decompress(NONE, data, 0)) == data
 
 
-def test_every_member_of_gzip_is_read_up_to_so_many() -> None:
+def test_gzip_members_are_read_up_to_a_maximal_count() -> None:
     one = gzip.compress(b"one")
     assert (
         decompress(GZIP, one + gzip.compress(b"") + gzip.compress(b"two") + b"\0", 6) == b"onetwo"
@@ -116,13 +116,13 @@ def test_every_member_of_gzip_is_read_up_to_so_many() -> None:
         decompress(GZIP, one * (MAX_GZIP_MEMBERS + 1), 1000)
 
 
-def test_lz4_is_the_fast_one_and_its_blocks_stand_alone() -> None:
+def test_lz4_uses_the_fast_level_and_independent_blocks() -> None:
     packed = compress(LZ4, b"some text, and some text again " * 9999)
-    assert packed[4] & 0x20  # Kafka reads no blocks that need the one before
+    assert packed[4] & 0x20  # Kafka reads no blocks that depend on the previous one
     assert packed == lz4_encode(b"some text, and some text again " * 9999, level=0)
 
 
-def test_gzip_makes_the_effort_that_kafka_does() -> None:
+def test_gzip_uses_the_level_that_kafka_uses() -> None:
     data = bytes(Random(3).choices(range(7), k=9999))
     assert zlib.decompress(compress(GZIP, data), wbits=47) == data
     assert compress(GZIP, data)[10:] == gzip_encode(data, 6)[10:]

@@ -1,4 +1,4 @@
-"""Bytes written by hand, field by field, against the codecs."""
+"""Check the codecs against bytes written by hand, field by field."""
 
 import pytest
 
@@ -12,7 +12,7 @@ GOLDEN = [*REQUESTS, *RESPONSES]
 
 
 def raw(text: str) -> bytes:
-    """Hexadecimal, with words in quotes standing for themselves."""
+    """Decode hexadecimal; text in quotes is taken literally."""
     parts = text.replace("\n", " ").split("'")
     return b"".join(
         part.encode() if odd else bytes.fromhex(part)
@@ -25,9 +25,9 @@ def raw(text: str) -> bytes:
     GOLDEN,
     ids=[f"{type(value).__name__}-v{version}" for value, version, _ in GOLDEN],
 )
-def test_a_value_and_its_bytes_are_each_other(value: Message, version: int, text: str) -> None:
+def test_a_value_and_its_bytes_convert_both_ways(value: Message, version: int, text: str) -> None:
     assert encode(value, version).hex(" ") == raw(text).hex(" ")
     again = decode(type(value), raw(text), version)
     assert encode(again, version) == raw(text)
-    if not isinstance(value, FetchResponse):  # its records may be given in pieces
+    if not isinstance(value, FetchResponse):  # its records may be given as several buffers
         assert again == value

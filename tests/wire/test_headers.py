@@ -1,4 +1,4 @@
-"""Headers: which version of them an API version has, and their bytes."""
+"""Check request and response headers: their version for each API version, and their bytes."""
 
 import pytest
 from hypothesis import given, settings
@@ -60,7 +60,7 @@ def test_each_api_version_has_its_header_versions(
         (RequestHeader(7, 0, 5), "0007 0000 00000005"),
     ],
 )
-def test_a_request_header_and_its_bytes_are_each_other(header: RequestHeader, text: str) -> None:
+def test_a_request_header_and_its_bytes_convert_both_ways(header: RequestHeader, text: str) -> None:
     data = bytes.fromhex(text)
     assert encode_request_header(header) == data
     assert decode_request_header(data + b"rest") == (header, len(data))

@@ -1,4 +1,4 @@
-"""Whatever the bytes: a message, or MalformedRequest with the field, and never much memory."""
+"""Check that any bytes decode or raise MalformedRequest with the field, in bounded memory."""
 
 import codecs
 import tracemalloc
@@ -26,7 +26,7 @@ def refused(cls: type[Message], data: bytes, version: int) -> str:
 
 
 def survives(cls: type[Message], data: bytes, version: int) -> None:
-    """Either a value of that class, or the one exception."""
+    """Decode the bytes. The only exception is MalformedRequest."""
     try:
         assert type(decode(cls, data, version)) is cls
     except MalformedRequest as error:
@@ -48,7 +48,7 @@ def test_a_message_cut_anywhere_is_refused_and_one_byte_more_too(
 @pytest.mark.parametrize("cls", CLASSES, ids=case_id)
 @settings(max_examples=12, deadline=None, derandomize=True, database=None)
 @given(data=st.data(), random=st.randoms(use_true_random=False))
-def test_damaged_bytes_never_surprise(
+def test_damaged_bytes_are_decoded_or_malformed(
     cls: type[Message], data: st.DataObject, random: Random
 ) -> None:
     version = data.draw(st.integers(*cls.__message__.versions))
@@ -61,7 +61,7 @@ def test_damaged_bytes_never_surprise(
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
-def test_a_wild_length_at_any_place_is_survived(cls: type[Message], version: int) -> None:
+def test_a_huge_length_anywhere_is_decoded_or_malformed(cls: type[Message], version: int) -> None:
     random = Random(f"wild {cls.__name__} {version}")
     encoded = min((encode(a_message(cls, version, random), version) for _ in range(8)), key=len)
     for at in range(min(len(encoded), 200)):
@@ -112,7 +112,7 @@ HUGE_COUNTS = [
 @pytest.mark.parametrize(
     ("cls", "version", "text", "reason"), HUGE_COUNTS, ids=[row[3] for row in HUGE_COUNTS]
 )
-def test_a_lie_is_named_with_its_field(
+def test_a_wrong_length_or_count_is_named_with_its_field(
     cls: type[Message], version: int, text: str, reason: str
 ) -> None:
     assert reason in refused(cls, bytes.fromhex(text), version)
@@ -120,7 +120,7 @@ def test_a_lie_is_named_with_its_field(
 
 @pytest.mark.parametrize("length", [2**15 - 1, 2**15])
 def test_a_text_is_no_longer_in_a_flexible_version_than_in_others(length: int) -> None:
-    """Else a group that one client names so could not be listed for those who speak the others."""
+    """Otherwise clients of the other versions could not list a group of that name."""
     wanted = MetadataRequest(topics=[MetadataRequestTopic(name="t" * length)])
     data = encode(wanted, 9)
     if length < 2**15:
@@ -130,7 +130,7 @@ def test_a_text_is_no_longer_in_a_flexible_version_than_in_others(length: int) -
 
 
 TAGS = b"\x91\xa1\x0f" + bytes(2 * 250_001)
-"""250,001 tagged fields, two bytes each: a hundred megabytes of them would take seconds."""
+"""250,001 tagged fields of two bytes each: 100 MB of them would take seconds."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Message sets of formats v0 and v1, as clients up to 0.10 write and read them."""
+"""Check message sets of formats v0 and v1, which clients up to Kafka 0.10 write and read."""
 
 import struct
 import zlib
@@ -25,7 +25,7 @@ SETS = [(0, compression.NONE), (0, compression.GZIP), (0, compression.SNAPPY)] +
 def message(
     value: bytes | None, *, magic: int = 1, codec: int = 0, key: bytes | None = None
 ) -> bytes:
-    """One message at offset 0."""
+    """Return one message at offset 0."""
     body = struct.pack(">bb", magic, codec)
     body += struct.pack(">q", 77) * (magic == 1)
     for field in (key, value):
@@ -61,17 +61,17 @@ def test_what_is_built_is_read_back(
 @pytest.mark.parametrize(
     ("magic", "codec"), [(0, compression.LZ4), (0, compression.ZSTD), (1, compression.ZSTD)]
 )
-def test_a_codec_the_format_cannot_say_is_left_out(magic: int, codec: int) -> None:
+def test_a_codec_that_the_format_lacks_is_not_used(magic: int, codec: int) -> None:
     built = message_sets.build([(0, 1, None, b"v" * 500, [])], magic=magic, codec=codec)
     assert not message_sets.is_compressed(built)
 
 
 @pytest.mark.parametrize("flags", [0x60, 0x68, 0x61, 0x69])
 @pytest.mark.parametrize("checksum", [0x00, 0x82, 0xFF])
-def test_lz4_of_the_first_format_is_read_whatever_its_header_was_hashed_to(
+def test_lz4_of_the_first_format_is_read_with_any_header_checksum(
     flags: int, checksum: int
 ) -> None:
-    # KAFKA-3160: the clients of Kafka 0.8.2 and 0.9 hash other bytes than lz4 says.
+    # KAFKA-3160: the clients of Kafka 0.8.2 and 0.9 hash other bytes than the lz4 format defines.
     inner = b"".join(message(b"%d" % n * 200) for n in range(5))
     sizes = len(inner).to_bytes(8, "little") * (flags & 8 == 8) + bytes(4) * (flags & 1)
     frame = compression.compress(compression.LZ4, inner)
@@ -82,7 +82,7 @@ def test_lz4_of_the_first_format_is_read_whatever_its_header_was_hashed_to(
     assert [value for _, _, _, value, _ in found] == [b"%d" % n * 200 for n in range(5)]
 
 
-def test_offsets_stand_in_the_messages() -> None:
+def test_messages_carry_their_offsets() -> None:
     built = message_sets.build([(7, 1, None, b"a", []), (9, 1, None, b"b", [])], magic=0)
     assert struct.unpack_from(">q", built)[0] == 7
     (size,) = struct.unpack_from(">i", built, 8)
@@ -149,7 +149,7 @@ def test_a_set_cut_or_flipped_anywhere_is_corrupt(magic: int) -> None:
         assert refusal(bytes(broken)) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_noise_never_surprises() -> None:
+def test_random_bytes_are_a_message_set_or_refused() -> None:
     random = Random(3)
     for _ in range(500):
         data = bytearray(message(random.randbytes(random.randrange(30)), key=b"k"))

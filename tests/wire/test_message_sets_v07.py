@@ -1,4 +1,4 @@
-"""Message sets of Kafka 0.7: what is taken, what is refused, and where its records are."""
+"""Check message sets of Kafka 0.7: accepted and refused sets, and the offsets of records."""
 
 import gzip
 import struct
@@ -18,7 +18,7 @@ LIMITS = {"limit": 1 << 20, "most": 1 << 16}
 
 
 def snapped(*payloads: bytes, framed: bool) -> bytes:
-    """The payloads as one message compressed with snappy, raw or in the original's frame."""
+    """Compress the payloads into one snappy message, raw or in the framing of snappy-java."""
     inner = b"".join(map(message, payloads))
     if framed:
         return message(compression.compress(compression.SNAPPY, inner), codec=2)
@@ -97,7 +97,7 @@ def test_snappy_is_read_raw_and_framed(framed: bool) -> None:
     assert records(data, 100) == [(100, b"a"), (101, b"bb")]
 
 
-def test_every_record_lies_inside_its_message() -> None:
+def test_every_record_has_an_offset_inside_its_message() -> None:
     packed = len(ONE) + 9
     end = len(GOOD) - len(message(b"last"))
     assert records(GOOD, 1000) == [
@@ -177,7 +177,7 @@ def test_pieces_say_how_many_records_there_are_and_where_the_last_one_is(
 
 
 @given(data=st.binary(max_size=200))
-def test_noise_is_refused_or_kept_as_it_is(data: bytes) -> None:
+def test_random_bytes_are_refused_or_kept_unchanged(data: bytes) -> None:
     try:
         found = message_sets_v07.pieces(data, **LIMITS)
     except BadBatch:

@@ -1,4 +1,4 @@
-"""The versions Kafka 4 dropped, against the definitions aiokafka still has of them."""
+"""Check the versions that Kafka 4 dropped against aiokafka, which still has them."""
 
 import random
 from importlib import import_module
@@ -22,7 +22,7 @@ _BY_ENDING = {"Request": True, "Response": False}
 
 
 def _theirs() -> dict[tuple[int, int, bool], type[Struct]]:
-    """(key, version, is it a request) -> aiokafka's class."""
+    """Return aiokafka's classes by (key, version, whether it is a request)."""
     found = {}
     for module in _MODULES:
         for name, cls in vars(import_module(f"aiokafka.protocol.{module}")).items():
@@ -49,7 +49,7 @@ def test_the_versions_in_question_are_all_there() -> None:
 
 
 def _in_order(layout: Layout, value: Any) -> list[Any]:
-    """Our value as aiokafka gives it: nested lists without names."""
+    """Return our value in aiokafka's form: nested lists without field names."""
     return [_item(slot, getattr(value, slot.name)) for slot in layout.plain]
 
 
@@ -99,7 +99,7 @@ BY_HAND = [
 
 
 @pytest.mark.parametrize(("cls", "version", "text", "expected"), BY_HAND, ids=case_id)
-def test_what_nobody_else_remembers_is_read_by_hand(
+def test_versions_that_no_library_has_match_bytes_written_by_hand(
     cls: type[OffsetForLeaderEpochRequest], version: int, text: str, expected: list[object]
 ) -> None:
     request = decode(cls, bytes.fromhex(text), version)
@@ -114,7 +114,7 @@ def test_what_nobody_else_remembers_is_read_by_hand(
     assert encode(request, version) == bytes.fromhex(text)
 
 
-def test_the_end_of_an_epoch_had_no_epoch_of_its_own_in_version_0() -> None:
+def test_version_0_of_an_epochs_end_has_no_leader_epoch() -> None:
     start, end = "00000001 0001 74 00000001 0000 00000002", "0000000000000007"
     for version, middle in ((0, ""), (1, "00000005")):
         data = bytes.fromhex(start + middle + end)

@@ -1,7 +1,7 @@
-"""kio, made from Kafka's own definitions, reads what we write and writes what we read.
+"""Check the codecs against kio, which is generated from Kafka's message definitions.
 
-Field values are compared by name as well: two neighbours of one type, swapped, would give the same
-bytes back and forth.
+Field values are compared by name too: two adjacent fields of one type, swapped, would still give
+the same bytes in both directions.
 """
 
 import datetime
@@ -39,7 +39,7 @@ def _twin(cls: type[Message], version: int) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A kio value in our types."""
+    """Convert a kio value into our types."""
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
@@ -52,7 +52,7 @@ def _plain(value: Any) -> Any:
 
 
 WITHOUT_VERSION_0 = {76, 77, 78, 79}
-"""Share groups: Kafka 4.1 removed version 0, which was of a preview."""
+"""Keys of share group APIs: Kafka 4.1 removed their version 0, a preview."""
 RENAMED = {
     "generation_id": "generation_id_or_member_epoch",
     "acceptable_recovery_lag": "acceptable_recovery_lag_legacy",
@@ -60,7 +60,7 @@ RENAMED = {
 
 
 def _named(ours: Message, name: str) -> Any:
-    """kio leaves `_ms` off the names of times and spans of time, and has names of older Kafkas."""
+    """Return our field for a name in kio, which drops `_ms` and has names of older versions."""
     known = ours.__struct_fields__
     return getattr(
         ours, next(each for each in (RENAMED.get(name), name, f"{name}_ms") if each in known)
@@ -80,7 +80,7 @@ def _differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
         pairs = enumerate(zip(ours, theirs, strict=True))
         return [d for i, (a, b) in pairs for d in _differences(a, b, f"{path}[{i}]")]
     if theirs is None and (ours == -1 or getattr(ours, "int", None) == 0):
-        return []  # kio's word for no time, and for no id
+        return []  # kio's value for no time and for no id
     return [] if ours == theirs else [f"{path}: {ours!r} and {theirs!r}"]
 
 

@@ -1,4 +1,4 @@
-"""The `record` layout: a record becomes an entry's fields, and comes back the same."""
+"""Check the `record` layout: a record is stored as an entry's fields and read back unchanged."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 
 def stored(made: list[Record], **how: int) -> list[Record]:
-    """What comes back once log.append has put the records into a stream."""
+    """Append the records to a stream with log.append and read them back."""
     part = Part(LuaRunner(), mode="dense").create()
     reply = part.append(len(made), fields=fields_of(made, **how))
     assert reply.error == ErrorCode.NONE
@@ -41,14 +41,14 @@ def stored(made: list[Record], **how: int) -> list[Record]:
 
 @few
 @given(made=rows)
-def test_a_record_comes_back_as_it_was(made: list[Record]) -> None:
+def test_a_record_is_read_back_unchanged(made: list[Record]) -> None:
     assert stored(made) == [(n, *row[1:]) for n, row in enumerate(made)]
 
 
 @pytest.mark.parametrize("codec", range(1, 5), ids=compression.NAMES[1:])
 @few
 @given(made=rows)
-def test_a_value_compressed_at_rest_comes_back_as_it_was(codec: int, made: list[Record]) -> None:
+def test_a_value_compressed_at_rest_is_read_back_unchanged(codec: int, made: list[Record]) -> None:
     made = [(0, time, key, value and value * 20, more) for _, time, key, value, more in made]
     back = stored(made, codec=codec, threshold=10)
     assert back == [(n, *row[1:]) for n, row in enumerate(made)]
@@ -105,7 +105,7 @@ def test_only_values_that_get_shorter_are_compressed(value: bytes, name: bytes) 
         ([b"value.lz4", b"no lz4 at all"], (5, 99, None, b"no lz4 at all", [])),
     ],
 )
-def test_whatever_somebody_appended_is_a_record(fields: list[bytes], record: Record) -> None:
+def test_any_foreign_entry_is_a_record(fields: list[bytes], record: Record) -> None:
     assert record_of(5, 99, fields) == record
 
 

@@ -1,4 +1,4 @@
-"""Records of a produced batch: what passes the check is readable by every client."""
+"""Check that records which pass the validation of a produced batch are readable by clients."""
 
 import warnings
 from random import Random
@@ -60,7 +60,7 @@ def mutated(data: bytes, random: Random) -> bytes:
     return bytes(found)
 
 
-def test_luajit_serves_this_platform() -> None:
+def test_luajit_runs_on_this_platform() -> None:
     assert record_walk.native_walk() is not None
 
 
@@ -105,7 +105,7 @@ def test_a_mutated_batch_is_refused_or_readable_by_every_client(codec: int) -> N
     )
     section = bytes(plain[records.HEADER_SIZE :])
     for _ in range(600):
-        # Damage before compression finds the walk; damage after it, the codec.
+        # The walk detects damage before compression; the codec detects damage after it.
         body = compression.compress(codec, mutated(section, random))
         if codec and random.random() < 0.5:
             body = mutated(compression.compress(codec, section), random)

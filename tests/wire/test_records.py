@@ -1,4 +1,4 @@
-"""Record batches of format v2: checked before they are believed, taken apart and built."""
+"""Check record batches of format v2: validation, parsing and building."""
 
 import struct
 import tracemalloc
@@ -33,7 +33,7 @@ few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 def risen(made: list[Record], base: int) -> list[Record]:
-    """The records at rising offsets from `base`; the first column is the gap before each."""
+    """Give the records rising offsets from `base`; the first column is the gap before each."""
     found, offset = [], base
     for gap, *rest in made:
         offset += gap
@@ -43,7 +43,7 @@ def risen(made: list[Record], base: int) -> list[Record]:
 
 
 def sound(count: int = 3, codec: int = compression.NONE, **fields: int) -> bytearray:
-    """A batch as a client would send it, header fields changed and the CRC right again."""
+    """Build a client's batch with changed header fields and a correct CRC."""
     batch = batch_builder.build(
         [(n, 1000 + n, b"k", b"v%d" % n, []) for n in range(count)], codec=codec
     )
@@ -112,7 +112,7 @@ def test_a_clients_batch_passes_the_check(made: list[Record], codec: int) -> Non
         ({"length": 10**9}, ErrorCode.INVALID_RECORD),
     ],
 )
-def test_a_header_that_lies_is_refused(fields: dict[str, int], error: ErrorCode) -> None:
+def test_a_wrong_header_field_is_refused(fields: dict[str, int], error: ErrorCode) -> None:
     assert refusal(sound(**fields)) is error
 
 
@@ -124,7 +124,7 @@ def test_two_batches_or_half_a_one_are_refused() -> None:
     assert refusal(b"") is ErrorCode.INVALID_RECORD
 
 
-def test_one_flipped_bit_is_noticed() -> None:
+def test_one_flipped_bit_is_refused() -> None:
     batch = bytes(sound())
     for at in range(records.MAGIC_AT + 1, len(batch)):
         broken = bytearray(batch)
@@ -133,7 +133,7 @@ def test_one_flipped_bit_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_damaged_records_are_refused_and_never_surprise(codec: int) -> None:
+def test_damaged_records_are_refused_or_readable(codec: int) -> None:
     batch = sound(20, codec)
     random = Random(codec)
     for _ in range(300):
@@ -244,7 +244,7 @@ def test_a_batch_may_reach_past_its_last_record() -> None:
     assert [row[0] for row in records.records_of(batch)] == [5]
 
 
-def test_batches_are_found_one_behind_another() -> None:
+def test_consecutive_batches_are_found() -> None:
     one, other = bytes(sound(1)), bytes(sound(2))
     assert list(batches_in(one + other)) == [one, other]
     assert list(batches_in(one + other[:-1])) == [one]

@@ -1,4 +1,4 @@
-"""What is encoded decodes to the same value, in every version of every message."""
+"""Check that an encoded value decodes to the same value, in every version of every message."""
 
 from random import Random
 

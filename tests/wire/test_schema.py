@@ -1,4 +1,4 @@
-"""What the class, the registry and the codecs promise besides bytes."""
+"""Check the message classes, the registry and the codecs, apart from the bytes."""
 
 from typing import Annotated
 from uuid import UUID
@@ -47,7 +47,7 @@ def a_fetch_response(*records: object) -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
 
 
-def test_messages_know_their_key_versions_and_first_flexible_version() -> None:
+def test_messages_have_key_versions_and_first_flexible_version() -> None:
     info = HeartbeatRequest.__message__
     assert (info.key, info.versions, info.flexible, info.request) == (12, (0, 4), 4, True)
     assert info.name == "HeartbeatRequest"
@@ -122,7 +122,7 @@ def test_a_message_without_records_is_one_part() -> None:
     assert len(encode_parts(MetadataRequest(topics=None), 12)) == 1
 
 
-def test_tagged_fields_nobody_knows_are_skipped() -> None:
+def test_unknown_tagged_fields_are_skipped() -> None:
     plain = encode(MetadataRequest(topics=[]), 9)
     assert plain[-1:] == b"\0"
     tagged = plain[:-1] + bytes.fromhex("02 05 03 616263 ff01 00")

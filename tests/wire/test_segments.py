@@ -1,4 +1,4 @@
-"""The segment format: what is written is read, and a changed byte is found."""
+"""Check the segment format: it is read as written, and a changed byte is detected."""
 
 import struct
 
@@ -36,7 +36,7 @@ def batch(base: int, count: int = 10, size: int = 100) -> bytearray:
 
 
 def written(batches: int = 3, size: int = 100, first: int = 100) -> bytes:
-    """Return a segment of so many batches of ten records from offset `first` on."""
+    """Return a segment of `batches` batches of ten records, starting at offset `first`."""
     writer = SegmentWriter(first)
     for at in range(batches):
         writer.add(batch(first + 10 * at, size=size))
@@ -80,7 +80,7 @@ def test_a_slice_has_whole_batches_that_fit_or_one() -> None:
         assert (data[begin:end], found) == (expected, after), offset
 
 
-def test_aborted_transactions_are_those_that_reach_into_the_offsets() -> None:
+def test_aborted_transactions_are_those_that_overlap_the_offsets() -> None:
     segment, _ = segments.read_segment(written())
     assert segment.aborted_in(100, 129) == [(7, 90)]
     assert segment.aborted_in(131, 149) == []
@@ -133,7 +133,7 @@ def test_an_offset_in_a_gap_between_chunks_is_found_in_the_next() -> None:
 
 @pytest.mark.parametrize("length", [-12, 0, 48, 10**6, -(2**31)])
 def test_a_batch_without_its_own_length_is_corrupt(length: int) -> None:
-    """Otherwise a reader of bytes that are not verified would never end."""
+    """Otherwise a reader of unverified bytes would loop without end."""
     data = batch(100) + batch(110)
     struct.pack_into(">i", data, 8, length)
     with pytest.raises(CorruptSegment, match="no record batch at position 0"):
@@ -150,7 +150,7 @@ def test_further_bytes_anywhere_are_corrupt(at: str) -> None:
             segments.read_segment(sound[:split] + more + sound[split:])
 
 
-def test_any_changed_byte_is_found() -> None:
+def test_any_changed_byte_is_detected() -> None:
     sound = written(2, size=20)
     for at in range(len(sound)):
         changed = bytearray(sound)

@@ -1,4 +1,4 @@
-"""The buffer for a produced batch's records: one per thread, and what is decompressed into it."""
+"""Check the buffer for a produced batch's records: one per thread, and decompression into it."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +9,7 @@ from korvet.wire import compression
 from korvet.wire.work_buffer import CAPACITY, PADDING, work_buffer
 
 PLAIN = {65_536: "60 40 82", 262_144: "60 50 fb", 1 << 20: "60 60 51", 4 << 20: "60 70 73"}
-"""The descriptors of lz4 frames without checksums, by the max bytes of a block."""
+"""Descriptors of lz4 frames without checksums, by the maximal bytes of a block."""
 LIMIT = 1 << 22
 
 

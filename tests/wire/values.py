@@ -1,4 +1,4 @@
-"""Every message in every version, and random values of them, made from the layouts alone."""
+"""All messages in all versions, and random values of them generated from the layouts."""
 
 import pkgutil
 from functools import cache
@@ -34,7 +34,7 @@ _TEXTS = ("", "a", "orders", "ключ", "x" * 126, "x" * 127, "y" * 300)
 
 
 def a_message(cls: type[Message], version: int, random: Random, *, mild: bool = False) -> Any:
-    """Some value of `cls` that `version` can carry; a mild one stays in the range of real ones."""
+    """Generate a value of `cls` valid in `version`; `mild` limits numbers to realistic ranges."""
     return _struct(_layout_of(cls, version), random, mild)
 
 
