@@ -1,1 +1,1 @@
-"""Real clients over real sockets: what a Kafka client sees, whichever broker answers."""
+"""Tests of real clients over real sockets, against Korvet or another broker."""

@@ -35,7 +35,7 @@ TIERED = {
 
 
 class AllTraffic:
-    """Clients of each kind; `round` lets each do its work once."""
+    """Clients of each kind; `round` runs each once."""
 
     def __init__(self, broker: Broker, secure: str, folder: Path, clients: ExitStack) -> None:
         self.broker = broker
@@ -88,7 +88,7 @@ class AllTraffic:
             )
 
     def round(self) -> None:
-        """Let each client do its work once."""
+        """Run each client once."""
         for at in range(20):
             self._plain.produce(self.topic, b"v%d" % at)
             self._plain.produce(self.queue, b"job")
@@ -109,7 +109,7 @@ class AllTraffic:
             peer.ask("Fetch", 12, to_fetch("no-such-topic"))
 
     def fail(self) -> None:
-        """Let a sign-in, appends, and reads of segments fail; then undo it."""
+        """Make a login, appends and reads of segments fail, and repair the cause."""
         refused = AdminClient({**self._tls, "sasl.password": "wrong"})
         with suppress(KafkaException):
             refused.list_topics(timeout=2)

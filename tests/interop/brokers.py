@@ -1,7 +1,7 @@
-"""The broker under test as a process of its own, or a running one named by KORVET_TEST_BOOTSTRAP.
+"""The broker under test: a Korvet process, or the running broker at KORVET_TEST_BOOTSTRAP.
 
-With KORVET_TEST_BOOTSTRAP=HOST:PORT (an Apache Kafka, say) the tests show what that broker does;
-tests that need Korvet's own process or its Redis are then not collected.
+With KORVET_TEST_BOOTSTRAP=HOST:PORT (for example an Apache Kafka) the tests run against that
+broker. Tests that need Korvet's own process or its Redis are then not collected.
 """
 
 import os
@@ -16,7 +16,7 @@ import psutil
 
 EXTERNAL = os.environ.get("KORVET_TEST_BOOTSTRAP", "")
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
-"""Settings of every broker unless a test sets them: by default a new group waits 3 s."""
+"""Settings of every broker unless a test sets others: by default a new group waits 3 s."""
 SHORT_SESSION_MS = 6000 if EXTERNAL else 1500
 LISTENING = "listening on "
 PATIENCE = 60.0
@@ -25,7 +25,7 @@ LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "de
 
 @dataclass
 class Broker:
-    """One Korvet process; `address` is what clients bootstrap from."""
+    """A Korvet process; `address` is the bootstrap server of its clients."""
 
     folder: Path
     settings: dict[str, str] = field(default_factory=dict)
@@ -35,18 +35,18 @@ class Broker:
 
     @property
     def log(self) -> str:
-        """What the broker wrote on standard error so far, over all its starts."""
+        """The broker's standard error so far, over all its starts."""
         path = self.folder / "stderr.log"
         return path.read_text() if path.exists() else ""
 
     @property
     def pid(self) -> int:
-        """The process that serves."""
+        """The process id of the broker."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """The broker serves; after a stop or a kill at the same address, with the same data."""
+        """Start the broker; after a stop or a kill at the same address, with the same data."""
         self.folder.mkdir(parents=True, exist_ok=True)
         words = [sys.executable, "-m", "korvet", "--listen", self.address or "127.0.0.1:0"]
         words += ["--data-dir", str(self.folder / "data"), *self.options]
@@ -59,29 +59,29 @@ class Broker:
         self.address = self._first_line().removeprefix(LISTENING).strip()
 
     def stop(self) -> int:
-        """The broker has ended by itself after SIGTERM; its exit code."""
+        """Stop the broker with SIGTERM and return its exit code."""
         return self._end(signal.SIGTERM)
 
     def terminate(self) -> None:
-        """The broker has got SIGTERM."""
+        """Send SIGTERM to the broker."""
         assert self._process is not None
         self._process.terminate()
 
     def ended(self) -> int:
-        """The exit code of a broker that has been told to stop already."""
+        """Wait for the end of a broker that got SIGTERM, and return its exit code."""
         assert self._process is not None
         code = self._process.wait(PATIENCE)
         self._forget()
         return code
 
     def kill(self) -> None:
-        """The broker process is gone without a last word; a Redis it started may outlive it."""
+        """Kill the broker with SIGKILL; a Redis that it started may keep running."""
         assert self._process is not None
         self._process.kill()
         self._forget()
 
     def kill_everything(self) -> None:
-        """The broker and whatever it started are gone without a last word."""
+        """Kill the broker and every process that it started, with SIGKILL."""
         assert self._process is not None
         started = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()
@@ -98,7 +98,7 @@ class Broker:
         self.close()
 
     def close(self) -> None:
-        """Nothing of the broker runs any more."""
+        """Stop the broker if it runs."""
         if self._process is not None:
             self._end(signal.SIGTERM)
 
@@ -131,14 +131,14 @@ class Broker:
 
 
 class Brokers:
-    """Brokers by their settings, each started when first asked for."""
+    """Brokers by their settings, each started at its first use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._running: dict[tuple[tuple[str, str], ...], Broker] = {}
 
     def serving(self, **settings: str) -> Broker:
-        """A broker with these settings (underscores for dots), shared with every other asker."""
+        """Return the one broker with these settings (underscores for dots), shared by all tests."""
         if EXTERNAL:
             return Broker(self._folder, address=EXTERNAL)
         named = {name.replace("_", "."): value for name, value in settings.items()}
@@ -150,7 +150,7 @@ class Brokers:
         return self._running[key]
 
     def close(self) -> list[str]:
-        """All have ended; the tracebacks they logged, as a broker must answer and not stumble."""
+        """Stop all brokers and return the tracebacks they logged: no request may cause one."""
         for broker in self._running.values():
             broker.close()
         logs = [broker.log for broker in self._running.values()]

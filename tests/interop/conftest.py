@@ -1,4 +1,4 @@
-"""Fixtures of the interop tests: brokers in every layout, and topics of one's own."""
+"""Fixtures of the interop tests: brokers in every layout, and new topics."""
 
 import itertools
 import sys
@@ -24,13 +24,16 @@ MakeTopic = Callable[..., str]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """`korvet_only`: needs Korvet's process, its Redis, or versions Apache Kafka dropped."""
+    """Register markers.
+
+    `korvet_only` tests need Korvet's process, its Redis, or versions Apache Kafka dropped.
+    """
     config.addinivalue_line("markers", "korvet_only: not collected when another broker is named")
     config.addinivalue_line("markers", "needs_api(key): collected once the table of APIs has it")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of Korvet's own affairs, or of APIs it does not serve yet, are left out."""
+    """Leave out tests that only Korvet can pass, or of APIs that Korvet does not serve yet."""
     served = {api.key for api in TABLE}
 
     def applies(item: pytest.Item) -> bool:
@@ -63,24 +66,24 @@ def broker(request: pytest.FixtureRequest, brokers: Brokers) -> Broker:
 
 @pytest.fixture
 def default_broker(brokers: Brokers) -> Broker:
-    """A running broker as it comes."""
+    """A running broker with no settings but those of all brokers."""
     return brokers.serving()
 
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker nobody else talks to: to be killed."""
+    """A broker of this test alone, which may kill it."""
     broker = Broker(tmp_path)
     broker.start()
     yield broker
     broker.close()
-    # Shown with a test that failed.
+    # pytest shows this with a failed test.
     sys.stdout.write(broker.log)
 
 
 @pytest.fixture(scope="session")
 def own_redis() -> Iterator[str]:
-    """The URL of a Redis that `native_broker` writes to and a test may look into."""
+    """The URL of a Redis that `native_broker` writes to and a test may read."""
     with server("valkey") as running:
         yield running.url
 
@@ -89,7 +92,7 @@ def own_redis() -> Iterator[str]:
 def native_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, own_redis: str
 ) -> Iterator[Broker]:
-    """A broker of the record layout on `own_redis`, in a namespace of its own."""
+    """A broker of the record layout on `own_redis`, in its own namespace."""
     broker = Broker(
         tmp_path_factory.mktemp("native"),
         {"storage.format": "record", "offset.mode": request.param, "storage.compression": "none"},
@@ -104,12 +107,12 @@ _numbers = itertools.count()
 
 
 def topic_name(prefix: str = "topic") -> str:
-    """A name no other test uses, on this or any earlier run."""
+    """Return a name that no other test uses, in this or any earlier run."""
     return f"{prefix}-{time.time_ns() // 1_000_000:x}-{next(_numbers)}"
 
 
 def change_broker(bootstrap: str, **settings: str) -> None:
-    """Broker 0 has these settings from now on; their names with underscores for dots."""
+    """Set these settings of broker 0; their names with underscores for dots."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     entries = [
         ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
@@ -120,7 +123,7 @@ def change_broker(bootstrap: str, **settings: str) -> None:
 
 
 def create_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
-    """A new topic that clients can use at once; config names with underscores for dots."""
+    """Create a topic that clients can use at once; config names with underscores for dots."""
     name = topic_name()
     named = {key.replace("_", "."): value for key, value in configs.items()}
     admin = AdminClient({"bootstrap.servers": bootstrap})

@@ -1,7 +1,7 @@
-"""Java for the tests: Kafka's client and its tools from Maven, and small programs of our own.
+"""Java for the tests: Kafka's client and tools from Maven, and small programs that use them.
 
-The newest client comes alone: tools and Streams of that version may not be published yet, and those
-of another version do not run on it.
+The newest client has a class path without tools and Streams. Those of its version may not be
+published yet, and those of another version do not run with it.
 """
 
 import base64
@@ -23,7 +23,7 @@ class Jvm:
     classpath: str
 
     def run(self, *words: str, stdin: str = "", fails: bool = False) -> str:
-        """Standard output of one class; `fails` says which end is expected."""
+        """Run a class and return its standard output; with `fails` it must fail."""
         done = subprocess.run(
             self.words(*words),
             input=stdin,
@@ -35,22 +35,22 @@ class Jvm:
         return done.stdout
 
     def words(self, *words: str) -> list[str]:
-        """The command that runs one class."""
+        """Return the command that runs a class."""
         return [_program("java"), *QUICK, "-cp", self.classpath, *words]
 
     def interop(self, *words: str, stdin: str = "") -> list[list[str]]:
-        """The lines of the small program, cut into words."""
+        """Run the program Interop and return its lines, split at tabs."""
         return [line.split("\t") for line in self.run("Interop", *words, stdin=stdin).splitlines()]
 
 
 @dataclass(frozen=True)
 class Tools(Jvm):
-    """Kafka's own tools in one process: starting one takes longer than what it does."""
+    """Kafka's tools in one process: the start of a process takes longer than a tool's work."""
 
     serving: "subprocess.Popen[str]"
 
     def tool(self, *words: str, fails: bool = False) -> str:
-        """Standard output of one tool; `fails` says which end is expected."""
+        """Run a tool and return its standard output; with `fails` it must fail."""
         assert self.serving.stdin is not None and self.serving.stdout is not None
         self.serving.stdin.write("\t".join(words) + "\n")
         self.serving.stdin.flush()
@@ -65,7 +65,7 @@ TOOLS_VERSION = "4.3.1"
 
 @contextmanager
 def tools(folder: Path, version: str = TOOLS_VERSION) -> Iterator[Tools]:
-    """The tools, until the end."""
+    """Start the tools' process, yield the tools, and end the process."""
     made = prepared("tools", folder, (TOOLS_VERSION, version))
     pipe = subprocess.PIPE
     with subprocess.Popen(made.words("Serve"), stdin=pipe, stdout=pipe, text=True) as serving:
@@ -76,9 +76,9 @@ def tools(folder: Path, version: str = TOOLS_VERSION) -> Iterator[Tools]:
 
 
 def prepared(name: str, folder: Path, versions: tuple[str, str] = ("", "")) -> Jvm:
-    """The dependencies of java/<name> resolved and its programs compiled, in the folder.
+    """Resolve the dependencies of java/<name> and compile its programs, in the folder.
 
-    `versions`: one in its pom.xml, and that to use instead.
+    `versions`: a version in its pom.xml, and the one to use instead.
     """
     here = HERE / name
     listing = folder / "classpath"

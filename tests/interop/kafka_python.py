@@ -1,4 +1,4 @@
-"""kafka-python, imported once, and wrapped as far as several test files need it."""
+"""Helpers for kafka-python that several test files use."""
 
 import time
 import warnings
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 with warnings.catch_warnings():
-    # It reads its schemas by functions that Python 3.11 deprecates.
+    # kafka-python reads its schemas by functions that Python 3.11 deprecates.
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka import errors as errors
@@ -31,7 +31,7 @@ __all__ = ["CARRIED", "KafkaAdminClient", "KafkaConsumer", "TopicPartition", "er
 
 @contextmanager
 def consumer(bootstrap: str, **settings: Any) -> Iterator[KafkaConsumer]:
-    """A consumer without a group unless one is given."""
+    """Yield a consumer, without a group unless one is given."""
     defaults = {
         "auto_offset_reset": "earliest",
         "fetch_max_wait_ms": 100,
@@ -45,7 +45,7 @@ def consumer(bootstrap: str, **settings: Any) -> Iterator[KafkaConsumer]:
 
 
 def send(bootstrap: str, topic: str, records: Sequence[Record], **settings: Any) -> list[int]:
-    """The offsets at which the records were acknowledged."""
+    """Send the records and return their offsets."""
     sink = KafkaProducer(bootstrap_servers=bootstrap, linger_ms=2, retry_backoff_ms=10, **settings)
     try:
         sent = [
@@ -65,14 +65,14 @@ def send(bootstrap: str, topic: str, records: Sequence[Record], **settings: Any)
 
 
 def read(bootstrap: str, topic: str, count: int, **settings: Any) -> list[tuple[int, Record]]:
-    """Offset and record of the first `count` of partition 0."""
+    """Return offset and record of the first `count` records of partition 0."""
     with consumer(bootstrap, **settings) as source:
         source.assign([TopicPartition(topic, 0)])
         return [(found.offset, as_record(found)) for found in take(source, count)]
 
 
 def take(source: KafkaConsumer, count: int) -> list[Any]:
-    """The next `count` records."""
+    """Return the next `count` records."""
     found: list[Any] = []
     deadline = time.monotonic() + PATIENCE
     while len(found) < count and time.monotonic() < deadline:
@@ -83,12 +83,12 @@ def take(source: KafkaConsumer, count: int) -> list[Any]:
 
 
 def as_record(found: Any) -> Record:
-    """The client's record as the one that was sent; -1 where there is no timestamp."""
+    """Convert the client's record; its timestamp is -1 if there is none."""
     headers = tuple((name, value) for name, value in found.headers or ())
     timestamp = found.timestamp if found.timestamp is not None else -1
     return Record(found.key, found.value, headers, timestamp)
 
 
 def named(codec: str) -> str | None:
-    """This client's name of a codec."""
+    """Return this client's name of a codec."""
     return None if codec == "none" else codec

@@ -1,4 +1,4 @@
-"""A log of many times Redis's memory budget: how it is written, read back and compared."""
+"""Write, read back and compare a log of many times Redis's memory budget."""
 
 import hashlib
 import random
@@ -28,7 +28,7 @@ Place = tuple[str, int]
 
 @dataclass
 class Content:
-    """What a partition has: count, SHA-256 of all values in order, and the sum of their CRCs."""
+    """A partition's content: count, SHA-256 of all values in order, and sum of their CRCs."""
 
     count: int = 0
     crcs: int = 0
@@ -49,7 +49,7 @@ class Content:
 
 
 def values(place: Place, size: int) -> Iterator[bytes]:
-    """Values of together `size` bytes, the same at each call; they do not compress."""
+    """Yield values of `size` bytes in total, equal at each call; they do not compress."""
     source = random.Random(f"{place[0]}-{place[1]}")
     for _ in range(size // VALUE_BYTES):
         yield source.randbytes(VALUE_BYTES)
@@ -168,7 +168,7 @@ class MemoryWatch:
         while not self._ended.wait(0.02):
             rows = (line.partition(b":") for line in ask(self._socket, b"INFO memory").split())
             found = {name: value for name, _, value in rows}
-            # The server's own peak counts since its start: it has the moments between samples.
+            # The server's peak since its start includes the time between two samples.
             self.peak = max(self.peak, int(found.get(b"used_memory_peak", 0)))
             self.rss = max(self.rss, int(found.get(b"used_memory_rss", 0)))
             self.samples += bool(found)

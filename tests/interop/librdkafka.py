@@ -1,4 +1,4 @@
-"""confluent-kafka, wrapped as far as several test files need it."""
+"""Helpers for confluent-kafka that several test files use."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -12,13 +12,13 @@ PATIENCE = 60.0
 
 
 def producer(bootstrap: str, **settings: Any) -> Producer:
-    """A producer at its default settings, plus these (underscores for dots)."""
+    """Return a producer with default settings, plus these (underscores for dots)."""
     defaults = {"bootstrap.servers": bootstrap, "linger.ms": 2, "log_level": 0}
     return Producer({**defaults, **_named(settings)})
 
 
 def consumer(bootstrap: str, group: str = "unused", **settings: Any) -> Consumer:
-    """A consumer that commits nothing by itself and starts at the beginning."""
+    """Return a consumer without automatic commits that starts at the beginning."""
     defaults = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -31,7 +31,7 @@ def consumer(bootstrap: str, group: str = "unused", **settings: Any) -> Consumer
 
 
 def send(to: Producer, topic: str, records: Iterable[Record], partition: int = 0) -> list[int]:
-    """The offsets at which the records were acknowledged, in the order they were sent."""
+    """Send the records and return their offsets, in the order of sending."""
     offsets: dict[int, int] = {}
     count = 0
     for index, record in enumerate(records):
@@ -60,7 +60,7 @@ def read(
     start: int = OFFSET_BEGINNING,
     **settings: Any,
 ) -> list[Message]:
-    """The first `count` records of a partition from `start` on."""
+    """Return the first `count` records of a partition from `start` on."""
     source = consumer(bootstrap, **settings)
     try:
         assign(source, [TopicPartition(topic, partition, start)])
@@ -70,16 +70,16 @@ def read(
 
 
 def assign(source: Consumer, places: list[TopicPartition]) -> None:
-    """Assign the partitions of a topic, whose leaders the consumer learns first.
+    """Assign the partitions of a topic after a Metadata request for their leaders.
 
-    Without them librdkafka asks for a first or last offset 500 ms later.
+    If it does not have the leaders, librdkafka requests a first or last offset 500 ms later.
     """
     source.list_topics(places[0].topic, timeout=PATIENCE)
     source.assign(places)
 
 
 def take(source: Consumer, count: int, patience: float = PATIENCE) -> list[Message]:
-    """The next `count` records; an error of the broker's is raised."""
+    """Return the next `count` records; an error of the broker fails the test."""
     found: list[Message] = []
     deadline = time.monotonic() + patience
     while len(found) < count and time.monotonic() < deadline:
@@ -92,19 +92,19 @@ def take(source: Consumer, count: int, patience: float = PATIENCE) -> list[Messa
 
 
 def as_record(message: Message) -> Record:
-    """The message as the record that was sent."""
+    """Convert the message to the record that was sent."""
     headers = tuple((name, value) for name, value in message.headers() or ())
     return Record(message.key(), message.value(), headers, message.timestamp()[1])
 
 
 def eventually(condition: Callable[[], Any], patience: float = PATIENCE) -> Any:
-    """The first true answer of `condition`; the last answer stands in the failure."""
+    """Wait until `condition` returns a true value and return it; a failure shows the last one."""
     deadline = time.monotonic() + patience
     answer = condition()
     while not answer and time.monotonic() < deadline:
         time.sleep(0.02)
         answer = condition()
-    assert answer, f"not within {patience} s; last answer {answer!r}"
+    assert answer, f"condition not met within {patience} s; last value {answer!r}"
     return answer
 
 

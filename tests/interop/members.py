@@ -1,4 +1,4 @@
-"""Members of a consumer group, each polling in a thread of its own, and a writer beside them."""
+"""Members of a consumer group, each polling in its own thread, and a writer."""
 
 import itertools
 import threading
@@ -31,7 +31,7 @@ class Member:
         self.consumer: Consumer = librdkafka.consumer(bootstrap, group, **{**quick, **settings})
         self._cooperative = settings.get("partition_assignment_strategy") == "cooperative-sticky"
         self._cooperative |= settings.get("group_protocol") == "consumer"
-        # A static member that unsubscribes leaves the group, one that closes comes back to it.
+        # A static member leaves the group if it unsubscribes, and stays in it if it only closes.
         self._static = "group_instance_id" in settings
         self.consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -49,10 +49,10 @@ class Member:
         self.leave()
 
     def leave(self) -> None:
-        """The member has committed what it saw, left the group and ended."""
+        """Commit what the member has read, leave the group, and end the thread."""
         self._leave.set()
         self._thread.join(PATIENCE)
-        assert not self._thread.is_alive(), "the member does not come to an end"
+        assert not self._thread.is_alive(), "the member's thread did not end"
 
     def _run(self) -> None:
         while not self._leave.is_set():
@@ -63,7 +63,7 @@ class Member:
         self.consumer.close()
 
     def _unsubscribe(self) -> None:
-        """Leave the group and serve the rebalance events that wait."""
+        """Leave the group and handle the pending rebalance events."""
         # Inside close() librdkafka ends the group without waiting for such an event's callback
         # (librdkafka#4884). The callback's assign() or unassign() may then never return, and holds
         # the GIL: pytest itself stops, until faulthandler's time limit ends the process.
@@ -72,7 +72,7 @@ class Member:
             pass
 
     def _consume(self) -> bool:
-        """Note the next messages and serve events; return whether there were messages."""
+        """Record the next messages and handle events; return whether there were messages."""
         messages = self.consumer.consume(50, timeout=0.05)
         for message in messages:
             self._note(message)
@@ -106,12 +106,12 @@ class Member:
         try:
             self.consumer.commit(asynchronous=False)
         except Exception as refusal:
-            # A generation that has passed, or nothing to commit: the next owner reads it again.
+            # An earlier generation, or nothing to commit: the next owner reads the records again.
             self.errors.append(refusal.args[0])
 
 
 class Writer:
-    """Writes to all partitions of a topic in turn until stopped, and knows what was stored."""
+    """A thread that writes to all partitions of a topic in turn and records what was stored."""
 
     def __init__(
         self, bootstrap: str, topic: str, partitions: int, pause: float = 0.002, **settings: Any
@@ -135,13 +135,13 @@ class Writer:
         self.stop()
 
     def stop(self) -> None:
-        """Everything written has been acknowledged."""
+        """Stop, and wait until everything written is acknowledged."""
         self._stop.set()
         self._thread.join(PATIENCE)
         assert self._sink.flush(PATIENCE) == 0
 
     def reach(self, count: int) -> None:
-        """So many more records are stored."""
+        """Wait until `count` more records are stored."""
         goal = len(self.stored) + count
         eventually(lambda: len(self.stored) >= goal, PATIENCE)
 
@@ -161,7 +161,7 @@ class Writer:
 
 
 def settled(members: list[Member], partitions: int) -> None:
-    """Each partition has one owner among the members, and the load is even."""
+    """Wait until each partition has one owner among the members, and the load is even."""
 
     def even() -> bool:
         owned = [len(member.assigned) for member in members]
@@ -173,7 +173,7 @@ def settled(members: list[Member], partitions: int) -> None:
 
 
 def union(members: list[Member]) -> set[Place]:
-    """What the members saw together."""
+    """Return the records that the members have read together."""
     seen: set[Place] = set()
     for member in members:
         seen |= set(member.seen)

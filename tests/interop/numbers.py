@@ -1,4 +1,4 @@
-"""A producer that goes on while brokers and servers come and go."""
+"""A producer that keeps writing while brokers and servers stop and start."""
 
 import threading
 from collections.abc import Callable
@@ -8,13 +8,15 @@ from confluent_kafka import OFFSET_BEGINNING, Message, Producer, TopicPartition
 from tests.interop.librdkafka import assign, consumer, eventually, producer, take
 
 LONG = 120.0
-"""Sentinels that were kept from running for two seconds do nothing for another thirty."""
+"""Seconds. A Sentinel that could not run for 2 s does nothing for another 30 s (TILT mode)."""
 
 
 class Numbers:
-    """Writes numbers to a topic's partitions in turn until stopped; `acknowledged` has the offset
-    of each that the broker has said is there. Where the broker only said that it is there already
-    (DUPLICATE_SEQUENCE_NUMBER), librdkafka knows none."""
+    """A thread that writes numbers to a topic's partitions in turn until stopped.
+
+    `acknowledged` has the offset of each acknowledged number. It is None after
+    DUPLICATE_SEQUENCE_NUMBER: librdkafka then has no offset.
+    """
 
     def __init__(self, address: str, topic: str, partitions: int = 1) -> None:
         self.acknowledged: dict[int, int | None] = {}
@@ -32,23 +34,23 @@ class Numbers:
         self._thread.start()
 
     def reach(self, count: int) -> None:
-        """So many more are acknowledged, and all that had been sent before them."""
+        """Wait until `count` more numbers, and all sent before them, are acknowledged."""
         goal = self._sent + count
         eventually(lambda: self._whole() >= goal, LONG)
 
     def lag(self, count: int) -> None:
-        """So many are sent and wait for their acknowledgement."""
+        """Wait until `count` numbers are sent and not acknowledged yet."""
         eventually(lambda: self._sent - len(self.acknowledged) >= count, LONG)
 
     def finish(self) -> None:
-        """Everything sent is acknowledged."""
+        """Stop, and wait until everything sent is acknowledged."""
         self._stop.set()
         self._thread.join(LONG)
         assert self._sink.flush(LONG) == 0
         assert len(self.acknowledged) == self._sent
 
     def check(self, address: str) -> None:
-        """Each number is there once, where it was said to be, in the order they were sent."""
+        """Check that each number is stored once, at its acknowledged offset, in the order sent."""
         places = [TopicPartition(self._topic, n, OFFSET_BEGINNING) for n in range(self._partitions)]
         found: list[list[tuple[int, int]]] = [[] for _ in places]
         source = consumer(address)
@@ -61,11 +63,11 @@ class Numbers:
             unlike = [row for row in rows if self.acknowledged[row[0]] not in (row[1], None)]
             assert not unlike, unlike[:9]
             _, end = source.get_watermark_offsets(places[partition], timeout=LONG)
-            assert rows[-1][1] + 1 == end, "there is more"
+            assert rows[-1][1] + 1 == end, "the partition has more records"
         source.close()
 
     def _whole(self) -> int:
-        """The first number that is not acknowledged."""
+        """Return the first number that is not acknowledged."""
         while self._below in self.acknowledged:
             self._below += 1
         return self._below

@@ -16,7 +16,7 @@ from tests.support.ports import free_port
 from tests.test_deploy import DEPLOY
 
 INTERVAL = "5s"
-"""Of rates: scrapes are each second."""
+"""The interval of rates; Prometheus scrapes each second."""
 VARIABLES = {"$__rate_interval": INTERVAL, "$job": ".*", "$instance": ".*"}
 VARIABLES |= {"$topic": ".*", "$group": ".*"}
 
@@ -28,7 +28,7 @@ def program(name: str) -> str:
 
 
 def promtool(*words: str, stdin: str = "", code: int = 0) -> str:
-    """What promtool prints; it has ended with the code."""
+    """Run promtool and return its output; it must exit with `code`."""
     done = subprocess.run(
         [program("promtool"), *words],
         input=stdin,
@@ -42,7 +42,7 @@ def promtool(*words: str, stdin: str = "", code: int = 0) -> str:
 
 
 def filled_in(query: str) -> str:
-    """The query as Grafana sends it."""
+    """Return the query as Grafana sends it."""
     for name, value in VARIABLES.items():
         query = query.replace(name, value)
     return query
@@ -62,7 +62,7 @@ class Prometheus:
             return rows
 
     def has(self, query: str) -> bool:
-        """Whether the query has rows; not before Prometheus serves."""
+        """Return whether the query has rows; False before Prometheus serves."""
         try:
             return bool(self.ask(query))
         except OSError:

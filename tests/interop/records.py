@@ -1,4 +1,4 @@
-"""The records every client has to carry, and how two sides are compared."""
+"""The records that every client has to send and read unchanged."""
 
 import time
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 BIG = 900_000
 PRESENT = time.time_ns() // 1_000_000_000 * 1000 - 60_000
-"""A minute ago in milliseconds: within every broker's retention and not in its future."""
+"""One minute ago, in ms: within every broker's retention and not in its future."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a producer hands over and a consumer gets back."""
+    """A record as a producer sends it and a consumer reads it."""
 
     key: bytes | None
     value: bytes | None

@@ -1,4 +1,4 @@
-"""Members of a share group, each polling in a thread of its own, and what they have accepted."""
+"""Members of a share group, each polling in its own thread, and the records they accepted."""
 
 import threading
 from collections import Counter
@@ -13,7 +13,7 @@ from tests.interop.librdkafka import PATIENCE
 
 
 def configure_group(bootstrap: str, group: str, **configs: str) -> None:
-    """The group starts at the beginning and has these configs; underscores for dots."""
+    """Set configs of a group, which starts at the beginning; underscores for dots."""
     named = {name.replace("_", "."): value for name, value in configs.items()}
     wanted = {"share.auto.offset.reset": "earliest", **named}
     entries = [
@@ -26,7 +26,7 @@ def configure_group(bootstrap: str, group: str, **configs: str) -> None:
 
 
 def share_consumer(bootstrap: str, group: str, *topics: str, **settings: str) -> ShareConsumer:
-    """A share consumer that is subscribed; settings with underscores for dots."""
+    """Return a subscribed share consumer; settings with underscores for dots."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     words = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": "0", **named}
     consumer = ShareConsumer(words)
@@ -39,18 +39,18 @@ def accept_all(message: Message) -> AcknowledgeType:
 
 
 class Tally:
-    """What the members of a group were given, and what they have accepted for certain."""
+    """The records delivered to the members of a group, and those certainly accepted."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.delivered: Counter[bytes] = Counter()
         self.at: dict[bytes, float] = {}
-        """When each record was delivered last, by the monotonic clock."""
+        """The time of each record's last delivery, by the monotonic clock."""
         self.counts: dict[bytes, int] = {}
-        """The delivery count that each record came with last."""
+        """The delivery count of each record at its last delivery."""
         self.accepted: set[bytes] = set()
         self.unsure: set[bytes] = set()
-        """Records whose acceptance had no answer, or an error."""
+        """Records whose acknowledgement got no response, or an error."""
         self.again: list[bytes] = []
         """Records delivered after they were accepted."""
 
@@ -106,7 +106,7 @@ class ShareMember:
         try:
             messages = [one for one in consumer.poll(0.2) if one.error() is None]
         except KafkaException:
-            return  # the broker is away
+            return  # the broker is down
         accepted: dict[tuple[str | None, int | None], list[bytes]] = {}
         for message in messages:
             self._tally.give(message)

@@ -1,4 +1,4 @@
-"""The administration clients of kafka-python and aiokafka, from the first topic to its end."""
+"""Check the admin clients of kafka-python and aiokafka: topics, configs, records."""
 
 from typing import Any
 

@@ -29,7 +29,7 @@ def admin(default_broker: Broker) -> AdminClient:
 
 
 def refusal(future: Any) -> int:
-    """The error code a request for one thing was answered with."""
+    """Return the error code with which a request fails."""
     with pytest.raises(KafkaException) as caught:
         future.result(60)
     code: int = caught.value.args[0].code()
@@ -37,7 +37,7 @@ def refusal(future: Any) -> int:
 
 
 def created(admin: AdminClient, topic: NewTopic, **options: Any) -> Any:
-    """The future of one creation."""
+    """Create one topic and return the future."""
     return admin.create_topics([topic], **options)[topic.topic]
 
 
@@ -236,7 +236,7 @@ def test_the_cluster_describes_itself(default_broker: Broker, admin: AdminClient
 
 
 def described(admin: AdminClient, kind: Any, name: str) -> dict[str, ConfigEntry]:
-    """The configs of one resource by name."""
+    """Return the configs of one resource by name."""
     resource = ConfigResource(kind, name)
     found: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result(60)
     return found
@@ -245,7 +245,7 @@ def described(admin: AdminClient, kind: Any, name: str) -> dict[str, ConfigEntry
 def altered(
     admin: AdminClient, topic: str, name: str, value: str | None, how: AlterConfigOpType
 ) -> Any:
-    """The future of one incremental change."""
+    """Change one config incrementally and return the future."""
     entry = ConfigEntry(name, value, incremental_operation=how)
     resource = ConfigResource(TOPIC, topic, incremental_configs=[entry])
     return admin.incremental_alter_configs([resource])[resource]

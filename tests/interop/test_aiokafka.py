@@ -1,4 +1,4 @@
-"""aiokafka, at its default settings."""
+"""Check aiokafka at its default settings."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -89,7 +89,7 @@ async def test_producing_to_an_unknown_topic_creates_it(default_broker: Broker) 
 
 @asynccontextmanager
 async def consumer(bootstrap: str, **settings: Any) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer without a group unless one is given."""
+    """Yield a consumer, without a group unless one is given."""
     defaults = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100}
     source = AIOKafkaConsumer(bootstrap_servers=bootstrap, **{**defaults, **settings})
     await source.start()
@@ -100,7 +100,7 @@ async def consumer(bootstrap: str, **settings: Any) -> AsyncIterator[AIOKafkaCon
 
 
 async def send(bootstrap: str, topic: str, records: Sequence[Record], **settings: Any) -> list[int]:
-    """The offsets at which the records were acknowledged."""
+    """Send the records and return their offsets."""
     sink = AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=2, **settings)
     await sink.start()
     try:
@@ -121,7 +121,7 @@ async def send(bootstrap: str, topic: str, records: Sequence[Record], **settings
 
 
 async def read(bootstrap: str, topic: str, count: int) -> list[tuple[int, Record]]:
-    """Offset and record of the first `count` of partition 0."""
+    """Return offset and record of the first `count` records of partition 0."""
     async with consumer(bootstrap) as source:
         source.assign([TopicPartition(topic, 0)])
         return [
@@ -134,6 +134,6 @@ async def read(bootstrap: str, topic: str, count: int) -> list[tuple[int, Record
 
 
 async def take(source: AIOKafkaConsumer, count: int) -> list[Any]:
-    """The next `count` records."""
+    """Return the next `count` records."""
     async with asyncio.timeout(PATIENCE):
         return [await source.getone() for _ in range(count)]

@@ -28,7 +28,7 @@ EAGER = {"min_cleanable_dirty_ratio": "0.01"}
 def compacting(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
-    """A broker that looks at its compacted topics all the time."""
+    """A broker whose log cleaner runs every 100 ms."""
     folder = tmp_path_factory.mktemp("compacting")
     broker = Broker(folder, {"log.cleaner.backoff.ms": "100", "storage.format": request.param})
     broker.start()
@@ -45,7 +45,7 @@ def test_the_newest_value_of_every_key_is_left(compacting: Broker) -> None:
     send(sink, topic, [Record(b"end", b"end")])
     left = sorted([f"{n}.4" for n in range(10)] + ["end"])
     eventually(lambda: values(address, topic, COMMITTED) == left)
-    # Writers go on where they were.
+    # A producer continues after the compaction.
     send(sink, topic, [Record(b"3", b"new")])
     assert "new" in values(address, topic, COMMITTED)
 
@@ -77,7 +77,7 @@ def test_what_was_aborted_does_not_come_back(compacting: Broker) -> None:
 
 
 def test_a_compacted_topic_behaves_as_kafkas(compacting: Broker) -> None:
-    """What a node of Apache Kafka 4.3 answered to the same, once its cleaner had been there."""
+    """The expected values are those of an Apache Kafka 4.3 node after its cleaner has run."""
     address = compacting.address
     topic = create_topic(address, cleanup_policy="compact", delete_retention_ms="1500", **EAGER)
     sink, now = producer(address), round(time.time() * 1000)
@@ -97,7 +97,7 @@ def test_a_compacted_topic_behaves_as_kafkas(compacting: Broker) -> None:
         return [(message.offset(), message.key(), message.value()) for message in found]
 
     eventually(lambda: left() == [zero, two, (tombstone, b"1", None), last])
-    # A reader inside a gap gets what comes next; headers and times are those of old.
+    # A read inside a gap returns the next record, with its first headers and timestamp.
     message = read(address, topic, 1, start=sent[1])[0]
     assert (message.offset(), message.headers()) == (zero[0], [("h", b"3")])
     assert message.timestamp()[1] == now + 3
@@ -108,11 +108,11 @@ def test_a_compacted_topic_behaves_as_kafkas(compacting: Broker) -> None:
     with pytest.raises(KafkaException) as refused:
         admin.delete_records([TopicPartition(topic, 0, two[0])])[place].result(60)
     assert refused.value.args[0].code() == KafkaError.POLICY_VIOLATION
-    # The mark of what was deleted is gone, too, in its time.
+    # The tombstone is removed, too, after delete.retention.ms.
     eventually(lambda: left() == [zero, two, last])
 
 
-def test_a_compacted_topic_with_retention_lets_its_beginning_go(compacting: Broker) -> None:
+def test_records_of_a_compacted_topic_with_retention_are_deleted(compacting: Broker) -> None:
     address = compacting.address
     topic = create_topic(address, cleanup_policy="compact,delete", **EAGER)
     sink = producer(address)
@@ -126,7 +126,7 @@ def test_a_compacted_topic_with_retention_lets_its_beginning_go(compacting: Brok
 
 
 def until_end(address: str, topic: str) -> list[Message]:
-    """What a new consumer gets up to the end it is shown."""
+    """Return what a new consumer reads up to the end of the partition."""
     source = consumer(address, enable_partition_eof=True)
     assign(source, [TopicPartition(topic, 0, OFFSET_BEGINNING)])
     found: list[Message] = []

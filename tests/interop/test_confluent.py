@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka): produce, fetch, list offsets, at its default settings."""
+"""Check confluent-kafka (librdkafka) at default settings: produce, fetch, list offsets."""
 
 import itertools
 
@@ -38,7 +38,7 @@ def test_offsets_of_a_partition_increase(broker: Broker) -> None:
     assert all(left < right for left, right in itertools.pairwise(offsets))
 
 
-def test_partitions_are_logs_of_their_own(broker: Broker) -> None:
+def test_each_partition_is_a_separate_log(broker: Broker) -> None:
     topic = create_topic(broker.address, partitions=3)
     sink = producer(broker.address)
     for partition in (2, 0, 2):

@@ -1,4 +1,4 @@
-"""Dead letters under real clients while the broker and Redis are killed: each once, none lost."""
+"""Check dead letters with real clients and killed servers: each is stored once, none is lost."""
 
 from collections import Counter
 from pathlib import Path
@@ -22,7 +22,7 @@ SETTINGS = {
 
 
 def choose(message: Message) -> AcknowledgeType:
-    """Of ten records one is rejected and one never accepted."""
+    """Return REJECT for one record of ten, RELEASE for another, and ACCEPT for the rest."""
     last = int(message.value() or b"") % 10
     if last == 3:
         return AcknowledgeType.REJECT
@@ -38,7 +38,7 @@ def header(message: Message, name: str) -> bytes:
 
 @pytest.mark.needs_api(78)
 def test_dead_letters_have_the_headers_and_partitions_of_kafka(default_broker: Broker) -> None:
-    """A Kafka 4.4 passes this test too."""
+    """Apache Kafka 4.4 passes this test, too."""
     address, group, tally = default_broker.address, topic_name("share"), Tally()
     topic, queue = create_topic(address, 3), f"dlq.{group}"
     config = {"errors.deadletterqueue.group.enable": "true"}
@@ -94,7 +94,7 @@ def test_each_record_that_fails_is_a_dead_letter_once(tmp_path: Path, way: str, 
         for third in range(3):
             for n in range(100 * third, 100 * third + 100, 5):
                 send(sink, topic, [Record(None, b"%d" % m) for m in range(n, n + 5)], n // 5 % 2)
-            # Some are finished, some are acquired.
+            # Some records are accepted, others are acquired.
             eventually(lambda: len(tally.accepted) > 60 * third + 20)  # noqa: B023
             getattr(broker, way)()
             broker.start()
@@ -109,7 +109,7 @@ def test_each_record_that_fails_is_a_dead_letter_once(tmp_path: Path, way: str, 
             is_released = (one.value() or b"").endswith(b"7")
             count = int(header(one, "delivery.count"))
             assert count == LIMIT if is_released else 1 <= count <= LIMIT
-        # Nothing follows.
+        # No other dead letter follows.
         send(sink, queue, [Record(None, b"end")])
         assert read(address, queue, len(expected) + 1)[-1].value() == b"end"
         assert tally.again == []

@@ -1,4 +1,4 @@
-"""What was acknowledged is there: over kill -9, over a restart, over Redis going away."""
+"""Check that acknowledged records survive kill -9, a restart, and an outage of Redis."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ def test_every_acknowledged_record_survives_kill_9(
         own_broker.start()
     stream.reach(100)
     stream.finish()
-    # The producer is idempotent: what it sent again is there once, at the offset it was told.
+    # The producer is idempotent: what it retried is stored once, at the acknowledged offset.
     stream.check(own_broker.address)
 
 

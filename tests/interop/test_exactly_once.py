@@ -1,8 +1,8 @@
-"""Exactly once over kill -9: of the application, of the broker, of the broker with its Redis.
+"""Check exactly-once processing over kill -9 of application, broker, and broker with Redis.
 
-KORVET_SEEDS says how many seeds are tried, every one another order of deaths, by applications at
-their clients' default settings: after its own death such a one is idle for the 45 s of its session.
-Without it one seed is tried, and the sessions are short.
+KORVET_SEEDS is the number of seeds; each has another order of kills. The applications then have
+their clients' default settings: after a kill an application is idle for the 45 s of its session.
+Without KORVET_SEEDS there is one seed, and the sessions are short.
 """
 
 import os
@@ -30,12 +30,12 @@ SHORT_SESSION = ["session.timeout.ms=1500", "heartbeat.interval.ms=300"]
 DEATHS = 3 if HURRIED else 6
 VICTIMS = ["application", "broker", "everything", "both"]
 RECORDS = 150
-"""For each life: some tenths of a second of work."""
+"""Records between two kills: some tenths of a second of work."""
 PATIENCE_S = 150.0
 
 
 class Application:
-    """The copying process, started anew whenever it has ended."""
+    """The process of an application, started again if it has ended."""
 
     def __init__(self, words: list[str], log: Path) -> None:
         self._words = words
@@ -43,13 +43,13 @@ class Application:
         self._process: subprocess.Popen[bytes] | None = None
 
     def keep_alive(self) -> None:
-        """It runs."""
+        """Start the process unless it runs."""
         if self._process is None or self._process.poll() is not None:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(self._words, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """It is gone without a last word."""
+        """Kill the process with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -57,7 +57,7 @@ class Application:
 
 
 class Reader:
-    """Somebody who reads committed all the while, whoever dies."""
+    """A consumer with isolation.level=read_committed that runs during all kills."""
 
     def __init__(self, address: str, topic: str) -> None:
         self.found: list[str] = []
@@ -69,7 +69,7 @@ class Reader:
         )
 
     def wait_for(self, count: int, application: Application) -> None:
-        """So many records have come, while the application is kept alive."""
+        """Wait until `count` records were read, and keep the application running."""
         deadline = time.monotonic() + PATIENCE_S
         while len(self.found) < count and time.monotonic() < deadline:
             application.keep_alive()
@@ -78,13 +78,13 @@ class Reader:
                     self.found.append(message.value().decode())
 
     def close(self) -> None:
-        """It reads no more."""
+        """Close the consumer."""
         self._source.close()
 
 
 @pytest.fixture(params=["librdkafka", "java"])
 def program(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """How the application is started."""
+    """The command that starts the application."""
     if request.param == "librdkafka":
         yield [sys.executable, "-m", "tests.interop.transformer"]
     else:
@@ -93,7 +93,7 @@ def program(request: pytest.FixtureRequest) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_every_input_is_output_once_whoever_dies(
+def test_every_input_is_output_once_despite_kills(
     tmp_path: Path, program: list[str], seed: int
 ) -> None:
     random = Random(seed)
@@ -129,7 +129,7 @@ def test_every_input_is_output_once_whoever_dies(
 
 
 def die(victim: str, application: Application, broker: Broker) -> None:
-    """Killed with signal 9; the broker, whose loss it was, is started again."""
+    """Kill the victim with signal 9; start the broker again if it was killed."""
     if victim in ("application", "both"):
         application.kill()
     if victim in ("broker", "both"):

@@ -1,7 +1,7 @@
-"""Redis fails over under two brokers while a producer goes on: Sentinel's way and a cluster's.
+"""Check failovers of Redis, by Sentinel and in a cluster, under two brokers and a producer.
 
-What is acknowledged has a replica (`acks.all.wait.replicas`), and there is one of each master: none
-of it may be lost, however busy the machine. After a failover a new master is given a replica.
+A replica has each acknowledged record (`acks.all.wait.replicas`), and each master has one replica.
+So none may be lost, however busy the machine. After a failover a new master gets a replica.
 """
 
 import re
@@ -29,7 +29,7 @@ FEW = 60
 
 @contextmanager
 def two_brokers(folder: Path, url: str) -> Iterator[str]:
-    """Both brokers' addresses. Neither logs a traceback."""
+    """Yield the addresses of two brokers. Neither may log a traceback."""
     settings = {"acks.all.wait.replicas": "1"}
     both = [
         Broker(folder / node, settings, ("--redis", url, "--node-id", node)) for node in ("1", "2")
@@ -45,13 +45,13 @@ def two_brokers(folder: Path, url: str) -> Iterator[str]:
 
 
 def listeners(redis: Watched, guard: int) -> int:
-    """How many connections that Sentinel tells of failovers."""
+    """Return the number of connections that subscribe to Sentinel's failover events."""
     rows = redis.text(guard, "CLIENT", "LIST").splitlines()
     return sum(" cmd=subscribe " in row and f" sub={len(EVENTS)} " in row for row in rows)
 
 
 def scripts_run(redis: Watched, port: int) -> int:
-    """How many scripts the server was given to run; all that is written is written by them."""
+    """Return the number of scripts that the server has run; only scripts write."""
     (row,) = re.findall(r"cmdstat_evalsha:calls=(\d+)", redis.text(port, "INFO", "commandstats"))
     return int(row)
 
@@ -68,7 +68,7 @@ def test_a_master_that_hands_over_and_lives_on_is_written_to_no_more(tmp_path: P
         assert redis.ask(redis.sentinels[0], "SENTINEL", "FAILOVER", "themaster") == b"OK"
         eventually(lambda: redis.is_master(redis.replica), LONG)
         redis.ask(redis.spare, "REPLICAOF", "127.0.0.1", redis.replica)
-        # Both brokers write to the new one now. The old one would take what it is sent.
+        # Both brokers write to the new master now. The old one would accept writes.
         numbers.reach(FEW)
         before = scripts_run(redis, redis.master)
         numbers.reach(FEW)
@@ -92,7 +92,10 @@ def test_what_a_dead_master_has_acknowledged_is_at_its_replica(tmp_path: Path) -
 
 
 def hand_over(redis: TestCluster, node: int) -> bool:
-    """Not done yet, but asked for; nodes that do not hear of each other for long refuse."""
+    """Request a failover and return False: it is not done yet.
+
+    Redis refuses if the nodes have had no contact for long.
+    """
     with suppress(ResponseError):
         redis.ask(node, "CLUSTER", "FAILOVER")
     return False

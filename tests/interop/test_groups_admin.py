@@ -27,7 +27,7 @@ def admin(default_broker: Broker) -> AdminClient:
 
 
 def refusal(future: Any) -> int:
-    """The error code a request for one group was answered with."""
+    """Return the error code with which a request fails."""
     with pytest.raises(KafkaException) as caught:
         future.result(60)
     code: int = caught.value.args[0].code()
@@ -35,7 +35,7 @@ def refusal(future: Any) -> int:
 
 
 def left_behind(address: str, group: str, topic: str, offset: int) -> TopicPartition:
-    """The place a group without members has committed."""
+    """Commit an offset of a group without members, and return the partition."""
     place = TopicPartition(topic, 0, offset)
     source = consumer(address, group)
     source.commit(offsets=[place], asynchronous=False)

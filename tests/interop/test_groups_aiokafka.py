@@ -18,7 +18,7 @@ Place = tuple[int, int]
 
 
 class Member:
-    """A consumer that reads and commits in a task of its own."""
+    """A consumer that reads and commits in its own task."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, **settings: Any) -> None:
         self.seen: list[Place] = []
@@ -36,13 +36,13 @@ class Member:
         self._task: asyncio.Task[None] | None = None
 
     async def join(self) -> "Member":
-        """The member is in the group."""
+        """Join the group."""
         await self.consumer.start()
         self._task = asyncio.create_task(self._run())
         return self
 
     async def leave(self) -> None:
-        """The member has left the group; a second time changes nothing."""
+        """Leave the group; a second call changes nothing."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -56,7 +56,7 @@ class Member:
         await self.leave()
 
     def owned(self) -> set[int]:
-        """The partitions it was given."""
+        """Return the assigned partitions."""
         return {place.partition for place in self.consumer.assignment()}
 
     async def _run(self) -> None:
@@ -68,7 +68,7 @@ class Member:
 
 @asynccontextmanager
 async def writing(bootstrap: str, topic: str) -> AsyncIterator[set[Place]]:
-    """What is stored, growing until the block ends."""
+    """Write until the block ends; yield the growing set of stored records."""
     sink = AIOKafkaProducer(bootstrap_servers=bootstrap)
     await sink.start()
     stored: set[Place] = set()
@@ -84,21 +84,21 @@ async def writing(bootstrap: str, topic: str) -> AsyncIterator[set[Place]]:
     try:
         yield stored
     finally:
-        # Not cancelled: a record whose acknowledgement nobody waits for may be stored all the same.
+        # Not cancelled: a record may be stored even if its acknowledgement is not awaited.
         done.set()
         await asyncio.wait_for(task, PATIENCE)
         await asyncio.wait_for(sink.stop(), PATIENCE)
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    """The condition holds."""
+    """Wait until the condition holds."""
     async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - the client tells nobody of its assignment
+        while not condition():  # noqa: ASYNC110 - the client has no event for its assignment
             await asyncio.sleep(0.02)
 
 
 async def settled(*members: Member) -> None:
-    """Each partition has one owner and the load is even."""
+    """Wait until each partition has one owner and the load is even."""
 
     def even() -> bool:
         owned = sorted(itertools.chain(*(member.owned() for member in members)))

@@ -1,4 +1,4 @@
-"""Groups of confluent-kafka: joining, leaving, static members, commits, a broker that dies."""
+"""Check groups of confluent-kafka: join, leave, static members, commits, a killed broker."""
 
 from collections.abc import Callable
 
@@ -43,7 +43,7 @@ def test_members_come_and_go_and_nothing_is_missed(default_broker: Broker, assig
 def test_the_group_takes_over_from_a_member_that_vanished(default_broker: Broker) -> None:
     address, group = default_broker.address, topic_name("group")
     topic = create_topic(address, partitions=2)
-    # Its poll interval runs out while it never polls again, so that it is thrown out.
+    # It does not poll again, and leaves the group after max.poll.interval.ms.
     silent = consumer(
         address, group, session_timeout_ms=SHORT_SESSION_MS, max_poll_interval_ms=SHORT_SESSION_MS
     )
@@ -56,7 +56,7 @@ def test_the_group_takes_over_from_a_member_that_vanished(default_broker: Broker
     eventually(lambda: (silent.poll(0.1), silent.assignment())[1])
     with Member(address, group, topic) as member:
         settled([member], 2)
-    # librdkafka 2.16 may never come back from close() before it was told of its loss, on Kafka too.
+    # close() of librdkafka 2.16 may never return before on_lost was called, with Kafka too.
     eventually(lambda: (silent.poll(0.1), len(lost) == 2)[1])
     silent.close()
 
@@ -87,7 +87,7 @@ def test_a_new_group_starts_where_its_reset_policy_says(default_broker: Broker) 
     send(sink, topic, [Record(b"old", b"v")])
     early = joined(consumer(address, topic_name("group")), topic)
     late = joined(consumer(address, topic_name("group"), auto_offset_reset="latest"), topic)
-    # A record may come before the late one has asked for the end: it sees one sooner or later.
+    # A record may arrive before `late` has requested the end: records are sent until it reads one.
     assert take(early, 1)[0].key() == b"old"
 
     def seen() -> object:
@@ -193,7 +193,7 @@ def test_a_broker_that_dies_and_returns_disturbs_no_group(
 ) -> None:
     address, group = own_broker.address, topic_name("group")
     topic = create_topic(address, partitions=4)
-    # However slowly a broker starts.
+    # Longer than the slowest start of a broker.
     long = {"session_timeout_ms": 60_000}
     with Member(address, group, topic, **long) as one, Member(address, group, topic, **long) as two:
         settled([one, two], 4)
@@ -211,12 +211,12 @@ def test_a_broker_that_dies_and_returns_disturbs_no_group(
 
 
 def joined(source: Consumer, topic: str) -> Consumer:
-    """The consumer, once it owns a partition."""
+    """Subscribe, and return the consumer once it owns a partition."""
     ready: list[bool] = []
     source.subscribe([topic], on_assign=lambda *_: ready.append(True))
 
     def assigned() -> bool:
-        # A record that comes with the assignment is put back for the test to read.
+        # A record that arrives with the assignment is put back for the test to read.
         message = source.poll(0.05)
         if message is not None and message.error() is None:
             place = TopicPartition(message.topic(), message.partition(), message.offset())
@@ -228,7 +228,7 @@ def joined(source: Consumer, topic: str) -> Consumer:
 
 
 def committed(address: str, group: str, topic: str, partitions: int) -> list[int]:
-    """The group's offset of each partition."""
+    """Return the group's committed offset of each partition."""
     source = consumer(address, group)
     found = source.committed([TopicPartition(topic, p) for p in range(partitions)], 10)
     source.close()
@@ -236,7 +236,7 @@ def committed(address: str, group: str, topic: str, partitions: int) -> list[int
 
 
 def ends(address: str, topic: str, partitions: int) -> list[int]:
-    """The end of each partition."""
+    """Return the end offset of each partition."""
     source = consumer(address)
     found = [
         source.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1]

@@ -1,6 +1,6 @@
 """Groups over several brokers and worker processes, and brokers killed at random moments.
 
-`KORVET_FAULT_SEEDS` says how many seeds the fault test runs.
+`KORVET_FAULT_SEEDS` is the number of seeds of the fault test.
 """
 
 import os
@@ -75,7 +75,9 @@ def test_members_on_different_workers_are_one_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_other_broker_takes_a_group_over_as_it_stands(pair: tuple[Broker, Broker]) -> None:
+def test_the_other_broker_takes_over_a_group_without_a_rebalance(
+    pair: tuple[Broker, Broker],
+) -> None:
     one, two = pair
     group, topic = topic_name("group"), create_topic(one.address, PARTITIONS)
     both = f"{one.address},{two.address}"
@@ -97,10 +99,10 @@ def test_the_other_broker_takes_a_group_over_as_it_stands(pair: tuple[Broker, Br
 
 
 class Reader:
-    """Reads and commits what it has read; knows what it got that was committed before it asked.
+    """A consumer that reads and commits; `redone` has the records committed before their poll.
 
-    It gives partitions up between two batches and never in one, and commits no partition of
-    another's: librdkafka would let it, under the new generation, and so would any Kafka.
+    It gives up partitions only between two batches, and commits only partitions that it owns:
+    librdkafka and Kafka would accept others, too, under the new generation.
     """
 
     def __init__(self, bootstrap: str, group: str, topic: str, committed: Counter[int]) -> None:
@@ -120,7 +122,7 @@ class Reader:
     def leave(self) -> None:
         self._leave.set()
         self._thread.join(30)
-        assert not self._thread.is_alive(), "the reader does not come to an end"
+        assert not self._thread.is_alive(), "the reader's thread did not end"
 
     def _assigned(self, _: Consumer, places: list[TopicPartition]) -> None:
         self._owned = {place.partition for place in places}
@@ -151,7 +153,7 @@ class Reader:
                 if done.error is None:
                     self._committed[done.partition] = done.offset
         except KafkaException:
-            pass  # nobody knows whether it stands: it does not count as committed
+            pass  # unknown outcome: it does not count as committed
 
 
 @pytest.mark.slow

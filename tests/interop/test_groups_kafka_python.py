@@ -1,4 +1,4 @@
-"""Groups of kafka-python, and its own admin client, at today's and at older versions."""
+"""Check groups of kafka-python and its admin client, at the newest and at older versions."""
 
 import itertools
 import threading
@@ -27,11 +27,11 @@ OLDER = [(0, 9), (0, 10, 2), (0, 11), (1, 1), (2, 1), (2, 8), (3, 9)]
 
 
 POLL_MS = 1000
-"""kafka-python 3 loses an assignment that comes between two polls: long ones leave few gaps."""
+"""Long polls: kafka-python 3 loses an assignment that arrives between two polls."""
 
 
 class Owned(ConsumerRebalanceListener):  # type: ignore[misc, unused-ignore]
-    """What a member is told it has."""
+    """The partitions of a member, by its rebalance callbacks."""
 
     def __init__(self) -> None:
         self.partitions: set[int] = set()
@@ -44,7 +44,7 @@ class Owned(ConsumerRebalanceListener):  # type: ignore[misc, unused-ignore]
 
 
 class Member(threading.Thread):
-    """A consumer that reads and commits in a thread of its own."""
+    """A consumer that reads and commits in its own thread."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, **settings: Any) -> None:
         super().__init__(daemon=True)
@@ -56,17 +56,17 @@ class Member(threading.Thread):
 
     @property
     def owned(self) -> set[int]:
-        """The partitions it reads."""
+        """The partitions that the member reads."""
         return self._owned.partitions
 
     def leave(self) -> None:
-        """The member has left the group."""
+        """Leave the group and end the thread."""
         self._leave.set()
         self.join(30)
         assert not self.is_alive()
 
     def run(self) -> None:
-        """Reads until it has to leave."""
+        """Read and commit until `leave` is called."""
         bootstrap, settings, topic = self._arguments
         with consumer(bootstrap, **settings) as source:
             source.subscribe([topic], listener=self._owned)
@@ -76,7 +76,7 @@ class Member(threading.Thread):
 
 
 def settled(*members: Member) -> None:
-    """Each partition has one owner and the load is even."""
+    """Wait until each partition has one owner and the load is even."""
 
     def even() -> bool:
         owned = sorted(itertools.chain(*(member.owned for member in members)))
@@ -163,7 +163,7 @@ def test_groups_are_listed_described_reset_and_deleted(default_broker: Broker) -
 
 
 def described(admin: KafkaAdminClient, group: str) -> dict[str, Any]:
-    """One group as the admin client shows it."""
+    """Return one group as the admin client describes it."""
     answer = admin.describe_groups([group])
     found: dict[str, Any] = answer[group] if isinstance(answer, dict) else answer[0]
     return found

@@ -1,4 +1,4 @@
-"""Kafka's groups and Redis's groups of the same name: one position, seen from both sides."""
+"""Check that a Kafka group and the Redis group of its name have one position."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -79,7 +79,7 @@ def test_a_deleted_topic_takes_its_commits_and_redis_groups_with_it(
 def streaming(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, own_redis: str
 ) -> Iterator[Broker]:
-    """A broker whose groups read through Redis's."""
+    """A broker whose groups read through Redis consumer groups."""
     broker = Broker(
         tmp_path_factory.mktemp("streaming"),
         {

@@ -42,13 +42,13 @@ def test_a_batch_sent_through_two_brokers_at_once_is_stored_once(
 
 
 def built(number: int) -> bytes:
-    """The batch of that number of an idempotent producer: two records."""
+    """Return the batch of that number of an idempotent producer: two records."""
     found = [(n, 1, None, b"%d" % (2 * number + n), []) for n in range(2)]
     return bytes(build(found, producer=(4711, 0, 2 * number)))
 
 
 def produce(broker: Broker, topic: str, batch: bytes) -> tuple[int, int]:
-    """Error and base offset of a Produce request with just that batch."""
+    """Send one batch and return error code and base offset of the response."""
     body = encode(
         ProduceRequest(
             acks=-1,

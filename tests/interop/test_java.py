@@ -70,10 +70,10 @@ def test_a_transaction_is_all_or_nothing(default_broker: Broker, java: Jvm) -> N
 
 
 def line(record: Record) -> str:
-    """The record as the Java side spells it."""
+    """Return the record as the Java program prints it."""
 
-    def spelled(value: bytes | None) -> str:
+    def hexed(value: bytes | None) -> str:
         return "-" if value is None else value.hex()
 
-    headers = ",".join(f"{name.encode().hex()}={spelled(v)}" for name, v in record.headers)
-    return f"{spelled(record.key)}|{spelled(record.value)}|{record.timestamp}|{headers}"
+    headers = ",".join(f"{name.encode().hex()}={hexed(v)}" for name, v in record.headers)
+    return f"{hexed(record.key)}|{hexed(record.value)}|{record.timestamp}|{headers}"

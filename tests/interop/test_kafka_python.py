@@ -1,4 +1,4 @@
-"""kafka-python, at its default settings."""
+"""Check kafka-python at its default settings."""
 
 import pytest
 

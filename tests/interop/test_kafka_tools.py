@@ -70,18 +70,18 @@ def test_settings_of_brokers_and_groups_change_while_they_run(
 def test_the_cluster_is_looked_at_from_all_sides(default_broker: Broker, java_tools: Tools) -> None:
     name = create_topic(default_broker.address)
 
-    def told(tool: str, *words: str) -> str:
+    def run(tool: str, *words: str) -> str:
         return java_tools.tool(
             f"{TOOLS}.{tool}", "--bootstrap-server", default_broker.address, *words
         )
 
-    assert f'"partition":"{name}-0"' in told("LogDirsCommand", "--describe")
-    elected = told(
+    assert f'"partition":"{name}-0"' in run("LogDirsCommand", "--describe")
+    elected = run(
         "LeaderElectionCommand", "--election-type", "preferred", "--topic", name, "--partition", "0"
     )
     assert f"already elected for partitions {name}-0" in elected
-    assert "LeaderId:" in told("MetadataQuorumCommand", "describe", "--status")
-    assert "No partition reassignments" in told("reassign.ReassignPartitionsCommand", "--list")
+    assert "LeaderId:" in run("MetadataQuorumCommand", "describe", "--status")
+    assert "No partition reassignments" in run("reassign.ReassignPartitionsCommand", "--list")
 
 
 def test_a_partition_is_reassigned_to_where_it_is_under_a_throttle(
@@ -119,17 +119,17 @@ def test_transactions_are_listed_and_described(default_broker: Broker, java_tool
     writer.produce(topic, b"v", partition=0)
     writer.flush(60)
 
-    def told(*words: str) -> list[list[str]]:
+    def run(*words: str) -> list[list[str]]:
         place = ("--bootstrap-server", default_broker.address)
         lines = java_tools.tool(f"{TOOLS}.TransactionsCommand", *place, *words).splitlines()
         return [line.split() for line in lines]
 
-    (row,) = [row for row in told("list") if row[:1] == [transaction]]
+    (row,) = [row for row in run("list") if row[:1] == [transaction]]
     assert row[3] == "Ongoing"
-    _, row = told("describe", "--transactional-id", transaction)
+    _, row = run("describe", "--transactional-id", transaction)
     assert (row[1], row[4], row[-1]) == (transaction, "Ongoing", f"{topic}-0")
     writer.abort_transaction(60)
-    _, row = told("describe", "--transactional-id", transaction)
+    _, row = run("describe", "--transactional-id", transaction)
     assert row[4] == "CompleteAbort"
 
 
@@ -145,7 +145,7 @@ def test_a_hanging_transaction_is_found_and_aborted(
     writer.produce(topic, b"v", partition=0)
     writer.flush(60)
 
-    def told(*words: str, fails: bool = False) -> list[list[str]]:
+    def run(*words: str, fails: bool = False) -> list[list[str]]:
         place = ("--bootstrap-server", default_broker.address)
         tool = f"{TOOLS}.TransactionsCommand"
         return [
@@ -153,21 +153,21 @@ def test_a_hanging_transaction_is_found_and_aborted(
         ]
 
     def hanging() -> list[list[str]]:
-        rows = told("find-hanging", "--topic", topic, "--max-transaction-timeout", "0")
+        rows = run("find-hanging", "--topic", topic, "--max-transaction-timeout", "0")
         return [row for row in rows if row[:1] == [topic]]
 
     place = ("--topic", topic, "--partition", "0")
-    _, known = told("describe-producers", *place)
+    _, known = run("describe-producers", *place)
     start = ("--start-offset", known[-1])
-    assert hanging() == [], "somebody will end it"
-    told("abort", *place, *start, fails=True)
+    assert hanging() == [], "the coordinator will end it"
+    run("abort", *place, *start, fails=True)
     with Redis(unix_socket_path=str(default_broker.folder / "data" / "redis.sock")) as redis:
         redis.unlink(Keys().transaction(transaction).transaction)
     (row,) = hanging()
     assert (row[1], row[5]) == ("0", known[-1])
-    told("abort", *place, *start)
+    run("abort", *place, *start)
     assert hanging() == []
-    _, known = told("describe-producers", *place)
+    _, known = run("describe-producers", *place)
     assert known[-1] == "None"
 
 

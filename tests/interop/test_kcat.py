@@ -1,4 +1,4 @@
-"""kcat, the command line everybody has at hand."""
+"""Check kcat, a common command line client."""
 
 import json
 import shutil
@@ -76,13 +76,13 @@ def test_formats_of_korvet_consume_are_those_of_kcat(
 
 
 def consume(broker: Broker, topic: str, *words: str) -> list[dict[str, object]]:
-    """What kcat printed, one row a record."""
+    """Run kcat as a consumer and return its output, one row per record."""
     out = kcat(broker, "-C", "-t", topic, "-p", "0", "-q", "-f", FORMAT, *words)
     return [json.loads(line) for line in out.splitlines()]
 
 
 def kcat(broker: Broker, *words: str, stdin: str = "") -> str:
-    """Standard output of one run."""
+    """Run kcat and return its standard output."""
     program = shutil.which("kcat")
     assert program, "kcat is not installed: these tests are part of the suite, install it"
     done = subprocess.run(

@@ -1,6 +1,6 @@
-"""Ten times the memory budget goes through `python -m korvet`, and is read back complete.
+"""Check that a log of ten times the memory budget is read back complete.
 
-The broker has its defaults but for the budget. It is killed once in the middle.
+`python -m korvet` has its defaults except for the budget. It is killed once in the middle.
 """
 
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ pytestmark = [
 BUDGET = 40 << 20
 SIZE = 10 * BUDGET
 TOLERANCE = 1.05
-"""Of so small a budget: on a busy machine 2 MB arrive between two reads of the used memory."""
+"""Factor of the budget: on a busy machine 2 MB arrive between two reads of the used memory."""
 
 
 class Filled:
-    """A broker that has taken SIZE bytes, and what it has acknowledged."""
+    """A broker that has stored SIZE bytes, and the records it has acknowledged."""
 
     def __init__(self, broker: Broker, written: dict[Place, Content], peak: int) -> None:
         self.broker = broker
@@ -60,7 +60,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_sockets_left() -> Iterator[None]:
-    """Collect what Spark leaves, in this module."""
+    """Collect the sockets that Spark leaves open, in this module."""
     yield
     collect_sockets()
 

@@ -1,4 +1,4 @@
-"""The pages after traffic of all kinds, and the groups of two brokers on one Redis."""
+"""Check the pages after all kinds of traffic, and the groups of two brokers on one Redis."""
 
 import re
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ KAFKA_LINT = "".join(
     f'{name} non-histogram and non-summary metrics should not have "_sum" suffix\n'
     for name in ("kafka_consumergroup_current_offset_sum", "kafka_consumergroup_lag_sum")
 )
-"""What promtool notes of kafka_exporter's own names: boards ask for them."""
+"""promtool's notes on names of kafka_exporter, which dashboards query."""
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 
 
@@ -54,7 +54,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[AllTraffic,
 
 
 def families(port: int, path: str = "/metrics") -> set[str]:
-    """The families of the page that have rows with a value above 0."""
+    """Return the families of the page that have rows with a value above 0."""
     return {
         family.name
         for family in text_string_to_metric_families(page(port, path)[1])
@@ -105,7 +105,7 @@ def test_no_panel_of_the_board_is_empty(used: tuple[AllTraffic, int], tmp_path: 
 
 
 def group_rows(port: int) -> tuple[set[str], float, float]:
-    """The groups with rows of members, the number of all groups, and of those not shown."""
+    """Return the groups with rows of members, the number of groups, and of those not shown."""
     found = {
         family.name: family.samples
         for family in text_string_to_metric_families(page(port, "/metrics")[1])

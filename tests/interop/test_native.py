@@ -1,4 +1,4 @@
-"""One log, two doors: what redis-cli appends Kafka clients consume, and the other way round."""
+"""Check that Kafka clients consume what redis-cli appends, and the other way round."""
 
 import shutil
 import subprocess
@@ -33,7 +33,7 @@ def store(own_redis: str) -> Iterator[Any]:
 
 @pytest.fixture
 def namespace(native_broker: Broker) -> str:
-    """What the broker's keys begin with."""
+    """The prefix of the broker's keys."""
     return native_broker.options[-1]
 
 
@@ -50,7 +50,7 @@ def test_what_redis_appends_a_kafka_client_consumes(
     first, second, third, fourth = map(as_record, read(native_broker.address, topic, 4))
     assert (first.key, first.value, first.headers) == (b"k", b"v", (("source", b"web"),))
     appended = int(entry.split(b"-")[0])
-    if appended == DENSE_MS:  # which is no time: it is the moment of reading then
+    if appended == DENSE_MS:  # not a time: the timestamp is the time of the read
         assert before <= first.timestamp <= time.time() * 1000
     else:
         assert first.timestamp == appended
@@ -123,7 +123,7 @@ def test_a_waiting_consumer_notices_a_native_append(
     native_broker: Broker, store: Any, namespace: str
 ) -> None:
     topic = create_topic(native_broker.address)
-    # A fetch that slept its time out would come back too late for `take`.
+    # A fetch that waits for its timeout would return too late for `take`.
     source = consumer(native_broker.address, fetch_wait_max_ms=60_000, socket_timeout_ms=90_000)
     source.assign([TopicPartition(topic, 0, 0)])
     assert source.consume(1, timeout=0.3) == []

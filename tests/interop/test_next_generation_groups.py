@@ -1,4 +1,4 @@
-"""Groups of the next-generation protocol (KIP-848): confluent-kafka, group.protocol=consumer."""
+"""Check groups of the consumer protocol (KIP-848) with confluent-kafka."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.needs_api(CONSUMER_GROUP_HEARTBEAT)
 
 @pytest.fixture
 def quick(brokers: Any) -> Broker:
-    """A broker whose members report every tenth of a second."""
+    """A broker whose members send a heartbeat every 100 ms."""
     broker: Broker = brokers.serving(
         group_consumer_heartbeat_interval_ms="100",
         group_consumer_min_heartbeat_interval_ms="100",
@@ -107,7 +107,7 @@ def test_an_empty_group_moves_between_the_protocols(quick: Broker) -> None:
 
 
 @pytest.mark.korvet_only
-def test_a_killed_broker_moves_nobody(own_broker: Broker) -> None:
+def test_a_killed_broker_moves_no_member(own_broker: Broker) -> None:
     address, group = own_broker.address, topic_name("group")
     topic = create_topic(address, partitions=4)
     settings = {"group_protocol": "consumer", "reconnect_backoff_max_ms": 100}
@@ -125,11 +125,11 @@ def test_a_killed_broker_moves_nobody(own_broker: Broker) -> None:
             writer.stop()
             eventually(lambda: union([one, two]) == writer.stored)
         assert [member.rebalances for member in (one, two)] == before
-        # A client of its own: one that saw the broker die may take longer to find it than it waits.
+        # A new client: an old one may need longer than its timeout to reconnect to the broker.
         assert stable(AdminClient({"bootstrap.servers": address}), group)
 
 
 def stable(admin: AdminClient, group: str) -> Any:
-    """The group's description, once it has settled."""
+    """Return the group's description if the group is stable, else None."""
     found = admin.describe_consumer_groups([group])[group].result(60)
     return found if found.state == ConsumerGroupState.STABLE else None

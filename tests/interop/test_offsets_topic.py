@@ -53,7 +53,7 @@ def test_the_formatter_of_the_console_consumer_reads_it(
         *("--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"),
         *("--timeout-ms", "5000"),
     )
-    said = said.replace("}{", "}\n{")  # the formatter ends no line
+    said = said.replace("}{", "}\n{")  # the formatter prints no newline
     rows = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     (row,) = [row for row in rows if row["key"]["data"].get("group") == group]
     assert row["key"]["data"] == {"group": group, "topic": topic, "partition": 0}

@@ -1,4 +1,4 @@
-"""kafka-python as the client of every older Kafka it can play; Kafka itself refuses most today."""
+"""Check kafka-python as a client of each older Kafka version; Kafka 4 refuses most of them."""
 
 import pytest
 
@@ -12,14 +12,14 @@ pytestmark = pytest.mark.korvet_only
 VERSIONS = [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 2), (0, 11), (1, 1), (2, 1), (2, 8), (3, 9)]
 
 
-def spelled(version: tuple[int, ...]) -> str:
-    """The version as in a test's name."""
+def dotted(version: tuple[int, ...]) -> str:
+    """Return the version as in a test's name."""
     return ".".join(map(str, version))
 
 
-# The lz4 of the time before 0.10 had a frame of its own, which this client no longer writes.
+# Before 0.10 lz4 had another frame format, which this client no longer writes.
 CODECS = [
-    pytest.param(version, codec, id=f"{spelled(version)}-{codec}")
+    pytest.param(version, codec, id=f"{dotted(version)}-{codec}")
     for version in VERSIONS
     for codec in ("none", "gzip", "snappy", "lz4")
     if codec != "lz4" or version >= (0, 10)
@@ -37,7 +37,7 @@ def test_an_older_client_reads_what_it_wrote(
     assert found == list(zip(offsets, sent, strict=True))
 
 
-@pytest.mark.parametrize("version", VERSIONS, ids=spelled)
+@pytest.mark.parametrize("version", VERSIONS, ids=dotted)
 def test_an_older_client_and_todays_read_each_other(
     broker: Broker, version: tuple[int, ...]
 ) -> None:
@@ -53,7 +53,7 @@ def test_an_older_client_and_todays_read_each_other(
 
 
 def as_of(version: tuple[int, ...]) -> tuple[Record, ...]:
-    """What a client of that version can say: headers came with 0.11, timestamps with 0.10."""
+    """Return the records that such a client can send: headers since 0.11, timestamps since 0.10."""
     if version >= (0, 11):
         return CARRIED
     stamped = version >= (0, 10)

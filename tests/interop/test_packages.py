@@ -1,4 +1,4 @@
-"""The recipes of deploy/: linted, rendered, and their steps run outside containers.
+"""Check the recipes of deploy/: lint, render, and run their steps outside containers.
 
 No container and no cluster is started: docs/operations/deploy.md says so.
 """
@@ -45,14 +45,14 @@ def program(name: str) -> str:
 
 
 def run(*words: str, **options: Any) -> str:
-    """Standard output of a program, which succeeds."""
+    """Run a program, which must succeed, and return its standard output."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, **options)
     assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
     return str(done.stdout)
 
 
 def with_free_ports(words: Sequence[str]) -> list[str]:
-    """The options of a recipe with this machine's address and free ports."""
+    """Return the options of a recipe with this machine's address and free ports."""
     ports: dict[str, int] = {}
 
     def local(found: re.Match[str]) -> str:
@@ -87,7 +87,7 @@ class Recipe(Broker):
         self.address = self._first_line().removeprefix("listening on ").strip()
 
     def takes_a_record(self) -> bool:
-        """Whether a real client's record is acknowledged."""
+        """Return whether a real client's record is acknowledged."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
         producer.produce("packaged", b"value")
         return int(producer.flush(30)) == 0
@@ -101,14 +101,14 @@ def korvet() -> str:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions in order: name and arguments."""
+    """Return the Dockerfile's instructions in order: name and arguments."""
     text = re.sub(r"^#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE)
     lines = text.replace("\\\n", " ").splitlines()
     return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in lines if line.strip()]
 
 
 def argument(name: str) -> list[str]:
-    """The JSON list of an instruction; HEALTHCHECK's is after CMD."""
+    """Return the JSON list of an instruction; HEALTHCHECK's is after CMD."""
     (found,) = [rest for each, rest in instructions() if each == name]
     words: list[str] = json.loads(found[found.index("[") :])
     return words
@@ -126,7 +126,7 @@ class Image:
         self.skipped: list[str] = []
 
     def here(self, text: str) -> str:
-        """The text with paths of the image below the folder."""
+        """Replace paths of the image by paths below the folder."""
         for path in self.PATHS:
             text = re.sub(rf"(?<![\w.]){path}\b", f"{self.root}{path}", text)
         return text
@@ -283,7 +283,7 @@ def test_the_units_configuration_starts_a_broker(tmp_path: Path) -> None:
 
 
 def rendered(*sets: str) -> list[dict[str, Any]]:
-    """The manifests of the chart with these values."""
+    """Return the manifests of the chart with these values."""
     words = [program("helm"), "template", "demo", str(CHART), "--namespace", "apps"]
     words += ["--kube-version", KUBERNETES]
     for each in sets:

@@ -1,4 +1,4 @@
-"""Prometheus scrapes the pages, and answers the board's and the alerts' queries."""
+"""Check that Prometheus scrapes the pages, and that queries of board and alerts have rows."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -28,7 +28,7 @@ FILLED = [
     "korvet_redis_used_memory_bytes",
     "process_resident_memory_bytes",
 ]
-"""Metrics of which a broker with some traffic has rows."""
+"""Metrics that have rows at a broker with some traffic."""
 
 
 BOARD_7589 = [
@@ -44,7 +44,7 @@ PANELS = [filled_in(query) for query in board_queries() if not query.startswith(
 
 @pytest.fixture(params=[(), ("--workers", "2")], ids=["one process", "two workers"])
 def used(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[int, Callable[[], Any]]]:
-    """The ops port of a broker, and how to produce, fetch and commit."""
+    """The ops port of a broker, and a function that produces, fetches and commits."""
     port = free_port()
     mine = Broker(tmp_path, {}, ("--ops", f"127.0.0.1:{port}", *request.param))
     mine.start()

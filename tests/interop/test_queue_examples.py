@@ -1,4 +1,4 @@
-"""The examples of the pages on queues run as they are printed, on a broker with its defaults."""
+"""Run the examples of the pages on queues unchanged, on a broker with its defaults."""
 
 import os
 import re
@@ -27,7 +27,7 @@ LOCAL = "localhost:9092"
 
 
 def examples(page: str, language: str) -> list[str]:
-    """The code of a page in one language, in order."""
+    """Return the code of a page in one language, in order."""
     text = (CONCEPTS / page).read_text()
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
@@ -50,7 +50,7 @@ class Shell:
         self._environment = {**os.environ, "PATH": path}
 
     def start(self, code: str, *words: str) -> "subprocess.Popen[str]":
-        """A process that runs the code with an interpreter."""
+        """Start a process that runs the code with an interpreter."""
         return subprocess.Popen(
             [*words, code.replace(LOCAL, self.broker.address)],
             cwd=self._folder,
@@ -61,14 +61,14 @@ class Shell:
         )
 
     def run(self, code: str) -> str:
-        """What the commands print; all succeed."""
+        """Run the commands, which must succeed, and return their output."""
         done = self.start(code, "sh", "-ec")
         told, _ = done.communicate(timeout=90)
         assert done.returncode == 0, told
         return told
 
     def lines_until(self, process: "subprocess.Popen[str]", last: str) -> list[str]:
-        """The lines that a process prints up to one, which ends it."""
+        """Return the lines that a process prints up to `last`, and interrupt the process."""
         assert process.stdout is not None
         found: list[str] = []
         with process:
@@ -76,7 +76,7 @@ class Shell:
                 found.append(line.strip())
                 if last in line:
                     break
-            # As a person ends it.
+            # Ctrl-C, as a user ends it.
             process.send_signal(signal.SIGINT)
         return found
 
@@ -122,7 +122,7 @@ def test_a_rejected_record_is_a_dead_letter_and_returns(shell: Shell) -> None:
 
     member = ShareMember(address, "workers", "orders", tally, choose)
     eventually(lambda: "workers\tStable" in shell.run("korvet queues list"))
-    # Until the group has read the partition it begins at its end.
+    # Before its first read of the partition the group begins at the end, so `good` is sent again.
     eventually(lambda: send_orders(shell, b"good") or b"good" in tally.accepted)
     send_orders(shell, b"bad")
     eventually(lambda: tally.delivered[b"bad"] == 1)

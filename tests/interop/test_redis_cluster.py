@@ -26,7 +26,7 @@ pytestmark = pytest.mark.korvet_only
 
 @pytest.fixture(scope="module")
 def on_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker on a cluster of its own."""
+    """A broker on its own cluster."""
     folder: Path = tmp_path_factory.mktemp("cluster")
     with cluster() as redis:
         broker = Broker(folder, options=("--redis", redis.url))
@@ -56,7 +56,7 @@ def test_topics_live_and_die_on_a_cluster(on_cluster: Broker, form: str, mode: s
         admin.delete_topics([name])[name].result(60)
 
 
-def test_a_group_commits_and_goes_on_from_there(on_cluster: Broker) -> None:
+def test_a_group_commits_and_continues_from_there(on_cluster: Broker) -> None:
     address, group = on_cluster.address, topic_name("group")
     name = create_topic(address, 3)
     sink = producer(address, enable_idempotence=True)

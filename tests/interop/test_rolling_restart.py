@@ -1,4 +1,4 @@
-"""Brokers stop and start one after the other under producers that repeat nothing."""
+"""Check rolling restarts of two brokers under producers without retries."""
 
 import subprocess
 import threading
@@ -47,7 +47,7 @@ def restart(both: list[Broker]) -> None:
 
 
 def stored(valkey_server: TestServer, topic: str) -> list[int]:
-    """The numbers that the topic has, in the order of partitions and offsets."""
+    """Return the numbers in the topic, in the order of partitions and offsets."""
     log, found = Korvet.connect(valkey_server.url), []
     for number in range(4):
         at = 0

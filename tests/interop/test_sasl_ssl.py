@@ -1,4 +1,4 @@
-"""kafkajs, kafka-python and Kafka's tools authenticate with SCRAM over TLS."""
+"""Check that kafkajs, kafka-python and Kafka's tools authenticate with SCRAM over TLS."""
 
 import shutil
 from collections.abc import Iterator

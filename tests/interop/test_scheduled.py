@@ -1,4 +1,4 @@
-"""Scheduled records through real clients: each once, none early, over kill -9."""
+"""Check scheduled records with real clients: each once, none early, also after kill -9."""
 
 import time
 from collections.abc import Callable
@@ -24,7 +24,7 @@ STAMPED = {"delivery_schedule_enable": "true", "message_timestamp_type": "LogApp
 
 
 def at(ms: float) -> tuple[tuple[str, bytes], ...]:
-    """The header of a record that is due so many ms from now."""
+    """Return the header of a record that is due in `ms` milliseconds."""
     return ((DUE, b"%d" % (time.time() * 1000 + ms)),)
 
 
@@ -33,7 +33,7 @@ def due_of(message: Message) -> int:
 
 
 def check(found: list[Message], sent: int) -> None:
-    """Each number is there once, not before it was due, at a higher offset than the one before."""
+    """Check that each number came once, not before it was due, at increasing offsets."""
     assert sorted(int(message.value()) for message in found) == list(range(sent))
     early = [m.value() for m in found if m.timestamp()[1] < due_of(m)]
     assert not early

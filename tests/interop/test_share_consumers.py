@@ -29,7 +29,7 @@ def numbers(count: int, first: int = 0) -> list[Record]:
 
 
 def group_of(broker: Broker, **configs: str) -> str:
-    """A group that begins at the first record."""
+    """Return a new group that begins at the first record."""
     group = topic_name("share")
     configure_group(broker.address, group, **configs)
     return group
@@ -114,7 +114,7 @@ def test_a_released_record_returns_after_a_delay_that_grows(default_broker: Brok
     member.stop()
     waits = [later - sooner for sooner, later in pairwise(times)]
     assert [wait >= least for wait, least in zip(waits, (0.3, 0.5, 0.5), strict=True)] == [True] * 3
-    # A lock would be 30 s.
+    # The record lock would be 30 s.
     assert sum(waits) < 15
 
 
@@ -150,7 +150,7 @@ def franz_go(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fill_with_numbers(broker: Broker) -> str:
-    """A topic with the numbers 0 to 59 in three batches."""
+    """Create a topic with the numbers 0 to 59 in three batches."""
     topic, sink = create_topic(broker.address), producer(broker.address)
     for n in range(3):
         send(sink, topic, numbers(20, 20 * n))
@@ -158,9 +158,9 @@ def fill_with_numbers(broker: Broker) -> str:
 
 
 def check_answers(said: Sequence[Sequence[str]], mode: str) -> None:
-    """All numbers came as often as they were to be acknowledged."""
+    """Check that each number was delivered as often as its acknowledgements require."""
     assert said[-1][:3] == ["end", "60", "[]"]
-    # Whole batches may be more records than asked for.
+    # Whole batches may have more records than the limit.
     assert said[-1][3] == "within" or mode == "batch_optimized"
     assert ["renewed", "0", "1"] in said
     got = Counter((int(number), int(times)) for word, number, times in said[:-1] if word == "got")
@@ -226,7 +226,7 @@ def test_kafkas_verifiable_share_consumer_finds_all_records(
 @pytest.mark.korvet_only
 @pytest.mark.parametrize("redis_too", [False, True], ids=["broker", "broker and Redis"])
 def test_nothing_accepted_returns_after_a_kill(tmp_path: Path, redis_too: bool) -> None:
-    """Acquired records return after their lock, and not before; accepted ones do not."""
+    """Acquired records return after their lock expires; accepted ones do not."""
     settings = {"group.share.record.lock.duration.ms": f"{LOCK_S}000"}
     with Broker(tmp_path, settings) as broker:
         address = broker.address
@@ -265,7 +265,7 @@ def test_nothing_accepted_returns_after_a_kill(tmp_path: Path, redis_too: bool) 
 @pytest.mark.korvet_only
 @pytest.mark.parametrize("way", ["stop", "kill"])
 def test_members_continue_at_another_broker(own_redis: str, tmp_path: Path, way: str) -> None:
-    """Of a killed broker the locks expire."""
+    """The locks of a killed broker's members expire."""
     space = ("--redis", own_redis, "--namespace", topic_name("two"))
     settings = {"group.share.record.lock.duration.ms": f"{LOCK_S}000"}
     first, second = (
@@ -305,6 +305,6 @@ def test_a_broker_that_stops_releases_what_its_members_hold(tmp_path: Path) -> N
         with share_consumer(broker.address, group, topic) as other:
             while len(found) < 5:
                 found += other.poll(0.5)
-        # A lock is 30 s.
+        # The record lock is 30 s.
         assert time.monotonic() - stopped < 20
         assert [message.delivery_count() for message in found] == [2] * 5

@@ -31,7 +31,7 @@ class Shares(NamedTuple):
         return self.tools.tool(name, "--bootstrap-server", self.address, *words, fails=fails)
 
     def groups(self, *words: str) -> list[list[str]]:
-        """Run kafka-share-groups; return the lines about the group or the topic, in words."""
+        """Run kafka-share-groups; return the lines about group or topic, split into words."""
         told = self.tool(f"{TOOLS}.consumer.group.ShareGroupCommand", *words)
         lines = [line.split() for line in told.splitlines()]
         return [line for line in lines if line and line[0] in (self.group, self.topic)]
@@ -47,7 +47,7 @@ class Shares(NamedTuple):
 
     @contextmanager
     def member(self) -> Iterator[ShareConsumer]:
-        """A member of the group that has got its assignment."""
+        """Yield a member of the group that has its assignment."""
         config = {"bootstrap.servers": self.address, "group.id": self.group, "log_level": "0"}
         with ShareConsumer(config) as consumer:
             consumer.subscribe([self.topic])
@@ -60,7 +60,7 @@ class Shares(NamedTuple):
 
 @pytest.fixture
 def shares(default_broker: Broker, share_tools: Tools) -> Shares:
-    """A group that does not exist yet."""
+    """A group that does not exist yet, and a topic with records."""
     topic = create_topic(default_broker.address)
     producer = Producer({"bootstrap.servers": default_broker.address})
     for number in range(RECORDS):

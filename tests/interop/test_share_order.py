@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 class Ordered(Tally):
-    """Checks at each delivery that the records before of the key have been acknowledged."""
+    """A tally of deliveries that came before the acknowledgement of the key's previous record."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Ordered(Tally):
 
 
 class Worker:
-    """Chooses for one member: accepts, but releases some records at their first delivery."""
+    """The choices of one member: ACCEPT, but RELEASE for some records at their first delivery."""
 
     def __init__(self, tally: Ordered) -> None:
         self._tally = tally
@@ -55,14 +55,14 @@ class Worker:
         if int(number) % 10 == 7 and self._tally.delivered[value] == 1:
             return AcknowledgeType.RELEASE
         self.accepted[key] += 1
-        # The acknowledgement is sent at once by the thread that asks.
+        # The calling thread sends the acknowledgement at once.
         with self._tally.lock:
             self._tally.done[key] = max(self._tally.done.get(key, -1), int(number))
         return AcknowledgeType.ACCEPT
 
 
 def assigned(address: str, group: str) -> int:
-    """How many members have partitions."""
+    """Return the number of members that have partitions."""
     asked = ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
     with Peer(address) as peer:
         members = peer.ask("ShareGroupDescribe", 1, asked).groups[0].members
@@ -82,7 +82,7 @@ def test_many_hot_keys_keep_their_order_and_no_member_starves(
         place = (address, group, topic, tally)
         members = [ShareMember(*place, worker.choose, max_poll_records="10") for worker in workers]
         eventually(lambda: assigned(address, group) == MEMBERS)
-        time.sleep(1)  # a member learns its assignment from its next heartbeat
+        time.sleep(1)  # a member gets its assignment with its next heartbeat
         random, numbers, sink = Random(1), Counter[int](), producer(address)
         for _ in range(RECORDS // 20):
             for partition in (0, 1):

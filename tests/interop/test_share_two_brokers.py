@@ -20,7 +20,7 @@ RECORDS = 200
 
 
 def described(address: str, group: str) -> Any:
-    """The group, as that broker describes it."""
+    """Return the group as that broker describes it."""
     asked = ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
     with Peer(address) as peer:
         return peer.ask("ShareGroupDescribe", 1, asked).groups[0]

@@ -1,7 +1,7 @@
-"""Kafka Streams counts words over a Korvet that dies; the topics it and Connect make of their own.
+"""Check Kafka Streams while Korvet is killed, and the topics that Streams and Connect create.
 
-KORVET_SEEDS says how many orders of deaths are tried, the application's among them, with either
-guarantee; without it there is one, in which only the broker dies.
+KORVET_SEEDS is the number of orders of kills, the application's among them, with either guarantee.
+Without it there is one order, in which only the broker is killed.
 """
 
 from collections import Counter
@@ -25,18 +25,18 @@ pytestmark = [pytest.mark.korvet_only, pytest.mark.slow]
 GUARANTEES = ["exactly_once_v2"] if HURRIED else ["exactly_once_v2", "at_least_once"]
 DEATHS = ["broker"] if HURRIED else VICTIMS
 PROTOCOLS = ["classic", "streams"]
-"""With `streams` the broker assigns the tasks and makes the internal topics (KIP-1071)."""
+"""With `streams` the broker assigns the tasks and creates the internal topics (KIP-1071)."""
 LINES = 200
 PATIENCE_S = 150.0
 MEMORY = (
     "dsl.store.suppliers.class="
     "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers"
 )
-"""The other kind of store needs a native library of 70 MB; its changelog is the same."""
+"""The RocksDB store needs a native library of 70 MB; its changelog is the same."""
 
 
 class Counts:
-    """The counts that were put out, by word, and how often one did not grow."""
+    """The output counts by word, and how often a count did not grow."""
 
     def __init__(self, address: str, topic: str) -> None:
         self.by_word: dict[str, int] = {}
@@ -49,7 +49,7 @@ class Counts:
         )
 
     def read(self) -> "Counts":
-        """What has come since is in."""
+        """Read the counts that arrived since the last call."""
         for message in self._source.consume(500, timeout=0.2):
             if not message.error():
                 word, count = message.key().decode(), int(message.value())
@@ -58,14 +58,14 @@ class Counts:
         return self
 
     def close(self) -> None:
-        """It reads no more."""
+        """Close the consumer."""
         self._source.close()
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_streams_counts_words_whoever_dies(
+def test_streams_counts_words_despite_kills(
     tmp_path: Path, java_tools: Jvm, guarantee: str, protocol: str, seed: int
 ) -> None:
     random = Random(seed)
@@ -84,7 +84,7 @@ def test_streams_counts_words_whoever_dies(
     counts, writer = Counts(address, result), librdkafka.producer(address)
     model: Counter[str] = Counter()
 
-    def goes_on(total: int) -> bool:
+    def has_counted(total: int) -> bool:
         application.keep_alive()
         return sum(counts.read().by_word.values()) >= total
 
@@ -96,9 +96,9 @@ def test_streams_counts_words_whoever_dies(
                 model.update(line.split())
             write(writer, origin, lines, 2)
             if life < len(DEATHS):
-                eventually(lambda before=before: goes_on(before + 1), PATIENCE_S)  # type: ignore[misc]
+                eventually(lambda before=before: has_counted(before + 1), PATIENCE_S)  # type: ignore[misc]
                 die(random.choice(DEATHS), application, broker)
-        eventually(lambda: goes_on(sum(model.values())), PATIENCE_S)
+        eventually(lambda: has_counted(sum(model.values())), PATIENCE_S)
         if guarantee == "exactly_once_v2":
             assert counts.by_word == model
             assert counts.steps_back == 0
@@ -139,7 +139,7 @@ def test_a_second_instance_of_streams_gets_its_share_at_once(
 
 
 DAY_MS = "86400000"
-OF_THEIR_OWN = {
+CLIENT_TOPICS = {
     "connect-configs": (1, 3, {"cleanup.policy": "compact"}),
     "connect-offsets": (25, 3, {"cleanup.policy": "compact"}),
     "connect-status": (5, -1, {"cleanup.policy": "compact"}),
@@ -173,12 +173,12 @@ OF_THEIR_OWN = {
         },
     ),
 }
-"""Partitions, replicas and configs as Connect and Streams ask for them."""
+"""Partitions, replicas and configs that Connect and Streams request."""
 
 
-@pytest.mark.parametrize("kind", OF_THEIR_OWN)
+@pytest.mark.parametrize("kind", CLIENT_TOPICS)
 def test_topics_of_connect_and_streams_are_made_as_asked(default_broker: Broker, kind: str) -> None:
-    partitions, replicas, configs = OF_THEIR_OWN[kind]
+    partitions, replicas, configs = CLIENT_TOPICS[kind]
     admin = AdminClient({"bootstrap.servers": default_broker.address})
     name = topic_name(kind)
     made = admin.create_topics([NewTopic(name, partitions, replicas, config=configs)])

@@ -1,4 +1,4 @@
-"""Kafka Streams with `group.protocol=streams` (KIP-1071): standby tasks, deaths, tools."""
+"""Check Kafka Streams with `group.protocol=streams` (KIP-1071): standby tasks, kills, tools."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -51,7 +51,7 @@ class Words:
         self.sent = self.started = 0
 
     def instance(self, *settings: str, origin: str = "") -> Path:
-        """Start one more instance; its log is returned."""
+        """Start one more instance and return its log."""
         self.started += 1
         log = self.folder / f"{self.started}.log"
         words = [self.address, self.name, origin or self.origin, self.result]
@@ -63,20 +63,20 @@ class Words:
         return log
 
     def write(self, lines: int) -> None:
-        """Put so many lines to be counted."""
+        """Produce lines to be counted."""
         write(self.writer, self.origin, [LINE] * lines, self.partitions)
         self.sent += lines * len(LINE.split())
 
     def counted(self) -> bool:
-        """Whether every word was counted."""
+        """Return whether every word was counted."""
         return self.has_counted(self.sent)
 
     def has_counted(self, words: int) -> bool:
-        """Whether so many words were counted."""
+        """Return whether at least `words` words were counted."""
         return sum(self.counts.read().by_word.values()) >= words
 
     def described(self, address: str = "") -> DescribedGroup:
-        """The group, as the broker describes it."""
+        """Return the group as the broker describes it."""
         asked = StreamsGroupDescribeRequest(
             group_ids=[self.name], include_authorized_operations=False
         )
@@ -86,7 +86,7 @@ class Words:
             return found
 
     def tool(self, *words: str, fails: bool = False) -> list[list[str]]:
-        """Run kafka-streams-groups; return its lines in words."""
+        """Run kafka-streams-groups; return its lines, split into words."""
         told = self.tools.tool(COMMAND, "--bootstrap-server", self.address, *words, fails=fails)
         return [line.split() for line in told.splitlines() if line.strip()]
 
@@ -98,7 +98,7 @@ class Words:
 
 @contextmanager
 def counting(tools: Tools, folder: Path, address: str, partitions: int = 2) -> Iterator[Words]:
-    """An application without instances; all are killed in the end."""
+    """Yield an application without instances, and kill all its instances at the end."""
     words = Words(tools, folder, address, partitions)
     try:
         yield words

@@ -1,4 +1,4 @@
-"""Broker and Redis are killed again and again while records move to segments: none is lost."""
+"""Check that no record is lost if broker and Redis are killed while segments are written."""
 
 import random
 import threading
@@ -28,7 +28,7 @@ CONFIGS = {
 
 
 class Writer:
-    """An idempotent producer to both topics, which notes what is acknowledged."""
+    """An idempotent producer to both topics, which records what is acknowledged."""
 
     def __init__(self, address: str) -> None:
         self.acknowledged: dict[str, dict[int, bytes]] = {form: {} for form in FORMS}

@@ -1,4 +1,4 @@
-"""A topic is deleted under the eyes of its groups: nothing of it is left in Redis."""
+"""Check that nothing of a topic is left in Redis after a deletion while groups read it."""
 
 import pytest
 import redis

@@ -1,6 +1,6 @@
-"""Bad input to transactions is answered as by Apache Kafka 4.4: the same code in every version.
+"""Check that bad input to transactions gets Apache Kafka 4.4's error code in every version.
 
-transaction_answers.json has what a Kafka 4.4.0 answered: api, dialogue, versions, error codes.
+transaction_answers.json has the responses of Kafka 4.4.0: api, dialogue, versions, error codes.
 """
 
 import json
@@ -16,12 +16,12 @@ from tests.interop.transaction_dialogues import Dialogue, Side, every
 from tests.support.raw_client import Peer, until
 
 ANSWERS = json.loads(Path(__file__).with_name("transaction_answers.json").read_text())
-TOLD = list(every())
+DIALOGUES = list(every())
 
 
 @pytest.fixture(scope="module")
 def place(brokers: Brokers) -> Iterator[tuple[Broker, str]]:
-    """A broker that knows who coordinates, and a topic of two partitions."""
+    """A broker that returns coordinators, and a topic of two partitions."""
     broker = brokers.serving()
     with Peer(broker.address) as peer:
         for kind in (0, 1):
@@ -36,8 +36,8 @@ def place(brokers: Brokers) -> Iterator[tuple[Broker, str]]:
 
 @pytest.mark.parametrize(
     ("api", "version", "name", "dialogue"),
-    TOLD,
-    ids=[f"{api}-{version}-{name.replace(' ', '_')}" for api, version, name, _ in TOLD],
+    DIALOGUES,
+    ids=[f"{api}-{version}-{name.replace(' ', '_')}" for api, version, name, _ in DIALOGUES],
 )
 def test_bad_input_is_answered_as_by_kafka(
     place: tuple[Broker, str], api: str, version: int, name: str, dialogue: Dialogue
@@ -49,7 +49,7 @@ def test_bad_input_is_answered_as_by_kafka(
 
 
 def expected(api: str, name: str, version: int) -> list[str]:
-    """What Kafka answered."""
+    """Return the error codes of Kafka's responses."""
     for versions, answers in ANSWERS[api][name].items():
         first, _, last = versions.partition("-")
         if int(first) <= version <= int(last or first):

@@ -1,4 +1,4 @@
-"""Transactions by confluent-kafka and aiokafka: all or nothing for whoever reads committed."""
+"""Check transactions of confluent-kafka and aiokafka: `read_committed` reads all or nothing."""
 
 import asyncio
 from collections.abc import Iterable
@@ -30,21 +30,21 @@ COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
 def transactional(address: str, name: str | None = None, **settings: Any) -> Producer:
-    """A transactional producer that has fenced its predecessors."""
+    """Return a transactional producer that has fenced its predecessors."""
     sink = librdkafka.producer(address, transactional_id=name or topic_name("tx"), **settings)
     sink.init_transactions(60)
     return sink
 
 
 def write(sink: Producer, topic: str, values: Iterable[str], partitions: int = 1) -> None:
-    """The values are with the broker, their transaction still open."""
+    """Send the values to the broker; their transaction stays open."""
     for number, value in enumerate(values):
         sink.produce(topic, value.encode(), partition=number % partitions)
     assert sink.flush(60) == 0
 
 
 def values(address: str, topic: str, isolation: str, partitions: int = 1) -> list[str]:
-    """Everything a new consumer reads up to the end it is shown, sorted."""
+    """Return all values that a new consumer reads up to the end, sorted."""
     source = consumer(
         address, isolation_level=isolation, enable_partition_eof=True, fetch_wait_max_ms=10
     )
@@ -100,7 +100,7 @@ def test_transactions_of_several_producers_interleave(broker: Broker) -> None:
         write(one, topic, [f"one {number}"])
         write(two, topic, [f"two {number}"])
     two.commit_transaction(60)
-    # What stands behind an open transaction waits for it.
+    # A consumer does not get records after an open transaction's first record.
     assert values(broker.address, topic, COMMITTED) == []
     one.abort_transaction(60)
     assert values(broker.address, topic, COMMITTED) == ["two 0", "two 1", "two 2"]
@@ -185,7 +185,7 @@ def test_consume_transform_produce_writes_each_result_once(default_broker: Broke
     sent = [f"{n:03}" for n in range(200)]
     write(librdkafka.producer(address), origin, sent, 2)
     for turns in (2, 3, 1):
-        # The application ends in the middle of a transaction and starts anew.
+        # The application ends in the middle of a transaction and starts again.
         source, sink = application(address, name, origin)
         for turn in range(turns):
             pass_on(source, sink, result, finish=turn < turns - 1)
@@ -200,14 +200,17 @@ def test_consume_transform_produce_writes_each_result_once(default_broker: Broke
 
 
 def application(address: str, name: str, origin: str) -> tuple[Consumer, Producer]:
-    """The two sides of one life of an application that reads `origin`."""
+    """Return consumer and producer of one run of an application that reads `origin`."""
     source = consumer(address, f"{name}-group", isolation_level=COMMITTED)
     source.subscribe([origin])
     return source, transactional(address, name)
 
 
 def pass_on(source: Consumer, sink: Producer, result: str, *, finish: bool) -> int:
-    """The records copied in one transaction, committed with their offsets or left open."""
+    """Copy records in one transaction, and return their number.
+
+    With `finish` the transaction is committed with their offsets, otherwise it stays open.
+    """
     messages = eventually(lambda: source.consume(20, timeout=0.1))
     sink.begin_transaction()
     write(sink, result, [message.value().decode() for message in messages])

@@ -1,7 +1,7 @@
-"""Short dialogues about transactions, most of them bad input, each told in every version of an API.
+"""Short dialogues about transactions, most of them bad input, for every version of an API.
 
-A dialogue is a function of a `Side` and a version that returns the names of the error codes the
-broker answered. What Apache Kafka 4.4 answers stands in transaction_answers.json.
+A dialogue is a function of a `Side` and a version that returns the names of the error codes in the
+broker's responses. Those of Apache Kafka 4.4 are in transaction_answers.json.
 """
 
 import time
@@ -41,10 +41,10 @@ PASSING = frozenset(
         ErrorCode.NOT_COORDINATOR,
     )
 )
-"""Answers upon which a client asks again: Kafka answers EndTxn before the markers stand."""
+"""Errors upon which a client retries: Kafka responds to EndTxn before it writes the markers."""
 
 OLD, NEW = 4, 5
-"""EndTxn of the older protocol, and of KIP-890's second: each transaction an epoch of its own."""
+"""EndTxn of the older protocol, and of KIP-890's second, with an epoch for each transaction."""
 VERSIONS = {
     "InitProducerId": range(6),
     "AddPartitionsToTxn": range(4),
@@ -54,14 +54,14 @@ VERSIONS = {
     "Produce": range(3, 14),
     "Verify": range(4, 6),
 }
-"""Versions Apache Kafka 4.4 serves; `Verify` is AddPartitionsToTxn as brokers send it."""
+"""Versions that Apache Kafka 4.4 serves; `Verify` is AddPartitionsToTxn as brokers send it."""
 
 Dialogue = Callable[["Side", int], list[str]]
 TABLE: list[tuple[str, str, Dialogue]] = []
 
 
 def about(api: str) -> Callable[[Dialogue], Dialogue]:
-    """The function is a dialogue in each version of the API."""
+    """Register the function as a dialogue of each version of the API."""
 
     def noted(dialogue: Dialogue) -> Dialogue:
         TABLE.append((api, dialogue.__name__.replace("_", " "), dialogue))
@@ -71,7 +71,7 @@ def about(api: str) -> Callable[[Dialogue], Dialogue]:
 
 
 def every() -> Iterator[tuple[str, int, str, Dialogue]]:
-    """API, version, name and function of all dialogues."""
+    """Yield API, version, name and function of all dialogues."""
     for api, name, dialogue in TABLE:
         for version in VERSIONS[api]:
             yield api, version, name, dialogue
@@ -97,7 +97,7 @@ class Side:
         timeout_ms: int = 60_000,
         who: tuple[int, int] = (-1, -1),
     ) -> str:
-        """InitProducerId; a new id and epoch are used from then on."""
+        """Send InitProducerId; later requests use a new id and epoch."""
         request = InitProducerIdRequest(
             transactional_id=self.name if name == "" else name,
             transaction_timeout_ms=timeout_ms,
@@ -117,7 +117,7 @@ class Side:
         topic: str = "",
         **who: Any,
     ) -> str:
-        """AddPartitionsToTxn; the codes of all partitions."""
+        """Send AddPartitionsToTxn; return the codes of all partitions."""
         asked = [NamedPartitions(name=topic or self.topic, partitions=list(partitions or (0,)))]
         name, producer_id, epoch = self._who(**who)
         request = AddPartitionsToTxnRequest(
@@ -148,7 +148,7 @@ class Side:
         return " ".join(said(code) for code in codes(answer))
 
     def offsets(self, version: int = 4, *, group: str | None = None, **who: Any) -> str:
-        """AddOffsetsToTxn."""
+        """Send AddOffsetsToTxn."""
         name, producer_id, epoch = self._who(**who)
         request = AddOffsetsToTxnRequest(
             transactional_id=name,
@@ -160,7 +160,7 @@ class Side:
         return said(answer.error_code)
 
     def consumer(self) -> tuple[str, int]:
-        """The one member of the group, which is of the newer protocol, and its epoch."""
+        """Join the group by the consumer protocol (KIP-848); return member id and epoch."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=f"member of {self.group}",
@@ -183,7 +183,7 @@ class Side:
         member: str = "",
         **who: Any,
     ) -> str:
-        """TxnOffsetCommit of one partition."""
+        """Send TxnOffsetCommit for one partition."""
         name, producer_id, epoch = self._who(**who)
         row = TxnOffsetCommitRequestPartition(
             partition_index=partition, committed_offset=1, committed_metadata=metadata
@@ -210,14 +210,14 @@ class Side:
     def end(
         self, version: int = OLD, *, commit: bool = True, keep: bool = False, **who: Any
     ) -> str:
-        """EndTxn; unless `keep`, the id and epoch of the answer are used from then on."""
+        """Send EndTxn; unless `keep`, later requests use the id and epoch of the response."""
         name, producer_id, epoch = self._who(**who)
         request = EndTxnRequest(
             transactional_id=name, producer_id=producer_id, producer_epoch=epoch, committed=commit
         )
         answer = self._settled("EndTxn", version, request, lambda a: a.error_code)
         if answer.error_code == ErrorCode.NONE:
-            self._markers_stand(name)
+            self._wait_for_markers(name)
         if answer.error_code == ErrorCode.NONE and version >= NEW and not keep:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         return said(answer.error_code)
@@ -225,7 +225,7 @@ class Side:
     def produce(
         self, version: int = 11, *, partition: int = 0, plain: bool = False, **who: Any
     ) -> str:
-        """Produce of one record; `plain` is one outside any transaction."""
+        """Produce one record; with `plain` outside any transaction."""
         name, producer_id, epoch = self._who(**who)
         place = (producer_id, epoch, partition)
         sequence = self._sequences.get(place, 0)
@@ -259,8 +259,11 @@ class Side:
             self.epoch if epoch is None else epoch,
         )
 
-    def _markers_stand(self, name: str) -> None:
-        """Kafka answers before; what a partition says then depends on who is faster."""
+    def _wait_for_markers(self, name: str) -> None:
+        """Wait until the markers are written.
+
+        Kafka responds to EndTxn before; a partition's error then depends on timing.
+        """
         request = DescribeTransactionsRequest(transactional_ids=[name])
 
         def ending() -> bool:
@@ -283,12 +286,12 @@ class Side:
 
 
 def said(code: int) -> str:
-    """The code's name."""
+    """Return the code's name."""
     return ErrorCode(code).name
 
 
 def opened(side: Side) -> None:
-    """A transaction of the older protocol with partition 0 is open."""
+    """Open a transaction of the older protocol with partition 0."""
     assert side.init() == "NONE"
     assert side.add(3, 0) == "NONE"
 
@@ -313,7 +316,7 @@ def a_producer_id_without_epoch_and_the_reverse(side: Side, version: int) -> lis
 
 
 @about("InitProducerId")
-def a_producer_nobody_knows(side: Side, version: int) -> list[str]:
+def an_unknown_producer(side: Side, version: int) -> list[str]:
     return [side.init(version, who=(7, 7)), side.init(version, who=(8, 7))]
 
 
@@ -522,7 +525,7 @@ def an_offset_of_a_partition_that_is_not_there(side: Side, version: int) -> list
 
 
 @about("TxnOffsetCommit")
-def an_offset_of_a_member_nobody_knows(side: Side, version: int) -> list[str]:
+def an_offset_of_an_unknown_member(side: Side, version: int) -> list[str]:
     side.init()
     side.offsets()
     return [
@@ -640,7 +643,7 @@ def records_of_a_fenced_producer(side: Side, version: int) -> list[str]:
     ]
 
 
-# AddPartitionsToTxn as brokers ask each other
+# AddPartitionsToTxn as brokers send it to each other
 
 
 @about("Verify")

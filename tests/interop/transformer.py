@@ -1,8 +1,8 @@
 """A consume-transform-produce application of confluent-kafka, at its client's default settings.
 
-`python -m tests.interop.transformer ADDRESS NAME FROM TO [SETTING=VALUE...]` copies FROM to TO in
-transactions, the offsets of group NAME among them, and goes on until killed. Whatever goes wrong
-ends it: it is made to be restarted. The settings are the consumer's, for a test in a hurry.
+Run `python -m tests.interop.transformer ADDRESS NAME FROM TO [SETTING=VALUE...]`.
+It copies FROM to TO in transactions that include the offsets of group NAME, until it is killed.
+Any error ends it, and the test restarts it. The settings are the consumer's, for a shorter test.
 """
 
 import signal
@@ -17,7 +17,7 @@ STUCK_S = 10
 
 
 def main(address: str, name: str, origin: str, result: str, *settings: str) -> None:
-    """The copy goes on for ever."""
+    """Copy records until the process is killed."""
     about = {"bootstrap.servers": address, "log_level": 0}
     own = {"group.id": name, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     source = Consumer({**about, **own, **dict(pair.split("=") for pair in settings)})
@@ -32,13 +32,13 @@ def main(address: str, name: str, origin: str, result: str, *settings: str) -> N
 
 
 def pass_on(source: Consumer, sink: Producer, result: str) -> None:
-    """What has come is copied, in one transaction."""
+    """Copy the records that have arrived, in one transaction."""
     messages = [message for message in source.consume(BATCH, timeout=0.3) if not message.error()]
     if not messages:
         return
-    # librdkafka up to 2.16 waits for ever in send_offsets_to_transaction, whatever its timeout,
-    # when the coordinator it remembers is from before all brokers were gone (its issues 5456 and
-    # 5511). An application needs somebody who ends it then.
+    # send_offsets_to_transaction of librdkafka up to 2.16 may never return, whatever its timeout:
+    # if the cached coordinator is from before all brokers were down (its issues 5456 and 5511).
+    # The alarm ends the application then.
     signal.alarm(STUCK_S)
     sink.begin_transaction()
     for message in messages:

@@ -57,7 +57,7 @@ public class Interop {
         }
     }
 
-    /** The life of a topic and what the cluster says about it. */
+    /** Creates, describes and deletes a topic, and describes the cluster. */
     static void admin(String topic) throws Exception {
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
             var made = admin.createTopics(List.of(new NewTopic(topic, 2, (short) 1).configs(Map.of("retention.ms", "86400000"))));

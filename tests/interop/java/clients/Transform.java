@@ -9,9 +9,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * A consume-transform-produce application of the Java client, at its default settings.
  *
- * ADDRESS NAME FROM TO [SETTING=VALUE...] copies FROM to TO in transactions, the offsets of group NAME among
- * them, and goes on until killed. Whatever goes wrong ends it: it is made to be restarted. The settings are
- * the consumer's, for a test in a hurry.
+ * ADDRESS NAME FROM TO [SETTING=VALUE...] copies FROM to TO in transactions that include the offsets of group
+ * NAME, until it is killed. Any error ends it, and the test restarts it. The settings are the consumer's, for a
+ * shorter test.
  */
 public class Transform {
     public static void main(String[] words) {

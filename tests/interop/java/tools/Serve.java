@@ -8,7 +8,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Base64;
 
-/** Runs the main methods it is told, one after another: their exit code, their output, their errors. */
+/** Runs the main methods that its input names, one after another; prints exit code, output and errors. */
 public class Serve {
     static class Ended extends Error {}
 
@@ -21,7 +21,7 @@ public class Serve {
         System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
         Class<?> exit = exit(), procedure = Class.forName(exit.getName() + "$Procedure");
         Object end = Proxy.newProxyInstance(Serve.class.getClassLoader(), new Class<?>[] {procedure}, (self, method, words) -> {
-            // A tool that catches what ends it, and ends again, has ended as it first said.
+            // A tool may catch the exception of its exit and exit again: the first exit code counts.
             if (code == null) code = (Integer) words[0];
             throw new Ended();
         });

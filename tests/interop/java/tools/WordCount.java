@@ -10,7 +10,7 @@ import org.apache.kafka.streams.state.KeyValueStore;
 /**
  * Counts words as Kafka Streams' examples do: a repartition topic, a store with its changelog, counts by word.
  *
- * ADDRESS APPLICATION FROM TO FOLDER [SETTING=VALUE...] goes on until killed. Each change of its state is a line,
+ * ADDRESS APPLICATION FROM TO FOLDER [SETTING=VALUE...] runs until killed. Each change of its state is a line,
  * and so is the number of counting tasks it has whenever it runs.
  */
 public class WordCount {
@@ -58,7 +58,7 @@ public class WordCount {
         return List.of(line.split(" "));
     }
 
-    /** All instances that this one knows, and how many partitions of the repartition topic each has. */
+    /** All instances in this one's metadata, and the number of partitions of the repartition topic of each. */
     static String hosts(KafkaStreams streams) {
         return streams.metadataForAllStreamsClients().stream()
             .map(each -> each.host() + ":" + each.port() + "="
