@@ -22,14 +22,14 @@ PATIENCE = 60.0
 
 @dataclass
 class TestCluster:
-    """The ports of the nodes; the first three are masters in the beginning."""
+    """The ports of the nodes; the first three are masters at the start."""
 
     __test__ = False
 
     ports: list[int]
     processes: list["subprocess.Popen[str]"] = field(default_factory=list)
     start: Callable[[int], None] = lambda node: None
-    """A node that died runs again, with what it knew of the cluster."""
+    """Start a stopped node again, with its cluster configuration on disk."""
 
     @property
     def url(self) -> str:
@@ -37,27 +37,27 @@ class TestCluster:
         return f"redis+cluster://{hosts}"
 
     def client(self, node: int) -> redis.Redis:
-        """A raw client of one node."""
+        """Return a client of one node that does not convert replies."""
         client = redis.Redis(port=self.ports[node], protocol=2)
         client.response_callbacks = {}  # type: ignore[assignment]
         return client
 
     def ask(self, node: int, *command: str | int) -> object:
-        """The raw reply of one node."""
+        """Return the raw reply of one node to a command."""
         with self.client(node) as client:
             return client.execute_command(*command)
 
     def is_master(self, node: int) -> bool:
-        """Whether the node calls itself one."""
+        """Return whether the node's INFO names it a master."""
         return b"role:master" in bytes(self.ask(node, "INFO", "replication"))  # type: ignore[call-overload]
 
     def is_copied_to(self, node: int) -> bool:
-        """Whether the node is a replica that has all of its master's data."""
+        """Return whether the node is a replica that has all of its master's data."""
         pipeline = b"master_link_status:up"
         return pipeline in bytes(self.ask(node, "INFO", "replication"))  # type: ignore[call-overload]
 
     def ids(self) -> list[str]:
-        """The node ids, in the order of the ports."""
+        """Return the node ids, in the order of the ports."""
         return [str(self.ask(n, "CLUSTER", "MYID"), "ascii") for n in range(len(self.ports))]  # type: ignore[arg-type]
 
     def agree(self) -> None:
@@ -67,11 +67,11 @@ class TestCluster:
         so that neither of them has the slot.
         """
         nodes = range(len(self.ports))
-        until(lambda: len({_epoch(_told(self, node, "INFO")) for node in nodes}) == 1)
+        until(lambda: len({_epoch(_cluster_reply(self, node, "INFO")) for node in nodes}) == 1)
         until(lambda: len({str(self.ask(node, "CLUSTER", "SLOTS")) for node in nodes}) == 1)
 
     def owner(self, key: str) -> int:
-        """Which node has the key's slot, as the first node knows it."""
+        """Return the node that has the key's slot, by the first node's CLUSTER SLOTS."""
         slot = key_slot(key.encode())
         for first, last, master, *_ in self.ask(0, "CLUSTER", "SLOTS"):  # type: ignore[attr-defined]
             if first <= slot <= last:
@@ -80,12 +80,12 @@ class TestCluster:
 
 
 def key_of_node(cluster: TestCluster, node: int) -> str:
-    """Some key whose slot the node has."""
+    """Return a key whose slot the node has."""
     return next(f"k{n}" for n in count() if cluster.owner(f"k{n}") == node)
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """The condition holds; the nodes themselves take their time to agree."""
+    """Wait until the condition holds. Raises AssertionError after PATIENCE seconds."""
     deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline, f"not within {PATIENCE} s"
@@ -94,7 +94,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 @contextmanager
 def cluster(replicated: Sequence[int] = (0,)) -> Iterator[TestCluster]:
-    """Nodes that agree: three masters, and a replica of each of those named."""
+    """Start three masters and a replica of each of those named; yield once all nodes agree."""
     count = 3 + len(replicated)
     ports = free_ports(2 * count)
     made = TestCluster(ports[:count])
@@ -149,7 +149,11 @@ def _join(made: TestCluster, buses: list[int], replicated: Sequence[int]) -> Non
     known = f"known_nodes:{count}".encode()
     until(lambda: all(known in _info(made, node) for node in nodes))
     ids = made.ids()
-    until(lambda: all(ids[of].encode() in _told(made, node, "NODES") for node, of in replicas))
+    until(
+        lambda: all(
+            ids[of].encode() in _cluster_reply(made, node, "NODES") for node, of in replicas
+        )
+    )
     for node, of in replicas:
         made.ask(node, "CLUSTER", "REPLICATE", ids[of])
     until(lambda: all(b"cluster_state:ok" in _info(made, node) for node in nodes))
@@ -163,8 +167,8 @@ def _epoch(info: bytes) -> bytes:
 
 
 def _info(made: TestCluster, node: int) -> bytes:
-    return _told(made, node, "INFO")
+    return _cluster_reply(made, node, "INFO")
 
 
-def _told(made: TestCluster, node: int, what: str) -> bytes:
+def _cluster_reply(made: TestCluster, node: int, what: str) -> bytes:
     return bytes(made.ask(node, "CLUSTER", what))  # type: ignore[call-overload, no-any-return]

@@ -1,4 +1,4 @@
-"""A wire between a store and its server that a test can hold still and cut."""
+"""A proxy between a store and its server that holds replies back and closes connections."""
 
 import asyncio
 import tempfile
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Proxy:
-    """Passes bytes on. `hold` keeps replies back, `cut` ends every connection."""
+    """A proxy of bytes. `hold` keeps replies back, `cut` closes every connection."""
 
     def __init__(self, server: str, path: str) -> None:
         self.url = f"unix://{path}"
@@ -20,15 +20,15 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def hold(self) -> None:
-        """Replies stay in the wire from now on."""
+        """Hold back all later replies."""
         self._open.clear()
 
     def release(self) -> None:
-        """Replies go on."""
+        """Pass on the replies that were held back, and later ones."""
         self._open.set()
 
     def cut(self) -> None:
-        """Every connection has ended, and what was in the wire is lost."""
+        """Close every connection and drop the bytes that were not passed on."""
         for writer in self._writers:
             writer.transport.abort()
         for task in self._tasks:
@@ -36,12 +36,12 @@ class Proxy:
         self._open.set()
 
     async def close(self) -> None:
-        """Nothing of it is left."""
+        """Close every connection and wait until its tasks have ended."""
         self.cut()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, from its beginning to its end."""
+        """Connect a client to the server and pass bytes in both directions."""
         self.connections += 1
         there, back = await asyncio.open_unix_connection(self._server)
         self._writers |= {writer, back}
@@ -67,7 +67,7 @@ class Proxy:
 
 @asynccontextmanager
 async def proxy(url: str) -> AsyncIterator[Proxy]:
-    """A proxy before the server at this unix URL."""
+    """Run a proxy to the server at this unix URL."""
     with tempfile.TemporaryDirectory(prefix="kv-") as directory:
         path = str(Path(directory) / "p")
         wire = Proxy(url.removeprefix("unix://"), path)

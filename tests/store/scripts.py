@@ -15,7 +15,7 @@ class Counted(Reply):
 
 
 class Echoed(Reply):
-    """What was sent, and its size."""
+    """The payload of the call, and its size."""
 
     error: int
     size: int
@@ -23,7 +23,7 @@ class Echoed(Reply):
 
 
 class Failed(Reply):
-    """Never seen: the script fails."""
+    """The reply of a script that always fails, so no call returns it."""
 
     error: int
 
@@ -35,20 +35,20 @@ FAIL = Script("text.fail", Failed, ROOT)
 
 
 def push(value: Arg) -> Call[Counted]:
-    """The value is the last of the list."""
+    """Append the value to the list."""
     return Call(PUSH, ("list",), (value,))
 
 
 def add(value: Arg) -> Call[Counted]:
-    """The same by another script."""
+    """Append the value to the list by a second script."""
     return Call(ADD, ("list",), (value,))
 
 
 def echo(payload: Arg) -> Call[Echoed]:
-    """The payload comes back."""
+    """Return the payload."""
     return Call(ECHO, (), (payload,))
 
 
 def fail() -> Call[Failed]:
-    """An error, always."""
+    """Fail with an error."""
     return Call(FAIL, ("list",), ())

@@ -17,7 +17,7 @@ from tests.support.redis_servers import binary
 
 @dataclass
 class Watched:
-    """Their ports; `old` is the process of the first master. `spare` is nobody's replica yet."""
+    """The ports; `old` is the process of the first master, `spare` a server without a role yet."""
 
     master: int
     replica: int
@@ -31,21 +31,21 @@ class Watched:
         return f"redis+sentinel://{hosts}/themaster"
 
     def ask(self, port: int, *command: str | int) -> object:
-        """The raw reply of the server at the port."""
+        """Return the raw reply of the server at the port to a command."""
         with redis.Redis(port=port, protocol=2) as client:
             client.response_callbacks = {}  # type: ignore[assignment]
             return client.execute_command(*command)
 
     def text(self, port: int, *command: str | int) -> str:
-        """The reply of the server at the port, where that is text."""
+        """Return the reply of the server at the port, decoded as text."""
         return bytes(self.ask(port, *command)).decode()  # type: ignore[call-overload, no-any-return]
 
     def known(self, guard: int, what: str) -> int:
-        """How many REPLICAS or other SENTINELS that Sentinel knows of."""
+        """Return the number of REPLICAS or of other SENTINELS in that Sentinel's list."""
         return len(self.ask(guard, "SENTINEL", what, "themaster"))  # type: ignore[arg-type]
 
     def is_master(self, port: int) -> bool:
-        """Whether the server at the port calls itself one."""
+        """Return whether the INFO of the server at the port names it a master."""
         return "role:master" in self.text(port, "INFO", "replication")
 
 
@@ -53,9 +53,9 @@ class Watched:
 def watching(
     sentinels: int = 1, down_after_ms: int = 1000, lives_on: bool = False
 ) -> Iterator[Watched]:
-    """Servers that have each other's data, and Sentinels that know of them and of each other.
+    """Start a master, its replica in sync, and Sentinels that have found them and each other.
 
-    A master that `lives_on` is one for good, as Sentinels cannot make it a replica."""
+    `lives_on`: the master refuses REPLICAOF, so that Sentinels cannot make it a replica."""
     stubborn = ['rename-command REPLICAOF ""', 'rename-command SLAVEOF ""'] if lives_on else []
     master, replica, spare, *guards = free_ports(3 + sentinels)
     with tempfile.TemporaryDirectory(prefix="kv-") as directory, contextlib.ExitStack() as stack:
@@ -81,7 +81,7 @@ def watching(
 def start(
     stack: contextlib.ExitStack, directory: str, name: str, lines: list[str], *options: str
 ) -> "subprocess.Popen[str]":
-    """One server with this configuration runs until the stack is closed."""
+    """Start a server with this configuration; closing the stack ends it."""
     home = Path(directory) / name
     home.mkdir()
     config = home / "conf"

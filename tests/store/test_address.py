@@ -1,4 +1,4 @@
-"""URLs: what they mean, and the ones that mean nothing."""
+"""Check the Redis URLs that are accepted, what they mean, and those that are refused."""
 
 import re
 import ssl
@@ -86,19 +86,19 @@ def test_a_url_means_what_redis_py_takes_it_for(url: str) -> None:
     assert replace(found, tls=None, options={}) == Address(**asked)
 
 
-def test_sentinels_have_a_password_of_their_own() -> None:
+def test_sentinels_have_a_separate_password() -> None:
     location = parse("redis+sentinel://:pw@h/main?sentinel_username=s&sentinel_password=t")
     assert (location.sentinel_username, location.sentinel_password) == ("s", "t")
     assert location.seeds[0].password == "pw"
 
 
-def test_what_stands_quoted_in_a_query_is_meant_in_every_kind_of_url() -> None:
+def test_a_quoted_value_in_a_query_is_decoded_in_every_kind_of_url() -> None:
     for url in ("redis://h", "redis+cluster://h", "redis+sentinel://h/main"):
         (seed,) = parse(f"{url}?ssl_password=a%26b%25+c").seeds
         assert seed.options == {"ssl_password": "a&b% c"}
 
 
-def test_a_secure_url_verifies_unless_told_otherwise() -> None:
+def test_a_secure_url_verifies_unless_its_query_disables_it() -> None:
     strict = parse("rediss://h").seeds[0].tls
     assert strict is not None
     assert strict.verify_mode is ssl.CERT_REQUIRED
@@ -162,7 +162,7 @@ def test_what_cannot_be_used_under_tls_is_named(scheme: str, query: str, sentenc
 @pytest.mark.parametrize(
     "url", ["redis://h", "rediss://h", "redis+sentinel://h/m", "redis+cluster://h", "unix:///s"]
 )
-def test_what_is_for_other_clients_of_the_same_url_is_passed_over(url: str, query: str) -> None:
+def test_options_for_other_clients_of_the_same_url_are_ignored(url: str, query: str) -> None:
     (seed,) = parse(f"{url}?{query}&client_name=c").seeds
     assert seed.options == {"client_name": "c"}
     with SyncStore.connect(f"{url}?{query}"):
@@ -185,13 +185,13 @@ def test_the_least_version_of_tls_is_what_the_url_says() -> None:
     assert tls is not None and tls.minimum_version is ssl.TLSVersion.TLSv1_3
 
 
-def test_options_of_tls_are_nothing_to_a_plain_connection() -> None:
+def test_a_plain_connection_ignores_options_of_tls() -> None:
     url = "redis+sentinel://127.0.0.1:1/m?ssl_check_hostname=no"
     with SyncStore.connect(url) as store, pytest.raises(StoreUnavailable, match="no Sentinel"):
         store.command("PING")
 
 
-def test_replies_are_bytes_whatever_other_clients_are_told(redis_server: TestServer) -> None:
+def test_replies_are_bytes_whatever_decoding_the_url_requests(redis_server: TestServer) -> None:
     query = "decode_responses=true&protocol=3&max_connections=1&retry_on_error=a"
     with SyncStore.connect(f"{redis_server.url}?{query}") as store:
         store.command("DEL", "h")

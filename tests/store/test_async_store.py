@@ -1,4 +1,4 @@
-"""AsyncStore on real servers: order, bursts, lost scripts, lost connections."""
+"""Check AsyncStore on real servers: order, pipelines, lost scripts, lost connections."""
 
 import asyncio
 import os
@@ -34,7 +34,9 @@ async def connect(running: TestServer) -> AsyncIterator[AsyncStore]:
 
 @asynccontextmanager
 async def greeter(version: bytes, pings: list[bytes]) -> AsyncIterator[str]:
-    """The URL of something that greets like Redis, with these replies to the first PINGs."""
+    """Serve the handshake of a Redis of that version; yield its URL.
+
+    `pings` are the replies to the first PINGs, the last one first."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1000):
@@ -65,7 +67,7 @@ async def test_the_server_is_known_after_connecting(redis_server: TestServer) ->
         assert not store.is_cluster
 
 
-async def test_calls_of_one_turn_leave_in_one_burst(redis_server: TestServer) -> None:
+async def test_calls_of_one_iteration_are_one_pipeline(redis_server: TestServer) -> None:
     async with connect(redis_server) as store:
         await store.run(push(b"first"))
         before = store.round_trips
@@ -74,7 +76,7 @@ async def test_calls_of_one_turn_leave_in_one_burst(redis_server: TestServer) ->
         assert store.round_trips == before + 1
 
 
-async def test_a_heartbeat_does_not_stand_behind_records(redis_server: TestServer) -> None:
+async def test_a_heartbeat_does_not_wait_for_records(redis_server: TestServer) -> None:
     async with connect(redis_server) as store:
         records, names = bytes(64 * 1024), keys.Keys("test")
         appends = [
@@ -110,7 +112,7 @@ async def test_a_payload_of_any_size_arrives_whole(
         assert reply.payload == payload
 
 
-async def test_small_and_big_arguments_keep_their_order_in_a_burst(
+async def test_small_and_big_arguments_keep_their_order_in_a_pipeline(
     redis_server: TestServer,
 ) -> None:
     values = [b"x" * (9000 if n % 3 == 0 else 5) + b"%d" % n for n in range(200)]
@@ -142,7 +144,7 @@ async def test_scripts_flushed_between_calls_are_loaded_again(redis_server: Test
             await store.command("SCRIPT", "FLUSH")
 
 
-async def test_a_flush_inside_a_burst_keeps_the_order_of_calls(redis_server: TestServer) -> None:
+async def test_a_flush_inside_a_pipeline_keeps_the_order_of_calls(redis_server: TestServer) -> None:
     async with connect(redis_server) as store:
         await store.run_many([push(b"warm"), add(b"warm")])
         other = redis_server.client()
@@ -155,7 +157,7 @@ async def test_a_flush_inside_a_burst_keeps_the_order_of_calls(redis_server: Tes
         other.close()
 
 
-async def test_calls_made_while_scripts_come_back_stay_behind_the_older_ones(
+async def test_calls_made_while_scripts_are_loaded_stay_after_older_ones(
     redis_server: TestServer,
 ) -> None:
     async with connect(redis_server) as store:
@@ -171,7 +173,7 @@ async def test_calls_made_while_scripts_come_back_stay_behind_the_older_ones(
         assert values == [b"%d" % n for n in range(50)]
 
 
-async def test_scripts_survive_somebody_who_flushes_all_the_time(
+async def test_calls_succeed_while_another_client_flushes_the_scripts(
     redis_server: TestServer,
 ) -> None:
     async with connect(redis_server) as store, connect(redis_server) as vandal:
@@ -223,7 +225,7 @@ async def test_the_first_failure_of_many_is_raised_and_the_others_run(
         assert await store.command("LLEN", "list") == 3
 
 
-async def test_out_of_memory_says_not_now(redis_server: TestServer) -> None:
+async def test_out_of_memory_is_refused(redis_server: TestServer) -> None:
     async with connect(redis_server) as store:
         await store.command("CONFIG", "SET", "maxmemory", 1)
         try:
@@ -236,7 +238,7 @@ async def test_out_of_memory_says_not_now(redis_server: TestServer) -> None:
         assert (await store.run(push(b"x"))).length == 1
 
 
-async def test_out_of_memory_says_not_now_of_appends_that_share_a_call_too(
+async def test_out_of_memory_is_refused_for_coalesced_appends(
     redis_server: TestServer,
 ) -> None:
     place = ("t", 0, "f" * 32, 0)
@@ -253,7 +255,7 @@ async def test_out_of_memory_says_not_now_of_appends_that_share_a_call_too(
         assert caught.value.code == "OOM"
 
 
-async def test_a_replica_says_not_now_and_is_left_by_readers_too(redis_server: TestServer) -> None:
+async def test_a_replica_is_unavailable_and_readers_leave_it(redis_server: TestServer) -> None:
     async with connect(redis_server) as store:
         await store.run(push(b"x"))
         await store.command("REPLICAOF", "127.0.0.1", 1)
@@ -262,7 +264,9 @@ async def test_a_replica_says_not_now_and_is_left_by_readers_too(redis_server: T
             with pytest.raises(StoreUnavailable):
                 await store.run(push(b"y"))
             await store.ready()
-            assert await store.command("CLIENT", "ID") != mine, "it still reads where it was"
+            assert await store.command("CLIENT", "ID") != mine, (
+                "the store still reads from the replica"
+            )
         finally:
             await store.ready()
             await store.command("REPLICAOF", "NO", "ONE")
@@ -287,9 +291,9 @@ async def test_a_server_that_stays_a_replica_is_not_left_for_each_write_it_refus
         try:
             first = await refused(store)
             now += router.LEAVE_INTERVAL_S / 2
-            assert await refused(store) == first, "nobody could read meanwhile"
+            assert await refused(store) == first, "leaving at once would fail reads"
             now += router.LEAVE_INTERVAL_S / 2
-            assert await refused(store) != first, "the address may lead to another by now"
+            assert await refused(store) != first, "the address may be another server's by now"
         finally:
             await store.command("REPLICAOF", "NO", "ONE")
 
@@ -349,7 +353,7 @@ async def test_a_server_that_is_gone_fails_calls_at_once_and_is_found_again(
         await store.close()
 
 
-async def test_a_silent_server_is_given_up(valkey_server: TestServer) -> None:
+async def test_a_connection_to_a_silent_server_is_closed(valkey_server: TestServer) -> None:
     with server("valkey") as running:
         async with await AsyncStore.connect(running.url, timeout_s=0.05) as store:
             os.kill(running.pid, signal.SIGSTOP)
@@ -377,7 +381,7 @@ async def test_closing_fails_what_is_in_flight(redis_server: TestServer) -> None
         await store.run(push(b"x"))
 
 
-async def test_nobody_at_the_address_is_said_in_one_sentence() -> None:
+async def test_an_address_without_a_server_is_one_sentence() -> None:
     with pytest.raises(RedisUnreachable, match=r"no connection to Redis at /nowhere/s: .*--redis"):
         await AsyncStore.connect("unix:///nowhere/s")
     with pytest.raises(RedisUnreachable, match=r"127\.0\.0\.1:1"):
@@ -404,7 +408,7 @@ async def test_a_password_and_a_database_are_used() -> None:
             assert b"name=me " in await store.command("CLIENT", "INFO")
 
 
-async def test_the_metrics_hook_hears_of_every_call(redis_server: TestServer) -> None:
+async def test_the_metrics_hook_gets_every_call(redis_server: TestServer) -> None:
     answered: list[tuple[str, str]] = []
     async with await AsyncStore.connect(
         redis_server.url,
@@ -417,7 +421,9 @@ async def test_the_metrics_hook_hears_of_every_call(redis_server: TestServer) ->
     assert answered == [("list.push", "ok"), ("PING", "ok"), ("text.fail", "error")]
 
 
-async def test_pending_bytes_hold_back_who_asks_for_room(redis_server: TestServer) -> None:
+async def test_room_is_waited_for_while_too_many_bytes_are_pending(
+    redis_server: TestServer,
+) -> None:
     async with await AsyncStore.connect(redis_server.url, max_pending_bytes=50_000) as store:
         await store.room()
         future = store.submit(push(b"x" * 100_000))

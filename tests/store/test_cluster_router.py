@@ -1,4 +1,4 @@
-"""The stores on a Redis Cluster: routing, redirection, failover."""
+"""Check the stores on a Redis Cluster: routing, redirection, failover."""
 
 import asyncio
 import signal
@@ -44,7 +44,7 @@ def push(key: str, value: bytes) -> Call[Counted]:
 
 
 def move(nodes: TestCluster, key: str, source: int, target: int) -> None:
-    """The key's slot and all that is in it belongs to another node."""
+    """Move the key's slot and all of its keys to another node."""
     slot = key_slot(key.encode())
     ids = nodes.ids()
     nodes.ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
@@ -92,7 +92,7 @@ async def test_a_slot_that_moved_is_followed(nodes: TestCluster) -> None:
             move(nodes, key, 2, 1)
 
 
-async def test_a_slot_on_its_way_is_asked_for_where_it_goes(nodes: TestCluster) -> None:
+async def test_a_key_of_a_migrating_slot_is_read_at_its_target(nodes: TestCluster) -> None:
     key = key_of_node(nodes, 1)
     slot, ids = key_slot(key.encode()), nodes.ids()
     async with connect(nodes.url) as store:
@@ -118,7 +118,7 @@ async def test_keys_in_two_slots_are_an_error_of_the_script(nodes: TestCluster) 
             await store.run(Call(PUSH, keys, (b"x",)))
 
 
-async def test_a_message_published_at_any_node_wakes(nodes: TestCluster) -> None:
+async def test_a_message_published_at_any_node_notifies(nodes: TestCluster) -> None:
     async with (
         connect(nodes.url) as store,
         await Notifier.connect(nodes.url) as notifier,
@@ -145,7 +145,7 @@ def test_the_sync_store_finds_every_node(nodes: TestCluster) -> None:
             move(nodes, key, 2, 1)
 
 
-def test_the_sync_store_asks_for_the_map_when_it_looks_again(nodes: TestCluster) -> None:
+def test_the_sync_store_reads_the_slot_map_again_after_look_again(nodes: TestCluster) -> None:
     def asked() -> int:
         stats = [nodes.ask(n, "INFO", "commandstats") for n in range(len(nodes.ports))]
         return sum(bytes(each).count(b"cmdstat_cluster|slots:") for each in stats)  # type: ignore[call-overload]
@@ -161,7 +161,7 @@ def test_the_sync_store_asks_for_the_map_when_it_looks_again(nodes: TestCluster)
         assert asked() == 1
 
 
-def test_the_sync_store_waits_for_the_replicas_of_the_very_node(nodes: TestCluster) -> None:
+def test_the_sync_store_waits_for_the_replicas_of_the_keys_node(nodes: TestCluster) -> None:
     with SyncStore.connect(nodes.url) as store:
         for node, copied in ((0, True), (1, False)):  # only the first has a replica
             key = key_of_node(nodes, node)
@@ -171,9 +171,12 @@ def test_the_sync_store_waits_for_the_replicas_of_the_very_node(nodes: TestClust
             assert store.ask_copied(("LLEN", key), 0, limit_s) == (1, True)
 
 
-async def test_who_wrote_nothing_to_a_node_waits_for_its_replicas_too(nodes: TestCluster) -> None:
-    """As a task that runs again and finds everything there, or the connection that waits for a
-    broker: nothing that it sends may be answered by a replica that stands still."""
+async def test_a_store_that_wrote_nothing_to_a_node_waits_for_its_replicas_too(
+    nodes: TestCluster,
+) -> None:
+    """A repeated task writes nothing, and neither does the connection that waits for replicas.
+
+    A stopped replica must not confirm for either of them."""
     key, replica = key_of_node(nodes, 0), nodes.processes[3]
     async with connect(nodes.url) as store:
         with SyncStore.connect(nodes.url) as other, SyncStore.connect(_plain(nodes)) as third:
@@ -193,7 +196,7 @@ async def test_who_wrote_nothing_to_a_node_waits_for_its_replicas_too(nodes: Tes
             await copies.close()
 
 
-def test_copies_of_a_slot_that_moves_are_asked_for_again(nodes: TestCluster) -> None:
+def test_replicas_of_a_slot_that_moves_are_waited_for_again(nodes: TestCluster) -> None:
     key, ids = key_of_node(nodes, 0), nodes.ids()
     slot = key_slot(key.encode())
     with SyncStore.connect(nodes.url) as store:
@@ -234,7 +237,7 @@ async def test_a_master_that_dies_is_replaced_by_its_replica() -> None:
             await store.ready()
 
 
-async def test_a_master_that_stands_still_is_left_once_it_is_replaced() -> None:
+async def test_a_stopped_master_is_left_once_it_is_replaced() -> None:
     with cluster() as nodes:
         key = key_of_node(nodes, 0)
         async with (
@@ -256,7 +259,7 @@ async def test_a_master_that_stands_still_is_left_once_it_is_replaced() -> None:
             nodes.processes[0].send_signal(signal.SIGCONT)
 
 
-async def test_a_master_that_is_heard_of_while_another_stands_still_is_connected_to() -> None:
+async def test_a_new_master_is_connected_to_while_another_is_blocked() -> None:
     with cluster() as nodes:
         key, slow = key_of_node(nodes, 0), key_of_node(nodes, 1)
         async with asyncio.timeout(30), connect(nodes.url) as store:

@@ -1,4 +1,4 @@
-"""Which of Redis's errors pass, whichever server words them."""
+"""Check which of Redis's errors are transient, in the words of each server."""
 
 import pytest
 
@@ -13,22 +13,22 @@ _AGAIN = "ERR " + _IN_7
 
 
 @pytest.mark.parametrize("message", [_IN_6_2, _IN_7, _AGAIN])
-def test_a_replica_is_known_by_what_a_script_met_there(message: str) -> None:
+def test_a_replica_is_found_by_the_error_of_a_script(message: str) -> None:
     assert errors.code_of(message) in errors.REPLICA_CODES
     assert errors.is_transient(message)
 
 
-def test_an_error_of_a_script_itself_does_not_pass() -> None:
+def test_an_error_of_a_script_itself_is_not_transient() -> None:
     assert errors.code_of("ERR user_script:3: attempt to index a nil value") == "ERR"
     assert not errors.is_transient("ERR user_script:3: attempt to index a nil value")
     assert errors.code_of("ERR OOMPH is no word of Redis's") == "ERR"
 
 
-_NOBODY = "Redis at h:1 refused user or password"
+_REFUSED = "Redis at h:1 refused user or password"
 ADVICE = {
     "Redis at h:1 refused CLIENT: NOAUTH Authentication required.": "redis://:PASSWORD@HOST:PORT.",
-    f"{_NOBODY}: Authentication required.": "redis://:PASSWORD@HOST:PORT.",
-    f"{_NOBODY}: invalid username-password pair or user is disabled.": "redis://USER:",
+    f"{_REFUSED}: Authentication required.": "redis://:PASSWORD@HOST:PORT.",
+    f"{_REFUSED}: invalid username-password pair or user is disabled.": "redis://USER:",
     _IN_7.replace(
         "6e", "6e" * 20
     ): "You can't write against a read only replica; this is a replica",
@@ -47,7 +47,7 @@ ADVICE = {
 
 
 @pytest.mark.parametrize("message", ADVICE)
-def test_a_person_is_told_what_to_do(message: str) -> None:
+def test_an_error_says_what_to_do(message: str) -> None:
     said = errors.advice_for(errors.StoreError(message))
     assert ADVICE[message] in said and said.count(".") <= 1 + message.count(".")
     assert said[-1] in ".?" and " script: " not in said

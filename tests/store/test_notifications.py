@@ -1,4 +1,4 @@
-"""Wake on real servers: nothing published after a bell was opened is missed."""
+"""Check Notifier on real servers: a subscription misses no message published after its start."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,9 @@ async def connect(running: TestServer) -> AsyncIterator[tuple[Notifier, AsyncSto
         yield notifier, store
 
 
-async def test_a_message_rings_the_bell_of_its_channel_only(redis_server: TestServer) -> None:
+async def test_a_message_notifies_the_subscription_of_its_channel_only(
+    redis_server: TestServer,
+) -> None:
     async with (
         connect(redis_server) as (notifier, store),
         notifier.listen(["a"]) as a,
@@ -49,7 +51,7 @@ async def test_what_is_published_before_waiting_begins_is_not_missed(
                 assert await subscription.wait(LONG)
 
 
-async def test_a_bell_rings_at_once_for_what_had_news_since_its_waiter_looked(
+async def test_a_subscription_is_notified_at_once_of_messages_since_a_count(
     redis_server: TestServer,
 ) -> None:
     async with connect(redis_server) as (notifier, store), notifier.listen(["a", "b"]) as first:
@@ -64,13 +66,13 @@ async def test_a_bell_rings_at_once_for_what_had_news_since_its_waiter_looked(
             assert await subscription.wait(0) == {"a", "b", "new"}
 
 
-async def test_a_bell_that_did_not_ring_says_so(redis_server: TestServer) -> None:
+async def test_a_wait_without_a_notification_returns_nothing(redis_server: TestServer) -> None:
     async with connect(redis_server) as (notifier, _), notifier.listen(["a"]) as subscription:
         assert not await subscription.wait(0.01)
         assert not await subscription.wait(0)
 
 
-async def test_every_bell_of_a_channel_rings(redis_server: TestServer) -> None:
+async def test_every_subscription_of_a_channel_is_notified(redis_server: TestServer) -> None:
     async with connect(redis_server) as (notifier, store):
         subscriptions = [notifier.listen(["a", f"own-{n}"]) for n in range(20)]
         await asyncio.gather(*(subscription.__aenter__() for subscription in subscriptions))
@@ -82,7 +84,7 @@ async def test_every_bell_of_a_channel_rings(redis_server: TestServer) -> None:
             await subscription.__aexit__()
 
 
-async def test_a_channel_stays_subscribed_for_a_while(redis_server: TestServer) -> None:
+async def test_a_channel_stays_subscribed_for_the_linger_time(redis_server: TestServer) -> None:
     async with (
         await Notifier.connect(redis_server.url, linger_s=0.02) as notifier,
         await AsyncStore.connect(redis_server.url) as store,
@@ -98,7 +100,7 @@ async def test_a_channel_stays_subscribed_for_a_while(redis_server: TestServer) 
             assert await subscription.wait(LONG)
 
 
-async def test_a_channel_is_not_given_up_before_redis_has_confirmed_it(
+async def test_a_channel_is_not_unsubscribed_before_redis_has_confirmed_it(
     redis_server: TestServer,
 ) -> None:
     async with (
@@ -110,7 +112,7 @@ async def test_a_channel_is_not_given_up_before_redis_has_confirmed_it(
         gone = asyncio.create_task(notifier.listen(["a"]).__aenter__())
         await asyncio.sleep(0)
         gone.cancel()
-        for _ in range(5):  # each turn has a sweep
+        for _ in range(5):  # each iteration has a sweep
             await asyncio.sleep(0)
         opening = asyncio.create_task(notifier.listen(["a"]).__aenter__())
         await asyncio.sleep(0)
@@ -120,7 +122,7 @@ async def test_a_channel_is_not_given_up_before_redis_has_confirmed_it(
         assert await subscription.wait(LONG)
 
 
-async def test_a_watcher_hears_every_message(redis_server: TestServer) -> None:
+async def test_a_watcher_gets_every_message(redis_server: TestServer) -> None:
     message_count: list[bytes] = []
     async with connect(redis_server) as (notifier, store):
         await notifier.watch("topics", message_count.append)
@@ -132,14 +134,14 @@ async def test_a_watcher_hears_every_message(redis_server: TestServer) -> None:
     assert message_count == [b"0", b"1", b"2"]
 
 
-async def test_our_own_appends_ring_without_a_round_trip(redis_server: TestServer) -> None:
+async def test_appends_of_this_broker_notify_without_a_round_trip(redis_server: TestServer) -> None:
     async with connect(redis_server) as (notifier, _), notifier.listen(["a"]) as subscription:
         notifier.notify("a")
         notifier.notify("unknown")
         assert await subscription.wait(0)
 
 
-async def test_after_a_reconnect_a_bell_rings_once_redis_listens_for_it_again(
+async def test_a_reconnect_notifies_once_redis_has_subscribed_again(
     redis_server: TestServer,
 ) -> None:
     missed: list[bytes] = []
@@ -158,7 +160,7 @@ async def test_after_a_reconnect_a_bell_rings_once_redis_listens_for_it_again(
             assert missed == [b""]
 
 
-async def test_a_bell_does_not_ring_before_redis_listens_for_it_again(
+async def test_a_reconnect_does_not_notify_before_redis_has_subscribed_again(
     redis_server: TestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: asyncio.Future[tuple[PubSubConnection, tuple[Arg, ...]]] = (
@@ -171,17 +173,19 @@ async def test_a_bell_does_not_ring_before_redis_listens_for_it_again(
         notifier.listen(["a"]) as subscription,
     ):
         monkeypatch.setattr(
-            PubSubConnection, "say", lambda ear, *command: kept.set_result((ear, command))
+            PubSubConnection,
+            "say",
+            lambda connection, *command: kept.set_result((connection, command)),
         )
         wire.cut()
-        ear, command = await asyncio.wait_for(kept, LONG)
-        assert not await subscription.wait(0), "who looks now may miss what comes next"
+        connection, command = await asyncio.wait_for(kept, LONG)
+        assert not await subscription.wait(0), "a read now may miss the next message"
         monkeypatch.undo()
-        say(ear, *command)
+        say(connection, *command)
         assert await subscription.wait(LONG) == {"a"}
 
 
-async def test_a_bell_opened_while_the_connection_is_down_does_not_hang(
+async def test_a_subscription_begun_while_the_connection_is_down_does_not_hang(
     redis_server: TestServer,
 ) -> None:
     async with proxy(redis_server.url) as wire, await Notifier.connect(wire.url) as notifier:
@@ -194,7 +198,7 @@ async def test_a_bell_opened_while_the_connection_is_down_does_not_hang(
             assert await subscription.wait(LONG)
 
 
-async def test_a_silent_server_is_given_up(redis_server: TestServer) -> None:
+async def test_a_connection_to_a_silent_server_is_closed(redis_server: TestServer) -> None:
     async with (
         proxy(redis_server.url) as wire,
         await Notifier.connect(wire.url, timeout_s=0.05) as notifier,
@@ -207,6 +211,6 @@ async def test_a_silent_server_is_given_up(redis_server: TestServer) -> None:
         assert await subscription.wait(LONG)
 
 
-async def test_nobody_at_the_address_is_said() -> None:
+async def test_an_address_without_a_server_is_an_error() -> None:
     with pytest.raises(RedisUnreachable, match="no connection to Redis"):
         await Notifier.connect("unix:///nowhere/s")

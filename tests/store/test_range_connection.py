@@ -1,4 +1,4 @@
-"""Ranges on a real server: buffers that are not copied, and what else a connection does."""
+"""Check range replies on a real server: not copied, in order with other commands."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from tests.support.redis_servers import TestServer
 
 
 class Whole:
-    """Takes one reply after another, without a look inside."""
+    """A number of replies, found by their ends and not parsed."""
 
     def __init__(self, size: int, replies: int = 1) -> None:
         self.size = size
@@ -27,11 +27,11 @@ class Whole:
         self.views: list[memoryview] = []
 
     def restart(self) -> None:
-        """The bytes have moved."""
+        """Count a move of the bytes to another buffer."""
         self.moves += 1
 
     def read(self, view: memoryview, start: int, end: int) -> int:
-        """The position after all replies."""
+        """Return the position after all replies; -1 while they are incomplete."""
         found, at = list[memoryview](), start
         for _ in range(self.left):
             stop = end_of(view, at, end)
@@ -49,14 +49,14 @@ class Whole:
 
 
 def sent(store: AsyncStore, reply: Whole, *commands: Sequence[Arg]) -> "asyncio.Future[None]":
-    """The range is on its way."""
+    """Send the commands of a range and return the future of its reply."""
     future = store.submit_range("k", commands, reply)
     assert future is not None
     return future
 
 
 async def fill(store: AsyncStore, sizes: Sequence[int]) -> list[bytes]:
-    """Strings of these sizes, by their place."""
+    """Store strings of these sizes at v0, v1 and so on, and return them."""
     values = [bytes([65 + at % 26]) * size for at, size in enumerate(sizes)]
     for at, value in enumerate(values):
         await store.command("SET", f"v{at}", value)
@@ -64,7 +64,7 @@ async def fill(store: AsyncStore, sizes: Sequence[int]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("expected", [16, 100_000, 3_000_000])
-async def test_replies_of_any_size_are_whole_however_large_they_were_expected(
+async def test_replies_of_any_size_are_whole_whatever_size_was_expected(
     redis_server: TestServer, expected: int
 ) -> None:
     async with await AsyncStore.connect(redis_server.url) as store:
@@ -107,7 +107,7 @@ async def test_an_error_reply_is_passed_on(redis_server: TestServer) -> None:
         assert reply.values[1] == b"x"
 
 
-async def test_a_range_that_is_no_longer_awaited_disturbs_none(redis_server: TestServer) -> None:
+async def test_a_cancelled_range_does_not_change_the_others(redis_server: TestServer) -> None:
     async with await AsyncStore.connect(redis_server.url) as store:
         values = await fill(store, [400_000, 500_000])
         left = sent(store, Whole(400_000), ("GET", "v0"))
@@ -117,7 +117,7 @@ async def test_a_range_that_is_no_longer_awaited_disturbs_none(redis_server: Tes
         assert reply.values == [values[1]]
 
 
-async def test_a_broken_connection_fails_its_ranges_and_comes_back(
+async def test_a_broken_connection_fails_its_ranges_and_reconnects(
     redis_server: TestServer,
 ) -> None:
     async with proxy(redis_server.url) as wire, await AsyncStore.connect(wire.url) as store:
@@ -141,7 +141,7 @@ async def test_without_a_connection_no_range_is_sent(redis_server: TestServer) -
 
 
 class Owner:
-    """Notes why the connection ended."""
+    """The owner of a connection; notes why it ended."""
 
     others_wait = False
 
@@ -150,19 +150,19 @@ class Owner:
         self.ended = asyncio.Event()
 
     def lost(self, pipeline: object, reason: str) -> None:
-        """The end."""
+        """Note why the connection ended."""
         self.reasons.append(reason)
         self.ended.set()
 
     def answered(self, pending_command: object, outcome: str) -> None:
-        """Nothing to note."""
+        """Ignore the answer."""
 
     def redirected(self, pending_command: object, message: str) -> bool:
-        """Never."""
+        """Redirect nothing."""
         return False
 
     def progressed(self) -> None:
-        """Nothing to do."""
+        """Ignore the progress."""
 
 
 @pytest.mark.parametrize("answer", [b"nonsense\r\n", b"*1\r\n?\r\n", b"+a\r\n+too many\r\n"])
@@ -209,7 +209,7 @@ async def test_a_large_reply_is_received_in_turns(
         reply = Whole(16)
         await sent(store, reply, ("GET", "v0"))
         assert reply.values == [value]
-    # Each turn is one read or a few, of at most TURN_BYTES each.
+    # Each iteration is one read or a few, of at most TURN_BYTES each.
     assert len(turns) > 3 and max(turns) < len(value) and sum(turns) > len(value)
 
 

@@ -1,4 +1,4 @@
-"""Large replies out of whatever pieces a connection gives."""
+"""Check large replies that arrive in pieces of any size."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,7 +12,7 @@ from korvet.store.raw_reply import FIRST_BUFFER, RawReply
 
 
 class Pieces:
-    """A connection, its pool and its socket: answers what was asked, cut where one says."""
+    """A connection, its pool and its socket; the replies arrive in pieces, split at `cuts`."""
 
     def __init__(self, replies: Sequence[bytes], *cuts: int) -> None:
         self._replies, self._cuts = replies, cuts
@@ -24,7 +24,7 @@ class Pieces:
         )
 
     def pack_commands(self, commands: Sequence[Sequence[Any]]) -> bytes:
-        """The replies are ready: those to ECHO, and between them the others."""
+        """Prepare the replies: ECHO gets its argument, other commands those given."""
         others = iter(self._replies)
         whole = b"".join(
             b"$%d\r\n%b\r\n" % (len(command[1]), command[1])
@@ -37,10 +37,10 @@ class Pieces:
         return b""
 
     def send_packed_command(self, packed: bytes) -> None:
-        """Sent."""
+        """Send nothing."""
 
     def recv_into(self, room: memoryview) -> int:
-        """The next piece, or as much of it as there is room for."""
+        """Receive the next piece, or as much of it as there is room for."""
         if not self._waiting:
             return 0
         piece = self._waiting[0][: len(room)]
@@ -51,12 +51,12 @@ class Pieces:
         return len(piece)
 
     def disconnect(self) -> None:
-        """Closed."""
+        """Close the connection."""
         self.closed = True
 
 
 def asked(connection: Pieces, then: int = 1) -> tuple[bytes, list[Any]]:
-    """What a Bulk makes of the connection's answers."""
+    """Return the large reply and the replies after it, as a Bulk reads them."""
     bulk = RawReply()
     bulk.ask(connection, ("GET", "x"), [("EXISTS", "x")] * then)
     reply, more = bulk.reply()
@@ -87,7 +87,7 @@ def test_a_connection_that_ends_before_its_replies_do_is_closed() -> None:
     assert connection.closed
 
 
-def test_what_is_asked_for_and_not_waited_for_is_lost_with_its_connection() -> None:
+def test_a_reply_that_is_not_waited_for_is_lost_with_its_connection() -> None:
     bulk = RawReply()
     first, second = Pieces([TEXT]), Pieces([b"$-1\r\n"])
     bulk.ask(first, ("GET", "x"), [])

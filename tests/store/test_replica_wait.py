@@ -1,4 +1,4 @@
-"""Waiting for replicas: of the server that is the master, and of no other."""
+"""Check that waiting for replicas ends when its server is no longer the master."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ from tests.support.redis_servers import TestServer
 async def test_a_server_that_was_left_is_not_waited_for(
     redis_server: TestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a failover it may live on for ten seconds, and has no replica any more."""
+    """After a failover the old master may run for ten seconds, and has no replica any more."""
     async with asyncio.timeout(30), await AsyncStore.connect(redis_server.url) as store:
         copies, run = ReplicaWait(store), store.run_of("k")
         waiting = asyncio.create_task(
@@ -32,7 +32,7 @@ async def test_a_server_that_was_left_is_not_waited_for(
         await copies.close()
 
 
-async def test_a_server_that_was_left_is_not_asked_for_its_replicas_either(
+async def test_the_replicas_of_a_server_that_was_left_are_not_read(
     redis_server: TestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with asyncio.timeout(30), await AsyncStore.connect(redis_server.url) as store:
@@ -48,7 +48,7 @@ async def test_a_server_that_was_left_is_not_asked_for_its_replicas_either(
         await copies.close()
 
 
-async def test_what_replicas_of_a_server_that_was_left_have_is_worth_nothing(
+async def test_replicas_of_a_server_that_was_left_do_not_count(
     redis_server: TestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with asyncio.timeout(30), await AsyncStore.connect(redis_server.url) as store:
@@ -70,7 +70,7 @@ async def test_what_replicas_of_a_server_that_was_left_have_is_worth_nothing(
         await copies.close()
 
 
-async def test_whose_client_goes_while_it_waits_leaves_no_error_behind(
+async def test_a_cancelled_wait_leaves_no_error(
     redis_server: TestServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with asyncio.timeout(30), await AsyncStore.connect(redis_server.url) as store:

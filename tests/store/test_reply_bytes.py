@@ -1,4 +1,4 @@
-"""The end of a reply is where hiredis finds it, however the bytes arrive."""
+"""Check that the end of a reply is found where hiredis finds it, in pieces of any size."""
 
 import hiredis
 import pytest

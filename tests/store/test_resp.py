@@ -1,4 +1,4 @@
-"""Commands as buffers: the same bytes as one piece would be, and no copy of a big argument."""
+"""Check commands as buffers: the bytes of one piece, and no copy of a big argument."""
 
 import hiredis
 import pytest
@@ -27,7 +27,7 @@ def plain(arg: Arg) -> bytes:
 
 
 @given(st.lists(arguments, max_size=4))
-def test_a_burst_is_its_commands_in_order(commands: list[list[Arg]]) -> None:
+def test_a_pipeline_is_its_commands_in_order(commands: list[list[Arg]]) -> None:
     packer = Packer()
     sizes = [packer.add(command) for command in commands]
     expected = [hiredis.pack_command(tuple(map(plain, command))) for command in commands]
@@ -37,7 +37,7 @@ def test_a_burst_is_its_commands_in_order(commands: list[list[Arg]]) -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_a_big_argument_is_handed_on_as_it_is(kind: type) -> None:
+def test_a_big_argument_is_not_copied(kind: type) -> None:
     payload = kind(bytes(BIG))
     packer = Packer()
     packer.add(("SET", "key", payload))
@@ -48,7 +48,7 @@ def test_a_big_argument_is_handed_on_as_it_is(kind: type) -> None:
     assert tail == b"\r\n*1\r\n$4\r\nPING\r\n"
 
 
-def test_small_commands_of_a_turn_are_one_piece() -> None:
+def test_small_commands_of_an_iteration_are_one_piece() -> None:
     packer = Packer()
     for n in range(100):
         packer.add(("SET", f"key{n}", n))

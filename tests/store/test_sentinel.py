@@ -1,4 +1,4 @@
-"""The stores behind Sentinel: the master is found, and found again after a failover."""
+"""Check the stores behind Sentinel: they find the master, also after a failover."""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,7 +22,9 @@ def watched() -> Iterator[Watched]:
 
 
 def answers(store: SyncStore) -> bool:
-    """Whether the Sentinel names a master that answers; a busy machine makes it hesitate."""
+    """Return whether the Sentinel names a master that answers.
+
+    On a busy machine the Sentinel may name none for some time."""
     try:
         return bool(store.command("PING") == b"PONG")
     except StoreUnavailable:
@@ -65,7 +67,7 @@ async def test_the_master_is_found_and_followed(watched: Watched) -> None:
             assert await subscription.wait(30)
 
 
-async def test_a_master_nobody_watches_is_said() -> None:
+async def test_a_master_that_no_sentinel_watches_is_an_error() -> None:
     port = free_port()
     with pytest.raises(RedisUnreachable, match="names a master 'themaster'"):
         await AsyncStore.connect(f"redis+sentinel://127.0.0.1:{port}/themaster", connect_s=1)

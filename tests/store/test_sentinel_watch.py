@@ -1,4 +1,4 @@
-"""Sentinels that disagree, and masters that are replaced while they live."""
+"""Check Sentinels that disagree, and masters that are replaced while they run."""
 
 import asyncio
 import contextlib
@@ -48,26 +48,26 @@ def test_the_newest_configuration_counts(
     assert elected(opinions) == master
 
 
-def test_only_who_knows_best_tells_that_the_master_is_failed_over() -> None:
+def test_only_the_newest_configuration_counts_for_a_failover_in_progress() -> None:
     assert leaves([SentinelView(2, *OLD, False), SentinelView(2, *OLD, False, True)])
     assert not leaves([SentinelView(1, *OLD, False, True), SentinelView(2, *NEW, False)])
 
 
-def test_who_connects_waits_for_the_master_that_is_being_made(
+def test_a_new_connection_waits_for_the_end_of_a_failover(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = [
+    views = [
         SentinelView(1, *OLD, False, True),
         SentinelView(1, *OLD, False, True),
         SentinelView(2, *NEW, False),
     ]
     watchers = redis_clients.Watchers(parse("redis+sentinel://127.0.0.1:1/m"))
-    monkeypatch.setattr(watchers, "_ask_sentinels", lambda: ([told.pop(0)], []))
+    monkeypatch.setattr(watchers, "_ask_sentinels", lambda: ([views.pop(0)], []))
     monkeypatch.setattr(redis_clients, "AGAIN_S", 0)
     assert watchers.discover_master("m") == NEW
 
 
-def test_a_failover_that_comes_to_nothing_keeps_nobody_for_ever(
+def test_a_failover_that_does_not_end_is_waited_for_within_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watchers = redis_clients.Watchers(parse("redis+sentinel://127.0.0.1:1/m"))
@@ -93,29 +93,29 @@ def test_a_dead_master_is_none_but_its_successor_is_while_the_failover_lasts() -
 
 @dataclass
 class FakeSentinel:
-    """Says what it is told to say, and tells its listeners when that changes."""
+    """A Sentinel that names the given master, and publishes when that changes."""
 
     master: int
     epoch: int = 1
     port: int = 0
     listeners: list[asyncio.StreamWriter] = field(default_factory=list)
     both: asyncio.Event = field(default_factory=asyncio.Event)
-    """A store and a wake listen."""
+    """Set once a store and a notifier have subscribed."""
     refused: bytes = b""
 
     def switch(self, master: int) -> None:
-        """Another server is the master, and whoever listens hears of it."""
+        """Name another server as the master and publish the switch."""
         self.master = master
         self.epoch += 1
-        self.tell("+switch-master", "m h 1 h 2")
+        self.publish("+switch-master", "m h 1 h 2")
 
-    def tell(self, event: str, what: str) -> None:
-        """Whoever listens hears of it."""
+    def publish(self, event: str, what: str) -> None:
+        """Publish a message to all subscribers."""
         for writer in self.listeners:
             writer.write(_array("message", event, what))
 
     def reply(self, words: list[bytes]) -> bytes:
-        """What it answers to a command."""
+        """Return the reply to a command."""
         if words[0].upper() == self.refused:
             return b"-NOPERM %s\r\n" % self.refused
         address = ("127.0.0.1", str(self.master))
@@ -133,7 +133,7 @@ class FakeSentinel:
                 return b"+OK\r\n"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serve one connection until it ends."""
         with contextlib.suppress(ConnectionResetError):
             await self._answer(reader, writer)
         writer.close()
@@ -171,7 +171,7 @@ class Split:
         return f"redis+sentinel://{hosts}/m"
 
     async def promote(self) -> None:
-        """One Sentinel, which the other does not know yet, has made the second the master."""
+        """Make the second server the master by one Sentinel; the other has not learned of it."""
         knows = self.sentinels[1]
         await knows.both.wait()
         knows.switch(self.ports[1])
@@ -192,7 +192,7 @@ async def split() -> AsyncIterator[Split]:
 
 
 async def length(store: AsyncStore) -> int:
-    """How long the list is with one more, once the store has a server."""
+    """Push one value once the store has a server; return the list's length."""
     while True:
         try:
             return (await store.run(push(b"x"))).length
@@ -200,7 +200,7 @@ async def length(store: AsyncStore) -> int:
             await store.ready()
 
 
-async def test_a_master_that_lives_is_left_when_one_sentinel_tells_of_another(split: Split) -> None:
+async def test_a_running_master_is_left_when_one_sentinel_names_another(split: Split) -> None:
     async with (
         asyncio.timeout(30),
         await AsyncStore.connect(split.url) as store,
@@ -229,8 +229,8 @@ async def test_nothing_is_written_between_the_beginning_of_a_failover_and_its_en
         assert await length(store) == 1
         sentinel = split.sentinels[1]
         await sentinel.both.wait()
-        sentinel.tell(sentinel_watch.BEGINNING, begun.format("another"))
-        sentinel.tell(sentinel_watch.BEGINNING, begun.format("m"))
+        sentinel.publish(sentinel_watch.BEGINNING, begun.format("another"))
+        sentinel.publish(sentinel_watch.BEGINNING, begun.format("m"))
         with pytest.raises(StoreUnavailable, match="making another server the master"):
             while True:
                 await store.run(push(b"x"))
@@ -238,11 +238,11 @@ async def test_nothing_is_written_between_the_beginning_of_a_failover_and_its_en
         if ending == "+switch-master":
             sentinel.switch(split.ports[1])
         elif ending:
-            sentinel.tell(ending, "master m h 1")
+            sentinel.publish(ending, "master m h 1")
         assert await length(store) == (1 if ending == "+switch-master" else before + 1)
 
 
-async def test_what_befalls_other_masters_of_the_sentinels_ends_no_failover(
+async def test_messages_about_other_masters_end_no_failover(
     split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sentinel_watch, "HOLD_S", 1000)
@@ -254,22 +254,22 @@ async def test_what_befalls_other_masters_of_the_sentinels_ends_no_failover(
         sentinel = split.sentinels[1]
         await sentinel.both.wait()
         await length(store)
-        sentinel.tell(sentinel_watch.BEGINNING, "slave h:2 h 2 @ m h 1")
+        sentinel.publish(sentinel_watch.BEGINNING, "slave h:2 h 2 @ m h 1")
         with pytest.raises(StoreUnavailable, match="making another server the master"):
             while True:
                 await store.run(push(b"x"))
-        sentinel.tell("+promoted-slave", "slave h:4 h 4 @ another h 3")
-        sentinel.tell("+switch-master", "another h 3 h 4")
-        sentinel.tell("-failover-abort-slave-timeout", "master another h 3")
+        sentinel.publish("+promoted-slave", "slave h:4 h 4 @ another h 3")
+        sentinel.publish("+switch-master", "another h 3 h 4")
+        sentinel.publish("-failover-abort-slave-timeout", "master another h 3")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await store.ready()
-        sentinel.tell("+promoted-slave", "slave h:2 h 2 @ m h 1")
+        sentinel.publish("+promoted-slave", "slave h:2 h 2 @ m h 1")
         await store.ready()
 
 
 @pytest.mark.parametrize("refused", [b"INFO", b"SUBSCRIBE"])
-async def test_a_sentinel_that_must_not_be_listened_to_is_in_the_log(
+async def test_a_sentinel_that_refuses_a_subscription_is_in_the_log(
     split: Split, refused: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     split.sentinels[0].refused = refused
@@ -282,12 +282,12 @@ async def test_a_sentinel_that_must_not_be_listened_to_is_in_the_log(
 
 
 def old_length(split: Split) -> Counted:
-    """How long the list at the old master is with one more."""
+    """Push one value at the old master; return the list's length."""
     with SyncStore.connect(f"redis://127.0.0.1:{split.ports[0]}") as store:
         return store.run(push(b"x"))
 
 
-async def test_what_a_master_that_stands_still_has_not_answered_fails_at_the_switch(
+async def test_pending_calls_to_a_stopped_master_fail_at_the_switch(
     split: Split,
 ) -> None:
     async with (
@@ -306,7 +306,9 @@ async def test_what_a_master_that_stands_still_has_not_answered_fails_at_the_swi
             split.old.send_signal(signal.SIGCONT)
 
 
-async def test_who_asks_anew_believes_the_sentinel_that_knows_best(split: Split) -> None:
+async def test_a_new_connection_uses_the_sentinel_with_the_newest_configuration(
+    split: Split,
+) -> None:
     with SyncStore.connect(split.url) as store:
         assert (await asyncio.to_thread(store.run, push(b"x"))).length == 1
     split.sentinels[1].switch(split.ports[1])

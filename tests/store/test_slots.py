@@ -1,4 +1,4 @@
-"""Slots and redirections, as Redis Cluster spells them."""
+"""Check slots and redirections in the syntax of Redis Cluster."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""SyncStore on fakeredis and real servers."""
+"""Check SyncStore on fakeredis and real servers."""
 
 import socket
 import threading
@@ -84,7 +84,7 @@ def test_a_command_that_fails_names_itself(store: SyncStore) -> None:
         store.command("HSET", "x")
 
 
-def test_out_of_memory_says_not_now(redis_server: TestServer) -> None:
+def test_out_of_memory_is_refused(redis_server: TestServer) -> None:
     with SyncStore.connect(redis_server.url) as store:
         store.command("CONFIG", "SET", "maxmemory", 1)
         try:
@@ -112,7 +112,7 @@ def test_a_server_that_became_a_replica_is_left(redis_server: TestServer) -> Non
             store.command("REPLICAOF", "NO", "ONE")
 
 
-def test_who_looks_again_asks_on_another_connection(redis_server: TestServer) -> None:
+def test_look_again_opens_another_connection(redis_server: TestServer) -> None:
     with SyncStore.connect(redis_server.url) as store:
         first = store.command("CLIENT", "ID")
         assert store.command("CLIENT", "ID") == first
@@ -120,7 +120,7 @@ def test_who_looks_again_asks_on_another_connection(redis_server: TestServer) ->
         assert store.command("CLIENT", "ID") != first
 
 
-def test_who_gives_no_answer_is_named() -> None:
+def test_a_server_that_gives_no_answer_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
 
@@ -155,7 +155,7 @@ def test_a_server_that_is_gone_is_unavailable() -> None:
     store.close()
 
 
-def test_who_is_patient_has_a_large_reply_though_the_connection_broke_before_it(
+def test_with_patience_a_large_reply_is_read_after_the_connection_broke(
     redis_server: TestServer,
 ) -> None:
     with SyncStore.connect(redis_server.url) as store, redis_server.client() as other:
@@ -197,7 +197,7 @@ def test_a_redis_that_is_away_is_waited_for(ask: Callable[[SyncStore], object]) 
     assert pauses == [0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0]
 
 
-def test_a_redis_that_stays_away_is_not_waited_for_any_longer_than_asked() -> None:
+def test_a_redis_that_stays_away_is_waited_for_no_longer_than_the_patience() -> None:
     server = FakeServer(version=(7,))
     store = SyncStore(FakeRedis(server=server, protocol=2))
     store.patience_s, store._pause = 0.01, lambda _: None
@@ -206,7 +206,7 @@ def test_a_redis_that_stays_away_is_not_waited_for_any_longer_than_asked() -> No
         store.command("PING")
 
 
-def test_what_somebody_has_to_mend_is_not_waited_for(redis_server: TestServer) -> None:
+def test_an_error_that_needs_an_operator_is_not_waited_for(redis_server: TestServer) -> None:
     with SyncStore.connect(redis_server.url) as store:
         store.command("CONFIG", "SET", "maxmemory", 1)
         store.patience_s, store._pause = 60.0, pytest.fail
@@ -218,7 +218,7 @@ def test_what_somebody_has_to_mend_is_not_waited_for(redis_server: TestServer) -
 
 
 @pytest.mark.parametrize("entry", ["", ":wrong@", "nobody:wrong@"])
-def test_a_password_that_is_not_taken_is_told_at_once_and_with_it_where(
+def test_a_refused_password_is_an_error_at_once_that_names_the_server(
     redis_server: TestServer, entry: str
 ) -> None:
     with SyncStore.connect(redis_server.url) as inside:
@@ -233,7 +233,7 @@ def test_a_password_that_is_not_taken_is_told_at_once_and_with_it_where(
             inside.command("CONFIG", "SET", "requirepass", "")
 
 
-def test_a_large_reply_comes_as_its_bytes_and_what_stands_behind_it_parsed(
+def test_a_large_reply_comes_as_its_bytes_and_later_replies_parsed(
     valkey_server: TestServer,
 ) -> None:
     with SyncStore.connect(valkey_server.url) as store:
@@ -244,7 +244,7 @@ def test_a_large_reply_comes_as_its_bytes_and_what_stands_behind_it_parsed(
             store.ask_bulk(("GET", "big"), [("ECHO", "a"), ("EXISTS", "big")])
             found = store.bulk_reply()
             assert found is not None
-            # The next is asked for while this one is in use.
+            # The next reply is requested while this one is in use.
             store.ask_bulk(("GET", "many"))
             assert store.command("EXISTS", "big") == 1
             assert bytes(found[0]) == b"$%d\r\n%b\r\n" % (len(large), large)
@@ -253,7 +253,7 @@ def test_a_large_reply_comes_as_its_bytes_and_what_stands_behind_it_parsed(
             assert small is not None and (bytes(small[0]), small[1]) == (b"$-1\r\n", [])
 
 
-def test_what_nobody_waits_for_any_more_is_not_taken_for_another_reply(
+def test_a_reply_that_is_no_longer_waited_for_is_not_taken_for_another(
     valkey_server: TestServer,
 ) -> None:
     with SyncStore.connect(valkey_server.url) as store:
@@ -298,8 +298,8 @@ def test_a_connection_that_breaks_within_a_large_reply_is_unavailable() -> None:
         thread.join()
 
 
-def test_no_client_waits_for_a_silent_server_for_ever() -> None:
-    """redis-py did, before its version 8."""
+def test_a_client_waits_for_a_silent_server_within_a_limit() -> None:
+    """Before its version 8, redis-py waits without a limit."""
     with SyncStore.connect("redis://localhost") as store:
         assert store._client.connection_pool.connection_kwargs["socket_timeout"] == SILENT_S
     with SyncStore.connect("redis://localhost?socket_timeout=3") as store:

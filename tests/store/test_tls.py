@@ -1,4 +1,4 @@
-"""The stores under TLS, on both event loops. The key in `tls/` opens nothing but this test."""
+"""Check the stores under TLS, on both event loops. The key in `tls/` is used only here."""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ TLS = Path(__file__).parent / "tls"
 
 @asynccontextmanager
 async def secured(running: TestServer) -> AsyncIterator[str]:
-    """The address of the server behind TLS."""
+    """Serve the server behind TLS; yield its URL."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / "cert.pem", TLS / "key.pem")
     wire = Proxy(running.url.removeprefix("unix://"), "")
