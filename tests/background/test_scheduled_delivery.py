@@ -12,7 +12,7 @@ from korvet.background.tasks import BackgroundTasks
 from korvet.metrics import Gauge
 from korvet.wire.records import Headers
 from tests.support.connected_broker import Broker, broker
-from tests.support.exchanges import fetch, packed, produce, told
+from tests.support.exchanges import fetch, packed, produce, rows_in
 
 __all__ = ["broker"]
 
@@ -52,7 +52,7 @@ async def test_a_waiting_fetch_gets_a_record_when_it_is_due(
         position = await end(broker)
         await schedule(broker, [("korvet-delay-ms", delay)])
         answer = await fetch(broker, position, wait=20_000, least=1)
-        assert [row[0] for row in told(answer.records)] == [position]
+        assert [row[0] for row in rows_in(answer.records)] == [position]
 
 
 async def test_a_process_without_the_lease_moves_nothing(broker: Broker) -> None:

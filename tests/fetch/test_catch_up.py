@@ -9,7 +9,7 @@ import pytest
 from korvet.errors import ErrorCode as E
 from korvet.wire import compression
 from tests.support.connected_broker import Broker
-from tests.support.exchanges import fetch, packed, produce, rows, told
+from tests.support.exchanges import fetch, packed, produce, rows, rows_in
 
 SIZE, BATCHES, FETCHED = 40_000, 30, 170_000
 modes = pytest.mark.parametrize("mode", ["dense", "time"])
@@ -60,7 +60,7 @@ async def read_all(broker: Broker, first: int, **how: Any) -> list[tuple[int, by
         if not answer.records:
             return found
         assert len(bytes_of(answer.records)) <= FETCHED
-        got = [(row[0], bytes(row[3] or b"")) for row in told(answer.records)]
+        got = [(row[0], bytes(row[3] or b"")) for row in rows_in(answer.records)]
         found += [row for row in got if row[0] >= at]
         at = found[-1][0] + 1
         assert answer.high_watermark >= at
@@ -88,7 +88,7 @@ async def test_a_fetch_inside_a_batch_gets_the_whole_batch(
     assert not ranges
     for at in (9, 10, 11):
         answer = await fetch(broker, there[at][0], size=FETCHED)
-        assert told(answer.records)[0][0] == there[8][0]
+        assert rows_in(answer.records)[0][0] == there[8][0]
     assert len(ranges) == 3
 
 

@@ -26,8 +26,8 @@ from tests.support.exchanges import (
     packed,
     produce,
     rows,
+    rows_in,
     shapes,
-    told,
 )
 
 
@@ -57,7 +57,7 @@ async def test_a_fetch_begins_between_the_start_and_the_end(
     assert E(answer.error_code) is error
     if error is E.NONE:
         assert answer.log_start_offset == 3
-        assert [row[0] for row in told(answer.records)] == list(range(offset, 10))
+        assert [row[0] for row in rows_in(answer.records)] == list(range(offset, 10))
 
 
 @shapes
@@ -68,7 +68,7 @@ async def test_a_fetch_of_few_bytes_gets_the_first_batch_whole(
     base = (await produce(broker, packed(rows(bytes(5000)), 13))).base_offset
     await produce(broker, packed(rows(bytes(5000)), 13))
     for size in (0, 1, 100):
-        found = told((await fetch(broker, base, size=size)).records)
+        found = rows_in((await fetch(broker, base, size=size)).records)
         assert [row[0] for row in found] == [base]
 
 
@@ -80,7 +80,7 @@ async def test_who_read_a_log_while_it_was_empty_gets_all_that_fits_of_what_came
     await fetch(broker, 0)
     first = (await produce(broker, packed(rows(*[b"v"] * 10), 13))).base_offset
     answer = await fetch(broker, first, size=1 << 16)
-    assert [row[0] for row in told(answer.records)] == list(range(first, first + 10))
+    assert [row[0] for row in rows_in(answer.records)] == list(range(first, first + 10))
 
 
 @shapes
@@ -105,7 +105,7 @@ async def test_of_what_others_append_meanwhile_no_more_is_read_than_about_what_f
     read = note_read(broker, monkeypatch)
     later = monotonic() + STALE_S
     monkeypatch.setattr("korvet.log.size_estimates.monotonic", lambda: later)
-    assert len(told((await fetch(broker, at, size=500_000)).records)) == 4
+    assert len(rows_in((await fetch(broker, at, size=500_000)).records)) == 4
     assert max(read) <= 1_500_000  # of 4,000,000
 
 
@@ -133,7 +133,7 @@ async def test_of_uneven_records_about_what_fits_is_read_and_answered(
     at = 0
     while at < len(there):
         read.clear()
-        found = told((await fetch(broker, there[at][0], size=size)).records)
+        found = rows_in((await fetch(broker, there[at][0], size=size)).records)
         got = [row[0] for row in found if row[0] >= there[at][0]]
         assert got == [offset for offset, _ in there[at : at + len(got)]]
         answered = sum(cost for _, cost in there[at : at + len(got)])
@@ -167,7 +167,7 @@ async def test_a_reader_of_message_sets_passes_the_end_of_a_batch_that_was_compa
     for offset in (first + 1, first + 2, second):
         answer = await fetch(broker, offset, version=version, size=size)
         assert answer.high_watermark == last + 1
-        assert told(answer.records, version)[0][:3:2] == (second, b"b")
+        assert rows_in(answer.records, version)[0][:3:2] == (second, b"b")
 
 
 @pytest.mark.parametrize("version", range(2, 19))
@@ -180,7 +180,7 @@ async def test_what_was_compressed_with_zstd_is_read_in_every_version(
     assert (await produce(broker, sent)).error_code == E.NONE
     answer = await fetch(broker, 0, version=version)
     assert answer.error_code == E.NONE
-    assert told(answer.records, version) == rows(b"a" * 500, b"b" * 500, time=5)
+    assert rows_in(answer.records, version) == rows(b"a" * 500, b"b" * 500, time=5)
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "gzip", "snappy", "none"])
@@ -195,7 +195,7 @@ async def test_what_is_compressed_at_rest_counts_as_it_is_sent(
     while len(seen) < len(values):
         answer = await fetch(broker, len(seen), size=170_000)
         assert len(bytes(answer.records)) <= 170_000
-        found = told(answer.records)
+        found = rows_in(answer.records)
         assert len(found) == min(3, len(values) - len(seen))
         seen += [row[3] for row in found]
     assert seen == values
@@ -216,7 +216,7 @@ async def test_of_large_native_entries_no_more_are_read_than_about_what_fits(
     read = note_read(broker, monkeypatch, measure=len)
     at = also
     while at < also + 40:
-        at += len(told((await fetch(broker, at, size=500_000)).records))
+        at += len(rows_in((await fetch(broker, at, size=500_000)).records))
     assert max(read[bool(also) :]) <= 8
 
 
@@ -252,12 +252,12 @@ async def test_a_fetch_goes_on_where_other_brokers_appended(
     monkeypatch.setattr(broker.services.store, "submit_command", counted)
     for reads in (1, 0):
         asked.clear()
-        found = told((await fetch(broker, 0)).records)
+        found = rows_in((await fetch(broker, 0)).records)
         assert [row[3] for row in found] == [b"a", b"b", b"c"]
         assert asked.count("XRANGE") == reads
     one = len(packed(rows(b"a"), 13)) + 40
     asked.clear()
-    assert len(told((await fetch(broker, 0, size=one)).records)) == 1
+    assert len(rows_in((await fetch(broker, 0, size=one)).records)) == 1
     assert asked.count("XRANGE") == 0
 
 
@@ -271,7 +271,7 @@ async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
     await produce(broker, packed(rows(b"a"), 13))
     seen = {key: await store.command("DUMP", key) for key in (keys.log, keys.stream)}
     await produce(broker, packed(rows(b"lost"), 13))
-    assert [row[3] for row in told((await fetch(broker, 0)).records)] == [b"a", b"lost"]
+    assert [row[3] for row in rows_in((await fetch(broker, 0)).records)] == [b"a", b"lost"]
     for key, dumped in seen.items():
         await store.command("RESTORE", key, 0, dumped, "REPLACE")
     for lane in store._router.connections():
@@ -287,8 +287,8 @@ async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
         settings=broker.services.settings,
     )
     assert (await store.run(call)).base == 1
-    assert [row[3] for row in told((await fetch(broker, 0)).records)] == [b"a", b"b"]
-    assert [row[3] for row in told((await fetch(broker, 1)).records)] == [b"b"]
+    assert [row[3] for row in rows_in((await fetch(broker, 0)).records)] == [b"a", b"b"]
+    assert [row[3] for row in rows_in((await fetch(broker, 1)).records)] == [b"b"]
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
@@ -320,7 +320,7 @@ async def test_who_has_read_what_a_failover_lost_goes_on_in_time_mode(
     assert (E(answer.error_code), answer.high_watermark) == (E.NONE, position)
     assert not answer.records
     await produce(broker, packed(rows(b"b"), 13))
-    assert [row[3] for row in told((await fetch(broker, position)).records)] == [b"b"]
+    assert [row[3] for row in rows_in((await fetch(broker, position)).records)] == [b"b"]
     ahead = (int(now() * 1000) + 3_600_000) << 10
     assert E((await fetch(broker, ahead)).error_code) is E.OFFSET_OUT_OF_RANGE
 
@@ -346,7 +346,7 @@ async def test_a_fetch_goes_on_behind_entries_that_have_no_offset(broker: Broker
         await broker.services.store.command("XADD", stream, at, "value", at)
     for offset in (5 << 10, (5 << 10) + 1):
         await fetch(broker, offset, size=1)
-        found = told((await fetch(broker, offset, size=1)).records)
+        found = rows_in((await fetch(broker, offset, size=1)).records)
         assert [row[3] for row in found] == [b"6-0" if offset & 1 else b"5-0"]
 
 
@@ -361,7 +361,7 @@ async def test_a_fetch_goes_on_behind_ever_so_many_entries_that_are_no_batches(
     await asyncio.gather(*adds)
     await produce(broker, packed(rows(b"b"), 13))
     await fetch(broker, 0, size=1)
-    found = told((await fetch(broker, 1, size=1)).records)
+    found = rows_in((await fetch(broker, 1, size=1)).records)
     assert [row[3] for row in found] == [b"b"]
 
 
@@ -392,7 +392,7 @@ async def test_any_walk_over_a_log_sees_every_record_once(broker: Broker, seed: 
     position = expected[0][0]
     while position <= expected[-1][0]:
         answer = await fetch(broker, position, size=random.choice((1, 500, 20_000)))
-        got = [(row[0], row[3]) for row in told(answer.records) if row[0] >= position]
+        got = [(row[0], row[3]) for row in rows_in(answer.records) if row[0] >= position]
         assert got, position
         found += got
         position = got[-1][0] + 1

@@ -11,7 +11,7 @@ from korvet.fetch.delayed import DelayedFetch
 from korvet.scripts import log
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.connected_broker import Broker
-from tests.support.exchanges import GOOD, fetch, note_sent, packed, produce, rows, shapes, told
+from tests.support.exchanges import GOOD, fetch, note_sent, packed, produce, rows, rows_in, shapes
 
 
 async def test_a_fetch_waits_for_the_next_record(broker: Broker) -> None:
@@ -20,7 +20,7 @@ async def test_a_fetch_waits_for_the_next_record(broker: Broker) -> None:
     await asyncio.sleep(0)
     await produce(broker, GOOD)
     async with asyncio.timeout(60):
-        assert len(told((await waiting).records)) == 2
+        assert len(rows_in((await waiting).records)) == 2
 
 
 @pytest.mark.parametrize("form", ["record", "batch"])
@@ -99,7 +99,7 @@ async def test_a_fetch_that_waits_for_many_bytes_reads_them_once_they_are_there(
         await produce(broker, packed(rows(value), 13))
     answer = await asyncio.wait_for(waiting, 60)
     assert len(answer.records) >= least
-    found = [row[3] for row in told(answer.records)]
+    found = [row[3] for row in rows_in(answer.records)]
     assert found == [b"first", *values][: len(found)]
     assert sum(command[0] == "XRANGE" for command in sent) <= 8
 
@@ -147,7 +147,7 @@ async def test_a_fetch_that_waits_for_more_than_fits_answers_what_fits(
     for _ in range(8):
         await produce(broker, packed(rows(bytes(50_000)), 13))
     answer = await asyncio.wait_for(waiting, 50)
-    found = told(answer.responses[0].partitions[0].records)
+    found = rows_in(answer.responses[0].partitions[0].records)
     assert [len(row[3] or b"") for row in found] == [5, 50_000, 50_000, 50_000]
 
 
@@ -165,7 +165,7 @@ async def test_who_reads_records_as_they_come_asks_for_them_with_the_state(
     for _ in range(3):
         await produce(broker, data)
         sent.clear()
-        found = told((await fetch(broker, at)).records)
+        found = rows_in((await fetch(broker, at)).records)
         assert [row[0] for row in found] == list(range(at, at + 50))
         assert [command[0] for command in sent] == ["HMGET", "XRANGE"]
         at += 50
@@ -219,5 +219,5 @@ async def test_a_fetch_whose_time_is_up_answers_what_came_while_it_waited(
         await produce(broker, packed(rows(bytes(50_000)), 13))
         clock += 50
         broker.services.notifier.notify(broker.services.keys.partition("t", 0).channel)
-        assert len(told((await waiting).records)) == several + 1
+        assert len(rows_in((await waiting).records)) == several + 1
     assert kept[-1] == 0, "nothing of so many bytes is kept meanwhile"

@@ -42,7 +42,7 @@ from korvet.wire.messages.offset_commit import (
 from korvet.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.connected_broker import Broker
-from tests.support.exchanges import packed, rows, told
+from tests.support.exchanges import packed, rows, rows_in
 
 PARTITION = partition_of("g")
 
@@ -159,20 +159,20 @@ async def test_lists_of_all_topics_have_it_once_there_was_a_group(broker: Broker
 async def test_a_reader_gets_each_commit_once(broker: Broker, version: int) -> None:
     await broker.create("t", 3)
     first = await fetched(broker, 0, version=version)
-    assert (first.error_code, first.high_watermark, told(first.records)) == (E.NONE, 0, [])
+    assert (first.error_code, first.high_watermark, rows_in(first.records)) == (E.NONE, 0, [])
     await commit(broker, 5, partitions=3)
     found = await fetched(broker, 0, version=version)
-    records = told(found.records)
+    records = rows_in(found.records)
     assert [row[2] for row in records] == [encode_key("g", "t", number) for number in range(3)]
     assert [row[3][2:10] for row in records] == [(5).to_bytes(8, "big")] * 3
     assert records[-1][0] + 1 == found.high_watermark == found.last_stable_offset
     await commit(broker, 6)
     following = await fetched(broker, found.high_watermark, version=version)
-    (record,) = told(following.records)
+    (record,) = rows_in(following.records)
     assert record[3][2:10] == (6).to_bytes(8, "big")
     assert record[1] == record[0] >> BITS
     # The commit that was replaced has left the log.
-    every = told((await fetched(broker, 0, version=version)).records)
+    every = rows_in((await fetched(broker, 0, version=version)).records)
     assert [row[2][-1] for row in every] == [1, 2, 0]
 
 
@@ -182,11 +182,11 @@ async def test_a_response_of_few_bytes_has_whole_milliseconds(broker: Broker) ->
     await commit(broker, 6, "polygenelubricants")  # of another partition
     await commit(broker, 7)
     found = await fetched(broker, 0, size=1)
-    records = told(found.records)
+    records = rows_in(found.records)
     assert len(records) == 99 and records[-1][0] + 1 < found.high_watermark
-    rest = told((await fetched(broker, records[-1][0] + 1, size=1)).records)
+    rest = rows_in((await fetched(broker, records[-1][0] + 1, size=1)).records)
     assert [row[2] for row in rest] == [encode_key("g", "t", 0)]
-    assert told((await fetched(broker, rest[0][0] + 1)).records) == []
+    assert rows_in((await fetched(broker, rest[0][0] + 1)).records) == []
 
 
 async def test_offsets_are_listed_by_time(broker: Broker) -> None:
@@ -195,7 +195,7 @@ async def test_offsets_are_listed_by_time(broker: Broker) -> None:
     assert (await listed(broker, -3), await listed(broker, 0)) == ((-1, -1), (-1, -1))
     await commit(broker, 5, partitions=2)
     await commit(broker, 6)
-    older, newer = told((await fetched(broker, 0)).records)
+    older, newer = rows_in((await fetched(broker, 0)).records)
     assert await listed(broker, -1) == (-1, newer[0] + 1)
     assert await listed(broker, -3) == (newer[1], newer[0])
     assert await listed(broker, 0) == (older[1], older[0])
@@ -210,7 +210,7 @@ async def test_a_position_is_kept_when_the_group_is_deleted(broker: Broker) -> N
     assert (await broker.ask(DeleteGroupsRequest(groups_names=["g"]))).results[0].error_code == 0
     await begin_millisecond(broker)
     found = await fetched(broker, end)
-    assert (found.error_code, found.high_watermark, told(found.records)) == (E.NONE, end, [])
+    assert (found.error_code, found.high_watermark, rows_in(found.records)) == (E.NONE, end, [])
     for offset in (-1, (await moment(broker) + 60_000) << BITS):
         assert (await fetched(broker, offset)).error_code == E.OFFSET_OUT_OF_RANGE
     assert (await fetched(broker, 0, version=3)).error_code == E.UNSUPPORTED_VERSION
@@ -230,7 +230,7 @@ async def test_groups_are_read_once_for_all_readers(
 
     monkeypatch.setattr(store, "command", counted)
     for _ in range(5):
-        assert told((await fetched(broker, 0)).records)
+        assert rows_in((await fetched(broker, 0)).records)
     assert asked.count("HGETALL") == 1
 
 

@@ -22,9 +22,9 @@ from tests.support.exchanges import (
     packed,
     produce,
     rows,
+    rows_in,
     shapes,
     stamp_with,
-    told,
 )
 
 
@@ -38,7 +38,7 @@ async def test_acknowledged_records_are_fetched_at_their_offsets(
     second = await produce(broker, packed(rows(b"c"), version), version=version)
     assert (first.error_code, second.error_code) == (E.NONE, E.NONE)
     assert second.base_offset >= first.base_offset + 2
-    found = told((await fetch(broker, first.base_offset)).records)
+    found = rows_in((await fetch(broker, first.base_offset)).records)
     assert [(row[0], row[3]) for row in found] == [
         (first.base_offset, b"a"),
         (first.base_offset + 1, b"b"),
@@ -55,7 +55,7 @@ async def test_every_version_of_fetch_gets_its_own_format(
     base = (await produce(broker, packed(rows(b"a", b"b"), 13))).base_offset
     answer = await fetch(broker, base, version=version)
     assert (answer.error_code, answer.high_watermark) == (E.NONE, base + 2)
-    found = told(answer.records, version)
+    found = rows_in(answer.records, version)
     assert [(row[0], row[2], row[3]) for row in found] == [
         (base, b"k", b"a"),
         (base + 1, b"k", b"b"),
@@ -68,7 +68,7 @@ async def test_every_codec_arrives(broker: Broker, form: str, codec: int) -> Non
     await broker.create("t", storage_format=form, offset_mode="dense")
     made = rows(*(b"%d" % n * 50 for n in range(20)))
     assert (await produce(broker, packed(made, 13, codec))).error_code == E.NONE
-    found = told((await fetch(broker, 0)).records)
+    found = rows_in((await fetch(broker, 0)).records)
     assert [row[3] for row in found] == [row[3] for row in made]
 
 
@@ -167,7 +167,7 @@ async def test_more_copies_than_replicas_are_rejected(broker: Broker) -> None:
 async def test_acks_0_has_no_response_and_writes_the_batch(broker: Broker) -> None:
     await broker.create("t", offset_mode="dense")
     assert await produce(broker, GOOD, acks=0) is None
-    assert len(told((await fetch(broker, 0, wait=2000, least=1)).records)) == 2
+    assert len(rows_in((await fetch(broker, 0, wait=2000, least=1)).records)) == 2
 
 
 async def test_unknown_topics_and_partitions_get_their_errors(broker: Broker) -> None:
@@ -211,7 +211,7 @@ async def test_a_duplicate_batch_is_answered_with_the_stored_offset(broker: Brok
     assert (again.error_code, again.base_offset) == (E.NONE, 1)
     gap = await produce(broker, packed(rows(b"a"), 13, producer=(5, 0, 9)))
     assert gap.error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert len(told((await fetch(broker, 0)).records)) == 3
+    assert len(rows_in((await fetch(broker, 0)).records)) == 3
 
 
 @pytest.mark.parametrize(("form", "mode"), [*SHAPES, ("batch", "bytes")], ids=lambda word: word)
@@ -225,7 +225,7 @@ async def test_a_sequence_without_a_producer_id_is_ignored(
         for value in (b"a", b"b")
     ]
     assert [row.error_code for row in answers] == [E.NONE, E.NONE]
-    found = told((await fetch(broker, answers[0].base_offset)).records)
+    found = rows_in((await fetch(broker, answers[0].base_offset)).records)
     assert [row[3] for row in found] == [b"a", b"b"]
 
 
@@ -235,7 +235,7 @@ async def test_a_topic_with_log_append_time_stamps_its_records(broker: Broker, f
     await broker.create("t", storage_format=form, message_timestamp_type=kind, offset_mode="dense")
     answer = await produce(broker, packed(rows(b"a", b"b", time=5), 13))
     assert answer.log_append_time_ms > 5
-    found = told((await fetch(broker, 0)).records)
+    found = rows_in((await fetch(broker, 0)).records)
     assert [row[1] for row in found] == [answer.log_append_time_ms] * 2
 
 
@@ -250,7 +250,7 @@ async def test_old_fetch_versions_return_the_timestamp_type(
     await stamp_with(broker, "LogAppendTime")
     appended = await produce(broker, packed(rows(b"b", b"c", time=5), 13, compression.GZIP))
     records_sent = bytes((await fetch(broker, 0, version=version)).records)
-    times = [row[1] for row in told(records_sent, version)]
+    times = [row[1] for row in rows_in(records_sent, version)]
     assert times == [5, appended.log_append_time_ms, appended.log_append_time_ms]
     kinds, at = [], 0
     while at < len(records_sent):
@@ -272,7 +272,7 @@ async def test_each_record_has_the_time_of_its_append(
         answer = await produce(broker, packed(rows(b"a", b"b", time=turn), 13))
         assert (answer.log_append_time_ms < 0) == (kind == "CreateTime")
         times += [max(turn, answer.log_append_time_ms)] * 2
-    found = told((await fetch(broker, 0, version=version)).records, version)
+    found = rows_in((await fetch(broker, 0, version=version)).records, version)
     assert [row[1] for row in found] == times
 
 

@@ -20,7 +20,7 @@ from korvet.wire.messages.incremental_alter_configs import (
 )
 from korvet.wire.records import BadBatch, Headers, Record
 from tests.support.connected_broker import Broker
-from tests.support.exchanges import fetch, packed, produce, rows, stamp_with, told
+from tests.support.exchanges import fetch, packed, produce, rows, rows_in, stamp_with
 
 shapes = pytest.mark.parametrize("form", ["record", "batch"])
 
@@ -63,7 +63,7 @@ async def log_of(broker: Broker, delivery: ScheduledDelivery) -> list[Record]:
     start = await fetch(broker, 0)
     if start.error_code == E.OFFSET_OUT_OF_RANGE:
         return []
-    return told(start.records)
+    return rows_in(start.records)
 
 
 @shapes
@@ -81,7 +81,7 @@ async def test_scheduled_records_come_after_ordinary_ones_with_all_they_have(
         codec=codec,
     )
     assert (answer.error_code, answer.base_offset) == (E.NONE, -1)
-    assert [row[3] for row in told((await fetch(broker, 0)).records)] == [b"a", b"b"]
+    assert [row[3] for row in rows_in((await fetch(broker, 0)).records)] == [b"a", b"b"]
     found = await log_of(broker, delivery)
     assert found == [
         (0, 1000, b"k", b"a", []),
@@ -171,7 +171,7 @@ async def compact(broker: Broker) -> list[tuple[bytes | None, bytes | None]]:
     assert topic is not None
     services = broker.services
     assert await LogCleaner(services.store, services.keys, topic, 0).run() is not None
-    return [(row[2], row[3]) for row in told((await fetch(broker, 0)).records)]
+    return [(row[2], row[3]) for row in rows_in((await fetch(broker, 0)).records)]
 
 
 @shapes

@@ -29,7 +29,7 @@ from korvet.wire.messages.produce import (
 )
 from korvet.wire.structs import NamedPartitions
 from tests.support.connected_broker import Broker
-from tests.support.exchanges import fetch, told
+from tests.support.exchanges import fetch, rows_in
 
 
 def batch(number: int, size: int = 10, epoch: int = 0, first: int = 0) -> bytes:
@@ -70,7 +70,7 @@ async def errors(broker: Broker, *batches: bytes, version: int = 13, index: int 
 async def values(broker: Broker, index: int = 0) -> list[bytes]:
     """Return the first byte of each record, in order."""
     found = await fetch(broker, 0, number=index)
-    return [(row[3] or b"")[:1] for row in told(found.records)]
+    return [(row[3] or b"")[:1] for row in rows_in(found.records)]
 
 
 def refusing(broker: Broker, monkeypatch: pytest.MonkeyPatch, transaction: int = -1) -> None:

@@ -15,7 +15,7 @@ from korvet.scripts.schedule import ListReply
 from korvet.wire.records import Record
 from tests.recovery.test_restore import fresh, lost, restored, task
 from tests.remote_log.test_tiered_log import Tier
-from tests.support.exchanges import fetch, markers_in, packed, produce, told
+from tests.support.exchanges import fetch, markers_in, packed, produce, rows_in
 
 __all__ = ["fresh", "lost"]
 pytestmark = pytest.mark.anyio
@@ -75,7 +75,7 @@ async def test_they_wait_again_and_are_appended_when_due(waiting: Tier, fresh: T
     start = (await fetch(fresh.broker, 0, name="t", number=1)).log_start_offset
     answer = await fetch(fresh.broker, start, name="t", number=1)
     hidden = markers_in(answer.records)
-    found = [row[3] for row in told(answer.records) if row[0] not in hidden]
+    found = [row[3] for row in rows_in(answer.records) if row[0] not in hidden]
     assert found == [b"past", b"past, second"]
 
 

@@ -9,7 +9,7 @@ from korvet.library.korvet import Korvet
 from korvet.library.values import KorvetError
 from korvet.remote_log.manifest import RemoteOnly, count_remote_only, totals
 from tests.remote_log.test_tiered_log import Tier, tier
-from tests.support.exchanges import SHAPES, fetch, told
+from tests.support.exchanges import SHAPES, fetch, rows_in
 from tests.support.redis_servers import TestServer
 
 __all__ = ["tier"]
@@ -93,7 +93,7 @@ async def test_cold_and_total_records_are_counted_across_the_border(
     topic = await services.topics.get("t")
     assert topic is not None
     start, local, end = [(await tier.offset(moment)).offset for moment in (-2, -4, -1)]
-    middle = told((await fetch(tier.broker, start)).records)[15][0]
+    middle = rows_in((await fetch(tier.broker, start)).records)[15][0]
 
     async def part(first: int) -> RemoteOnly:
         return await count_remote_only(

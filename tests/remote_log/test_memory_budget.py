@@ -15,7 +15,7 @@ from korvet.errors import ErrorCode
 from korvet.remote_log import evictor, memory
 from korvet.remote_log.evictor import MemoryEvictor
 from tests.support.connected_broker import Broker
-from tests.support.exchanges import SHAPES, fetch, packed, produce, told
+from tests.support.exchanges import SHAPES, fetch, packed, produce, rows_in
 from tests.support.redis_servers import TestServer
 
 _namespaces = itertools.count()
@@ -93,7 +93,7 @@ async def test_records_leave_a_nearly_full_redis_before_their_local_retention(
     offset = 0
     while len(found) < len(sent):
         answer = await fetch(broker, offset, size=100_000)
-        rows = [row for row in told(answer.records, 18) if row[0] >= offset]
+        rows = [row for row in rows_in(answer.records, 18) if row[0] >= offset]
         found += [(row[1], row[3]) for row in rows]
         offset = rows[-1][0] + 1
     assert found == sent

@@ -14,7 +14,7 @@ from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.wire.segments import footer_size
 from tests.remote_log.test_tiered_log import Tier, tier
-from tests.support.exchanges import fetch, told
+from tests.support.exchanges import fetch, rows_in
 
 __all__ = ["tier"]
 
@@ -73,14 +73,14 @@ async def test_a_fetch_over_the_limit_has_no_records_and_a_later_one_has_them(
         {"remote.log.manager.fetch.max.bytes.per.second": "1", "remote.fetch.max.wait.ms": "20"}
     )
     assert services.tiered.segments is not None
-    assert told((await fetch(tier.broker, 0)).records)
+    assert rows_in((await fetch(tier.broker, 0)).records)
     monkeypatch.setattr(services.dynamic_config, "settings", limited)
     services.tiered.segments._limit.charge(100)
     answer = await fetch(tier.broker, 0)
-    assert answer.error_code == 0 and not told(answer.records)
-    assert told((await fetch(tier.broker, (await tier.offset(-4)).offset)).records), "in Redis"
+    assert answer.error_code == 0 and not rows_in(answer.records)
+    assert rows_in((await fetch(tier.broker, (await tier.offset(-4)).offset)).records), "in Redis"
     services.tiered.segments._limit._may_read_at = 0.0
-    assert told((await fetch(tier.broker, 0)).records)
+    assert rows_in((await fetch(tier.broker, 0)).records)
 
 
 async def test_an_object_store_serves_as_many_reads_at_a_time_as_configured(

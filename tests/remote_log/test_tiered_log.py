@@ -40,7 +40,7 @@ from korvet.wire.messages.list_offsets import (
 from korvet.wire.records import Record
 from korvet.wire.segments import read_segment
 from tests.support.connected_broker import Broker
-from tests.support.exchanges import SHAPES, fetch, markers_in, packed, produce, told
+from tests.support.exchanges import SHAPES, fetch, markers_in, packed, produce, rows_in
 from tests.support.redis_servers import TestServer
 
 _namespaces = itertools.count()
@@ -105,7 +105,7 @@ class Tier:
         while True:
             answer = await fetch(self.broker, offset, version=version, size=100_000, **how)
             assert answer.error_code == 0
-            rows = [row for row in told(answer.records, version) if row[0] >= offset]
+            rows = [row for row in rows_in(answer.records, version) if row[0] >= offset]
             if not rows:
                 return found
             hidden = markers_in(answer.records) if version >= 4 else set()
@@ -217,7 +217,7 @@ async def test_concurrent_fetches_share_a_read(tier: Tier, monkeypatch: pytest.M
 
     monkeypatch.setattr(segments, "get", noted)
     answers = await asyncio.gather(*(fetch(tier.broker, 0) for _ in range(5)))
-    assert all(told(answer.records) for answer in answers)
+    assert all(rows_in(answer.records) for answer in answers)
     blocks = [read for read in reads if read[1] == 0]
     assert len(blocks) == 1
     await fetch(tier.broker, 5)
@@ -242,12 +242,12 @@ async def test_a_slow_store_delays_no_fetch_and_the_next_one_has_the_records(
     monkeypatch.setattr(segments, "get", slow)
     monkeypatch.setattr(services.log_reader.remote, "_max_wait_s", lambda: 0.05)
     answer = await fetch(tier.broker, 0)
-    assert answer.error_code == 0 and not told(answer.records)
+    assert answer.error_code == 0 and not rows_in(answer.records)
     assert answer.high_watermark == 120
     arrived.set()
     monkeypatch.setattr(services.log_reader.remote, "_max_wait_s", lambda: 10)
     asked = count
-    assert told((await fetch(tier.broker, 0)).records)
+    assert rows_in((await fetch(tier.broker, 0)).records)
     assert count == asked, "the read of the first fetch is used"
 
 
@@ -256,7 +256,7 @@ async def test_a_slow_disk_delays_no_fetch_either(
 ) -> None:
     await tier.fill()
     await tier.move()
-    assert told((await fetch(tier.broker, 0)).records)  # the footer is known
+    assert rows_in((await fetch(tier.broker, 0)).records)  # the footer is known
     services, arrived, read = tier.broker.services, threading.Event(), local_files._read
 
     def slow(path: str, data: memoryview, start: int) -> int:
@@ -268,7 +268,7 @@ async def test_a_slow_disk_delays_no_fetch_either(
         patch.setattr(local_files, "_read", slow)
         patch.setattr(services.log_reader.remote, "_max_wait_s", lambda: 0.05)
         answer = await fetch(tier.broker, 0)
-        assert answer.error_code == 0 and not told(answer.records)
+        assert answer.error_code == 0 and not rows_in(answer.records)
         arrived.set()
     assert await tier.read() == tier.sent
 
@@ -337,7 +337,7 @@ async def test_a_corrupt_object_is_an_error_and_never_other_records(
     await tier.move()
     CHANGES[name](tier.objects())
     answer = await fetch(tier.broker, 0)
-    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and not told(answer.records)
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and not rows_in(answer.records)
     assert "remote read failed" in caplog.text and named(caplog, topic="t", partition=0, offset=0)
     local = (await tier.offset(-4)).offset
     assert (await fetch(tier.broker, local)).error_code == 0

@@ -19,7 +19,7 @@ from korvet.wire.messages.share_acknowledge import (
 from korvet.wire.messages.share_acknowledge import AcknowledgementBatch as SettledBatch
 from korvet.wire.messages.share_fetch import ForgottenTopic, ShareFetchRequest
 from tests.support.connected_broker import Broker
-from tests.support.exchanges import packed, produce, rows, told
+from tests.support.exchanges import packed, produce, rows, rows_in
 
 Runs = list[tuple[int, int, int]]
 
@@ -163,4 +163,4 @@ class Member:
 def values_of(row: Any) -> dict[int, bytes]:
     """The records of a row that the member has acquired, by offset."""
     acquired = {at for first, last, _ in runs_of(row) for at in range(first, last + 1)}
-    return {record[0]: record[3] or b"" for record in told(row.records) if record[0] in acquired}
+    return {record[0]: record[3] or b"" for record in rows_in(row.records) if record[0] in acquired}

@@ -19,7 +19,7 @@ from korvet.topics.table import Topic
 from korvet.wire.records import Record
 from tests.share.members import Member, configure, fill
 from tests.support.connected_broker import Broker
-from tests.support.exchanges import SHAPES, fetch, packed, produce, rows, told
+from tests.support.exchanges import SHAPES, fetch, packed, produce, rows, rows_in
 
 QUEUE = "dlq.t"
 shapes = pytest.mark.parametrize(("form", "mode"), SHAPES, ids=lambda word: word)
@@ -66,7 +66,7 @@ class Setup:
 
     async def letters(self) -> list[Record]:
         found = await fetch(self.broker, 0, name=QUEUE)
-        return told(found.records)
+        return rows_in(found.records)
 
 
 def copier_of(broker: Broker, store: Any = None) -> DeadLetters:
@@ -313,7 +313,7 @@ async def test_a_record_that_is_too_large_for_the_queue_is_a_letter_without_it(
     )
     await setup.reject(0, 1)
     assert await setup.copy() == 0
-    found = told((await fetch(broker, 0, name="dlq.small")).records)
+    found = rows_in((await fetch(broker, 0, name="dlq.small")).records)
     assert [row[3] for row in found] == [None, b"b"]
 
 
@@ -365,7 +365,7 @@ async def test_a_member_that_rejects_a_record_sends_it_to_the_groups_queue(
     )
     assert await member.acknowledge((2, 2, Acknowledge.RELEASE)) == (0, 0)
     await broker.services.share.dead_letters.finish()
-    found = told((await fetch(broker, 0, name="dlq.new")).records)
+    found = rows_in((await fetch(broker, 0, name="dlq.new")).records)
     assert [(row[3], dict(row[4])["__dlq.errors.delivery.count"]) for row in found] == [
         (b"1", b"1"),
         (b"2", b"2"),

@@ -29,7 +29,7 @@ _namespaces = itertools.count()
 
 
 class Broker:
-    """One broker process's services, and how to ask them."""
+    """The services of one broker process, and requests to them."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
@@ -42,8 +42,10 @@ class Broker:
         listener: str = "PLAINTEXT",
         session: Session | None = None,
     ) -> Any:
-        """The answer to a request in a version, the highest unless told; None where there is none,
-        or the end of the connection instead of one. `session`: of a connection that lasts."""
+        """Return the response to a request, by default in the API's highest version.
+
+        None if there is no response, or if the broker would close the connection instead.
+        `session`: that of a connection which sends several requests."""
         row = apis.BY_KEY[request.__message__.key]
         if version is None:
             version = row.versions[1]
@@ -59,7 +61,7 @@ class Broker:
         return decode(row.response, encode(answer, version), version)
 
     async def create(self, name: str = "t", partitions: int = 2, **configs: str) -> None:
-        """The topic exists; config names with underscores for dots."""
+        """Create a topic; names of configs have underscores for dots."""
         wanted = [
             CreatableTopicConfig(name=key.replace("_", "."), value=value)
             for key, value in configs.items()
@@ -75,7 +77,7 @@ class Broker:
         assert answer.topics[0].error_code == 0, answer.topics[0].error_message
 
     async def made_again(self, name: str = "t") -> Topic:
-        """Another broker has deleted the topic and made it again; what requests under way hold."""
+        """Recreate the topic as another broker does; return what pending requests still use."""
         old = await self.services.topics.get(name)
         assert old is not None
         await delete_topic(self.services.store, self.services.keys, old)
@@ -84,11 +86,11 @@ class Broker:
         return old
 
     async def kept(self, *keys: str) -> list[tuple[str, bytes | None]]:
-        """What a replica has of these keys, that gets nothing from now on."""
+        """Return the keys as a replica has them that gets no later writes."""
         return [(key, await self.services.store.command("DUMP", key)) for key in keys]
 
     async def fails_over(self, replica: list[tuple[str, bytes | None]]) -> None:
-        """Redis is what that replica had, behind new connections."""
+        """Replace the keys by those of the replica, and open new connections."""
         store = self.services.store
         for key, dumped in replica:
             await store.command("UNLINK", key)
@@ -99,7 +101,7 @@ class Broker:
         await store.ready()
 
     async def second(self, host: str = "other") -> "Broker":
-        """Another broker of the same cluster has registered: node 8."""
+        """Register another broker of the same cluster, as node 8."""
         other = Member(8, (Endpoint("PLAINTEXT", host, 9092),))
         mine, self.services.registration.me = self.services.registration.me, other
         await self.services.registration.heartbeat()

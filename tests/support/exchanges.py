@@ -1,4 +1,4 @@
-"""One Produce and one Fetch of one partition, and the records in them."""
+"""Requests to produce to and to fetch from one partition, and the records in them."""
 
 import asyncio
 import struct
@@ -35,7 +35,7 @@ def rows(*values: bytes, time: int = 0) -> list[Record]:
 
 
 def packed(made: list[Record], version: int, codec: int = compression.NONE, **how: Any) -> bytes:
-    """The records in the format of that Produce version."""
+    """Return the records in the format of that Produce version."""
     if version >= 3:
         return bytes(batch_builder.build(made, codec=codec, **how))
     return bytes(message_sets.build(made, magic=0 if version < 2 else 1, codec=codec))
@@ -50,7 +50,7 @@ async def produce(
     acks: int = -1,
     version: int = 13,
 ) -> Any:
-    """The answer of one partition; None without acks."""
+    """Produce to one partition; return its row of the response, or None with acks=0."""
     topic = await broker.services.topics.get(name)
     known = topic.uuid if topic else uuid4()
     row = TopicProduceData(
@@ -74,7 +74,7 @@ async def fetch(
     epoch: int = -1,
     committed: bool = False,
 ) -> Any:
-    """The answer of one partition."""
+    """Fetch from one partition; return its row of the response."""
     topic = await broker.services.topics.get(name)
     place = FetchPartition(
         partition=number,
@@ -95,8 +95,8 @@ async def fetch(
     return answer.responses[0].partitions[0]
 
 
-def told(data: Any, version: int = 18) -> list[Record]:
-    """The records of a fetch answer, in the format of its version, at their offsets."""
+def rows_in(data: Any, version: int = 18) -> list[Record]:
+    """Return the records of a Fetch response in the format of its version, at their offsets."""
     blob = b"".join(bytes(part) for part in data) if isinstance(data, list) else bytes(data or b"")
     if version >= 4:
         found = [row for batch in batches_in(blob) for row in records.records_of(batch)]
@@ -111,7 +111,7 @@ def told(data: Any, version: int = 18) -> list[Record]:
 
 
 def markers_in(data: Any) -> set[int]:
-    """The offsets of the markers of a fetch answer, which clients do not return."""
+    """Return the offsets of the control records in a Fetch response; clients skip them."""
     blob = b"".join(bytes(part) for part in data) if isinstance(data, list) else bytes(data or b"")
     return {
         row[0]
@@ -122,7 +122,7 @@ def markers_in(data: Any) -> set[int]:
 
 
 async def stamp_with(broker: Broker, kind: str) -> None:
-    """The topic's message.timestamp.type is changed."""
+    """Set the topic's message.timestamp.type."""
     change = AlterableConfig(name="message.timestamp.type", config_operation=0, value=kind)
     row = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
     answer = await broker.ask(IncrementalAlterConfigsRequest(resources=[row], validate_only=False))
@@ -133,7 +133,7 @@ GOOD = packed(rows(b"a", b"b"), 13)
 
 
 def note_sent(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """The commands that the broker sends to Redis from now on."""
+    """Return a list to which each command is added that the broker sends to Redis."""
     sent, submit = list[tuple[Any, ...]](), broker.services.store.submit_command
 
     def noted(*command: Any) -> Any:
@@ -145,14 +145,14 @@ def note_sent(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any
 
 
 def size_of(entries: list[Any]) -> int:
-    """The bytes of their fields and values."""
+    """Return the number of bytes in the fields and values of the entries."""
     return sum(len(word) for _, fields in entries for word in fields)
 
 
 def note_read(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, measure: Callable[[list[Any]], int] = size_of
 ) -> list[int]:
-    """How much each XRANGE of the broker finds from now on."""
+    """Return a list to which the size of each XRANGE reply to the broker is added."""
     store = broker.services.store
     read, submit, submit_range = list[int](), store.submit_command, store.submit_range
 

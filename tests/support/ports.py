@@ -1,8 +1,8 @@
 """Ports of loopback for servers that take no port 0.
 
 Rules
-- The kernel gives ports from 32,768 on to sockets without one. A port from there, closed for a
-  server to take, may be another test's by then. These are below, in a range for each process.
+- Ports are below 32,768, in a range for each process. The kernel gives ports from 32,768 on to
+  other sockets, so another test may take such a port before the server does.
 """
 
 import itertools

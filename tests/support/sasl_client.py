@@ -13,12 +13,12 @@ from tests.support.raw_client import Peer
 
 
 def plain(user: str, password: str, authorization_id: str = "") -> bytes:
-    """The message of PLAIN."""
+    """Return the client's message of PLAIN."""
     return f"{authorization_id}\0{user}\0{password}".encode()
 
 
 def bearer(token: str, authorization_id: str = "") -> bytes:
-    """The message of OAUTHBEARER."""
+    """Return the client's first message of OAUTHBEARER."""
     who = f"a={authorization_id}" if authorization_id else ""
     return f"n,{who},\x01auth=Bearer {token}\x01\x01".encode()
 

@@ -1,4 +1,4 @@
-"""The mirrors of the scripts, found by looking: which function builds calls of which script."""
+"""The mirrors of the scripts: which function builds calls of which script, read from source."""
 
 import ast
 import importlib
@@ -31,7 +31,7 @@ class Mirror:
         return f"{self.function.__module__}.{self.function.__name__}"
 
     def parameters(self) -> dict[str, Any]:
-        """Name -> annotation of the parameters that stand for ARGV: the keyword-only ones."""
+        """Return name -> annotation of the parameters for ARGV: the keyword-only ones."""
         hints = typing.get_type_hints(self.function)
         found: dict[str, Any] = {}
         for name, parameter in inspect.signature(self.function).parameters.items():
@@ -42,7 +42,7 @@ class Mirror:
         return found
 
     def sample(self) -> Call[Any]:
-        """A call with made-up arguments."""
+        """Return a call with example arguments."""
         hints = typing.get_type_hints(self.function)
         keyword = {name: example(annotation) for name, annotation in self.parameters().items()}
         positional = [
@@ -53,8 +53,9 @@ class Mirror:
         return self.function(*positional, **keyword)
 
     def key_names(self) -> list[tuple[str, bool]] | None:
-        """What the source calls each key, and whether it stands for several; None where the keys
-        are put together elsewhere."""
+        """Return each key's name in the source, and whether it is the name of several keys.
+
+        None if another function builds the tuple of keys."""
         tree = ast.parse(inspect.getsource(self.function))
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "Call":
@@ -70,7 +71,7 @@ def _is_tuple(node: ast.expr) -> typing.TypeGuard[ast.Tuple]:
 
 
 def _key_names(node: ast.expr) -> list[tuple[str, bool]]:
-    """The names of one item of the tuple: `*k.classic` is several known keys."""
+    """Return the names of one item of the tuple: `*k.classic` is several known keys."""
     if isinstance(node, ast.Starred) and ast.unparse(node.value) in _SEVERAL:
         owner, property_ = _SEVERAL[ast.unparse(node.value)]
         # Reversed: a partition's channel has the name of its stream.
@@ -88,7 +89,9 @@ _SEVERAL: dict[str, tuple[Group | Partition, str]] = {
 
 
 def _key_name(node: ast.expr) -> tuple[str, bool]:
-    """`k.log` is log, `keys.topics()` topics, `keys.group_part(g, "x")` x, `*more` several."""
+    """Return the name of a key, and whether it is several keys.
+
+    `k.log` is log, `keys.topics()` topics, `keys.group_part(g, "x")` x, `*more` several."""
     if isinstance(node, ast.Starred):
         return ast.unparse(node.value), True
     if isinstance(node, ast.Call):
@@ -101,7 +104,7 @@ def _key_name(node: ast.expr) -> tuple[str, bool]:
 
 @cache
 def scripts() -> list[tuple[str, Script[Any]]]:
-    """Every Script that a module of `korvet.scripts` defines, with where it stands."""
+    """Return every Script that a module of `korvet.scripts` defines, with its full name."""
     found = []
     for module in _modules():
         for name, value in vars(module).items():
@@ -112,7 +115,7 @@ def scripts() -> list[tuple[str, Script[Any]]]:
 
 @cache
 def mirrors() -> list[Mirror]:
-    """Every function that mentions a Script in the `Call` it returns."""
+    """Return every function that names a Script in the `Call` it returns."""
     found = []
     for module in _modules():
         own = {name: value for name, value in vars(module).items() if isinstance(value, Script)}
@@ -136,7 +139,7 @@ def _modules() -> list[types.ModuleType]:
 
 
 def kind_of(annotation: Any) -> str:
-    """`int`, `bytes` or `list`: what an annotation is in the words of a header."""
+    """Return `int`, `bytes` or `list`: the type of an annotation in a script's header."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         kinds = {kind_of(arg) for arg in typing.get_args(annotation)}
@@ -149,7 +152,7 @@ def kind_of(annotation: Any) -> str:
 
 
 def example(annotation: Any) -> Any:
-    """Some value of the type."""
+    """Return an example value of the type."""
     if annotation is Keys:
         return Keys()
     if annotation is range:
@@ -166,7 +169,7 @@ def example(annotation: Any) -> Any:
         return {example(arguments[0]): example(arguments[1])}
     if isinstance(annotation, type):
         return _example_of_class(annotation)
-    raise TypeError(f"no example of {annotation}: teach tests/support/script_calls.py")
+    raise TypeError(f"no example of {annotation}: add one to tests/support/script_calls.py")
 
 
 def _example_of_class(kind: type) -> Any:

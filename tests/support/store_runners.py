@@ -1,4 +1,4 @@
-"""The runners that a scenario of a script passes through: one test, every place it can run."""
+"""Fixtures: the runners of a script's scenarios, so that one test runs on each of them."""
 
 from collections.abc import Iterator
 from typing import Protocol, TypeVar
@@ -14,7 +14,7 @@ R = TypeVar("R", bound=Reply)
 
 
 class Runner(Protocol):
-    """What LuaRunner and the stores have in common."""
+    """The methods that LuaRunner and the stores have in common."""
 
     def run(self, call: Call[R]) -> R: ...
 
@@ -29,20 +29,20 @@ class StoreRunner(SyncStore):
     """A bundled script on a fake or real server, with the server's own clock."""
 
     def now_ms(self) -> int:
-        """What the scripts take for the time, give or take a moment."""
+        """Return the server's time, which the scripts read."""
         seconds, micros = self.command("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 
 
 @pytest.fixture
 def lua() -> LuaRunner:
-    """The watched runner alone, for scenarios in which time has to pass."""
+    """A LuaRunner alone, for scenarios that move its clock."""
     return LuaRunner()
 
 
 @pytest.fixture(params=["lua", "fakeredis", *kinds()])
 def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
-    """Each runner in turn, on an empty Redis: watched Lua, fakeredis, every real server we have."""
+    """Each runner in turn, on an empty Redis: LuaRunner, fakeredis, every real server there is."""
     if request.param == "lua":
         yield LuaRunner()
         return

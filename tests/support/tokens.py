@@ -39,7 +39,7 @@ class Issuer:
     def token(
         self, user: str = "alice", *, header: dict[str, Any] | None = None, **claims: Any
     ) -> str:
-        """A token of the user; a claim that is None is left out."""
+        """Return a token of the user; a claim that is None is left out."""
         now = int(time.time())
         wanted = {
             "sub": user,
@@ -60,7 +60,7 @@ class Issuer:
 
 
 def settings(url: str) -> dict[str, str]:
-    """The broker's settings for tokens of the issuer."""
+    """Return the broker's settings for tokens of the issuer."""
     return {
         "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN,OAUTHBEARER",
         "sasl.oauthbearer.jwks.endpoint.url": url,

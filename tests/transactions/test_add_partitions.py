@@ -8,7 +8,7 @@ from korvet.wire.messages.end_txn import EndTxnRequest
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.connected_broker import Broker
-from tests.support.exchanges import fetch, note_read, packed, produce, rows, shapes, told
+from tests.support.exchanges import fetch, note_read, packed, produce, rows, rows_in, shapes
 
 
 async def begun(broker: Broker) -> tuple[int, int]:
@@ -77,5 +77,5 @@ async def test_who_stands_before_an_open_transaction_has_nothing_read_for_nothin
         assert not found.records and found.last_stable_offset <= first < found.high_watermark
     assert not read
     await ended(broker, who)
-    found = told((await fetch(broker, first, committed=True)).records)
+    found = rows_in((await fetch(broker, first, committed=True)).records)
     assert [len(row[3] or b"") for row in found[:4]] == [1, 5000, 5000, 5000]
