@@ -1,1 +1,1 @@
-"""One table of requests, put to Apache Kafka once and to Korvet in every test run."""
+"""A table of requests, sent to Apache Kafka once and to Korvet in every test run."""

@@ -1,8 +1,8 @@
-"""What a case may ask of a broker, whichever it is, and what of an answer is compared.
+"""Requests of the cases, and the parts of responses that are compared.
 
-A case is a coroutine that puts requests to a broker and returns the answers that matter. It runs
-once for each version of its API. Whatever differs between two brokers for good reasons (ids made up
-on the spot, addresses, sizes, wording) is taken out of an answer before it is compared.
+A case is a coroutine that sends requests to a broker and returns the responses to compare. It runs
+once for each version of its API. Generated ids, addresses, sizes and wording may differ between
+brokers. They are removed from a response before it is compared.
 """
 
 import re
@@ -20,21 +20,21 @@ from korvet.wire.schema import Message
 
 CLIENT = "test"
 TOPIC, COMPACTED, PRODUCED, ABSENT = "t", "c", "p", "absent"
-"""A topic of two partitions, a compacted one, one that is written to, and one that is not there."""
+"""A topic of two partitions, a compacted one, one that is produced to, and one that is absent."""
 SUBSCRIBED = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
-"""A consumer's metadata: topic `t`."""
-UNTOLD = frozenset(
+"""Metadata of a consumer that subscribes to topic `t`."""
+NOT_COMPARED = frozenset(
     {"throttle_time_ms", "log_dir", "partition_size", "total_bytes", "usable_bytes", "client_host"}
 )
 REASONS = frozenset({"error_message", "batch_index_error_message"})
 PLACES = frozenset({"node_id", "host", "port", "leader_id"})
 MADE_UP = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 JOIN, SYNC, METADATA = 7, 3, 12
-"""The versions in which a case's scene is set."""
+"""API versions of the requests that prepare a case."""
 
 
 class Send(Protocol):
-    """One request in one version, answered."""
+    """A function that sends one request in one version and returns the response."""
 
     def __call__(self, request: Message, version: int) -> Awaitable[Any]: ...
 
@@ -48,26 +48,26 @@ class Member(NamedTuple):
 
 
 class Ask:
-    """A broker, as one case in one version has it."""
+    """A broker as seen by one case in one version."""
 
     def __init__(self, send: Send, case: str, key: int, version: int) -> None:
         self._send = send
         self._key = key
         self.version = version
         self.group = f"{case}-{version}"
-        """A group id no other case has."""
+        """A group id that no other case uses."""
 
     async def __call__(self, request: Message, version: int | None = None) -> Any:
-        """The answer, in the version of the case unless told."""
+        """Send a request and return the response; `version` defaults to that of the case."""
         return await self._send(request, self.version if version is None else version)
 
     async def topic_id(self, name: str = TOPIC) -> UUID:
-        """The id of a topic that is there."""
+        """Return the id of an existing topic."""
         wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
         return UUID(str((await self._send(wanted, METADATA)).topics[0].topic_id))
 
     async def join(self, **changes: Any) -> Any:
-        """The answer to a JoinGroup; somebody new comes again with the id it was given."""
+        """Send a JoinGroup and return the response. A new member retries with its assigned id."""
         answer = await self._send(joining(self.group, **changes), JOIN)
         if answer.error_code == 79:
             changes["member_id"] = answer.member_id
@@ -75,13 +75,13 @@ class Ask:
         return answer
 
     async def joined(self, **changes: Any) -> Member:
-        """The one member of a group whose leader has not spoken yet."""
+        """Join a group as its only member, before the leader's SyncGroup."""
         answer = await self.join(**changes)
         assert answer.error_code == 0, answer
         return Member(changes.get("group_id", self.group), answer.member_id, answer.generation_id)
 
     async def stable(self, **changes: Any) -> Member:
-        """The one member of a stable group."""
+        """Join and synchronise a group as its only member. The group is stable."""
         member = await self.joined(**changes)
         answer = await self._send(
             SyncGroupRequest(
@@ -97,7 +97,7 @@ class Ask:
 
 
 def joining(group: str, **changes: Any) -> JoinGroupRequest:
-    """A consumer of topic `t` joins."""
+    """Return a JoinGroup request of a consumer of topic `t`."""
     fields: dict[str, Any] = {
         "group_id": group,
         "session_timeout_ms": 30_000,
@@ -113,14 +113,14 @@ Run = Callable[[Ask], Awaitable[Any]]
 
 
 class Case(NamedTuple):
-    """One row of the table."""
+    """A row of the table."""
 
     key: int
     name: str
     versions: tuple[int, int]
     run: Run
     one_connection: bool = False
-    """All of its requests come on one connection, as those of a share session."""
+    """True if all requests use one connection, as those of a share session do."""
 
 
 CASES: dict[str, Case] = {}
@@ -129,7 +129,7 @@ CASES: dict[str, Case] = {}
 def case(
     api: str, since: int = 0, until: int = 99, *, one_connection: bool = False
 ) -> Callable[[Run], Run]:
-    """The coroutine is a case of that API, in the versions that it makes sense in."""
+    """Register the coroutine as a case of that API, in the given versions."""
     (row,) = (row for row in apis.TABLE if row.name == api)
     versions = (max(since, row.versions[0]), min(until, row.versions[1]))
 
@@ -143,7 +143,7 @@ def case(
 
 
 async def outline(case: Case, send: Send, version: int) -> Any:
-    """What of the case's answers is compared, as plain values."""
+    """Run a case and return the parts of its responses that are compared, as plain values."""
     return _plain(await case.run(Ask(send, case.name, case.key, version)))
 
 
@@ -152,7 +152,7 @@ def _plain(value: Any, name: str = "") -> Any:
         return {
             field: _in_order(_plain(getattr(value, field), field))
             for field in value.__struct_fields__
-            if field not in UNTOLD and not _only_a_code(value, field)
+            if field not in NOT_COMPARED and not _only_a_code(value, field)
         }
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
@@ -168,12 +168,12 @@ def _plain(value: Any, name: str = "") -> Any:
 
 
 def _only_a_code(value: msgspec.Struct, field: str) -> bool:
-    """A refusal without a reason: another broker is free to give one."""
+    """Return whether an error has no message. Another broker may add one."""
     return field == "error_message" and bool(
         getattr(value, "error_code", 0) and getattr(value, field) is None
     )
 
 
 def _in_order(value: Any) -> Any:
-    """Rows of one answer come in any order."""
+    """Sort the rows of a response, whose order is free."""
     return sorted(value, key=msgspec.json.encode) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Where Korvet's answer is another than Kafka's, and why."""
+"""Responses of Korvet that differ from Kafka's, with the reasons."""
 
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ REFUSED = {"error_code": 42, "error_message": True, "resource_type": 2, "resourc
 
 
 class Decision(NamedTuple):
-    """What Korvet says at one place of a case's answers; an empty place is all of them."""
+    """Korvet's value at one place of a case's responses; an empty place is all of them."""
 
     case: str
     place: tuple[str | int, ...]
@@ -15,8 +15,8 @@ class Decision(NamedTuple):
 
 
 CRASHES = (
-    # Apache Kafka meets an error of its own there (-1, or no answer at all). Korvet says what is
-    # wrong.
+    # Apache Kafka fails with an internal error there (-1, or no response). Korvet returns the error
+    # of the request.
     Decision(
         "DescribeTopicPartitions.partitions_described_of_illegal_names",
         (),
@@ -34,19 +34,22 @@ CRASHES = (
 )
 
 SHARES = (
-    # Kafka meets an error of its own there (-1), and counts the request. Korvet says what is wrong.
+    # Kafka fails with an internal error there (-1), and counts the request. Korvet returns the
+    # error of the request.
     *(Decision("ShareFetch.records_at_most", (row,), [42, 0, []]) for row in (4, 5)),
 )
 
 OTHERWISE = (
-    # Kafka keeps any setting of a broker for plugins to read. Nobody reads one here: it is refused.
+    # Kafka keeps any setting of a broker for plugins to read. Korvet has no plugins: it refuses
+    # unknown settings.
     Decision(
         "IncrementalAlterConfigs.changes_of_brokers_that_cannot_be",
         (0, "responses", 0),
         {"error_code": 40, "error_message": True, "resource_type": 4, "resource_name": ""},
     ),
-    # Kafka says OUT_OF_ORDER_SEQUENCE_NUMBER of a batch older than the last five, and its producer
-    # gives up. It was stored: DUPLICATE_SEQUENCE_NUMBER, which is success to a producer.
+    # Kafka returns OUT_OF_ORDER_SEQUENCE_NUMBER for a batch older than the last five, and its
+    # producer fails. The batch was stored: Korvet returns DUPLICATE_SEQUENCE_NUMBER, which is
+    # success to a producer.
     *(
         Decision("Produce.a_batch_sent_again_after_five_others", (row,), [46, "none"])
         for row in (7, 8)
@@ -60,7 +63,7 @@ OTHERWISE = (
         )
         for row, number in ((1, 0), (1, 1), (3, 0))
     ),
-    # Kafka takes a producer with an epoch of -1, which InitProducerId gives nobody.
+    # Kafka accepts a producer with an epoch of -1, which InitProducerId never returns.
     Decision("Produce.numbers_below_nothing", (2,), [87, "none"]),
 )
 
@@ -70,16 +73,16 @@ NOT_AS_KAFKA = frozenset(
     {
         # Kafka fails (-1). Here the last metadata of a protocol named twice counts.
         "JoinGroup.a_protocol_named_twice",
-        # To Kafka the empty text is a name like any other, though its own client refuses to send
-        # it. Here it means that there is none.
+        # Kafka accepts the empty string as an instance id, though its Java client refuses to send
+        # it. In Korvet the empty string means no instance id.
         "JoinGroup.an_instance_without_a_name",
     }
 )
-"""Cases whose whole answer is another; `test_as_kafka` says what it is."""
+"""Cases whose whole response differs; `test_as_kafka` has separate tests of them."""
 
 
 def decided(name: str, recorded: Any) -> Any:
-    """What Korvet has to answer where Kafka answered that."""
+    """Return the response expected of Korvet for Kafka's recorded one."""
     wanted = deepcopy(recorded)
     for decision in DECISIONS:
         if decision.case == name:
@@ -87,22 +90,22 @@ def decided(name: str, recorded: Any) -> Any:
     return wanted
 
 
-def _put(told: Any, place: tuple[str | int, ...], value: Any) -> Any:
+def _put(answer: Any, place: tuple[str | int, ...], value: Any) -> Any:
     if not place:
         return value
-    told[place[0]] = _put(told[place[0]], place[1:], value)
-    return told
+    answer[place[0]] = _put(answer[place[0]], place[1:], value)
+    return answer
 
 
-def without_reasons(told: Any, wanted: Any) -> Any:
-    """The answer without the reasons it gives for refusals where Kafka gives only a code."""
-    if isinstance(told, list | tuple) and isinstance(wanted, list):
-        pairs = zip(told, wanted, strict=False)
-        return [without_reasons(*pair) for pair in pairs] + list(told[len(wanted) :])
-    if isinstance(told, dict) and isinstance(wanted, dict):
+def without_reasons(answer: Any, wanted: Any) -> Any:
+    """Remove error messages from the response where Kafka returns only an error code."""
+    if isinstance(answer, list | tuple) and isinstance(wanted, list):
+        pairs = zip(answer, wanted, strict=False)
+        return [without_reasons(*pair) for pair in pairs] + list(answer[len(wanted) :])
+    if isinstance(answer, dict) and isinstance(wanted, dict):
         return {
             name: without_reasons(value, wanted.get(name))
-            for name, value in told.items()
+            for name, value in answer.items()
             if name != "error_message" or name in wanted
         }
-    return told
+    return answer

@@ -23,7 +23,7 @@ PRODUCE = 9
 """The Produce version of the table: the newest that names topics."""
 NO_ANSWER = -2
 NOT_LEADER = 6
-"""Kafka's answer for a topic that it is still creating."""
+"""Kafka's error code for a topic that it is still creating."""
 NOW_MS = 1_700_000_000_000
 COUNT = 3
 Edit = Callable[[bytes], bytes]
@@ -40,7 +40,7 @@ def varint(number: int, *, width: int = 0) -> bytes:
 
 
 def field(content: bytes | None, length: bytes | None = None) -> bytes:
-    """Return a field after its length, which can be other than true."""
+    """Return a field after its length, which may be wrong."""
     if length is None:
         length = varint(-1 if content is None else len(content))
     return length + (content or b"")

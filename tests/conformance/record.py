@@ -1,9 +1,9 @@
-"""What an Apache Kafka answers to every case, written to kafka.json.
+"""Record the responses of an Apache Kafka to every case in kafka.json.
 
     python -m tests.conformance.record HOST:PORT [CASE...]
 
-It needs an empty Apache Kafka 4.4 with `group.initial.rebalance.delay.ms=0`. With cases, or the
-beginnings of their names, only their answers are recorded again.
+It needs an empty Apache Kafka 4.4 with `group.initial.rebalance.delay.ms=0`. With names of cases,
+or prefixes of names, only those are recorded again.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ from tests.support.raw_client import Peer
 ANSWERS = Path(__file__).with_name("kafka.json")
 ANSWER_WITHIN_S = 20
 NOT_YET = (14, 15, 16)
-"""Coordinators that load, are not available, or stand elsewhere."""
+"""Error codes of a coordinator that is loading, not available or on another broker."""
 NOTHING = "no answer"
 
 
 def topics() -> CreateTopicsRequest:
-    """The topics that cases are about."""
+    """Return a request to create the topics of the cases."""
     compact = [CreatableTopicConfig(name="cleanup.policy", value="compact")]
     return CreateTopicsRequest(
         topics=[
@@ -60,15 +60,15 @@ def topics() -> CreateTopicsRequest:
 
 
 def read() -> dict[str, dict[int, Any]]:
-    """What was recorded: case to version to outline."""
+    """Return the recorded outlines: case to version to outline."""
     found: dict[str, dict[str, Any]] = msgspec.json.decode(ANSWERS.read_bytes())
     return {name: dict(_each(of)) for name, of in found.items()}
 
 
 def _each(of: dict[str, Any]) -> Iterator[tuple[int, Any]]:
-    for versions, told in of.items():
+    for versions, answer in of.items():
         first, _, last = versions.partition("-")
-        yield from ((version, told) for version in range(int(first), int(last or first) + 1))
+        yield from ((version, answer) for version in range(int(first), int(last or first) + 1))
 
 
 class Kafka:
@@ -78,22 +78,22 @@ class Kafka:
         self._address = address
 
     async def send(self, request: Message, version: int) -> Any:
-        """The answer, on a connection of its own."""
+        """Send a request on a new connection and return the response."""
         with Peer(self._address) as peer:
             return await _asked(peer, request, version)
 
     async def until_it_coordinates(self) -> None:
-        """Kafka makes its own topics when coordinators are first asked for."""
+        """Wait for the coordinators. Kafka creates their internal topics at the first request."""
         for kind in (0, 1):
             asked = FindCoordinatorRequest(key_type=kind, coordinator_keys=["warm"])
-            await self._answered(asked, 4, lambda told: told.coordinators[0].error_code)
+            await self._answered(asked, 4, lambda answer: answer.coordinators[0].error_code)
         for number in range(600):
             beat = HeartbeatRequest(group_id=f"warm{number}", generation_id=1, member_id="m")
-            await self._answered(beat, 3, lambda told: told.error_code)
+            await self._answered(beat, 3, lambda answer: answer.error_code)
             producer = InitProducerIdRequest(
                 transactional_id=f"warm{number}", transaction_timeout_ms=1000
             )
-            await self._answered(producer, 4, lambda told: told.error_code)
+            await self._answered(producer, 4, lambda answer: answer.error_code)
 
     async def _answered(
         self, request: Message, version: int, code: Callable[[Any], int], times: int = 300
@@ -102,15 +102,15 @@ class Kafka:
             if code(await self.send(request, version)) not in NOT_YET:
                 return
             await asyncio.sleep(0.1)
-        raise TimeoutError("the coordinators do not come up")
+        raise TimeoutError("the coordinators are not available")
 
     async def versions(self) -> dict[int, tuple[int, int]]:
-        """What it serves, by API key."""
+        """Return the versions that the broker serves, by API key."""
         answer = await self.send(ApiVersionsRequest(), 0)
         return {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
 
     async def outline(self, case: Case, version: int) -> Any:
-        """What of its answers is compared."""
+        """Run a case and return the parts of its responses that are compared."""
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 if not case.one_connection:
@@ -127,7 +127,7 @@ async def _asked(peer: Peer, request: Message, version: int) -> Any:
 
 
 async def record(address: str, *names: str) -> dict[str, dict[int, Any]]:
-    """Case to version to outline, of cases with these beginnings of names."""
+    """Record cases with these prefixes of names. Returns case to version to outline."""
     kafka = Kafka(address)
     await kafka.send(topics(), 7)
     await kafka.until_it_coordinates()
@@ -149,12 +149,12 @@ def _write(found: dict[str, dict[int, Any]]) -> None:
 
 
 def _lines(of: dict[int, Any]) -> str:
-    """One line for versions with one answer."""
+    """Format outlines with one line for consecutive versions of equal outline."""
     lines = []
-    for told, versions in groupby(of, key=lambda version: msgspec.json.encode(of[version])):
+    for answer, versions in groupby(of, key=lambda version: msgspec.json.encode(of[version])):
         numbers = list(versions)
         name = f"{numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"
-        lines.append(f'  "{name}": {told.decode()}')
+        lines.append(f'  "{name}": {answer.decode()}')
     return ",\n".join(lines)
 
 

@@ -1,8 +1,8 @@
-"""The configs of share groups as Apache Kafka has them, written to share_configs.json.
+"""Record the configs of share groups of an Apache Kafka in share_configs.json.
 
     python -m tests.conformance.share_configs HOST:PORT NODE_ID
 
-It needs a Kafka 4.4 with its default configs; a Kafka 4.3 has the same ones without dead letters.
+It needs a Kafka 4.4 with its default configs. Kafka 4.3 has the same ones without dead letters.
 """
 
 import sys
@@ -25,11 +25,11 @@ VERSION = 4
 BROKER, GROUP = 4, 32
 
 Found = dict[str, dict[str, list[Any]]]
-"""Broker or group to the name of a config, its value and type."""
+"""Broker or group to the names of its configs to their value and type."""
 
 
 def asking(node: str) -> DescribeConfigsRequest:
-    """A request for all configs of a broker and of a group without any."""
+    """Return a request for all configs of a broker and of a group without its own configs."""
     return DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
@@ -39,7 +39,7 @@ def asking(node: str) -> DescribeConfigsRequest:
 
 
 def listed(answer: Any) -> Found:
-    """The configs of share groups in the answer."""
+    """Return the configs of share groups in the response."""
     is_named: dict[str, Callable[[str], bool]] = {
         "broker": lambda name: name.startswith(("group.share.", DEAD_LETTERS)),
         "group": lambda name: name.startswith(("share.", DEAD_LETTERS)),
@@ -56,12 +56,12 @@ def listed(answer: Any) -> Found:
 
 
 def read() -> Found:
-    """What was recorded."""
+    """Return the recorded configs."""
     return msgspec.json.decode(RECORDED.read_bytes(), type=Found)
 
 
 if __name__ == "__main__":
     with Peer(sys.argv[1]) as peer:
-        told = peer.ask("DescribeConfigs", VERSION, asking(sys.argv[2]))
-    text = msgspec.json.format(msgspec.json.encode(listed(told)), indent=1)
+        answer = peer.ask("DescribeConfigs", VERSION, asking(sys.argv[2]))
+    text = msgspec.json.format(msgspec.json.encode(listed(answer)), indent=1)
     RECORDED.write_text(text.decode() + "\n")

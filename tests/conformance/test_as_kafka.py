@@ -1,6 +1,6 @@
-"""Every case is answered as Apache Kafka 4.4 answers it, but for what is listed in `decisions`.
+"""Check that Korvet responds to every case as Apache Kafka 4.4, except for `decisions`.
 
-Versions that Kafka has dropped are held to the error codes of the oldest one it still serves.
+Versions that Kafka has dropped must have the error codes of the oldest version it still serves.
 """
 
 from typing import Any
@@ -21,21 +21,21 @@ __all__ = ["broker"]
 KAFKA = read()
 
 
-def codes(told: Any) -> Any:
-    """Only the error codes of an outline, in their places."""
-    if isinstance(told, list):
-        return [codes(item) for item in told]
-    if isinstance(told, dict):
+def codes(answer: Any) -> Any:
+    """Return only the error codes of an outline, in their places."""
+    if isinstance(answer, list):
+        return [codes(item) for item in answer]
+    if isinstance(answer, dict):
         return {
             name: value if name == "error_code" else codes(value)
-            for name, value in told.items()
+            for name, value in answer.items()
             if name == "error_code" or isinstance(value, list | dict)
         }
     return None
 
 
 async def outlines(broker: Broker, name: str) -> dict[int, Any]:
-    """What Korvet answers to the case, by version."""
+    """Run the case on Korvet and return the outlines by version."""
 
     case = CASES[name]
     session = Session("127.0.0.1") if case.one_connection else None
@@ -51,9 +51,9 @@ async def outlines(broker: Broker, name: str) -> dict[int, Any]:
 @pytest.mark.parametrize("name", sorted(CASES.keys() - NOT_AS_KAFKA))
 async def test_a_case_is_answered_as_by_kafka(broker: Broker, name: str) -> None:
     recorded = KAFKA[name]
-    for version, told in (await outlines(broker, name)).items():
+    for version, answer in (await outlines(broker, name)).items():
         wanted = decided(name, recorded.get(version, recorded[min(recorded)]))
-        found = without_reasons(told, wanted)
+        found = without_reasons(answer, wanted)
         if version in recorded:
             assert found == wanted, f"version {version}"
         else:
@@ -61,16 +61,16 @@ async def test_a_case_is_answered_as_by_kafka(broker: Broker, name: str) -> None
 
 
 async def test_the_last_metadata_of_a_protocol_named_twice_counts(broker: Broker) -> None:
-    for told in (await outlines(broker, "JoinGroup.a_protocol_named_twice")).values():
-        assert (told["error_code"], told["protocol_name"]) == (0, "range")
-        assert [row["metadata"] for row in told["members"]] == [OTHER.hex()]
+    for answer in (await outlines(broker, "JoinGroup.a_protocol_named_twice")).values():
+        assert (answer["error_code"], answer["protocol_name"]) == (0, "range")
+        assert [row["metadata"] for row in answer["members"]] == [OTHER.hex()]
 
 
 async def test_an_instance_without_a_name_is_none(broker: Broker) -> None:
-    for told in (await outlines(broker, "JoinGroup.an_instance_without_a_name")).values():
-        assert (told["error_code"], told["member_id"]) == (79, "test-made up")
+    for answer in (await outlines(broker, "JoinGroup.an_instance_without_a_name")).values():
+        assert (answer["error_code"], answer["member_id"]) == (79, "test-made up")
 
 
-def test_every_case_was_put_to_kafka() -> None:
+def test_every_case_is_recorded_from_kafka() -> None:
     assert KAFKA.keys() == CASES.keys()
     assert {decision.case for decision in DECISIONS} <= CASES.keys()

@@ -1,4 +1,4 @@
-"""Every batch of `poison` is answered as by Apache Kafka 4.3, or refused where Kafka is lenient."""
+"""Check that each batch of `poison` gets Kafka 4.3's error code, or is refused by Korvet only."""
 
 from functools import cache
 from typing import NamedTuple
@@ -18,11 +18,11 @@ __all__ = ["broker"]
 INVALID_RECORD, CORRUPT_MESSAGE, INVALID_TIMESTAMP = 87, 2, 32
 UNSUPPORTED_COMPRESSION_TYPE, MESSAGE_TOO_LARGE = 76, 10
 FAILS = -1
-"""Kafka's answer if an error of its own ends the request: nothing is stored."""
+"""Kafka's error code if the request fails with an internal error: nothing is stored."""
 
 STRICTER = frozenset(
     {
-        # Kafka does not look at these of a compressed batch. Its consumers fail on them.
+        # Kafka does not check these in a compressed batch. Its consumers fail on them.
         "a record longer than the batch",
         "a record of the maximal length",
         "a last record longer than the batch",
@@ -30,13 +30,13 @@ STRICTER = frozenset(
         "a record too short by one",
         "a record of negative length",
         "a record of length 0",
-        # Kafka looks at these of a compressed batch only. Consumers skip or repeat records.
+        # Kafka checks these in a compressed batch only. Consumers skip or repeat records.
         "equal offset deltas",
         "offset deltas with gaps",
         "descending offset deltas",
         "a negative offset delta",
         "an offset delta above the last",
-        # Java's clients read these; others do not.
+        # The Java client reads these; other clients do not.
         "a key of negative length",
         "a value of negative length",
         "a header value of negative length",
@@ -49,7 +49,7 @@ STRICTER = frozenset(
     }
 )
 OTHERWISE = {
-    # The producer splits the batch, as for any other limit of size.
+    # The producer splits the batch, as for any other size limit.
     **{("header: maximal count", codec): MESSAGE_TOO_LARGE for codec in compression.NAMES},
     # zstd reports this damage as a result that no buffer has room for.
     ("section: damaged at its end", "zstd"): MESSAGE_TOO_LARGE,
@@ -61,7 +61,7 @@ FORMS = [("record", "dense"), ("batch", "dense"), ("batch", "bytes")]
 
 
 class Row(NamedTuple):
-    """A batch and the error code it is answered with."""
+    """A batch and the error code that the broker returns for it."""
 
     case: str
     codec: str
@@ -79,7 +79,7 @@ def rows() -> tuple[Row, ...]:
 
 
 def wanted(case: str, codec: str, recorded: int) -> int:
-    """Return Korvet's answer where Kafka's is `recorded`."""
+    """Return Korvet's error code if Kafka's is `recorded`."""
     if (case, codec) in OTHERWISE:
         return OTHERWISE[case, codec]
     if recorded == FAILS or (recorded == 0 and case in STRICTER):

@@ -1,4 +1,4 @@
-"""All configs of share groups that Kafka has are here, with Kafka's defaults and types."""
+"""Check that Korvet has all of Kafka's configs of share groups, with its defaults and types."""
 
 from korvet.config.broker_settings import BROKER
 from korvet.config.group_settings import GROUP
@@ -20,7 +20,7 @@ async def test_configs_of_share_groups_are_those_of_kafka(broker: Broker) -> Non
 
 
 def test_each_config_of_share_groups_has_an_effect() -> None:
-    """The test of settings in effect asks the code whether that is true."""
+    """Another test checks in the code that the stated effects are true."""
     recorded = read()
     rows = [BROKER[name] for name in recorded["broker"]]
     rows += [GROUP[name] for name in recorded["group"]]

@@ -1,4 +1,4 @@
-"""The table, by what its rows are about; importing this fills `asking.CASES`."""
+"""The cases, in a module for each subject. Importing this package fills `asking.CASES`."""
 
 from tests.conformance.cases import (
     admin,

@@ -1,4 +1,4 @@
-"""ApiVersions, CreatePartitions, DeleteRecords, ElectLeaders and what else tools ask."""
+"""ApiVersions, CreatePartitions, DeleteRecords, ElectLeaders and other requests of tools."""
 
 from typing import Any
 
@@ -54,13 +54,13 @@ async def clusters_and_brokers_that_a_client_means(ask: Ask) -> Any:
             node_id=node_id,
         )
         answer = await ask(request)
-        # Which APIs and features there are is each broker's own.
+        # The supported APIs and features may differ between brokers.
         answers.append((answer.error_code, bool(answer.api_keys), bool(answer.finalized_features)))
     return answers
 
 
 @case("CreatePartitions")
-async def partitions_of_topics_nobody_knows(ask: Ask) -> Any:
+async def partitions_of_unknown_topics(ask: Ask) -> Any:
     return [await ask(growing(name, 3)) for name in (ABSENT, "", "not legal", "x" * 250, "..")]
 
 
@@ -75,7 +75,7 @@ async def far_too_many_partitions(ask: Ask) -> Any:
 
 
 @case("CreatePartitions")
-async def partitions_assigned_to_nobody(ask: Ask) -> Any:
+async def partitions_with_invalid_assignments(ask: Ask) -> Any:
     return [
         await ask(growing(TOPIC, 3, rows))
         for rows in ([], [[]], [[991]], [[-1]], [[991], [991]], [[1, 1]])
@@ -114,7 +114,7 @@ def cutting(name: str, *places: tuple[int, int]) -> DeleteRecordsRequest:
 
 
 @case("DeleteRecords")
-async def records_nobody_has(ask: Ask) -> Any:
+async def records_of_unknown_partitions(ask: Ask) -> Any:
     return [
         await ask(cutting(ABSENT, (0, 0))),
         await ask(cutting("", (0, 0))),
@@ -150,7 +150,7 @@ def electing(kind: int, *rows: tuple[str, list[int]]) -> ElectLeadersRequest:
 
 
 @case("ElectLeaders")
-async def leaders_that_stand_already(ask: Ask) -> Any:
+async def leaders_that_are_elected_already(ask: Ask) -> Any:
     return await ask(electing(0, (TOPIC, [0, 1])))
 
 
@@ -160,7 +160,7 @@ async def leaders_by_an_unclean_election(ask: Ask) -> Any:
 
 
 @case("ElectLeaders", since=1)
-async def leaders_by_an_election_nobody_knows(ask: Ask) -> Any:
+async def leaders_by_an_unknown_election_type(ask: Ask) -> Any:
     return [await ask(electing(2, (TOPIC, [0]))), await ask(electing(-1, (ABSENT, [0])))]
 
 
@@ -185,7 +185,7 @@ async def leaders_of_everything(ask: Ask) -> Any:
 
 
 @case("DescribeLogDirs")
-async def directories_of_what_nobody_has(ask: Ask) -> Any:
+async def directories_of_unknown_partitions(ask: Ask) -> Any:
     def asking(*rows: tuple[str, list[int]]) -> DescribeLogDirsRequest:
         topics = [TopicPartitions(topic=name, partitions=numbers) for name, numbers in rows]
         return DescribeLogDirsRequest(topics=topics)
@@ -201,7 +201,7 @@ async def directories_of_what_nobody_has(ask: Ask) -> Any:
 
 
 @case("OffsetForLeaderEpoch")
-async def ends_of_epochs_nobody_had(ask: Ask) -> Any:
+async def ends_of_unknown_epochs(ask: Ask) -> Any:
     def asking(name: str, partition: int, epoch: int, current: int = -1) -> Any:
         part = OffsetForLeaderPartition(
             partition=partition, leader_epoch=epoch, current_leader_epoch=current
@@ -222,7 +222,7 @@ async def ends_of_epochs_nobody_had(ask: Ask) -> Any:
 
 
 @case("OffsetForLeaderEpoch", since=2)
-async def ends_of_epochs_by_one_who_is_ahead(ask: Ask) -> Any:
+async def ends_of_epochs_by_a_client_with_a_newer_epoch(ask: Ask) -> Any:
     part = OffsetForLeaderPartition(partition=1, leader_epoch=0, current_leader_epoch=99)
     topic = OffsetForLeaderTopic(topic=TOPIC, partitions=[part])
     return await ask(OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic]))
@@ -267,7 +267,7 @@ async def partitions_described_of_illegal_names(ask: Ask) -> Any:
 
 
 @case("ListConfigResources", since=1)
-async def resources_of_a_kind_nobody_knows(ask: Ask) -> Any:
+async def resources_of_an_unknown_type(ask: Ask) -> Any:
     return [
         (await ask(ListConfigResourcesRequest(resource_types=kinds))).error_code
         for kinds in ([99], [2, 99], [0], [1], [2], [4], [8], [16], [32])

@@ -1,4 +1,4 @@
-"""AlterConfigs, IncrementalAlterConfigs and DescribeConfigs of what is not there or cannot be."""
+"""AlterConfigs, IncrementalAlterConfigs and DescribeConfigs of absent or invalid resources."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ NAMES = (
     (BROKERS, "-1"),
     (GROUPS, ""),
 )
-"""Resources that nobody has."""
+"""Resources that do not exist."""
 
 BAD = (
     ("bogus", "1"),
@@ -46,7 +46,7 @@ BAD = (
     ("preallocate", "maybe"),
     ("unclean.leader.election.enable", "maybe"),
 )
-"""Topic configs and values that cannot be."""
+"""Unknown topic configs and invalid values."""
 
 GROUP_BAD = (
     ("bogus", "1"),
@@ -85,7 +85,7 @@ def changing(
 
 
 @case("AlterConfigs")
-async def configs_of_what_nobody_has(ask: Ask) -> Any:
+async def configs_of_unknown_resources(ask: Ask) -> Any:
     return [await ask(replacing(kind, name, ("retention.ms", "1"))) for kind, name in NAMES]
 
 
@@ -159,7 +159,7 @@ async def lists_of_groups_without_a_name(ask: Ask) -> Any:
 
 
 @case("IncrementalAlterConfigs")
-async def changes_of_what_nobody_has(ask: Ask) -> Any:
+async def changes_of_unknown_resources(ask: Ask) -> Any:
     return [await ask(changing(kind, name, ("retention.ms", SET, "1"))) for kind, name in NAMES]
 
 
@@ -253,12 +253,12 @@ async def described(ask: Ask, request: DescribeConfigsRequest) -> Any:
 
 
 @case("DescribeConfigs")
-async def configs_described_of_what_nobody_has(ask: Ask) -> Any:
+async def configs_described_of_unknown_resources(ask: Ask) -> Any:
     return [await described(ask, describing(name)) for name in NAMES]
 
 
 @case("DescribeConfigs")
-async def configs_described_that_nobody_knows(ask: Ask) -> Any:
+async def unknown_configs_described(ask: Ask) -> Any:
     return [
         await described(ask, describing((TOPICS, TOPIC), keys=["retention.ms", "bogus"])),
         await described(ask, describing((TOPICS, TOPIC), keys=[])),

@@ -18,7 +18,7 @@ from tests.conformance.cases.offsets import as_member, committing, fetching, row
 
 
 @case("OffsetFetch")
-async def fetch_what_nobody_has_committed(ask: Ask) -> Any:
+async def fetch_offsets_never_committed(ask: Ask) -> Any:
     return [
         await ask(await fetching(ask, TOPIC, 0, 1, 2, -1)),
         await ask(await fetching(ask, ABSENT, 0)),
@@ -67,7 +67,7 @@ async def fetch_of_several_groups(ask: Ask) -> Any:
 
 
 @case("OffsetFetch", since=9)
-async def fetch_by_somebody(ask: Ask) -> Any:
+async def fetch_with_a_member_id(ask: Ask) -> Any:
     member = await ask.stable()
     await ask(await committing(ask, await row(ask), **as_member(member)), 8)
     found = []
@@ -132,7 +132,7 @@ async def forget_offsets_of_members_who_are_no_consumers(ask: Ask) -> Any:
 
 
 @case("OffsetDelete")
-async def forget_offsets_of_consumers_nobody_understands(ask: Ask) -> Any:
+async def forget_offsets_of_consumers_with_invalid_metadata(ask: Ask) -> Any:
     protocols = [JoinGroupRequestProtocol(name="range", metadata=b"?")]
     member = await ask.stable(protocols=protocols)
     await ask(await committing(ask, await row(ask), **as_member(member)), 8)

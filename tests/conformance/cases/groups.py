@@ -15,7 +15,7 @@ from tests.conformance.cases.offsets import committing
 
 
 @case("FindCoordinator", since=1)
-async def coordinators_of_a_kind_nobody_knows(ask: Ask) -> Any:
+async def coordinators_of_an_unknown_key_type(ask: Ask) -> Any:
     return [
         await ask(FindCoordinatorRequest(key="k", key_type=kind, coordinator_keys=["k", "l"]))
         for kind in (3, 5, -1)
@@ -79,7 +79,7 @@ async def groups_by_type(ask: Ask) -> Any:
 
 
 @case("DescribeGroups")
-async def groups_nobody_knows(ask: Ask) -> Any:
+async def unknown_groups(ask: Ask) -> Any:
     return await ask(DescribeGroupsRequest(groups=[ask.group, "x" * 300]))
 
 
@@ -106,14 +106,14 @@ async def groups_in_every_state(ask: Ask) -> Any:
 
 
 @case("DescribeGroups", since=3)
-async def what_one_may_do_with_a_group(ask: Ask) -> Any:
+async def authorized_operations_of_a_group(ask: Ask) -> Any:
     await ask(await committing(ask), 8)
     names = [ask.group, f"{ask.group}-absent"]
     return await ask(DescribeGroupsRequest(groups=names, include_authorized_operations=True))
 
 
 @case("DeleteGroups")
-async def delete_groups_nobody_knows(ask: Ask) -> Any:
+async def delete_unknown_groups(ask: Ask) -> Any:
     return [await ask(DeleteGroupsRequest(groups_names=[name])) for name in (ask.group, "x" * 300)]
 
 

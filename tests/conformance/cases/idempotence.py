@@ -1,4 +1,4 @@
-"""Produce by idempotent producers: what comes again, too early, too late, or from before."""
+"""Produce by idempotent producers: repeated, early, late and old batches."""
 
 import zlib
 from typing import Any
@@ -12,16 +12,16 @@ LAST = 2**31 - 1
 
 
 class Sender:
-    """A producer that sends batches of one partition and notes what it is told."""
+    """A producer that sends batches to one partition and keeps the results."""
 
     def __init__(self, ask: Ask, number: int = 0) -> None:
         self._ask = ask
         self._id = 1_000_000 + zlib.crc32(f"{ask.group}{number}".encode())
         self._places: dict[int, int] = {}
-        self.told: list[tuple[int, str]] = []
+        self.results: list[tuple[int, str]] = []
 
     async def send(self, sequence: int, count: int = 1, epoch: int = 0) -> None:
-        """One batch; told are the error and whose offset it has."""
+        """Send a batch. Its result is the error and the batch that has the returned offset."""
         data = batch([b"v"] * count, producer=(self._id, epoch, sequence))
         rows = [PartitionProduceData(index=0, records=data)]
         topic = TopicProduceData(
@@ -31,9 +31,9 @@ class Sender:
         row = answer.responses[0].partition_responses[0]
         place = "none"
         if row.base_offset >= 0:
-            number = self._places.setdefault(row.base_offset, len(self.told))
-            place = "new" if number == len(self.told) else f"as batch {number}"
-        self.told.append((row.error_code, place))
+            number = self._places.setdefault(row.base_offset, len(self.results))
+            place = "new" if number == len(self.results) else f"as batch {number}"
+        self.results.append((row.error_code, place))
 
 
 @case("Produce", since=SINCE)
@@ -41,7 +41,7 @@ async def a_batch_sent_again(ask: Ask) -> Any:
     sender = Sender(ask)
     for sequence in (0, 0, 1, 0, 1, 2):
         await sender.send(sequence)
-    return sender.told
+    return sender.results
 
 
 @case("Produce", since=SINCE)
@@ -49,7 +49,7 @@ async def a_batch_sent_again_after_five_others(ask: Ask) -> Any:
     sender = Sender(ask)
     for sequence in (*range(7), 0, 1, 2, 6, 7):
         await sender.send(sequence)
-    return sender.told
+    return sender.results
 
 
 @case("Produce", since=SINCE)
@@ -57,15 +57,15 @@ async def a_gap_between_batches(ask: Ask) -> Any:
     sender = Sender(ask)
     for sequence in (0, 2, 1, 5, 2):
         await sender.send(sequence)
-    return sender.told
+    return sender.results
 
 
 @case("Produce", since=SINCE)
-async def a_producer_nobody_knows_begins_anywhere(ask: Ask) -> Any:
+async def an_unknown_producer_begins_at_any_sequence(ask: Ask) -> Any:
     sender = Sender(ask)
     for sequence in (41, 42, 41, 40, 0):
         await sender.send(sequence)
-    return sender.told
+    return sender.results
 
 
 @case("Produce", since=SINCE)
@@ -73,7 +73,7 @@ async def batches_that_overlap(ask: Ask) -> Any:
     sender = Sender(ask)
     for sequence, count in ((0, 3), (0, 2), (1, 2), (2, 2), (0, 4), (0, 3), (3, 1)):
         await sender.send(sequence, count)
-    return sender.told
+    return sender.results
 
 
 @case("Produce", since=SINCE)
@@ -81,7 +81,7 @@ async def sequences_that_wrap_around(ask: Ask) -> Any:
     sender = Sender(ask)
     for sequence, count in ((LAST - 1, 1), (LAST, 2), (LAST, 2), (1, 1), (0, 1), (2, 1)):
         await sender.send(sequence, count)
-    return sender.told
+    return sender.results
 
 
 @case("Produce", since=SINCE)
@@ -89,7 +89,7 @@ async def epochs_that_grow_and_shrink(ask: Ask) -> Any:
     sender = Sender(ask)
     for sequence, epoch in ((0, 3), (1, 2), (1, 3), (5, 4), (0, 4), (2, 3), (1, 4), (1, 6), (0, 6)):
         await sender.send(sequence, epoch=epoch)
-    return sender.told
+    return sender.results
 
 
 @case("Produce", since=SINCE)
@@ -99,5 +99,5 @@ async def numbers_below_nothing(ask: Ask) -> Any:
         sender = Sender(ask, number)
         await sender.send(sequence, epoch=epoch)
         await sender.send(0, epoch=0)
-        found += sender.told
+        found += sender.results
     return found

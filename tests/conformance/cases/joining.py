@@ -7,7 +7,7 @@ from tests.conformance.asking import SUBSCRIBED, Ask, case, joining
 from tests.conformance.cases.membership import leaving
 
 OTHER = SUBSCRIBED.replace(b"t", b"c")
-"""Metadata with another topic."""
+"""Consumer metadata with another topic."""
 
 
 @case("JoinGroup")
@@ -31,24 +31,24 @@ async def a_session_that_is_too_long(ask: Ask) -> Any:
 
 
 @case("JoinGroup")
-async def a_stranger_in_an_absent_group(ask: Ask) -> Any:
+async def an_unknown_member_in_an_absent_group(ask: Ask) -> Any:
     return await ask(joining(ask.group, member_id="stranger"))
 
 
 @case("JoinGroup")
-async def a_stranger_in_a_stable_group(ask: Ask) -> Any:
+async def an_unknown_member_in_a_stable_group(ask: Ask) -> Any:
     await ask.stable()
     return await ask(joining(ask.group, member_id="stranger"))
 
 
 @case("JoinGroup")
-async def a_stranger_with_another_protocol_type(ask: Ask) -> Any:
+async def an_unknown_member_with_another_protocol_type(ask: Ask) -> Any:
     await ask.stable()
     return await ask(joining(ask.group, member_id="stranger", protocol_type="connect"))
 
 
 @case("JoinGroup")
-async def a_stranger_in_an_empty_group(ask: Ask) -> Any:
+async def an_unknown_member_in_an_empty_group(ask: Ask) -> Any:
     member = await ask.stable()
     await ask(leaving(ask.group, member.id), 1)
     return [
@@ -87,12 +87,12 @@ async def other_protocols_than_the_group(ask: Ask) -> Any:
 
 
 @case("JoinGroup", since=4)
-async def somebody_new_is_given_an_id(ask: Ask) -> Any:
+async def a_new_member_is_given_an_id(ask: Ask) -> Any:
     return await ask(joining(ask.group))
 
 
 @case("JoinGroup", until=3)
-async def somebody_new_is_a_member(ask: Ask) -> Any:
+async def a_new_member_joins_without_an_id(ask: Ask) -> Any:
     return await ask(joining(ask.group))
 
 

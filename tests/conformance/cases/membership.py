@@ -38,7 +38,7 @@ def leaving(group: str, *members: str, **more: Any) -> LeaveGroupRequest:
 
 
 async def rebalancing(ask: Ask) -> tuple[Member, "asyncio.Task[Any]"]:
-    """A member of a group that somebody else is joining, and that join."""
+    """Start a rebalance. Returns a member of the group and the pending JoinGroup of another."""
     member = await ask.stable()
     other = asyncio.create_task(ask.join())
     for _ in range(10_000):
@@ -48,7 +48,7 @@ async def rebalancing(ask: Ask) -> tuple[Member, "asyncio.Task[Any]"]:
 
 
 async def ended(ask: Ask, member: Member, other: "asyncio.Task[Any]") -> None:
-    """The rebalance is over."""
+    """End the rebalance: the member leaves, and the other one joins."""
     await ask(leaving(member.group, member.id), 1)
     await other
 
@@ -70,7 +70,7 @@ async def sync_with_an_absent_group(ask: Ask) -> Any:
 
 
 @case("SyncGroup")
-async def sync_by_a_stranger(ask: Ask) -> Any:
+async def sync_by_an_unknown_member(ask: Ask) -> Any:
     member = await ask.stable()
     return [
         await ask(syncing(member, member_id="stranger")),
@@ -112,7 +112,7 @@ async def sync_without_type_or_name(ask: Ask) -> Any:
 
 
 @case("SyncGroup")
-async def assignments_for_strangers(ask: Ask) -> Any:
+async def assignments_for_unknown_members(ask: Ask) -> Any:
     member = await ask.joined()
     rows = [
         SyncGroupRequestAssignment(member_id="stranger", assignment=b"theirs"),
@@ -175,7 +175,7 @@ async def heartbeat_to_an_absent_group(ask: Ask) -> Any:
 
 
 @case("Heartbeat")
-async def heartbeat_of_a_stranger(ask: Ask) -> Any:
+async def heartbeat_of_an_unknown_member(ask: Ask) -> Any:
     member = await ask.stable()
     return [
         await ask(beating(member, member_id="stranger")),
@@ -194,7 +194,7 @@ async def heartbeat_of_another_generation(ask: Ask) -> Any:
 
 
 @case("Heartbeat")
-async def heartbeat_of_one_who_was_only_given_an_id(ask: Ask) -> Any:
+async def heartbeat_of_a_member_with_only_an_id(ask: Ask) -> Any:
     answer = await ask(joining(ask.group), 5)
     return [
         await ask(beating(Member(ask.group, answer.member_id, generation)))
@@ -203,7 +203,7 @@ async def heartbeat_of_one_who_was_only_given_an_id(ask: Ask) -> Any:
 
 
 @case("Heartbeat")
-async def heartbeat_before_the_leader_has_spoken(ask: Ask) -> Any:
+async def heartbeat_before_the_leader_has_synchronised(ask: Ask) -> Any:
     member = await ask.joined()
     return [await ask(beating(member)), await ask(beating(member, generation_id=7))]
 
@@ -234,13 +234,13 @@ async def leave_an_absent_group(ask: Ask) -> Any:
 
 
 @case("LeaveGroup")
-async def a_stranger_leaves(ask: Ask) -> Any:
+async def an_unknown_member_leaves(ask: Ask) -> Any:
     await ask.stable()
     return [await ask(leaving(ask.group, "stranger")), await ask(leaving(ask.group, ""))]
 
 
 @case("LeaveGroup", since=3)
-async def several_leave_of_whom_some_are_strangers(ask: Ask) -> Any:
+async def several_leave_and_some_are_unknown_members(ask: Ask) -> Any:
     member = await ask.stable()
     return [
         await ask(leaving(ask.group, "stranger", member.id, member.id)),
@@ -249,13 +249,13 @@ async def several_leave_of_whom_some_are_strangers(ask: Ask) -> Any:
 
 
 @case("LeaveGroup", since=3)
-async def nobody_leaves(ask: Ask) -> Any:
+async def no_member_leaves(ask: Ask) -> Any:
     await ask.stable()
     return [await ask(leaving(ask.group)), await ask(leaving(f"{ask.group}-absent"))]
 
 
 @case("LeaveGroup")
-async def one_leaves_who_was_only_given_an_id(ask: Ask) -> Any:
+async def a_member_with_only_an_id_leaves(ask: Ask) -> Any:
     answer = await ask(joining(ask.group), 5)
     return [
         await ask(leaving(ask.group, answer.member_id)),

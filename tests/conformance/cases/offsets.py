@@ -22,18 +22,18 @@ from tests.conformance.asking import ABSENT, COMPACTED, TOPIC, Ask, case
 from tests.conformance.cases.membership import ended as rebalance_ended
 from tests.conformance.cases.membership import leaving, rebalancing
 
-NOBODY = UUID(int=7)
+UNKNOWN_ID = UUID(int=7)
 
 
 async def row(
     ask: Ask, name: str = TOPIC, *partitions: int, **changes: Any
 ) -> OffsetCommitRequestTopic:
-    """Offsets of partitions of a topic, by its name and its id."""
+    """Build a row of offsets for partitions of a topic, with its name and its id."""
     known = name in (TOPIC, COMPACTED)
     fields: dict[str, Any] = {"committed_offset": 5, "committed_metadata": "m", **changes}
     return OffsetCommitRequestTopic(
         name=name,
-        topic_id=await ask.topic_id(name) if known else NOBODY,
+        topic_id=await ask.topic_id(name) if known else UNKNOWN_ID,
         partitions=[
             OffsetCommitRequestPartition(partition_index=number, **fields)
             for number in partitions or (0,)
@@ -61,7 +61,7 @@ async def fetching(
     group = more.pop("group_id", ask.group)
     asked = OffsetFetchRequestTopics(
         name=name,
-        topic_id=await ask.topic_id(name) if known else NOBODY,
+        topic_id=await ask.topic_id(name) if known else UNKNOWN_ID,
         partition_indexes=list(partitions or (0,)),
     )
     return OffsetFetchRequest(
@@ -134,7 +134,7 @@ async def commit_by_a_name_without_a_generation(ask: Ask) -> Any:
 
 
 @case("OffsetCommit", since=1)
-async def commit_by_a_stranger(ask: Ask) -> Any:
+async def commit_by_an_unknown_member(ask: Ask) -> Any:
     member = await ask.stable()
     return [
         await ask(await committing(ask, **as_member(member, member_id="stranger"))),
@@ -155,7 +155,7 @@ async def commit_with_another_generation(ask: Ask) -> Any:
 
 @case("OffsetCommit", since=1)
 async def refused_commits_in_their_order(ask: Ask) -> Any:
-    """A stranger who also gets topic, partition and metadata wrong."""
+    """Send commits of an unknown member with wrong topic, partition and metadata."""
     await ask.stable()
     absent, large = await row(ask, ABSENT), await row(ask, TOPIC, 1, committed_metadata="x" * 5000)
     stranger = {"member_id": "stranger", "generation_id_or_member_epoch": 1}
@@ -180,7 +180,7 @@ async def commit_of_metadata_that_is_too_large_by_a_member(ask: Ask) -> Any:
 
 
 @case("OffsetCommit", since=1)
-async def commit_before_the_leader_has_spoken(ask: Ask) -> Any:
+async def commit_before_the_leader_has_synchronised(ask: Ask) -> Any:
     member = await ask.joined()
     return [
         await ask(await committing(ask, **as_member(member))),

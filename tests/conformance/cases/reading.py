@@ -14,12 +14,12 @@ from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, T
 from tests.conformance.asking import ABSENT, PRODUCED, TOPIC, Ask, case
 
 LATEST, EARLIEST = -1, -2
-NOBODY = UUID(int=7)
+UNKNOWN_ID = UUID(int=7)
 PRODUCE = 9
 
 
 def listing(*asked: tuple[int, int], topic: str = TOPIC, epoch: int = -1) -> ListOffsetsRequest:
-    """Partitions and moments."""
+    """Return a ListOffsets request for (partition, timestamp) pairs."""
     rows = [
         ListOffsetsPartition(partition_index=number, timestamp=moment, current_leader_epoch=epoch)
         for number, moment in asked
@@ -52,7 +52,7 @@ SPECIAL = (LATEST, EARLIEST, -3, -4, -5, -7, -100)
 
 
 @case("ListOffsets", since=1)
-async def moments_nobody_knows_of_what_nobody_has(ask: Ask) -> Any:
+async def special_timestamps_of_unknown_partitions(ask: Ask) -> Any:
     return [
         await ask(listing((number, moment), topic=topic, epoch=epoch))
         for topic, number in ((ABSENT, 0), (TOPIC, 9), (TOPIC, 0))
@@ -78,7 +78,7 @@ async def offsets_of_other_leader_epochs(ask: Ask) -> Any:
 async def fetching(
     ask: Ask, *asked: tuple[int, int], topic: str = TOPIC, epoch: int = -1
 ) -> FetchRequest:
-    """Partitions and offsets, outside any session, without waiting."""
+    """Build a Fetch request for (partition, offset) pairs, without session and wait."""
     rows = [
         FetchPartition(
             partition=number,
@@ -88,7 +88,7 @@ async def fetching(
         )
         for number, offset in asked
     ]
-    number = NOBODY if topic == ABSENT else await ask.topic_id(topic)
+    number = UNKNOWN_ID if topic == ABSENT else await ask.topic_id(topic)
     return FetchRequest(
         max_wait_ms=0,
         min_bytes=0,

@@ -1,4 +1,4 @@
-"""Produce of records that a topic does not take, one by one or all of a batch."""
+"""Produce of records that a topic refuses, single ones or all of a batch."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ LZ4 = 3
 async def answered(
     ask: Ask, topic: str, rows: list[tuple[int, bytes | None]], codec: int = 0
 ) -> Any:
-    """What is said to one batch of these timestamps and keys, but for where the log begins."""
+    """Produce a batch of these timestamps and keys. Returns the response without offsets."""
     data = batch_builder.build(
         [(at, time, key, b"v", []) for at, (time, key) in enumerate(rows)], codec=codec
     )

@@ -41,12 +41,12 @@ from tests.conformance.asking import ABSENT, TOPIC, Ask, case, joining
 from tests.conformance.cases.offsets import committing
 
 BEAT, ALTER, OFFSETS, DELETE = 1, 0, 1, 0
-"""The versions in which a case's scene is set."""
+"""API versions of the requests that prepare a case."""
 ME = "m" * 22
 
 
 def beating(ask: Ask, epoch: int = 0, **changes: Any) -> ShareGroupHeartbeatRequest:
-    """A heartbeat of a share group's member."""
+    """Return a heartbeat of a share group's member."""
     fields: dict[str, Any] = {"group_id": ask.group, "member_id": ME, "member_epoch": epoch}
     if epoch == 0:
         fields["subscribed_topic_names"] = [TOPIC]
@@ -56,7 +56,7 @@ def beating(ask: Ask, epoch: int = 0, **changes: Any) -> ShareGroupHeartbeatRequ
 def moving(
     group: str, *offsets: tuple[int, int], topic: str = TOPIC
 ) -> AlterShareGroupOffsetsRequest:
-    """A request to move a group to the offsets of partitions."""
+    """Return a request to move a group to the offsets of partitions."""
     rows = [
         AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset)
         for number, offset in offsets
@@ -66,7 +66,7 @@ def moving(
 
 
 def looking(group: str, *partitions: int, topic: str = TOPIC) -> DescribeShareGroupOffsetsRequest:
-    """A request for the offsets of partitions; of all topics without any."""
+    """Return a request for the offsets of partitions; without any, of all topics."""
     rows = [DescribeShareGroupOffsetsRequestTopic(topic_name=topic, partitions=list(partitions))]
     asked = DescribeShareGroupOffsetsRequestGroup(
         group_id=group, topics=rows if partitions else None
@@ -75,13 +75,13 @@ def looking(group: str, *partitions: int, topic: str = TOPIC) -> DescribeShareGr
 
 
 def dropping(group: str, *topics: str) -> DeleteShareGroupOffsetsRequest:
-    """A request to delete a group's offsets of topics."""
+    """Return a request to delete a group's offsets of topics."""
     rows = [DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics]
     return DeleteShareGroupOffsetsRequest(group_id=group, topics=rows)
 
 
 async def settled(ask: Ask) -> None:
-    """The group has one member, with both partitions of the topic."""
+    """Join the group as its only member, until both partitions of the topic are assigned."""
     answer = await ask(beating(ask), BEAT)
     assert answer.error_code == 0, answer
     for _ in range(100):
@@ -113,7 +113,7 @@ async def share_members_that_cannot_be(ask: Ask) -> Any:
 
 
 @case("ShareGroupHeartbeat")
-async def share_members_nobody_knows(ask: Ask) -> Any:
+async def unknown_share_members(ask: Ask) -> Any:
     first = [await ask(beating(ask, epoch)) for epoch in (1, -1)]
     assert (await ask(beating(ask))).error_code == 0
     other = [await ask(beating(ask, epoch, member_id="n" * 22)) for epoch in (1, -1)]
@@ -146,7 +146,7 @@ async def share_members_of_groups_of_other_types(ask: Ask) -> Any:
 
 
 async def _others(ask: Ask) -> list[Any]:
-    """The answers to requests of classic and consumer groups about a share group."""
+    """Send requests of classic and consumer groups to a share group. Returns the responses."""
     group = ask.group
     fetching = OffsetFetchRequest(
         groups=[

@@ -1,8 +1,8 @@
 """ShareFetch and ShareAcknowledge: sessions, acquired records, acknowledgements, renewal.
 
-A case has a topic of its own with two partitions, and ten records in one batch of the first.
-Offsets count from the first record, so that brokers may have other ones; negative ones are sent as
-they are.
+Each case has a separate topic with two partitions, and ten records in one batch of the first.
+Offsets are relative to the first record, because brokers may have different ones. Negative offsets
+are sent unchanged.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from tests.conformance.asking import Ask, case
 from tests.support.raw_client import batch
 
 CREATE, PRODUCE, ALTER, BEAT, FETCH = 7, 9, 1, 1, 2
-"""The versions in which a case's scene is set."""
+"""API versions of the requests that prepare a case."""
 RECORDS = 10
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 NOWHERE = UUID(int=7)
 Acks = Sequence[tuple[int, int, Sequence[int]]]
-"""First and last offset and types of acknowledgements."""
+"""First offset, last offset and acknowledgement types."""
 
 
 class Queue:
@@ -49,7 +49,7 @@ class Queue:
         self.base = 0
 
     async def fill(self, partition: int = 0, count: int = RECORDS) -> int:
-        """Append a batch; return its first offset."""
+        """Append a batch and return its first offset."""
         data = batch([b"%d" % n for n in range(count)])
         rows = [PartitionProduceData(index=partition, records=data)]
         topic = TopicProduceData(name=self.topic, partition_data=rows)
@@ -59,10 +59,10 @@ class Queue:
             if not row.error_code:
                 return int(row.base_offset)
             await asyncio.sleep(0.1)
-        raise TimeoutError("the topic takes no records")
+        raise TimeoutError("the topic accepts no records")
 
     async def member(self, name: str = "m") -> "Sharer":
-        """A member of the group whose assignment is known."""
+        """Join the group and wait for the assignment. Returns the member."""
         asked = ShareGroupHeartbeatRequest(
             group_id=self.group,
             member_id=name * 22,
@@ -85,7 +85,7 @@ class Queue:
 
 
 async def queue(ask: Ask) -> Queue:
-    """The scene of a case; its group begins at the first record."""
+    """Create the topic and the group of a case. The group starts at the first record."""
     made = Queue(ask)
     topic = CreatableTopic(
         name=made.topic, num_partitions=2, replication_factor=1, assignments=[], configs=[]
@@ -102,7 +102,7 @@ async def queue(ask: Ask) -> Queue:
 
 
 class Sharer:
-    """A member, and the epoch of its next request."""
+    """A member of the share group, and the epoch of its next request."""
 
     def __init__(self, queue: Queue, member: str) -> None:
         self.queue = queue
@@ -110,7 +110,7 @@ class Sharer:
         self.epoch = 0
 
     async def fetch(self, *partitions: int, acks: Acks = (), **words: Any) -> Any:
-        """What of the answer to a ShareFetch is compared; `acks` are of partition 0."""
+        """Send a ShareFetch and return the compared parts; `acks` are of partition 0."""
         base = self.queue.base
         batches = [
             PiggybackedBatch(
@@ -164,17 +164,17 @@ class Sharer:
         ]
 
     async def begin(self) -> Any:
-        """Open the session and get the records of partition 0, once Kafka has read its state."""
+        """Open the session and fetch partition 0. Kafka must read its state first."""
         for _ in range(100):
             self.epoch = 0
-            told = await self.fetch(0, version=FETCH, max_wait_ms=1000)
-            if told[0] == 0 and any(row[3] for row in told[2]):
-                return told
+            answer = await self.fetch(0, version=FETCH, max_wait_ms=1000)
+            if answer[0] == 0 and any(row[3] for row in answer[2]):
+                return answer
             await asyncio.sleep(0.1)
-        raise TimeoutError(f"no records: {told}")
+        raise TimeoutError(f"no records: {answer}")
 
     async def settle(self, *acks: tuple[int, int, Sequence[int]], **words: Any) -> Any:
-        """What of the answer to a ShareAcknowledge of partition 0 is compared."""
+        """Send a ShareAcknowledge of partition 0 and return the compared parts."""
         base = self.queue.base
         batches = [
             AcknowledgementBatch(
@@ -327,7 +327,7 @@ INVALID: tuple[Acks, ...] = (
     [(0, 0, [RENEW])],
     [(0, 1, [ACCEPT, 7])],
 )
-"""Acknowledgements that are wrong whichever records a member has; the order is no error."""
+"""Acknowledgements that are invalid for any acquired records; their order is no error."""
 NOT_HELD: tuple[Acks, ...] = (
     [(0, 10, [ACCEPT])],
     [(10, 10, [ACCEPT])],
@@ -338,7 +338,7 @@ NOT_HELD: tuple[Acks, ...] = (
     [(0, 9, [ACCEPT] * 10)],
     [(0, 3, [ACCEPT]), (6, 9, [RELEASE])],
 )
-"""Acknowledgements one after another, some of records that are not acquired."""
+"""Consecutive acknowledgements, some of records that are not acquired."""
 
 
 @case("ShareFetch", one_connection=True)

@@ -1,4 +1,4 @@
-"""Static members: two of one name, names nobody has, names that leave."""
+"""Static members: duplicate, unknown and leaving group instance ids."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from tests.conformance.cases.offsets import committing
 
 
 async def replaced(ask: Ask) -> tuple[Member, Member]:
-    """A static member that somebody of the same name has taken the place of."""
+    """Replace a static member by a new one of the same instance id. Returns both."""
     old = await ask.stable(group_instance_id="i")
     new = await ask.join(group_instance_id="i")
     return old, Member(ask.group, new.member_id, new.generation_id)
 
 
 @case("JoinGroup", since=5)
-async def an_instance_nobody_has(ask: Ask) -> Any:
+async def an_unknown_instance(ask: Ask) -> Any:
     await ask.stable(group_instance_id="i")
     return [
         await ask(joining(ask.group, group_instance_id="j", member_id="stranger")),
@@ -27,7 +27,7 @@ async def an_instance_nobody_has(ask: Ask) -> Any:
 
 
 @case("JoinGroup", since=5)
-async def an_instance_with_somebody_elses_id(ask: Ask) -> Any:
+async def an_instance_with_an_unknown_member_id(ask: Ask) -> Any:
     await ask.stable(group_instance_id="i")
     return await ask(joining(ask.group, group_instance_id="i", member_id="stranger"))
 
@@ -39,7 +39,7 @@ async def an_instance_comes_back(ask: Ask) -> Any:
 
 
 @case("JoinGroup", since=5)
-async def an_instance_comes_back_before_the_leader_has_spoken(ask: Ask) -> Any:
+async def an_instance_comes_back_before_the_leader_has_synchronised(ask: Ask) -> Any:
     await ask.joined(group_instance_id="i")
     return await ask(joining(ask.group, group_instance_id="i"))
 
@@ -69,7 +69,7 @@ async def the_old_id_of_an_instance_synchronises(ask: Ask) -> Any:
 
 
 @case("Heartbeat", since=3)
-async def the_old_id_of_an_instance_is_heard_of(ask: Ask) -> Any:
+async def the_old_id_of_an_instance_heartbeats(ask: Ask) -> Any:
     old, new = await replaced(ask)
     return [
         await ask(beating(old, group_instance_id="i")),

@@ -23,18 +23,18 @@ from tests.conformance.cases.offsets import committing, fetching
 from tests.conformance.cases.shares import beating as sharing
 
 BEAT = 0
-"""The version in which a case's scene is set."""
+"""API version of the requests that prepare a case."""
 ME = "m" * 22
 
 
 def info(name: str, partitions: int = 0, **configs: str) -> TopicInfo:
-    """A repartition or changelog topic."""
+    """Return the definition of a repartition or changelog topic."""
     rows = [KeyValue(key=key.replace("_", "."), value=value) for key, value in configs.items()]
     return TopicInfo(name=name, partitions=partitions, replication_factor=0, topic_configs=rows)
 
 
 def reading(*sources: str, **changes: Any) -> Subtopology:
-    """A subtopology."""
+    """Return a subtopology."""
     fields: dict[str, Any] = {
         "subtopology_id": "0",
         "source_topics": list(sources),
@@ -48,7 +48,7 @@ def reading(*sources: str, **changes: Any) -> Subtopology:
 
 
 def together(*sources: int, repartition: tuple[int, ...] = ()) -> CopartitionGroup:
-    """A copartition group."""
+    """Return a copartition group."""
     return CopartitionGroup(
         source_topics=list(sources),
         source_topic_regex=[],
@@ -59,7 +59,7 @@ def together(*sources: int, repartition: tuple[int, ...] = ()) -> CopartitionGro
 def beating(
     ask: Ask, epoch: int = 0, *subtopologies: Subtopology, **changes: Any
 ) -> StreamsGroupHeartbeatRequest:
-    """A heartbeat of a streams group's member."""
+    """Return a heartbeat of a streams group's member."""
     fields: dict[str, Any] = {
         "group_id": ask.group,
         "member_id": ME,
@@ -79,8 +79,8 @@ def beating(
     return StreamsGroupHeartbeatRequest(**{**fields, **changes})
 
 
-def told(answer: Any) -> Any:
-    """What of an answer does not depend on delays: 5 is that of an assignment."""
+def compared(answer: Any) -> Any:
+    """Return the parts of a response that do not depend on delays; status 5 does."""
     statuses = [(row.status_code, row.status_detail) for row in answer.status or ()]
     return [
         answer.error_code,
@@ -136,7 +136,7 @@ async def topologies_that_cannot_be(ask: Ask) -> Any:
 
 
 @case("StreamsGroupHeartbeat")
-async def streams_members_nobody_knows(ask: Ask) -> Any:
+async def unknown_streams_members(ask: Ask) -> Any:
     first = [await ask(beating(ask, epoch)) for epoch in (1, -1)]
     assert (await ask(beating(ask))).error_code == 0
     other = [await ask(beating(ask, epoch, member_id="n" * 22)) for epoch in (1, -1)]
@@ -148,17 +148,17 @@ async def streams_members_nobody_knows(ask: Ask) -> Any:
 async def a_streams_member_that_comes_and_goes(ask: Ask) -> Any:
     more = {"client_tags": [KeyValue(key="zone", value="a")], "rack_id": "here"}
     return [
-        told(await ask(beating(ask, **more))),
-        told(await ask(beating(ask, user_endpoint=Endpoint(host="h", port=7)))),
-        told(await ask(beating(ask, 0, reading(COMPACTED)))),
-        told(await ask(beating(ask, -1))),
-        told(await ask(beating(ask, -1))),
-        told(await ask(beating(ask))),
+        compared(await ask(beating(ask, **more))),
+        compared(await ask(beating(ask, user_endpoint=Endpoint(host="h", port=7)))),
+        compared(await ask(beating(ask, 0, reading(COMPACTED)))),
+        compared(await ask(beating(ask, -1))),
+        compared(await ask(beating(ask, -1))),
+        compared(await ask(beating(ask))),
     ]
 
 
 @case("StreamsGroupHeartbeat")
-async def a_static_streams_member_that_comes_again(ask: Ask) -> Any:
+async def a_static_streams_member_that_joins_again(ask: Ask) -> Any:
     other, who = "n" * 22, {"instance_id": "i"}
     epoch = (await ask(beating(ask, **who))).member_epoch
     rows = [
@@ -181,7 +181,7 @@ async def topics_that_a_topology_lacks(ask: Ask) -> Any:
     name = f"{ask.group}-internal"
     fixed = info(f"{name}-fixed", 5)
     return [
-        told(await ask(beating(ask, 0, *subs, group_id=f"{ask.group}-{number}")))
+        compared(await ask(beating(ask, 0, *subs, group_id=f"{ask.group}-{number}")))
         for number, subs in enumerate(
             (
                 [reading(TOPIC, ABSENT)],
@@ -203,8 +203,8 @@ async def topics_that_a_topology_lacks(ask: Ask) -> Any:
 async def an_application_that_shuts_down(ask: Ask) -> Any:
     epoch = (await ask(beating(ask))).member_epoch
     return [
-        told(await ask(beating(ask, epoch, shutdown_application=True))),
-        told(await ask(beating(ask, member_id="n" * 22))),
+        compared(await ask(beating(ask, epoch, shutdown_application=True))),
+        compared(await ask(beating(ask, member_id="n" * 22))),
     ]
 
 

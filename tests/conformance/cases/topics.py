@@ -1,4 +1,4 @@
-"""Metadata, DeleteTopics, DescribeProducers: topics that are not there, and what may be done."""
+"""Metadata, DeleteTopics, DescribeProducers: absent topics and authorized operations."""
 
 from typing import Any
 from uuid import UUID
@@ -11,11 +11,11 @@ from korvet.wire.structs import PartitionIndexes
 from tests.conformance.asking import ABSENT, TOPIC, Ask, case
 
 NAMES = (ABSENT, "", "not legal", "..", "x" * 250)
-NOBODY = UUID(int=7)
+UNKNOWN_ID = UUID(int=7)
 
 
 @case("Metadata", since=8)
-async def what_one_may_do_with_topics_nobody_has(ask: Ask) -> Any:
+async def authorized_operations_of_unknown_topics(ask: Ask) -> Any:
     found = []
     for name in (TOPIC, *NAMES):
         answer = await ask(
@@ -32,10 +32,10 @@ async def what_one_may_do_with_topics_nobody_has(ask: Ask) -> Any:
 
 
 @case("Metadata", since=12)
-async def what_one_may_do_with_an_id_nobody_has(ask: Ask) -> Any:
+async def authorized_operations_of_an_unknown_topic_id(ask: Ask) -> Any:
     answer = await ask(
         MetadataRequest(
-            topics=[MetadataRequestTopic(name=None, topic_id=NOBODY)],
+            topics=[MetadataRequestTopic(name=None, topic_id=UNKNOWN_ID)],
             include_topic_authorized_operations=True,
         )
     )
@@ -43,7 +43,7 @@ async def what_one_may_do_with_an_id_nobody_has(ask: Ask) -> Any:
 
 
 @case("DescribeProducers")
-async def producers_of_what_nobody_has(ask: Ask) -> Any:
+async def producers_of_unknown_partitions(ask: Ask) -> Any:
     return [
         await ask(
             DescribeProducersRequest(topics=[PartitionIndexes(name=name, partition_indexes=[0])])
