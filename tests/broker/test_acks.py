@@ -1,4 +1,4 @@
-"""acks=0: nothing is answered, and who sends what is not stored hears so all the same."""
+"""Check Produce with acks=0: no response, and a batch that is not stored closes the connection."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ GOOD = batch([b"v"])
 
 
 def by_id(wanted: ProduceRequest) -> ProduceRequest:
-    """The same for a topic id that nobody has any more."""
+    """Return the request with the id of a topic that does not exist."""
     (data,) = wanted.topic_data
     return replace(wanted, topic_data=[replace(data, name="", topic_id=uuid4())])
 
@@ -34,7 +34,7 @@ REFUSED = {
 
 
 def stored(broker: Broker, topic: str) -> int:
-    """How many bytes of records the topic has."""
+    """Return the bytes of records that the topic has."""
     with Peer(broker.address) as peer:
         answer = peer.ask("Fetch", 11, to_fetch(topic))
     return len(answer.responses[0].partitions[0].records)
@@ -55,7 +55,7 @@ def test_a_batch_that_is_refused_without_acks_ends_its_connection(
     assert "acks=0 is not stored" in line and "api=Produce" in line
 
 
-def test_what_is_stored_without_acks_is_passed_over_in_silence(broker: Broker) -> None:
+def test_a_batch_that_is_stored_without_acks_gets_no_response(broker: Broker) -> None:
     topic = create_topic(broker.address)
     with Peer(broker.address) as peer:
         peer.send(request("Produce", 9, to_produce(topic, GOOD, acks=0)), API_VERSIONS)
@@ -63,7 +63,7 @@ def test_what_is_stored_without_acks_is_passed_over_in_silence(broker: Broker) -
     assert until(lambda: stored(broker, topic) > 0)
 
 
-def test_a_redis_that_is_away_ends_the_connections_of_those_who_want_no_answer(
+def test_a_redis_that_is_away_ends_the_connections_of_producers_without_acks(
     tmp_path: Path, own_server: TestServer
 ) -> None:
     mine = started(tmp_path, own_server.url)

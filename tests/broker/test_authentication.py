@@ -1,4 +1,4 @@
-"""SASL on the wire: which requests a connection may send, and what a refused client gets."""
+"""Check SASL on the wire: the requests that a connection may send, and refused clients."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Every API has its needs, and a client without them gets Kafka's authorization errors."""
+"""Check the rights that each API needs: a client without them gets Kafka's errors."""
 
 import itertools
 import logging

@@ -1,4 +1,4 @@
-"""The first broker names the cluster; what others are told to call it is in their logs."""
+"""Check that the first broker names the cluster, and others log a different cluster.id."""
 
 import logging
 
@@ -21,7 +21,7 @@ from tests.support.redis_servers import TestServer
         ),
     ],
 )
-async def test_another_id_than_the_clusters_is_warned_of(
+async def test_a_broker_with_another_cluster_id_logs_a_warning(
     valkey_server: TestServer,
     caplog: pytest.LogCaptureFixture,
     sets: list[str],

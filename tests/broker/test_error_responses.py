@@ -1,4 +1,4 @@
-"""What a request is answered that failed in Redis: nothing asked for goes unmentioned."""
+"""Check responses to requests that failed in Redis: each item of the request has an error."""
 
 from random import Random
 from typing import Any
@@ -28,7 +28,7 @@ BROKEN = ScriptFailed("group.txn_commit", 1, "ERR no such field")
 
 
 def codes_in(value: Any) -> list[int]:
-    """Every error code in an answer."""
+    """Return every error code in a response."""
     if isinstance(value, list):
         return [code for item in value for code in codes_in(item)]
     if not isinstance(value, msgspec.Struct):
@@ -42,7 +42,7 @@ def codes_in(value: Any) -> list[int]:
 
 
 def has_an_empty_list(value: Any) -> bool:
-    """Whether a request leaves out what some answer would be about, or asks for all there is."""
+    """Return whether a request has an empty list, or requests all topics or partitions by null."""
     if isinstance(value, list):
         return not value or any(map(has_an_empty_list, value))
     if not isinstance(value, msgspec.Struct):
@@ -57,7 +57,7 @@ def has_an_empty_list(value: Any) -> bool:
 @pytest.mark.parametrize(
     ("api", "version"), VERSIONS, ids=lambda value: getattr(value, "name", str(value))
 )
-def test_the_answer_of_every_version_says_that_it_failed(api: Api, version: int) -> None:
+def test_the_response_of_every_version_has_an_error(api: Api, version: int) -> None:
     random = Random(f"{api.name} {version}")
     for _ in range(10):
         request: Any = a_message(api.request, version, random)
@@ -78,10 +78,8 @@ def test_the_answer_of_every_version_says_that_it_failed(api: Api, version: int)
         ("DescribeTransactions", "transactional_ids", "transactional_id"),
     ],
 )
-def test_what_is_asked_for_by_name_alone_is_answered_by_that_name(
-    name: str, asked: str, field: str
-) -> None:
-    """librdkafka ends its process where a described group comes back without its id."""
+def test_a_response_names_what_its_request_names(name: str, asked: str, field: str) -> None:
+    """The process of librdkafka ends if a described group has no id."""
     [api] = [each for each in TABLE if each.name == name]
     blank = a_message(api.request, api.versions[1], Random(1))
     request = msgspec.structs.replace(blank, **{asked: ["one", "two"]})
@@ -125,7 +123,7 @@ def test_each_partition_is_named_with_its_error() -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_each_partition_of_a_transaction_is_named_with_its_error(version: int) -> None:
-    """librdkafka repeats the request at once for a partition without a result."""
+    """For a partition without a result, librdkafka repeats the request at once."""
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="t",
         v3_and_below_topics=[NamedPartitions(name="a", partitions=[0, 1])],
@@ -137,7 +135,7 @@ def test_each_partition_of_a_transaction_is_named_with_its_error(version: int) -
     assert (topic.name, rows) == ("a", [(0, -1), (1, -1)])
 
 
-def test_what_is_asked_for_by_a_bare_name_is_named_too() -> None:
+def test_a_name_that_is_a_plain_string_is_in_the_response_too() -> None:
     away = StoreUnavailable("gone")
     answer: Any = error_response(BY_KEY[42], DeleteGroupsRequest(groups_names=["a", "b"]), away)
     assert [(row.group_id, row.error_code) for row in answer.results] == [

@@ -1,4 +1,4 @@
-"""A handler that fails is its own connection's affair: logged once, with its traceback."""
+"""Check that a failing handler ends only its connection and logs one traceback."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ WANTED = DescribeClusterRequest(include_cluster_authorized_operations=False)
 
 
 async def stumble(request: Message, context: Context) -> Message:
-    raise RuntimeError("nobody expected this")
+    raise RuntimeError("unexpected failure")
 
 
 async def misled(request: Message, context: Context) -> Message:
@@ -33,7 +33,7 @@ async def misled(request: Message, context: Context) -> Message:
 
 
 def fall(request: Message, context: Context) -> Message:
-    raise RuntimeError("nobody expected this")
+    raise RuntimeError("unexpected failure")
 
 
 async def reported(
@@ -43,8 +43,9 @@ async def reported(
     handler: apis.Handler,
     talk: Callable[[str], str],
 ) -> tuple[str, logging.LogRecord]:
-    """What `talk` says, given the address of a broker with that handler of DescribeCluster, and
-    the one thing the broker logged."""
+    """Run a broker with that handler of DescribeCluster, and `talk` with its address.
+
+    Return the result of `talk` and the broker's only log record at WARNING or above."""
     row = apis.BY_KEY[60]
     monkeypatch.setitem(
         apis.BY_KEY, 60, apis.Api(60, row.name, row.versions, row.request, row.response, handler)
@@ -65,10 +66,10 @@ async def reported(
 
             tasks.start_soon(broker)
             await listening.wait()
-            heard = await to_thread.run_sync(talk, addresses[0])
+            result = await to_thread.run_sync(talk, addresses[0])
             stop.set()
     (said,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    return heard, said
+    return result, said
 
 
 @pytest.mark.parametrize("handler", [stumble, fall])
@@ -90,19 +91,19 @@ async def test_a_failing_handler_ends_its_connection_and_no_other(
     fields = said.__dict__["fields"]
     assert said.getMessage() == "request handler failed" and said.exc_info
     assert (fields["client"], fields["api"], fields["version"]) == (name, "DescribeCluster", 0)
-    assert fields["error"] == "RuntimeError: nobody expected this"
+    assert fields["error"] == "RuntimeError: unexpected failure"
 
 
-async def test_a_failure_on_the_short_way_ends_its_connection_and_no_other(
+async def test_a_failure_on_the_fast_path_ends_its_connection_and_no_other(
     own_server: TestServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: object, **__: object) -> None:
-        raise RuntimeError("nobody expected this")
+        raise RuntimeError("unexpected failure")
 
     def talk(address: str) -> str:
         wanted = to_produce("orders", batch([b"v"]))
         with Peer(address) as other, Peer(address) as peer:
-            # The first two make the topic and are learned from; the third is like them.
+            # The first two create the topic and the template, which the third matches.
             for _ in range(2):
                 peer.ask("Produce", 9, wanted)
             with pytest.raises((EOFError, ConnectionResetError)):
@@ -124,8 +125,8 @@ async def test_a_failing_script_is_answered_and_logged(
         with Peer(address) as peer:
             return ErrorCode(peer.ask("DescribeCluster", 0, WANTED).error_code).name
 
-    heard, said = await reported(own_server, monkeypatch, caplog, misled, talk)
-    assert heard == "UNKNOWN_SERVER_ERROR"
+    result, said = await reported(own_server, monkeypatch, caplog, misled, talk)
+    assert result == "UNKNOWN_SERVER_ERROR"
     assert said.getMessage() == "request failed in Redis"
     assert said.__dict__["fields"]["api"] == "DescribeCluster"
     assert "ERR no such field" in str(said.__dict__["fields"]["error"])

@@ -1,4 +1,4 @@
-"""Fetches of records in segments over sockets: repeated ones are answered without decoding."""
+"""Check fetches from segments over sockets: repeated ones are answered without decoding."""
 
 import ssl
 from collections.abc import Callable, Iterator
@@ -68,7 +68,7 @@ class TlsPeer(Peer):
 
 
 class Place(NamedTuple):
-    """What a fetch asks for."""
+    """The partition and offset of a fetch."""
 
     topic: str = "t"
     partition: int = 0
@@ -199,7 +199,7 @@ def tiers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiers]:
 
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each frame that met a template was answered by it."""
+    """A list that gets, for each frame compared with a template, whether it was answered by it."""
     found: list[bool] = []
     answer = fetch_answers.answer
 
@@ -214,7 +214,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.fixture
 def lasting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """States stay fresh, however busy the machine is."""
+    """Partition states that stay fresh for 60 s, so that a busy machine changes no result."""
     monkeypatch.setattr(recent_states, "FRESH_S", 60.0)
 
 
@@ -312,7 +312,7 @@ def test_a_slow_client_gets_large_and_small_responses_whole_and_in_order(
 
 @pytest.mark.usefixtures("lasting")
 def test_chunks_read_ahead_are_those_of_their_reader(tiers: Tiers, known: list[bool]) -> None:
-    """Three readers of one partition, one of whom goes back and forth."""
+    """Three clients read one partition; one of them reads earlier offsets again."""
     start, end = tiers.ends["d", 2]
     batch = len(made(0))
     with tiers.peer() as one, tiers.peer() as two, tiers.peer() as three:
@@ -331,7 +331,7 @@ def test_chunks_read_ahead_are_those_of_their_reader(tiers: Tiers, known: list[b
 
 @pytest.mark.parametrize("listener", LISTENERS)
 @pytest.mark.usefixtures("lasting")
-def test_a_client_that_closes_while_it_is_sent_to_disturbs_no_other(
+def test_a_client_that_closes_during_a_response_does_not_affect_others(
     tiers: Tiers, known: list[bool], listener: str
 ) -> None:
     place = Place(offset=tiers.start())
@@ -440,7 +440,7 @@ def test_a_consumer_that_has_caught_up_is_served_by_redis(tiers: Tiers, known: l
 
 @pytest.mark.usefixtures("lasting")
 @pytest.mark.parametrize("change", ["settings", "topic", "principal", "rules", "member"])
-def test_a_template_ends_with_what_it_was_learned_under(
+def test_a_template_ends_when_its_conditions_change(
     tiers: Tiers, known: list[bool], change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(offset=tiers.start())

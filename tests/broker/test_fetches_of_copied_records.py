@@ -1,4 +1,4 @@
-"""Fetches over a socket of copied records that Redis has too: repeated ones take the fast path."""
+"""Check fetches of copied records that Redis has too: repeated ones take the fast path."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Fetches of large batches in Redis over sockets: repeated ones are read ahead, not decoded."""
+"""Check fetches of large batches in Redis: repeated ones are read ahead, not decoded."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -106,7 +106,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logs]:
 
 
 class Known:
-    """What was known of the frames that met a template."""
+    """Counts of frames that were compared with a template: answered now, later, or decoded."""
 
     def __init__(self) -> None:
         self.now = self.later = self.decoded = 0
@@ -124,7 +124,7 @@ class Known:
 
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> Known:
-    """Count how fetches are answered; sizes stay known, however busy the machine is."""
+    """Counts of fetches; sizes stay known for a test, so that a busy machine changes no result."""
     monkeypatch.setattr("korvet.log.size_estimates.STALE_S", 60.0)
     found, answer = Known(), fetch_answers.answer
 
@@ -140,7 +140,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Known:
 def read(
     logs: Logs, peer: Peer, place: Place, version: int = 11, *, stranger: bool = False
 ) -> tuple[list[bytes], int]:
-    """Return all batches from a place on, as they were written, and how many fetches it took.
+    """Return all batches from an offset on, as they were written, and the number of fetches.
 
     A fetch with a retriable error is repeated.
     """
@@ -210,7 +210,7 @@ def test_fetches_sent_ahead_are_answered_in_their_order(
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
-def test_a_client_that_leaves_with_reads_in_flight_disturbs_no_other(
+def test_a_client_that_leaves_with_reads_in_flight_does_not_affect_others(
     logs: Logs, known: Known, listener: str
 ) -> None:
     with logs.peer(listener) as patient:

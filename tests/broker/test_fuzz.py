@@ -1,7 +1,7 @@
-"""Valid requests of every API and version, damaged at random: refused or answered, never more.
+"""Check valid requests of every API and version, damaged at random: refused or answered.
 
-The broker is one process with one event loop: a request that held it, or broke it, would be seen by
-the client that asks in between, and a handler that fell over it would leave a traceback.
+The broker is one process with one event loop. A second client sends requests in between, which
+fail if a damaged one blocks or ends the broker. A handler that fails leaves a traceback.
 """
 
 from contextlib import ExitStack
@@ -30,7 +30,7 @@ WILD = (
 
 
 def damaged(content: bytes, random: Random) -> bytes:
-    """The content with something wrong in it, behind API and version."""
+    """Return the content with 1 to 3 random changes after API and version."""
     found = bytearray(content)
     for _ in range(random.randrange(1, 4)):
         at = random.randrange(4, len(found) + 1)

@@ -1,4 +1,4 @@
-"""Requests that move a client to another broker, and those that are served to the end."""
+"""Check the requests that move a client to another broker, and those that are still served."""
 
 from typing import Any, cast
 from unittest.mock import Mock
@@ -30,7 +30,7 @@ ROWS = {row.name: row for row in apis.TABLE}
 
 
 def open_ones(broker: Broker) -> OpenConnections:
-    """One connection that has produced nothing."""
+    """Return the open connections of a broker: one, which has produced nothing."""
     made = OpenConnections(lambda: broker.services.settings)
     made.add(cast(ClientConnection, Mock(session_id=0)))
     return made

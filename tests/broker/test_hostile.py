@@ -1,4 +1,4 @@
-"""Bytes that are no requests end their connection, with one line in the log, and no other."""
+"""Check that bytes which are no request end only their connection, with one log line."""
 
 import socket
 from random import Random
@@ -76,7 +76,7 @@ REFUSED = [
         "unsupported API or version",
     ),
     (
-        "a count that lies",
+        "a count above the bytes left",
         "0000000e 0003 0000 00000001 ffff 7fffffff",
         *("Metadata", "0", "topics: a count of 2147483647 where 0 bytes are left"),
     ),
@@ -94,14 +94,14 @@ REFUSED = [
 
 
 def lines_about(broker: Broker, client: str, since: int) -> list[str]:
-    """Ports are given again: only what was logged after the first `since` characters counts."""
+    """Return the client's log lines after the first `since` characters; ports are reused."""
     return [line for line in broker.log[since:].splitlines() if f"client={client} " in line]
 
 
 @pytest.mark.parametrize(
     ("text", "api", "version", "reason"), [row[1:] for row in REFUSED], ids=[r[0] for r in REFUSED]
 )
-def test_what_is_no_request_ends_its_connection_with_one_line(
+def test_bytes_that_are_no_request_end_their_connection_with_one_line(
     broker: Broker, text: str, api: str, version: str, reason: str
 ) -> None:
     since = len(broker.log)
@@ -138,7 +138,7 @@ def test_a_frame_of_one_byte_behind_a_large_fetch_is_one_line_too(broker: Broker
     assert "header: the data ends here" in line
 
 
-def test_what_came_whole_before_a_half_frame_is_still_answered(broker: Broker) -> None:
+def test_requests_before_a_half_frame_are_still_answered(broker: Broker) -> None:
     with Peer(broker.address) as peer:
         peer.send(request("Metadata", 9, ALL_TOPICS, correlation_id=77))
         peer.socket.sendall(b"\0\0")
@@ -173,7 +173,7 @@ def test_requests_that_come_byte_by_byte_are_answered(broker: Broker) -> None:
             assert peer.response(ROWS["Metadata"], 9)[0] == 5
 
 
-def test_random_bytes_on_many_connections_disturb_nobody(broker: Broker) -> None:
+def test_random_bytes_on_many_connections_do_not_affect_others(broker: Broker) -> None:
     random = Random(20)
     with Peer(broker.address) as other:
         for _ in range(150):
@@ -204,7 +204,7 @@ def test_announcing_much_on_many_connections_costs_no_memory(broker: Broker) -> 
         assert resident(broker.pid) - before < 16 << 20
 
 
-def test_three_hundred_idle_connections_are_next_to_nothing(broker: Broker) -> None:
+def test_three_hundred_idle_connections_use_little_memory(broker: Broker) -> None:
     assert alive(broker.address)
     before = resident(broker.pid)
     with crowd(broker.address, 300) as peers:
@@ -229,7 +229,7 @@ def test_a_client_id_cannot_break_a_log_line(broker: Broker) -> None:
     assert not any(row.startswith("level=error") for row in broker.log.splitlines())
 
 
-def test_the_memory_of_half_frames_goes_with_their_clients(broker: Broker) -> None:
+def test_the_memory_of_half_frames_is_freed_with_their_connections(broker: Broker) -> None:
     before = resident(broker.pid)
     with crowd(broker.address, 4) as peers:
         for peer in peers:

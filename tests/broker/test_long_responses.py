@@ -1,4 +1,4 @@
-"""Nobody waits for their answer while somebody's long one is encoded."""
+"""Check that the encoding of a long response does not delay other connections."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from korvet.wire.schema import Message, encode_parts
 
 
 @pytest.mark.parametrize("rows", [1, dispatch.MANY_ROWS, dispatch.MANY_ROWS + 1])
-async def test_long_answers_are_encoded_in_one_thread_beside_the_loop(
+async def test_long_responses_are_encoded_in_one_thread_off_the_event_loop(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
@@ -25,10 +25,10 @@ async def test_long_answers_are_encoded_in_one_thread_beside_the_loop(
 
     monkeypatch.setattr(dispatch, "encode_parts", encoding)
     listed = [ListedGroup(group_id=f"g{number}", protocol_type="") for number in range(rows)]
-    told = ListGroupsResponse(error_code=0, groups=listed)
+    long_response = ListGroupsResponse(error_code=0, groups=listed)
 
     async def answer() -> Message:
-        return told
+        return long_response
 
     node: Any = SimpleNamespace(metrics=SimpleNamespace(answered=lambda *_: None))
 
@@ -36,7 +36,7 @@ async def test_long_answers_are_encoded_in_one_thread_beside_the_loop(
         request = dispatch.Request(apis.BY_KEY[16], 0, 7, "me", answer(), None, 0.0)
         return dispatch.finish(request, node)
 
-    content = b"".join(encode_parts(told, 0))
+    content = b"".join(encode_parts(long_response, 0))
     for sent in await asyncio.gather(*(finished() for _ in range(5))):
         assert sent is not None
         assert b"".join(sent) == (len(content) + 4).to_bytes(4, "big") + b"\0\0\0\7" + content

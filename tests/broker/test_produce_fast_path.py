@@ -1,4 +1,4 @@
-"""The Produce fast path answers byte for byte what the decoding path answers."""
+"""Check that the Produce fast path responds with the bytes of the decoding path."""
 
 import asyncio
 from collections.abc import Callable
@@ -75,7 +75,7 @@ class Table:
 
 @dataclass
 class Bench:
-    """The parts of a broker that Produce uses; keeps what is submitted and answered."""
+    """The parts of a broker that Produce uses, with its calls and responses."""
 
     topic: Topic = field(default_factory=a_topic)
     submitted: list[tuple[Any, Call[AppendReply], int, ReplyWaiter[AppendReply]]] = field(

@@ -1,5 +1,6 @@
-"""Redis gone, frozen, full, read-only or forgetful: answers say so, nothing acknowledged is lost,
-and the broker goes on by itself when Redis does."""
+"""Check a broker whose Redis is down, stopped, full, read-only or without scripts.
+
+Responses have errors, no acknowledged record is lost, and the broker recovers with Redis."""
 
 import signal
 import subprocess
@@ -82,7 +83,7 @@ def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
 
 @contextmanager
 def serving(folder: Path, url: str, redis_timeout_ms: str = TIMEOUT_MS) -> Iterator[Broker]:
-    """A broker that gives Redis a second; it ends well, without a traceback."""
+    """Run a broker with a Redis timeout, 1 s by default; check that it logs no traceback."""
     mine = started(folder / "broker", url, redis_timeout_ms=redis_timeout_ms)
     try:
         yield mine
@@ -92,7 +93,7 @@ def serving(folder: Path, url: str, redis_timeout_ms: str = TIMEOUT_MS) -> Itera
 
 
 def produce(peer: Peer, topic: str, value: bytes = b"v") -> tuple[int, int]:
-    """The error and the base offset of one append."""
+    """Append one record; return the error and the base offset."""
     found = peer.ask("Produce", 9, to_produce(topic, batch([value])))
     row = found.responses[0].partition_responses[0]
     return row.error_code, row.base_offset
@@ -115,7 +116,7 @@ def works_again(address: str, topic: str) -> bool:
         return produce(peer, topic)[0] == 0 and fetch_error(peer, topic) == 0
 
 
-def test_a_killed_redis_is_told_as_it_is_and_is_found_again(
+def test_a_killed_redis_is_reported_and_is_reconnected_to(
     tmp_path: Path, own_redis: OwnRedis
 ) -> None:
     with serving(tmp_path, own_redis.url) as mine:
@@ -129,7 +130,7 @@ def test_a_killed_redis_is_told_as_it_is_and_is_found_again(
             assert ErrorCode(error).retriable
             asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
             described = peer.ask("Metadata", 9, asked)
-            # As it was known. Without partitions it would be gone, for clients.
+            # The cached topic. A topic without partitions does not exist, for clients.
             assert [(row.error_code, len(row.partitions)) for row in described.topics] == [(0, 1)]
             unknown = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
             told = peer.ask("Metadata", 13, unknown)
@@ -172,8 +173,10 @@ for _ in sys.stdin:
 """
 
 
-def test_librdkafkas_admin_client_outlives_it(tmp_path: Path, own_redis: OwnRedis) -> None:
-    """Answers it does not expect end its process; one without brokers it never comes back from."""
+def test_librdkafkas_admin_client_survives_a_restart_of_redis(
+    tmp_path: Path, own_redis: OwnRedis
+) -> None:
+    """An unexpected response ends its process; after one without brokers it never reconnects."""
     with serving(tmp_path, own_redis.url) as mine:
         topic = create_topic(mine.address)
         words = [sys.executable, "-c", ADMIN, mine.address, topic]
@@ -191,14 +194,14 @@ def test_librdkafkas_admin_client_outlives_it(tmp_path: Path, own_redis: OwnRedi
             own_redis.end()
             with Peer(mine.address) as peer:
                 assert until(lambda: fetch_error(peer, topic))
-            assert ask() == ["True", "True", "False"]  # topics are told as they were known
+            assert ask() == ["True", "True", "False"]  # topics are described from the cache
             own_redis.start()
             assert until(lambda: ask() == ["False", "False", "False"])
             there.close()
             assert client.wait(30) == 0
 
 
-def test_a_frozen_redis_fails_what_waits_for_it_in_time_and_is_forgiven(
+def test_requests_to_a_stopped_redis_fail_in_time_and_later_ones_succeed(
     tmp_path: Path, own_redis: OwnRedis
 ) -> None:
     with serving(tmp_path, own_redis.url) as mine:
@@ -243,7 +246,7 @@ def test_a_redis_that_became_a_replica_refuses_writes_until_it_is_master_again(
             assert until(lambda: works_again(mine.address, topic))
 
 
-def test_scripts_that_redis_forgot_are_loaded_again_unnoticed(
+def test_scripts_that_redis_has_lost_are_loaded_again_without_an_error(
     tmp_path: Path, own_redis: OwnRedis
 ) -> None:
     with serving(tmp_path, own_redis.url) as mine, own_redis.client() as client:
@@ -259,7 +262,7 @@ def test_scripts_that_redis_forgot_are_loaded_again_unnoticed(
             assert produce(peer, topic) == (0, 60)
 
 
-def test_a_redis_that_stands_still_delays_those_who_need_it_and_nobody_else(
+def test_a_stopped_redis_delays_only_the_requests_that_need_it(
     tmp_path: Path, own_redis: OwnRedis
 ) -> None:
     with serving(tmp_path, own_redis.url, redis_timeout_ms="60000") as mine:
@@ -279,7 +282,7 @@ def test_a_redis_that_stands_still_delays_those_who_need_it_and_nobody_else(
 
 
 def some_request(row: apis.Api, version: int, random: Random) -> Message:
-    """Some request of that API and version that wants an answer."""
+    """Return a random request of that API and version which has a response."""
     made: Message = a_message(row.request, version, random, mild=True)
     return msgspec.structs.replace(made, acks=-1) if row.name == "Produce" else made
 

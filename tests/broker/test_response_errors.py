@@ -1,4 +1,4 @@
-"""Requests are counted by the first error in their answers, wherever it stands."""
+"""Check that requests are counted by the first error in their responses, at any depth."""
 
 from typing import Any
 
@@ -69,6 +69,6 @@ def test_the_first_error_of_an_answer_is_found(response: Any, version: int, code
     assert first_error(response, version) == code
 
 
-def test_no_more_rows_than_are_found_quickly_are_looked_at() -> None:
+def test_a_limited_number_of_rows_is_searched() -> None:
     assert first_error(stored([0] * (MOST_ROWS - 1) + [56]), 9) == 56
     assert first_error(stored([0] * MOST_ROWS + [56]), 9) == 0

@@ -1,4 +1,4 @@
-"""A broker that stops hands its clients over: they see no error and lose no record."""
+"""Check that a stopping broker hands its clients over without an error or a lost record."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Limits that connections share, over sockets."""
+"""Check the limits that connections share, over sockets."""
 
 import logging
 import socket

@@ -1,4 +1,4 @@
-"""Spans of requests, as a collector gets them from a broker process with real clients."""
+"""Check the spans that a collector gets from a broker process with real clients."""
 
 import re
 import subprocess
@@ -28,7 +28,7 @@ OTHER = f"00-{TRACE[::-1]}-{PARENT[::-1]}-01"
 
 
 class Collector:
-    """An OTLP endpoint; `spans` are those it got, as protobuf messages."""
+    """An OTLP endpoint; `spans` are the received ones, as protobuf messages."""
 
     def __init__(self) -> None:
         self.spans: list[Any] = []
@@ -47,7 +47,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
-                """Stay quiet."""
+                """Print nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
