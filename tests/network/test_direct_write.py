@@ -1,4 +1,4 @@
-"""Large responses are written to the socket itself, and only where that keeps order and secrecy."""
+"""Check that large responses are written to the socket itself if order and TLS allow it."""
 
 import asyncio
 import socket
@@ -44,7 +44,7 @@ class Transport:
 async def writer(transport: Transport) -> DirectWriter:
     """Return a writer in the iteration after the one that made it."""
     found = DirectWriter(cast(asyncio.Transport, transport))
-    assert found.write(PARTS, SIZE) == PARTS, "the transport may have bytes of before"
+    assert found.write(PARTS, SIZE) == PARTS, "the transport may have earlier bytes"
     await asyncio.sleep(0)
     return found
 

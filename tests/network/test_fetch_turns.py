@@ -1,4 +1,4 @@
-"""One connection in each iteration of the event loop has a turn, in the order of asking."""
+"""Check that one connection has a turn in each event-loop iteration, first come, first served."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from korvet.network.fetch_turns import FetchTurns
 
 
 class Client:
-    """A connection with some fetches to answer; notes in which iteration each had its turn."""
+    """A connection with pending fetches; notes the iteration in which each had its turn."""
 
     def __init__(
         self, turns: FetchTurns, name: str, fetches: int, done: list[tuple[int, str]]
@@ -24,7 +24,7 @@ class Client:
 
 
 class Iterations:
-    """Counts the iterations of the event loop."""
+    """A counter of the event loop's iterations."""
 
     now = 0
 
@@ -57,7 +57,7 @@ async def test_a_connection_that_is_called_without_a_fetch_gives_its_turn_to_the
     assert [name for _, name in done] == list("aacc")
 
 
-async def test_a_connection_that_asks_again_before_its_turn_has_one_place() -> None:
+async def test_a_connection_that_requests_two_turns_is_in_the_queue_once() -> None:
     turns, done = FetchTurns(), list[tuple[int, str]]()
     clients = [Client(turns, name, 2, done) for name in "ab"]
     for _ in range(3):

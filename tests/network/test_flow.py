@@ -1,4 +1,4 @@
-"""Order, back-pressure and ends of connections: who floods us waits, and nobody else does."""
+"""Check order, back-pressure and ends of connections: a flood delays only its own client."""
 
 import asyncio
 import os
@@ -65,7 +65,7 @@ def full_topic(broker: Broker) -> str:
 
 
 def read_one(broker: Broker, topic: str) -> int:
-    """How many bytes a small, well-behaved fetch gets."""
+    """Fetch with limits of 1 byte; return the bytes of records in the response."""
     with Peer(broker.address) as peer:
         found = peer.ask("Fetch", 12, to_fetch(topic, max_bytes=1, partition_max_bytes=1))
     return len(bytes(found.responses[0].partitions[0].records))
@@ -100,7 +100,7 @@ def test_five_hundred_pipelined_requests_are_answered_in_order(broker: Broker) -
 
 
 class Patient(Connection):
-    """Counts the requests it has begun, whose answers take until `answer` is set."""
+    """A connection that counts the requests it began; their responses wait for `answer`."""
 
     def prepare(self) -> None:
         self.begun = 0
@@ -144,14 +144,14 @@ async def test_others_are_served_before_all_that_one_client_sent_ahead(
         assert [int.from_bytes(part[4:8], "big") for part in sent] == list(range(200))
 
 
-def test_who_does_not_read_a_large_answer_holds_little_and_disturbs_nobody(
+def test_a_client_that_does_not_read_a_large_response_uses_little_memory(
     broker: Broker, full_topic: str
 ) -> None:
     wanted = request("Fetch", 12, to_fetch(full_topic))
     before = resident(broker.pid)
     with Peer(broker.address, receive=4096) as slow:
         slow.send(*[wanted] * 200)
-        slow.socket.recv(4, socket.MSG_PEEK)  # the first answer is on its way
+        slow.socket.recv(4, socket.MSG_PEEK)  # the first response has begun
         for _ in range(30):
             assert read_one(broker, full_topic) > MB * 0.9
         assert resident(broker.pid) - before < 260 * MB
@@ -160,7 +160,7 @@ def test_who_does_not_read_a_large_answer_holds_little_and_disturbs_nobody(
     assert alive(broker.address)
 
 
-def test_who_sends_and_never_reads_is_not_read_from_any_more(broker: Broker) -> None:
+def test_a_client_that_sends_and_never_reads_is_no_longer_read_from(broker: Broker) -> None:
     with Peer(broker.address, receive=4096) as flood:
         flood.socket.settimeout(1)
         content = request("Metadata", 9, ALL_TOPICS)
@@ -174,7 +174,7 @@ def test_who_sends_and_never_reads_is_not_read_from_any_more(broker: Broker) -> 
         assert alive(broker.address)
 
 
-def test_large_requests_wait_outside_while_one_is_at_work(broker: Broker) -> None:
+def test_large_requests_are_not_read_while_one_is_in_progress(broker: Broker) -> None:
     topic = create_topic(broker.address)
     slow = request("Fetch", 12, to_fetch(topic, max_wait_ms=1000))
     large = request("Produce", 9, to_produce("absent.topic!", batch([b"x" * 30_000_000])))
@@ -243,7 +243,7 @@ def test_a_batch_of_very_many_tiny_records_is_refused(broker: Broker) -> None:
     assert resident(broker.pid) - before < 16 * MB
 
 
-def test_a_batch_that_lies_about_its_count_is_refused(broker: Broker) -> None:
+def test_a_batch_with_a_wrong_count_is_refused(broker: Broker) -> None:
     topic = create_topic(broker.address, storage_format="batch")
     lies = ((20, ErrorCode.INVALID_RECORD), (2**31 - 1, ErrorCode.MESSAGE_TOO_LARGE))
     for count, error in lies:
@@ -258,7 +258,7 @@ def test_a_batch_that_lies_about_its_count_is_refused(broker: Broker) -> None:
 
 @pytest.fixture
 def limited(tmp_path: Path, own_server: TestServer) -> Iterator[Broker]:
-    """A broker that takes three connections and has little patience."""
+    """A broker with at most three connections and short timeouts."""
     mine = started(tmp_path, own_server.url, max_connections="3", connections_max_idle_ms="1500")
     yield mine
     mine.close()
@@ -280,12 +280,12 @@ def test_one_connection_too_many_is_refused_and_the_others_stay(
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(limited: Broker) -> None:
-    # On a busy machine the busy one may be idle for too long itself: then that was no answer.
-    assert until(lambda: closes_who_is_idle(limited.address))
+    # On a busy machine the busy connection may be idle for too long too: then the try is repeated.
+    assert until(lambda: closes_an_idle_connection(limited.address))
 
 
-def closes_who_is_idle(address: str) -> bool:
-    """False where this client was kept from asking for a second."""
+def closes_an_idle_connection(address: str) -> bool:
+    """Return False if this client sent no request for more than one second."""
     with Peer(address) as idle, Peer(address) as busy:
         idle.ask("Metadata", 9, ALL_TOPICS)
         began = asked = time.monotonic()
@@ -309,7 +309,7 @@ def closes_who_is_idle(address: str) -> bool:
         return True
 
 
-def test_a_client_that_never_reads_its_answer_is_let_go(limited: Broker) -> None:
+def test_a_client_that_never_reads_its_response_is_disconnected(limited: Broker) -> None:
     topic = create_topic(limited.address, storage_format="batch")
     data = batch([b"x" * 1_000_000])
     with Peer(limited.address) as peer:
@@ -318,12 +318,12 @@ def test_a_client_that_never_reads_its_answer_is_let_go(limited: Broker) -> None
     with Peer(limited.address, receive=4096) as stuck:
         stuck.send(*[request("Fetch", 12, to_fetch(topic))] * 5)
         assert until(lambda: "the client does not read its responses" in limited.log)
-    # Its place is free again.
+    # Another connection is accepted in its place.
     assert until(lambda: serves_three(limited.address))
 
 
 def serves_three(address: str) -> bool:
-    """False where one of them was taken for idle, or for one too many."""
+    """Return False if the broker closed one of three as idle, or as above the limit."""
     with crowd(address, 3) as peers, suppress(EOFError, ConnectionError):
         for peer in peers:
             peer.ask("Metadata", 9, ALL_TOPICS)

@@ -1,4 +1,4 @@
-"""Limits that all connections share: how many, how fast, and how much they hold."""
+"""Check the limits that all connections share: number, creation rate and memory."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""TLS listeners over sockets: clients, and those that are refused."""
+"""Check TLS listeners over sockets: accepted and refused clients."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""TLS over a socket that takes and gives bytes in any portions."""
+"""Check TLS over a socket that sends and receives bytes in any portions."""
 
 import asyncio
 import random
@@ -103,7 +103,7 @@ AUTHORITY = Authority.make()
 
 
 class Pair:
-    """A client, its socket, and the protocol that talks to it."""
+    """A client, its socket, and the broker's protocol of that socket."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         settings = {name.replace("_", "."): value for name, value in settings.items()}
