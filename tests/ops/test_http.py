@@ -1,4 +1,4 @@
-"""The ops port: what probes and Prometheus get, from one process and from several."""
+"""Check the responses of the ops port to probes and Prometheus, from one process or several."""
 
 import errno
 import socket
@@ -125,7 +125,7 @@ async def test_a_request_gets_its_page_or_a_refusal(
     assert text == body
 
 
-async def test_workers_are_scraped_together_and_told_apart(tmp_path: Path) -> None:
+async def test_workers_are_scraped_together_with_a_label_for_each(tmp_path: Path) -> None:
     paths = [tmp_path / "0", tmp_path / "1"]
     async with anyio.create_task_group() as tasks:
         for number, path in enumerate(paths):
@@ -149,7 +149,7 @@ async def test_only_prometheus_counts_as_a_scrape(tmp_path: Path) -> None:
         await tasks.start(serve, OpsPage(metrics, always(None)), tmp_path / "0")
         pool = WorkerPoolPage([tmp_path / "0"])
         assert await pool.snapshots()
-        assert not metrics.is_scraped, "the console looked"
+        assert not metrics.is_scraped, "the console's requests do not count"
         assert (await pool.answer("/metrics"))[0] == 200
         assert metrics.is_scraped
         tasks.cancel_scope.cancel()
@@ -167,7 +167,7 @@ async def test_one_worker_that_is_not_ready_makes_all_not_ready(tmp_path: Path) 
     assert metrics_status == 200, "the others are still scraped"
 
 
-async def test_a_place_that_is_taken_is_said_in_one_sentence() -> None:
+async def test_an_address_in_use_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartError, match=rf"--ops 127\.0\.0\.1:{port} cannot be served"):

@@ -1,4 +1,4 @@
-"""/metrics/kafka: the rows that kafka_exporter's boards read, in records in every offset mode."""
+"""Check /metrics/kafka: the rows of kafka_exporter, in records in every offset mode."""
 
 import asyncio
 from typing import Any
@@ -56,7 +56,7 @@ def page_of(broker: Broker) -> KafkaPage:
 
 
 async def rows(broker: Broker) -> dict[str, float]:
-    """Every row of a new page, by its name and its labels' values."""
+    """Return every row of a new page, by its name and its labels' values."""
     text = await page_of(broker).text()
     return {
         " ".join((sample.name, *sample.labels.values())): sample.value

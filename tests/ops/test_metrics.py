@@ -1,4 +1,4 @@
-"""What /metrics says after real traffic, and what /readyz says of a real Redis."""
+"""Check /metrics after real traffic, and /readyz with a real Redis."""
 
 import http.client
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def page(port: int, path: str) -> tuple[int, str]:
 
 
 def rows(port: int) -> dict[str, float]:
-    """Every row without labels, and every other by its labels' values."""
+    """Return every row by its name and its labels' values."""
     return {
         " ".join((sample.name, *sample.labels.values())): sample.value
         for family in text_string_to_metric_families(page(port, "/metrics")[1])
@@ -112,7 +112,7 @@ def test_a_batch_sent_twice_is_counted_once_and_as_a_duplicate(
     assert counted["korvet_duplicate_batches_total"] == 2
 
 
-def test_a_native_entry_without_an_offset_is_counted(
+def test_a_foreign_entry_without_an_offset_is_counted(
     watched: tuple[Broker, int], own_server: TestServer
 ) -> None:
     mine, port = watched
