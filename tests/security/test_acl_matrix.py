@@ -1,4 +1,4 @@
-"""Korvet gives the answers that Kafka's authorizer gave: the recorded matrix and tables."""
+"""Check that Korvet's responses are those recorded with Kafka's authorizer."""
 
 import json
 import re
@@ -48,7 +48,7 @@ LEFT_OUT = {
 }
 """Cases with another answer, and why."""
 CLIENT_ERRORS = (42, -1, "closed")
-"""Kafka's answers to words out of range, for which Korvet has INVALID_REQUEST only."""
+"""Kafka's responses to values out of range; Korvet responds INVALID_REQUEST to all of them."""
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_tables_of_rules_are_those_of_kafka(scene: Scene) -> None:
 
 
 def without_admin(got: list[Any]) -> list[Any]:
-    """Return the answer without the user who asks; Kafka's had no SCRAM credential."""
+    """Return the response without the requesting user, who has no SCRAM credential in Kafka's."""
     rows = got[-1]
     return [*got[:-1], [row for row in rows if row[:1] != ["admin"]]] if is_list(rows) else got
 
@@ -150,7 +150,7 @@ def is_list(rows: Any) -> bool:
 
 
 def is_known(want: list[Any], got: list[Any]) -> bool:
-    """Return whether Korvet refuses what Kafka closes the connection for, or has no words for."""
+    """Return whether Korvet responds INVALID_REQUEST in a case where Kafka is known not to."""
     change = want[0]
     if got[1] == [42]:
         return change[0] == [["user", "a"], ["user", "b"]]  # Kafka ignores the first user

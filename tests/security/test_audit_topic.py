@@ -1,4 +1,4 @@
-"""Brokers append denied requests and failed authentications to `audit.topic`."""
+"""Check that brokers append denied requests and failed authentications to `audit.topic`."""
 
 import asyncio
 import json
@@ -56,11 +56,11 @@ def client(broker: Broker, user: str, password: str) -> dict[str, Any]:
 
 class _Silent:
     def log(self, *_: object) -> None:
-        """Ignore the client's complaints."""
+        """Drop the client's log lines."""
 
 
 def events(broker: Broker, wanted: int) -> list[dict[str, Any]]:
-    """Read the audit topic as root until it has as many events of others."""
+    """Return `wanted` events of other users, read from the audit topic as root."""
     consumer = confluent_kafka.Consumer(
         {**client(broker, "root", USERS["root"]), "group.id": "auditor"}
     )

@@ -1,4 +1,4 @@
-"""Names of certificates, as Java writes them; the expected texts are those of X500Principal."""
+"""Check names of certificates; the expected texts are those of Java's X500Principal."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Credentials: what is stored, and the decoys of unknown users."""
+"""Check stored credentials, and the decoys of unknown users."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Key sets over HTTPS: read at once, after the interval and for unknown keys, never redirected."""
+"""Check when key sets are read over HTTPS, and that no redirect is followed."""
 
 import json
 import ssl
@@ -15,7 +15,7 @@ from tests.support.certificates import Authority
 
 
 class Endpoint:
-    """An HTTPS server with a key set; `status` and `keys` are what it answers."""
+    """An HTTPS server with a key set; `status` and `keys` are its response."""
 
     def __init__(self, folder: Path) -> None:
         self.keys = {"one": RSAKey.generate_key(2048, {"kid": "one"})}

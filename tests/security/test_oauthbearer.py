@@ -1,4 +1,4 @@
-"""Tokens: which are accepted, and how keys change while a broker runs."""
+"""Check which tokens are accepted, and changes of keys while a broker runs."""
 
 import base64
 import hmac

@@ -1,4 +1,4 @@
-"""Rules of ssl.principal.mapping.rules; the results are those of Kafka 4.3."""
+"""Check ssl.principal.mapping.rules; the expected results are those of Kafka 4.3."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The index of ACL rules decides as a plain walk over all rules does."""
+"""Check that the index of ACL rules decides as a search of all rules does."""
 
 from ipaddress import ip_address, ip_network
 from time import perf_counter
@@ -72,7 +72,7 @@ def names_client(one: Rule, principal: str, host: str) -> bool:
 def model(
     all_: list[Rule], principal: str, host: str, operation: Operation, kind: ResourceType, name: str
 ) -> bool | None:
-    """The answer of a walk; None if no rule names the resource."""
+    """Return the decision of a search of all rules; None if no rule names the resource."""
     found = [one for one in all_ if names_resource(one, kind, name)]
     if not found:
         return None
@@ -91,7 +91,7 @@ def model(
     host=st.sampled_from([HERE, "192.168.7.7", "::1", "fd00::9"]),
     name=names,
 )
-def test_the_index_decides_as_a_walk_over_all_rules(
+def test_the_index_decides_as_a_search_of_all_rules(
     all_: list[Rule], principal: str, host: str, name: str
 ) -> None:
     index = RuleIndex(all_)

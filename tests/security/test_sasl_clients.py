@@ -1,4 +1,4 @@
-"""Real clients authenticate, again and again on one connection, and say why they may not."""
+"""Check real clients that authenticate, repeatedly on one connection, and their errors."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,7 +174,7 @@ def authenticate(peer: Peer, user: str, mechanism: str = "PLAIN") -> Any:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Re-authentication is allowed at any time."""
+    """A broker that allows re-authentication at any time."""
     monkeypatch.setattr(authentication, "MIN_REAUTHENTICATION_S", 0.0)
 
 

@@ -1,4 +1,4 @@
-"""No secret leaves the process: neither in logs, metrics and errors nor in what Redis stores."""
+"""Check that no secret leaves the process, in logs, metrics and errors or in Redis."""
 
 import base64
 import io
@@ -66,7 +66,7 @@ def broker(folder: Path, url: str, *sets: str) -> Iterator[tuple[list[str], psut
 
 
 def attempt(address: str, mechanism: str, *tokens: bytes) -> None:
-    """Authenticate as far as the broker lets us."""
+    """Send a handshake and these tokens, whatever the responses are."""
     with Peer(address) as peer:
         peer.ask("SaslHandshake", 1, SaslHandshakeRequest(mechanism=mechanism))
         for token in tokens:
@@ -91,7 +91,7 @@ def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
 
 def spellings(secret: str | bytes) -> set[str]:
-    """The secret as text, Base64 and hexadecimal digits."""
+    """Return the secret as text, Base64 and hexadecimal digits."""
     raw = secret.encode() if isinstance(secret, str) else secret
     return {raw.decode(), base64.b64encode(raw).decode().rstrip("=")[:-1], raw.hex()}
 

@@ -1,4 +1,4 @@
-"""TLS contexts: which settings and files are refused, and files that change."""
+"""Check TLS contexts: refused settings and files, and files that change."""
 
 import logging
 import os
@@ -134,7 +134,7 @@ def test_the_principal_is_the_mapped_subject_or_anonymous(store: Path) -> None:
 
 
 def changed(tls: ListenerTls, times: int = 2) -> bool:
-    """Check the files so often; return whether there is a new context."""
+    """Check the files `times` times; return whether there is a new context."""
     before = tls.context
     for _ in range(times):
         tls.refresh()
@@ -142,7 +142,7 @@ def changed(tls: ListenerTls, times: int = 2) -> bool:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file as if some time later."""
+    """Write a file with a later modification time."""
     before = path.stat().st_mtime_ns
     path.write_text(text)
     os.utime(path, ns=(before, before + 1_000_000))
