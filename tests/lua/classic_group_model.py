@@ -1,7 +1,7 @@
 """A model of Kafka's coordinator of a classic group, which the scripts have to equal.
 
-Where Kafka leaves a choice (who leads when the leader is gone, which of two protocols that are as
-well liked), `chosen` says what the scripts have. An id that was handed out holds a rebalance for a
+Kafka leaves two choices open: the next leader when the leader has left, and the protocol if two
+have equal votes. `chosen` gives the scripts' choice. A pending member id holds a rebalance for one
 second only (docs/concepts/groups.md).
 """
 
@@ -19,7 +19,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass
 class Member:
-    """One member."""
+    """A member of the group."""
 
     id: str
     instance: str
@@ -50,7 +50,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Joined:
-    """The response; `leader` is empty while it waits."""
+    """The response to JoinGroup; `leader` is empty while the member waits."""
 
     error: E
     waiting: int = 0
@@ -223,7 +223,7 @@ class Classic:
         return self._validate(join.member, join.instance)
 
     def join(self, join: Join) -> Joined:
-        """JoinGroup."""
+        """Process a JoinGroup."""
         self.tick()
         error = self._refusal(join)
         if error:
@@ -291,7 +291,7 @@ class Classic:
     def sync(
         self, id: str, instance: str, generation: int, parts: dict[str, bytes]
     ) -> tuple[E, int, bytes]:
-        """SyncGroup: error, whether it waits, the assignment."""
+        """Process a SyncGroup; return error, whether the member waits, and assignment."""
         self.tick()
         error = self._validate(id, instance, generation)
         if error or self.state == PREPARING:
@@ -312,7 +312,7 @@ class Classic:
         return E.NONE, 0, member.assignment
 
     def heartbeat(self, id: str, instance: str, generation: int) -> E:
-        """Heartbeat; the deadline is up to a tenth of the session later."""
+        """Process a Heartbeat; the deadline is up to a tenth of the session later."""
         self.tick()
         error = self._validate(id, instance, generation)
         if error:
@@ -324,7 +324,7 @@ class Classic:
         return E.REBALANCE_IN_PROGRESS if self.state == PREPARING else E.NONE
 
     def leave(self, id: str, instance: str) -> E:
-        """LeaveGroup of one member, named by its id or its instance."""
+        """Process a LeaveGroup of one member, named by its id or its instance."""
         self.tick()
         if not id and instance:
             id = self.instances.get(instance, "")
@@ -339,7 +339,7 @@ class Classic:
         return error
 
     def commit(self, id: str, instance: str, generation: int, offset: int) -> E:
-        """OffsetCommit."""
+        """Process an OffsetCommit."""
         self.tick()
         if not self.exists and generation >= 0:
             return E.GROUP_ID_NOT_FOUND

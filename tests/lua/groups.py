@@ -1,4 +1,4 @@
-"""A group driven by its scripts alone, with what a broker does around each call."""
+"""A group driven by its scripts alone, with the calls that a broker adds around each."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -27,7 +27,7 @@ RANGE = (("range", b"what I read"),)
 
 
 class Group:
-    """One group on a runner. Member ids are `m1`, `m2`, ..."""
+    """A group on a runner. Member ids are `m1`, `m2`, ..."""
 
     def __init__(self, runner: Runner, name: str = "readers", delay_ms: int = 0) -> None:
         self.runner = runner
@@ -37,7 +37,7 @@ class Group:
         self.ticks: list[TickReply] = []
 
     def run(self, make: Callable[[int], Call[Any]]) -> Any:
-        """Run a call; tick and register the group first if the script says so."""
+        """Run a call; tick and register the group first if the reply requires it."""
         registered = 0
         while True:
             reply = self.runner.run(make(registered))

@@ -1,4 +1,4 @@
-"""One partition as the tests of lua/log see it: append, look, trim, through any runner."""
+"""A partition for the tests of lua/log: create, append, read, trim, through any runner."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +29,7 @@ class Part:
         self.keys = KEYS.partition(self.topic, 0)
 
     def create(self) -> "Part":
-        """The topic exists."""
+        """Create the topic."""
         reply = self.runner.run(
             topic.create(
                 KEYS,
@@ -46,7 +46,7 @@ class Part:
         return self
 
     def call(self, count: int = 1, **changes: Any) -> Any:
-        """An append of `count` records, 10 bytes each, at the present time."""
+        """Build an append of `count` records, 10 bytes each, at the present time."""
         words: dict[str, Any] = {
             "topic_id": ID,
             "count": count,
@@ -57,7 +57,7 @@ class Part:
         return log.append(KEYS, self.topic, 0, **{**words, **changes})
 
     def fields(self, count: int, word: bytes = b"v") -> list[Any]:
-        """What the records of an append are made of."""
+        """Return the fields of an append's records."""
         if self.mode == "bytes":
             return [x for n in range(count) for x in (10, 2, b"data", b"%s%d" % (word, n))]
         if self.form == "batch":
@@ -65,25 +65,25 @@ class Part:
         return [x for n in range(count) for x in (2, b"value", b"%s%d" % (word, n))]
 
     def append(self, count: int = 1, **changes: Any) -> AppendReply:
-        """The reply of such an append."""
+        """Append `count` records; return the reply."""
         reply: AppendReply = self.runner.run(self.call(count, **changes))
         return reply
 
     def native(self, *fields: bytes) -> None:
-        """Somebody appended with redis-cli."""
+        """Append a foreign entry, as redis-cli does."""
         self.runner.command("XADD", self.keys.stream, "*", *(fields or (b"value", b"native")))
 
     def bounds(self, topic_id: str = ID) -> ListOffsetsReply:
-        """Where it begins and ends."""
+        """Return the first and last offsets of the log."""
         return self.runner.run(log.list_offsets(KEYS, self.topic, 0, topic_id=topic_id))
 
     def ids(self) -> list[str]:
-        """The ids of the live entries."""
+        """Return the ids of the live entries."""
         rows: Any = self.runner.command("XRANGE", self.keys.stream, "-", "+")
         return [row[0].decode() for row in rows]
 
     def offsets(self) -> list[int]:
-        """The offsets that the live entries stand for."""
+        """Return the offsets of the live entries."""
         found = []
         for one in self.ids():
             ms, sequence = map(int, one.split("-"))
@@ -91,13 +91,13 @@ class Part:
         return found
 
     def state(self) -> dict[str, str]:
-        """The log hash."""
+        """Return the log hash."""
         flat: Any = self.runner.command("HGETALL", self.keys.log)
         words = [word.decode() for word in flat]
         return dict(zip(words[::2], words[1::2], strict=True))
 
     def truncate(self, before: int, topic_id: str = ID, steps: int = 64) -> log.DeleteRecordsReply:
-        """Records below `before` are gone, or so many index steps of them."""
+        """Delete the records below `before`, at most `steps` index steps of them."""
         return self.runner.run(
             log.delete_records(KEYS, "t", 0, topic_id=topic_id, before=before, steps=steps)
         )
@@ -105,7 +105,7 @@ class Part:
     def retain(
         self, ms: int = -1, size: int = -1, steps: int = 64, topic_id: str = ID
     ) -> log.ApplyRetentionReply:
-        """What retention lets go of is gone."""
+        """Apply retention once."""
         return self.runner.run(
             log.apply_retention(
                 KEYS,

@@ -1,4 +1,4 @@
-"""A share group in partition 0 as the tests of lua/share see it, through any runner."""
+"""A share group in partition 0 for the tests of lua/share, through any runner."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ Letter = tuple[int, int, int, int, int]
 
 
 def triples(reply: AcquireReply) -> Runs:
-    """The acquired runs: first, last, deliveries."""
+    """Return the acquired runs: first, last, deliveries."""
     flat = iter(reply.runs)
     return list(zip(flat, flat, flat, strict=True))
 
@@ -66,7 +66,7 @@ class Group:
         )
 
     def probe(self, member: str = "m", **changes: Any) -> AcquireReply:
-        """An acquire without records."""
+        """Send an acquire without records."""
         reply: AcquireReply = self.part.runner.run(self.call(member, [], **changes))
         return reply
 
@@ -77,7 +77,7 @@ class Group:
         read: tuple[int, int] = (-1, -1),
         **changes: Any,
     ) -> Runs:
-        """The runs that the member has acquired of the ranges."""
+        """Acquire the ranges; return the runs that the member got."""
         reply = self.part.runner.run(self.call(member, list(ranges), *read, **changes))
         assert reply.error == 0
         return triples(reply)
@@ -85,7 +85,7 @@ class Group:
     def acknowledge(
         self, member: str, *ranges: tuple[int, int, int], topic_id: str = ID, **changes: Any
     ) -> ErrorCode:
-        """The error of an acknowledgement."""
+        """Acknowledge the ranges; return the error."""
         words: dict[str, Any] = {
             "lock_ms": LOCK_MS,
             "delivery_limit": self.limit,
@@ -109,7 +109,7 @@ class Group:
         return self.acknowledge(member, (first, last, Acknowledge.ACCEPT))
 
     def release(self, member: str) -> int:
-        """The number of records that the end of the member's session releases."""
+        """End the member's session; return the number of released records."""
         call = share.release(
             KEYS,
             self.part.topic,
@@ -123,7 +123,7 @@ class Group:
         return self.part.runner.run(call).released
 
     def list_dead_letters(self, producer_id: int = 0, most: int = 100) -> tuple[int, list[Letter]]:
-        """The producer id, and number, first, last, deliveries and reason of each run."""
+        """Return the producer id; and number, first, last, deliveries and reason of each run."""
         call = share.dead_letters(
             KEYS,
             self.part.topic,
@@ -139,7 +139,7 @@ class Group:
         return reply.producer_id, list(zip(flat, flat, flat, flat, flat, strict=True))
 
     def copied(self, to: int) -> int:
-        """The number of dead letters that are left."""
+        """Mark dead letters below `to` as copied; return the number that is left."""
         call = share.dead_letters_copied(
             KEYS, self.part.topic, 0, group=self.name, topic_id=ID, to=to
         )
@@ -152,11 +152,11 @@ class Group:
         return self.part.runner.run(call)
 
     def counts(self) -> tuple[int, int, int, int, int, int]:
-        """Start, end, available, acquired, acknowledged, archived."""
+        """Return start, end, available, acquired, acknowledged, archived."""
         d = self.describe()
         return d.start, d.end, d.available, d.acquired, d.acknowledged, d.archived
 
     def rows(self) -> list[bytes]:
-        """The rows of every group in the sorted set."""
+        """Return the rows of every group in the sorted set."""
         rows: Any = self.part.runner.command("ZRANGE", self.part.keys.share_runs, 0, -1)
         return list(rows)

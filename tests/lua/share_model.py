@@ -20,7 +20,7 @@ class Cell:
 
 @dataclass
 class ShareModel:
-    """What a share group must do. Times are the caller's."""
+    """The rules of a share group. The caller gives the times."""
 
     limit: int
     max_locks: int
@@ -79,7 +79,7 @@ class ShareModel:
         room: int,
         asked: int,
     ) -> int:
-        """The offset at which it stops; `most` None: a range that has begun is taken whole."""
+        """Return the offset at which it stops; `most` None takes a begun range whole."""
         for offset in range(first, last + 1):
             cell, is_new = self.cells.get(offset), offset >= end
             is_taken = is_new or (cell is not None and cell.state == AVAILABLE)
@@ -100,7 +100,7 @@ class ShareModel:
         return last + 1
 
     def _together(self, deliveries: int, most: int) -> int | None:
-        """How many records delivered so often are acquired at once; None: any number."""
+        """Return the limit of records with so many deliveries at once; None: no limit."""
         start = max(2, -(-self.limit // 2))
         if deliveries < start:
             return None
@@ -117,7 +117,7 @@ class ShareModel:
         most: int,
         exact: int,
     ) -> list[tuple[int, int]]:
-        """The offsets with their deliveries; free and drop first."""
+        """Return the acquired offsets with their deliveries; free and drop first."""
         taken: list[tuple[int, int]] = []
         room = self.max_locks - len(self.cells)
         end = self.end if read[0] <= self.end else read[1] + 1
@@ -146,7 +146,7 @@ class ShareModel:
     def acknowledge(
         self, member: str, ranges: list[tuple[int, int, int]], now: int, backoff_ms: int
     ) -> str:
-        """NONE, or the name of the error."""
+        """Acknowledge the ranges; return NONE, or the name of the error."""
         changes: list[tuple[int, int]] = []
         start = self.start
         for first, last, type in ranges:
@@ -178,7 +178,7 @@ class ShareModel:
                 self.letters.append((offset, cell.deliveries, 1))
 
     def release(self, member: str) -> int:
-        """The number of records the end of the member's session releases; free expired first."""
+        """End the member's session; return the number of released records. Free expired first."""
         owned: list[Any] = [
             at
             for at, cell in self.cells.items()

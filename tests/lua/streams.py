@@ -21,7 +21,7 @@ Info = tuple[str, int]
 
 
 def infos(rows: list[Info]) -> bytes:
-    """Internal topics: name, partitions."""
+    """Encode internal topics: name, partitions."""
     return pack_bytes(pack([name, str(count), "0", ""]) for name, count in rows)
 
 
@@ -33,7 +33,7 @@ def subtopology(
     changelogs: list[str] | None = None,
     together: list[list[str]] | None = None,
 ) -> bytes:
-    """A subtopology as scripts get it."""
+    """Encode a subtopology as scripts expect it."""
     return pack_bytes(
         (
             id.encode().hex().encode(),
@@ -47,7 +47,7 @@ def subtopology(
 
 
 def topology(*subtopologies: bytes) -> bytes:
-    """A topology as scripts get it."""
+    """Encode a topology as scripts expect it."""
     return pack_bytes(subtopologies)
 
 
@@ -56,12 +56,12 @@ COUNTING = topology(
     subtopology("0", ["t"], sinks=["r"]),
     subtopology("1", [], repartition=[("r", 0)], changelogs=["c"]),
 )
-"""As a count of words: a repartition topic `r`, a store with the changelog `c`."""
+"""The topology of a word count: a repartition topic `r`, a store with the changelog `c`."""
 STATEFUL = topology(subtopology("0", ["t"], changelogs=["c"]))
 
 
 class Group:
-    """One streams group, and the topics that exist."""
+    """A streams group, and the topics that exist."""
 
     def __init__(
         self, runner: Runner, topology: bytes = PLAIN, keys: Keys = KEYS, **sizes: int
@@ -143,16 +143,16 @@ class Group:
         return self.runner.run(call)
 
     def describe(self) -> StreamsDescribeReply:
-        """The group with its members."""
+        """Return the group with its members."""
         return self.runner.run(scripts.streams_describe(self.keys, "g"))
 
     def epoch(self, member: str) -> int:
-        """The member's epoch."""
+        """Return the member's epoch."""
         rows = self.describe().members
         return int(rows[rows.index(member.encode()) + 5])
 
     def size(self, name: str, partitions: int | None) -> None:
-        """A topic has so many partitions from now on, or is deleted."""
+        """Set the number of partitions of a topic, or delete the topic."""
         self.version += 1
         self.sizes.pop(name, None)
         if partitions is not None:
@@ -160,12 +160,12 @@ class Group:
 
 
 def held(reply: StreamsHeartbeatReply) -> set[str]:
-    """The tasks of an assignment as scripts write them, such as a30:0."""
+    """Return the tasks of an assignment as scripts write them, such as a30:0."""
     return split(reply.assignment)
 
 
 def split(encoded: bytes) -> set[str]:
-    """Single tasks of an encoded assignment."""
+    """Return the single tasks of an encoded assignment."""
     return {
         f"{kind}{sub.encode().hex()}:{number}"
         for kind, by_sub in decode_tasks(encoded).items()
@@ -175,7 +175,7 @@ def split(encoded: bytes) -> set[str]:
 
 
 def statuses(reply: StreamsHeartbeatReply) -> list[int]:
-    """The codes of the statuses."""
+    """Return the codes of the statuses."""
     return [int(code) for code in reply.statuses[::2]]
 
 

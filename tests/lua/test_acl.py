@@ -1,4 +1,4 @@
-"""lua/acl: rules are added and deleted exactly as given, and a change raises their version."""
+"""Check lua/acl: rules are added and deleted exactly as given; a change raises their version."""
 
 import pytest
 

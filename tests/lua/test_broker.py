@@ -1,4 +1,4 @@
-"""lua/broker and producer.allocate: who is alive, who is controller, who holds which duty."""
+"""Check lua/broker and producer.allocate: live brokers, controller, leases of background tasks."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from tests.support.store_runners import Runner, StoreRunner
 
 
 def register(runner: Runner, node_id: int, ttl_ms: int = 1000) -> tuple[int, dict[int, bytes]]:
-    """The controller and the live brokers, as this one hears of them."""
+    """Register a broker; return the controller and the live brokers."""
     address = b"address of %d" % node_id
     reply = runner.run(broker.register(KEYS, node_id=node_id, address=address, ttl_ms=ttl_ms))
     ids, places = reply.brokers[::2], reply.brokers[1::2]
@@ -24,24 +24,24 @@ def lease(runner: Runner, name: str, holder: str, ttl_ms: int = 1000) -> bool:
     return reply.held == 1
 
 
-def test_brokers_know_of_each_other(runner: Runner) -> None:
+def test_live_brokers_are_reported_to_each_other(runner: Runner) -> None:
     assert register(runner, 3) == (3, {3: b"address of 3"})
     controller, live = register(runner, 1)
-    assert controller == 3, "the controller stays while it lives"
+    assert controller == 3, "the controller stays while it is registered"
     assert live == {1: b"address of 1", 3: b"address of 3"}
 
 
-def test_a_broker_not_heard_from_is_forgotten_and_replaced_as_controller(lua: LuaRunner) -> None:
+def test_an_expired_broker_is_removed_and_replaced_as_controller(lua: LuaRunner) -> None:
     register(lua, 1)
     register(lua, 2)
     lua.advance(900)
     assert register(lua, 2)[0] == 1
     lua.advance(200)
     assert register(lua, 2) == (2, {2: b"address of 2"})
-    assert register(lua, 1)[0] == 2, "who comes back is not controller again"
+    assert register(lua, 1)[0] == 2, "a broker that returns is not controller again"
 
 
-def test_two_brokers_with_one_node_id_hear_of_each_other(runner: Runner) -> None:
+def test_two_brokers_with_one_node_id_are_reported_to_each_other(runner: Runner) -> None:
     def registered(address: bytes) -> bytes:
         call = broker.register(KEYS, node_id=1, address=address, ttl_ms=60_000)
         return runner.run(call).other
@@ -53,7 +53,7 @@ def test_two_brokers_with_one_node_id_hear_of_each_other(runner: Runner) -> None
     assert registered(b"here") == b""
 
 
-def test_a_broker_that_comes_back_elsewhere_meets_nobody_once_its_time_was_over(
+def test_an_expired_registration_at_another_address_is_not_reported(
     lua: LuaRunner,
 ) -> None:
     lua.run(broker.register(KEYS, node_id=1, address=b"here", ttl_ms=1000))
@@ -64,7 +64,7 @@ def test_a_broker_that_comes_back_elsewhere_meets_nobody_once_its_time_was_over(
 def test_a_broker_that_leaves_takes_only_its_own_registration(runner: Runner) -> None:
     register(runner, 1)
     register(runner, 2)
-    runner.run(broker.unregister(KEYS, node_id=2, address=b"somebody else's"))
+    runner.run(broker.unregister(KEYS, node_id=2, address=b"another address"))
     assert set(register(runner, 1)[1]) == {1, 2}
     runner.run(broker.unregister(KEYS, node_id=2, address=b"address of 2"))
     assert set(register(runner, 1)[1]) == {1}
@@ -102,7 +102,7 @@ def test_a_counter_that_a_failover_set_back_gives_no_id_again(lua: LuaRunner) ->
     lua.advance(2)
     again = {lua.run(producer.allocate(KEYS)).producer_id for _ in range(50)}
     assert len(given | again) == 100 and min(again) > max(given)
-    assert max(again) < 2**51, "those from there on are of Spark's writers"
+    assert max(again) < 2**51, "ids from 2**51 on belong to Spark's writers"
 
 
 def test_a_clock_that_goes_back_gives_no_id_again(lua: LuaRunner) -> None:
@@ -114,7 +114,7 @@ def test_a_clock_that_goes_back_gives_no_id_again(lua: LuaRunner) -> None:
 def test_a_duty_is_anothers_only_after_its_lease(lua: LuaRunner) -> None:
     assert lease(lua, "retention", "a")
     assert not lease(lua, "retention", "b")
-    assert lease(lua, "expiry", "b"), "each duty has a lease of its own"
+    assert lease(lua, "expiry", "b"), "each task has a separate lease"
     lua.advance(999)
     assert not lease(lua, "retention", "b")
     assert lease(lua, "retention", "a"), "the holder renews it"
@@ -128,7 +128,7 @@ def test_a_clock_that_went_back_leaves_no_duty_to_the_dead(lua: LuaRunner) -> No
     lua.advance(-50_000)
     assert not lease(lua, "retention", "b"), "a lease may last that long"
     lua.advance(-3_600_000)
-    assert lease(lua, "expiry", "a") and not lease(lua, "expiry", "b"), "who lives renews it"
+    assert lease(lua, "expiry", "a") and not lease(lua, "expiry", "b"), "the live holder renews it"
     assert lease(lua, "retention", "b") and not lease(lua, "retention", "dead")
 
 
@@ -153,7 +153,7 @@ def test_a_clock_that_went_back_keeps_no_dead_broker(lua: LuaRunner) -> None:
     register(lua, 1)
     register(lua, 2)
     lua.advance(-3_600_000)
-    assert set(register(lua, 2)[1]) == {1, 2}, "who lives has not been heard from yet"
+    assert set(register(lua, 2)[1]) == {1, 2}, "a live broker may not have renewed yet"
     lua.advance(1001)
     assert register(lua, 2) == (2, {2: b"address of 2"})
 

@@ -28,7 +28,7 @@ RETENTION_MS = 7 * 24 * 3600 * 1000
 
 
 class Group:
-    """One group that subscribes to topic `t`."""
+    """A group whose members subscribe to topic `t`."""
 
     def __init__(self, runner: Runner, partitions: int = 6) -> None:
         self.runner = runner

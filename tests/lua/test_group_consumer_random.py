@@ -26,7 +26,7 @@ GONE = (
 
 
 class Client:
-    """A member. It owns partitions that it revokes until it has reported that."""
+    """A member. It owns a partition until it has reported its revocation."""
 
     def __init__(self, group: Group, random: Random, name: str, instance: str) -> None:
         self.group, self.random, self.name, self.instance = group, random, name, instance
@@ -35,7 +35,7 @@ class Client:
         self.forget()
 
     def forget(self) -> None:
-        """Restart."""
+        """Restart without state."""
         self.epoch, self.full = 0, True
         self.held: set[str] = set()
         self.giving: set[str] = set()
@@ -46,7 +46,7 @@ class Client:
         return self.held | self.giving
 
     def beat(self, lost: float) -> None:
-        """Send a heartbeat. After a lost response it has all fields again, as from clients."""
+        """Send a heartbeat. After a lost response it has all fields again, as real clients do."""
         words: dict[str, Any] = {"instance": self.instance}
         if self.full:
             words |= {"names": pack(self.topics), "subscription_mask": 1}
@@ -72,7 +72,7 @@ class Client:
         self.giving, self.full = set(), self.full or bool(self.giving)
 
     def commit(self, partition: str) -> int:
-        """Commit at the epoch that the client knows."""
+        """Commit at the last epoch that the client received."""
         topic, number = partition.split(":")
         row = (NAMES[topic], int(number), 5, -1, topic, "")
         call = commit_call([row], self.name, self.epoch)
@@ -160,7 +160,7 @@ class World:
         return (client for client in self.clients if client.name.encode() in names)
 
     def commit(self, client: Client) -> None:
-        """A member may commit what it owns; at an older epoch nothing else."""
+        """Check that a member may commit its partitions, and at an older epoch no others."""
         held = sorted(partition for each in self.clients for partition in each.has)
         if client.epoch <= 0 or not held:
             return
@@ -177,7 +177,7 @@ class World:
         elif error == ErrorCode.NONE:
             assert epoch == client.epoch or (mine and epoch > client.epoch)
         elif row and partition in client.has:
-            # Removed and joined again since that epoch.
+            # The member was removed and joined again after that epoch.
             assert epoch < client.epoch
 
     def check(self) -> None:

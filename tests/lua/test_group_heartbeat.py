@@ -1,4 +1,4 @@
-"""Heartbeats of many members in one call: an answer each, and no write soon after another."""
+"""Check heartbeats in one call: a result for each member, and no write soon after another."""
 
 from random import Random
 

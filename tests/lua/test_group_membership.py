@@ -1,4 +1,4 @@
-"""How members join, leave, stay and are removed, step by step."""
+"""Check how members join, leave, stay and are removed, step by step."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -368,7 +368,7 @@ def test_a_new_member_waits_for_its_first_generation_through_an_outage(lua: LuaR
 
 
 def members_read(lua: LuaRunner, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Count the reads of all members from now on."""
+    """Record the later reads of all members; return the list of keys."""
     seen: list[bytes] = []
     execute = lua.reply_to
 

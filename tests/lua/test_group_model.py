@@ -1,4 +1,4 @@
-"""Classic groups answer and are stored as in a model of Kafka's coordinator."""
+"""Check that classic groups respond and are stored as in a model of Kafka's coordinator."""
 
 from random import Random
 from typing import Any

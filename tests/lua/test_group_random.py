@@ -1,5 +1,8 @@
-"""Invariant 5 under random interleavings: generations only grow, no partition has two owners in one
-generation, and no commit of an older generation is stored."""
+"""Check invariant 5 under random interleavings.
+
+Generations only grow, no partition has two owners in one generation, and no commit of an older
+generation is stored.
+"""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Static members: they rejoin under a new id with their assignment."""
+"""Check static members: they rejoin under a new id with their assignment."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.store_runners import Runner
 
 
 def pair(group: Group) -> tuple[str, str, int]:
-    """Two static members, leader and follower, in a stable group."""
+    """Make a group Stable with two static members; return leader, follower, generation."""
     one = group.join(instance="one").member.decode()
     two = group.join(instance="two").member.decode()
     reply = group.join(one, instance="one")

@@ -148,7 +148,7 @@ def test_a_group_without_its_topics_is_not_ready_and_has_no_tasks(runner: Runner
     assert missing.next_heartbeat_ms == 0, "Streams gives up after two intervals"
     described = group.describe()
     assert (described.state, described.detail) == (b"NotReady", missing.statuses[1])
-    assert statuses(group.beat("m", missing.epoch)) == [NO_SOURCE], "again and again"
+    assert statuses(group.beat("m", missing.epoch)) == [NO_SOURCE], "in every response"
     group.size("t", 2)
     internal = group.beat("m", missing.epoch)
     assert statuses(internal) == [NO_INTERNAL]

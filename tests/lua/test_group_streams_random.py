@@ -27,7 +27,7 @@ GONE = (
 
 
 class Client:
-    """A member. It owns tasks that it revokes until it has reported that."""
+    """A member. It owns a task until it has reported its revocation."""
 
     def __init__(self, world: "World", name: str, process: str, instance: str) -> None:
         self.world, self.name, self.process, self.instance = world, name, process, instance
@@ -35,7 +35,7 @@ class Client:
         self.forget()
 
     def forget(self) -> None:
-        """Restart."""
+        """Restart without state."""
         self.epoch, self.full = 0, True
         self.held: set[str] = set()
         self.giving: set[str] = set()
@@ -46,7 +46,7 @@ class Client:
         return self.held | self.giving
 
     def beat(self, lost: float) -> None:
-        """Send a heartbeat. After a lost response it has all fields again, as from clients."""
+        """Send a heartbeat. After a lost response it has all fields again, as real clients do."""
         random, words = self.world.random, dict[str, Any](replicas=self.world.replicas)
         words["instance"] = self.instance
         if self.epoch == 0 or self.full:
@@ -89,7 +89,7 @@ class World:
         self.replicas = random.randrange(3)
 
     def tasks(self, kinds: str = "ab") -> set[str]:
-        """All tasks that there are, of each kind."""
+        """Return all tasks that exist, of each kind."""
         sizes = self.group.sizes
         counts = {"0": sizes["t"], "1": max(sizes["u"], sizes["r"])}
         counts["2"] = max(sizes["t"], sizes["u"])

@@ -1,4 +1,4 @@
-"""group.txn_commit and group.txn_complete: offsets that are committed with a transaction."""
+"""Check group.txn_commit and group.txn_complete: offsets committed with a transaction."""
 
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
@@ -20,7 +20,7 @@ def txn_commit(
     generation: int = -1,
     producer_id: int = 9,
 ) -> ErrorCode:
-    """TxnOffsetCommit of one partition, by producer 9 unless given."""
+    """Send a TxnOffsetCommit of one partition, by producer 9 unless given."""
     reply = group.run(
         lambda registered: scripts.txn_commit(
             KEYS,
@@ -118,7 +118,7 @@ def test_a_group_that_never_existed_leaves_no_key_for_good(runner: Runner) -> No
     assert 0 < int(str(runner.command("PTTL", waiting))) <= 24 * 60 * MINUTE_MS
     assert txn_commit(group) == ErrorCode.INVALID_TXN_STATE
     assert txn_commit(group, number=2) == ErrorCode.NONE
-    assert runner.command("PTTL", waiting) == -1, "what waits is kept"
+    assert runner.command("PTTL", waiting) == -1, "pending offsets are kept"
     txn_complete(group, committed=True, number=2)
     assert runner.command("PTTL", waiting) == -1
     assert group.committed() == 5

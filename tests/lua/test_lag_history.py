@@ -1,4 +1,4 @@
-"""lua/group/record_lag: a sample a minute, thinned after an hour, kept for a day."""
+"""Check lua/group/record_lag: a sample per minute, thinned after an hour, kept for a day."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

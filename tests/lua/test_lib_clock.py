@@ -1,4 +1,4 @@
-"""lib.clock: Redis's time in milliseconds."""
+"""Check lib.clock: Redis's time in milliseconds."""
 
 from korvet.testing.lua_sandbox import library, lua_table
 

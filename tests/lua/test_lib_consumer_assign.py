@@ -1,4 +1,4 @@
-"""lib.consumer_assign: members with different subscriptions."""
+"""Check lib.consumer_assign: members with different subscriptions."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ def assigned(
 
 
 def expected(members: Sequence[Member], topics: Topics) -> dict[str, list[str]]:
-    """The rule in plain Python: members keep partitions, free ones go to the lowest load."""
+    """Compute the targets: members keep partitions, free ones go to the lowest load."""
     members = sorted(members, key=lambda m: str(m["id"]))
     rows = sorted((topic_id, count, name) for name, (topic_id, count) in topics.items())
     readers = {topic_id: [m for m in members if name in m["names"]] for topic_id, _, name in rows}

@@ -1,4 +1,4 @@
-"""What a script calls in a library is there: Lua itself would only say so when the line runs."""
+"""Check that each name a script uses of a library exists: Lua fails only when the line runs."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ PROVIDES = re.compile(r"^(?:function M\.|M\.)(\w+)|, M\.(\w+)", re.MULTILINE)
 
 
 def provided(library: str) -> set[str]:
-    """Every name the library's table has."""
+    """Return every name of the library's table."""
     text = (LUA / "lib" / f"{library}.lua").read_text()
     if library == "codes":
         return set(re.findall(r"^  ([A-Z0-9_]+) = ", text, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""lib.num: integers as text, all digits of them."""
+"""Check lib.num: integers as text, with all digits."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st

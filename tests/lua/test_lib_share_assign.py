@@ -1,4 +1,4 @@
-"""lib.share_assign: Kafka's assignor `simple`."""
+"""Check lib.share_assign: Kafka's assignor `simple`."""
 
 from collections import Counter
 from itertools import pairwise
@@ -39,7 +39,7 @@ def test_nothing_is_assigned_without_topics() -> None:
 
 
 def kafkas_counts(members: int, partitions: int) -> list[int]:
-    """How many partitions each member should have, as KIP-932 says."""
+    """Return the number of partitions that KIP-932 gives each member."""
     total = -(-members // partitions) * partitions
     upto = [-(-total * i // members) for i in range(members + 1)]
     return sorted(b - a for a, b in pairwise(upto))

@@ -1,4 +1,4 @@
-"""lib.streams_assign: properties of the assignments as members, processes and topics change."""
+"""Check lib.streams_assign: assignments as members, processes and topics change."""
 
 from collections import Counter
 from random import Random
@@ -42,7 +42,7 @@ def assigned(members: list[Member], subs: Subtopologies, replicas: int) -> None:
 
 
 def check(members: list[Member], subs: Subtopologies, replicas: int) -> None:
-    """Each task is active once and balanced, and has its standby tasks in other processes."""
+    """Check that each task is active once, balanced, with standby tasks in other processes."""
     active = Counter(task[1:] for m in members for task in m.tasks if task[0] == "a")
     every = {f"{id}:{n}" for id, count, _ in subs for n in range(count)}
     assert active == Counter(every)
@@ -74,7 +74,7 @@ def test_every_assignment_is_complete_balanced_and_sticky(seed: int) -> None:
         settled = {m.id: list(m.tasks) for m in members}
         random.shuffle(members)
         assigned(members, subs, replicas)
-        assert {m.id: m.tasks for m in members} == settled, "nothing moves without a reason"
+        assert {m.id: m.tasks for m in members} == settled, "no task moves without a change"
         if step and len(before) < len(members):
             _check_moves(before, members)
         if random.random() < 0.5 and len(members) > 1:
@@ -84,7 +84,7 @@ def test_every_assignment_is_complete_balanced_and_sticky(seed: int) -> None:
 
 
 def _check_moves(before: dict[str, list[str]], members: list[Member]) -> None:
-    """Members that stay give away no more active tasks than the balance asks for."""
+    """Check that members that stay lose no more active tasks than the balance requires."""
     after = {m.id: m.tasks for m in members}
     total = sum(task[0] == "a" for tasks in after.values() for task in tasks)
     most = -(-total // len(members))

@@ -1,4 +1,4 @@
-"""log.append: a batch is appended at consecutive offsets, or nothing changes."""
+"""Check log.append: a batch is appended at consecutive offsets, or nothing changes."""
 
 from itertools import pairwise
 
@@ -90,7 +90,7 @@ def test_an_offset_keeps_all_its_digits(lua: LuaRunner, bits: int, ms: int) -> N
     assert part.offsets() == [base, base + 1]
 
 
-def test_the_append_time_is_the_servers_and_stands_in_the_entry(lua: LuaRunner) -> None:
+def test_the_append_time_is_the_servers_and_is_stored_in_the_entry(lua: LuaRunner) -> None:
     part = Part(lua).create()
     reply = part.append(2, stamp=1, max_timestamp=5)
     assert reply.append_time == lua.now_ms()
@@ -253,7 +253,7 @@ STEPS = st.lists(
 def test_offsets_rise_and_what_is_acknowledged_stays_where_it_is(
     form: str, mode: str, steps: list[tuple[str, int]]
 ) -> None:
-    """Invariants 1 and 2 of the log, whatever is appended, natively added, trimmed."""
+    """Invariants 1 and 2 of the log, with appends, foreign entries and trims."""
     runner = LuaRunner()
     part = Part(runner, form, mode, bits=8).create()
     acknowledged: dict[int, bytes] = {}

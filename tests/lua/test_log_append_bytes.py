@@ -1,4 +1,4 @@
-"""log.append in bytes mode: each entry takes offsets of its own number, under its last one."""
+"""Check log.append in bytes mode: an entry takes a number of offsets; the last is its id."""
 
 from itertools import accumulate
 from typing import Any
@@ -14,7 +14,7 @@ from tests.support.store_runners import Runner
 
 
 def fields(spans: list[int]) -> list[Any]:
-    """Entries that take so many offsets each."""
+    """Return the fields of entries with these numbers of offsets."""
     out: list[Any] = []
     for span in spans:
         out += (span, 6, b"set", b"x" * span, b"count", span, b"tail", span - 1)

@@ -1,4 +1,4 @@
-"""log.append and log.append_many: fields that are no batch are an error, and nothing is written."""
+"""Check log.append and log.append_many: malformed fields are an error, and nothing is written."""
 
 from typing import Any
 
@@ -108,7 +108,7 @@ WRONG: dict[str, tuple[str, tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize(("form", "fields"), WRONG.values(), ids=WRONG.keys())
-def test_who_shares_a_call_with_what_is_no_batch_is_served(
+def test_valid_batches_in_a_call_with_a_malformed_one_are_appended(
     runner: Runner, form: str, fields: tuple[Any, ...]
 ) -> None:
     parts = [Part(runner, form, "dense", topic=name).create() for name in ("a", "b", "c")]
@@ -163,10 +163,10 @@ def test_no_number_spoils_what_a_log_counts(runner: Runner, at: int, number: byt
     ],
     ids=str,
 )
-def test_what_a_call_says_of_its_own_parts_holds_before_any_is_written(
+def test_the_counts_of_a_call_are_checked_before_any_write(
     runner: Runner, change: dict[int, Any]
 ) -> None:
-    """The first of two batches stood in the log, and its caller got an error of Lua's."""
+    """The first of two batches was appended, although the caller got a Lua error."""
     part = Part(runner, "batch", "dense").create()
     call = log.append_many(KEYS, [("t", 0, ID, 0, [log.batch_of(part.call(2))] * 2)])
     args = [change.get(at, each) for at, each in enumerate(call.args)]

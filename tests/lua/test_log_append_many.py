@@ -1,4 +1,4 @@
-"""log.append_many: each batch gets the result that log.append would give it."""
+"""Check log.append_many: each batch gets the result that log.append would give it."""
 
 import random
 from typing import Any
@@ -16,7 +16,7 @@ SHAPES = [("record", "time"), ("record", "dense"), ("batch", "time"), ("batch", 
 
 
 def alone_and_together(form: str, mode: str) -> tuple[Part, Part]:
-    """Two empty partitions on clocks of their own."""
+    """Return two empty partitions with separate clocks."""
     first, second = (Part(LuaRunner(), form, mode).create() for _ in range(2))
     return first, second
 
@@ -24,13 +24,13 @@ def alone_and_together(form: str, mode: str) -> tuple[Part, Part]:
 def append_many(
     part: Part, calls: list[Any], topic_id: str = ID, stamp: int = 0
 ) -> AppendManyReply:
-    """The reply to those appends in one call."""
+    """Send the appends in one call; return the reply."""
     batches = [log.batch_of(call) for call in calls]
     return part.runner.run(log.append_many(KEYS, [("t", 0, topic_id, stamp, batches)]))
 
 
 def seen(part: Part) -> tuple[object, ...]:
-    """All that the partition holds."""
+    """Return the partition's whole content."""
     k = part.keys
     return (
         part.runner.command("XRANGE", k.stream, "-", "+"),
@@ -64,7 +64,7 @@ def test_a_log_that_is_not_the_callers_refuses_all_batches(
 def test_batches_in_one_call_get_the_results_of_single_appends(
     form: str, mode: str, stamp: int
 ) -> None:
-    """The same random appends of three producers, repeats and gaps among them, both ways."""
+    """The random appends of three producers include repeats and sequence gaps."""
     chance = random.Random(f"{form} {mode} {stamp}")
     for _ in range(12):
         alone, together = alone_and_together(form, mode)

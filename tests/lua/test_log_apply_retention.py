@@ -1,4 +1,4 @@
-"""log.apply_retention: records past retention.ms or retention.bytes are gone, no others."""
+"""Check log.apply_retention: it removes records past retention.ms or retention.bytes, no others."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_everything_goes_when_the_newest_record_is_too_old(
         part.append(4)
     end = part.bounds().next
     lua.advance(HOUR)
-    assert part.retain(HOUR).removed == 0, "exactly as old as it may be"
+    assert part.retain(HOUR).removed == 0, "exactly at the limit"
     lua.advance(1)
     reply = part.retain(HOUR)
     assert (reply.start, reply.removed) == (end, 12 if form == "record" else 3)
@@ -96,7 +96,7 @@ def test_native_entries_of_a_time_topic_go_by_the_time_in_their_ids(lua: LuaRunn
     reply = part.retain(5 * 60_000)
     assert reply.removed == 4
     assert part.offsets()[0] == (begin + 4 * 60_000) << 10
-    assert reply.start == ((begin + 3 * 60_000) << 10) + 1, "right behind what went"
+    assert reply.start == ((begin + 3 * 60_000) << 10) + 1, "right after the last removed entry"
     lua.advance(HOUR)
     assert part.retain(5 * 60_000).removed == 6
 
@@ -121,7 +121,7 @@ def test_native_entries_of_a_dense_topic_count_from_when_they_are_met(lua: LuaRu
     lua.advance(HOUR // 2)
     part.append()
     lua.advance(1)
-    assert part.retain(HOUR // 2).removed in (0, 2), "never before its time"
+    assert part.retain(HOUR // 2).removed in (0, 2), "not before retention.ms"
     lua.advance(HOUR)
     part.retain(HOUR // 2)
     assert part.offsets() == []
@@ -147,7 +147,7 @@ def test_what_is_too_old_goes_from_a_full_redis(redis_server: TestServer, mode: 
 def test_a_time_in_the_future_is_forgotten_with_the_log_that_held_it(
     lua: LuaRunner, form: str
 ) -> None:
-    """Retention waited for that time, whatever had been deleted since."""
+    """Retention waited for that time even after the record was deleted."""
     part = Part(lua, form, "dense").create()
     part.append(size=STEP, max_timestamp=lua.now_ms() + 10_000 * HOUR)
     lua.advance(2 * HOUR)
@@ -165,7 +165,7 @@ def test_a_time_in_the_future_is_forgotten_with_the_log_that_held_it(
 def test_records_without_a_timestamp_are_as_old_as_their_append(
     lua: LuaRunner, form: str, mode: str
 ) -> None:
-    """What producers of Kafka before 0.10 send has none; it was gone with the first retention."""
+    """Producers before Kafka 0.10 send none; the first retention removed their records."""
     part = Part(lua, form, mode).create()
     first = part.append(2, size=STEP, max_timestamp=-1).base
     assert part.retain(HOUR).removed == 0
@@ -173,22 +173,22 @@ def test_records_without_a_timestamp_are_as_old_as_their_append(
     second = part.append(2, size=STEP, max_timestamp=-1).base
     lua.advance(1)
     reply = part.retain(HOUR)
-    assert reply.removed, "the second is young, the first an hour old"
+    assert reply.removed, "only the first is older than an hour"
     assert reply.start == (first + 2 if mode == "time" else second)
 
 
 @pytest.mark.parametrize("form", ["record", "batch"])
-def test_who_has_read_all_that_went_still_stands_in_the_log(lua: LuaRunner, form: str) -> None:
+def test_a_reader_of_all_removed_records_is_still_in_range(lua: LuaRunner, form: str) -> None:
     part = Part(lua, form).create()
     base = part.append(3, size=STEP).base
     lua.advance(HOUR)
     young = part.append(3, size=STEP).base
-    assert young > base + 3, "time has passed, and so have offsets"
+    assert young > base + 3, "offsets follow the clock"
     reply = part.retain(HOUR // 2)
     bounds = part.bounds()
     assert (reply.start, bounds.start, bounds.first) == (base + 3, base + 3, young)
     assert bounds.records == 3 and bounds.bytes == STEP
-    assert part.retain(HOUR // 2).start == base + 3, "and there it stays"
+    assert part.retain(HOUR // 2).start == base + 3, "the start stays"
     lua.advance(HOUR)
     assert part.retain(HOUR // 2).start == young + 3
 
@@ -238,7 +238,7 @@ def test_a_time_of_append_is_no_records_timestamp(runner: Runner) -> None:
 def test_what_is_gone_was_too_old_and_what_is_too_old_goes_within_a_step(
     form: str, mode: str, ages: list[tuple[int | None, int]], retention: int, steps: int
 ) -> None:
-    """Invariant 6: never earlier than retention.ms says, and at most an index step later."""
+    """Invariant 6: records go no earlier than retention.ms, and at most an index step later."""
     runner = LuaRunner()
     part = Part(runner, form, mode).create()
     moments: list[int] = []
@@ -309,9 +309,9 @@ def test_native_entries_before_a_marker_stay_as_long_as_they_should(
 @given(
     events=st.lists(
         st.one_of(
-            st.integers(0, 3 * HOUR),  # somebody appends a record that is so old
-            st.none(),  # somebody adds an entry natively
-            st.integers(-2 * HOUR, -1),  # so much time passes
+            st.integers(0, 3 * HOUR),  # the age of an appended record
+            st.none(),  # a foreign entry
+            st.integers(-2 * HOUR, -1),  # the time that passes, negative
             st.sampled_from(["retain", "trim"]),
         ),
         max_size=40,
@@ -323,7 +323,7 @@ def test_no_native_entry_goes_early_whatever_times_its_neighbours_have(
 ) -> None:
     runner = LuaRunner()
     part = Part(runner, mode=mode).create()
-    added: dict[str, int] = {}  # natives, and when they were added
+    added: dict[str, int] = {}  # ids of foreign entries, and when each was added
     sequence = 0
     for event in [*events, "retain"]:
         if event is None:
@@ -331,7 +331,7 @@ def test_no_native_entry_goes_early_whatever_times_its_neighbours_have(
             at = f"{runner.now_ms()}-{900 + sequence % 100}" if mode == "time" else "*"
             try:
                 raw: Any = runner.command("XADD", part.keys.stream, at, "value", "native")
-            except ResponseError:  # a record of that millisecond is behind it
+            except ResponseError:  # a record of that millisecond has a higher id
                 continue
             added[raw.decode()] = runner.now_ms()
         elif event == "trim":
@@ -349,7 +349,7 @@ def test_no_native_entry_goes_early_whatever_times_its_neighbours_have(
             runner.advance(-event)
         elif isinstance(event, int):
             part.append(size=STEP // 2, max_timestamp=runner.now_ms() - event)
-    part.retain(retention)  # whatever was never met before is
+    part.retain(retention)  # indexes the foreign entries since the last call
     runner.advance(retention + 1)
     while part.retain(retention).more:
         pass
@@ -359,7 +359,7 @@ def test_no_native_entry_goes_early_whatever_times_its_neighbours_have(
 def test_records_of_long_ago_go_at_once_where_markers_are_all_else_that_there_is(
     runner: Runner,
 ) -> None:
-    """What has left was not native either: from version 7 on Redis counts what was added."""
+    """Removed entries were not foreign either: Redis 7 and later count the added ones."""
     part = Part(runner, mode="time").create()
     for number in range(1, 7):
         producer = {"producer_id": 1, "producer_epoch": 0, "transaction": number}

@@ -1,4 +1,4 @@
-"""log.delete_records, log.create and log.delete: records below an offset and whole logs."""
+"""Check log.delete_records, log.create and log.delete: records below an offset, whole logs."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_minus_one_is_the_end_native_entries_included(runner: Runner, mode: str)
 @pytest.mark.parametrize("mode", ["time", "dense"])
 @pytest.mark.parametrize("before", [-1, 13])
 def test_one_call_removes_so_many_steps_at_most(runner: Runner, mode: str, before: int) -> None:
-    """What is appended between the calls is not what was asked about."""
+    """Records that are appended between the calls are not part of the request."""
     part = Part(runner, mode=mode).create()
     bases = [part.append(2, size=70_000).base for _ in range(9)]
     offsets = [base + n for base in bases for n in (0, 1)]
@@ -84,7 +84,7 @@ def test_the_bytes_and_records_before_the_start_no_longer_count(runner: Runner) 
         part.append(size=40_000)
     part.truncate(6)
     bounds = part.bounds()
-    assert (bounds.bytes, bounds.records) == (160_000, 4), "row of the index stands at 6"
+    assert (bounds.bytes, bounds.records) == (160_000, 4), "the index has a row at 6"
 
 
 def test_a_log_is_opened_once_and_only_for_its_own_topic(runner: Runner) -> None:

@@ -1,4 +1,4 @@
-"""Silent producers are forgotten; busy ones and open transactions are not."""
+"""Check that silent producers expire; busy ones and open transactions do not."""
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
@@ -48,7 +48,7 @@ def send(runner: Runner, producer: int, sequence: int = 0, transaction: int = -1
 
 
 def forget(runner: Runner, silence_ms: int = DAY_MS) -> int:
-    """Producers forgotten in a whole round."""
+    """Expire producers in a whole scan; return their number."""
     cursor, removed = b"0", 0
     while True:
         reply = runner.run(
@@ -67,8 +67,8 @@ def test_a_producer_is_forgotten_a_day_after_its_last_batch(lua: LuaRunner) -> N
     assert forget(lua) == 0
     lua.advance(1)
     assert forget(lua) == 1
-    assert send(lua, 2, 0) == 0, "the other one is remembered: this is a duplicate"
-    assert send(lua, 1, 7) == -ErrorCode.UNKNOWN_PRODUCER_ID, "nobody remembers it"
+    assert send(lua, 2, 0) == 0, "the other producer's state is stored: this is a duplicate"
+    assert send(lua, 1, 7) == -ErrorCode.UNKNOWN_PRODUCER_ID, "its state has expired"
 
 
 def test_a_writer_that_may_come_back_is_remembered_for_a_year(lua: LuaRunner) -> None:
@@ -82,7 +82,7 @@ def test_a_writer_that_may_come_back_is_remembered_for_a_year(lua: LuaRunner) ->
     assert forget(lua) == 1
     send(lua, IDS_FROM + 1)
     lua.advance(366 * DAY_MS)
-    assert forget(lua, 2 * 366 * DAY_MS) == 0, "whoever keeps others longer keeps these as long"
+    assert forget(lua, 2 * 366 * DAY_MS) == 0, "a longer retention applies to these too"
 
 
 def test_a_task_of_a_job_may_be_silent_for_a_week(lua: LuaRunner) -> None:

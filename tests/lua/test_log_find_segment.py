@@ -1,4 +1,4 @@
-"""log.find_segment: the oldest segment with a record at or after a timestamp, with few calls."""
+"""Check log.find_segment: oldest segment with a record at or after a timestamp, in few calls."""
 
 import random
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def restored(runner: Any, newest: Sequence[int]) -> Part:
 
 
 def expire(part: Part, keep: int) -> int:
-    """Remove the oldest segments until so many are left, or those with records in Redis."""
+    """Remove the oldest segments until `keep` are left, or those with records in Redis."""
     removed = 64
     while removed == 64:
         call = log.expire_segments(

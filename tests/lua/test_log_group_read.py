@@ -1,4 +1,4 @@
-"""Reading through a Redis group: what was given and not committed comes again, first."""
+"""Check reads through a Redis group: uncommitted entries are delivered again, and first."""
 
 import pytest
 
@@ -64,15 +64,17 @@ def test_a_reader_is_given_the_next_ones(runner: Runner, mode: str) -> None:
     assert span(deliver(runner, offsets[4], count=2)) == (offsets[4], offsets[4])
 
 
-def test_what_was_lost_on_the_way_comes_again(runner: Runner, mode: str) -> None:
+def test_lost_deliveries_are_repeated(runner: Runner, mode: str) -> None:
     offsets = filled(runner, mode)
     deliver(runner, offsets[0], count=3)
     assert span(deliver(runner, offsets[1])) == (offsets[1], offsets[2])
     assert span(deliver(runner, offsets[3])) == (offsets[3], offsets[4])
 
 
-def test_what_was_given_and_trimmed_away_keeps_nobody_waiting(runner: Runner, mode: str) -> None:
-    """It came again and again, and nothing else did."""
+def test_pending_entries_that_were_trimmed_do_not_block_the_reader(
+    runner: Runner, mode: str
+) -> None:
+    """Each read returned the trimmed entries and no others."""
     offsets = filled(runner, mode)
     deliver(runner, offsets[0], count=3)
     for at, _ in runner.command("XRANGE", STREAM, "-", "+", "COUNT", 3):  # type: ignore[attr-defined]
@@ -95,7 +97,7 @@ def test_a_new_owner_takes_over_what_was_left(runner: Runner, mode: str) -> None
 
 
 def test_of_very_much_that_was_left_nothing_is_passed_over(runner: Runner) -> None:
-    """Behind 10,000 entries the reader was given new ones, and the rest to nobody."""
+    """After 10,000 entries the reader got new ones, and the rest was never delivered."""
     filled_at_once(runner, 2_600)
     deliver(runner, 0, consumer="two", count=300)
     deliver(runner, 0, count=2_600)

@@ -1,4 +1,4 @@
-"""Redis's own groups follow what Kafka's groups commit."""
+"""Check that Redis groups follow the commits of Kafka groups."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 def filled(runner: Runner, mode: str, count: int = 5) -> list[int]:
-    """A partition with some records; their offsets."""
+    """Create a partition with records; return their offsets."""
     runner.run(
         topic.create(
             KEYS,
@@ -50,7 +50,7 @@ def filled(runner: Runner, mode: str, count: int = 5) -> list[int]:
 
 
 def filled_at_once(runner: Runner, count: int) -> None:
-    """A partition in dense mode with very many records."""
+    """Create a partition in dense mode with `count` records."""
     filled(runner, "dense", 0)
     record = (-1, b"value", *[b"v"] * count)
     call = log.append(
@@ -68,7 +68,7 @@ def follow(runner: Runner, offset: int, *, topic_id: str = ID, move: int = 1) ->
 
 
 def read(runner: Runner, count: int = 10) -> list[bytes]:
-    """What a native worker gets next; the values."""
+    """Read as a worker of the Redis group; return the values."""
     found = runner.command(
         *("XREADGROUP", "GROUP", "readers", "worker", "COUNT", count, "STREAMS", STREAM, ">")
     )
@@ -84,7 +84,7 @@ def test_what_is_not_there_is_not_followed(runner: Runner) -> None:
     assert runner.command("EXISTS", STREAM) == 0
 
 
-def test_a_native_worker_goes_on_at_the_committed_offset(runner: Runner, mode: str) -> None:
+def test_a_native_worker_continues_at_the_committed_offset(runner: Runner, mode: str) -> None:
     offsets = filled(runner, mode)
     assert follow(runner, offsets[2]).error == ErrorCode.NONE
     assert read(runner, 1) == [b"2"]
@@ -115,7 +115,7 @@ def test_a_group_can_stand_on_a_partition_without_records(runner: Runner, mode: 
     assert runner.run(log.list_offsets(KEYS, "orders", 0, topic_id=ID)).first == offset
 
 
-def test_what_lies_below_the_commit_is_acknowledged(runner: Runner, mode: str) -> None:
+def test_entries_below_the_commit_are_acknowledged(runner: Runner, mode: str) -> None:
     offsets = filled(runner, mode, 250)
     follow(runner, offsets[0])
     read(runner, 250)
@@ -134,7 +134,7 @@ def test_a_group_can_be_taken_from_a_stream(runner: Runner, mode: str) -> None:
 
 
 def test_a_commit_of_very_much_says_that_more_is_to_be_acknowledged(runner: Runner) -> None:
-    """What a call did not get to stayed pending until it was committed past again and again."""
+    """Entries beyond the limit of a call stayed pending until later commits passed them."""
     filled_at_once(runner, 10_100)
     follow(runner, 0)
     read(runner, 10_100)

@@ -1,4 +1,4 @@
-"""What stops an append, or the making of a log, on its way is found before the first write."""
+"""Check that errors of an append, or of the creation of a log, precede the first write."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ SHAPE: dict[str, Any] = {"topic_id": ID, "format": "record", "bits": 10}
 def test_behind_an_entry_whose_offset_lua_cannot_count_nothing_is_appended(
     runner: Runner, mode: str, id: str
 ) -> None:
-    """As when somebody gives ids in microseconds: neighbours would have one offset."""
+    """For example ids in microseconds: neighbours would have one offset."""
     part, other = (Part(runner, "record", mode, topic=name).create() for name in "to")
     part.append(1)
     runner.command("XADD", part.keys.stream, id, "value", "far")
@@ -54,7 +54,7 @@ def test_what_stood_before_the_batch_that_failed_is_answered_and_counted(runner:
     batches = [log.batch_of(part.call(2, size=70_000)), log.batch_of(part.call(2))]
     part.append(1)
     runner.command("DEL", part.keys.index)
-    runner.command("SET", part.keys.index, "somebody else's")
+    runner.command("SET", part.keys.index, "foreign")
     runner.command("HSET", part.keys.log, "bytes", 0, "indexed_bytes", 0)
     reply = runner.run(log.append_many(KEYS, [("t", 0, ID, 0, [*batches, batches[0]])]))
     failed = ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,4 +1,4 @@
-"""Lag in records, exact in every layout and offset mode."""
+"""Check lag in records: exact in every layout and offset mode."""
 
 from random import Random
 
@@ -86,7 +86,7 @@ def test_lag_counts_the_records_that_are_left(
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
 def test_few_of_many_entries_are_looked_at(redis_server: TestServer, mode: str) -> None:
-    """Redis does nothing else meanwhile: half a million native ones took it seconds."""
+    """The script blocks Redis: half a million foreign entries took seconds."""
     with redis_server.client() as client:
         runner = StoreRunner(client)
         create(runner, "record", mode)

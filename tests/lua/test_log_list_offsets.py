@@ -1,4 +1,4 @@
-"""log.list_offsets and log.find_timestamp: first and last offsets, and the one of a moment."""
+"""Check log.list_offsets and log.find_timestamp: first, last, and the offset of a timestamp."""
 
 import pytest
 from hypothesis import given, settings
@@ -38,7 +38,7 @@ def test_an_empty_log_begins_and_ends_at_0(runner: Runner, mode: str) -> None:
 
 @pytest.mark.parametrize("form", ["record", "batch"])
 @pytest.mark.parametrize("mode", ["time", "dense"])
-def test_what_comes_lies_behind_all_that_may_have_been_lost(
+def test_the_coming_offset_is_above_all_that_may_have_been_lost(
     runner: Runner, form: str, mode: str
 ) -> None:
     part = Part(runner, form, mode).create()
@@ -101,7 +101,7 @@ def test_native_entries_that_came_and_went_still_took_their_offsets(
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-def test_records_are_counted_whoever_added_and_trimmed_them(runner: Runner, mode: str) -> None:
+def test_foreign_entries_and_trims_are_counted_too(runner: Runner, mode: str) -> None:
     part = Part(runner, mode=mode).create()
     part.append(10)
     part.native()
@@ -126,7 +126,7 @@ def test_markers_of_transactions_count_as_no_records(runner: Runner) -> None:
     assert part.bounds().records == 5
 
 
-def test_an_id_without_an_offset_of_its_own_pushes_the_end_behind_it(lua: LuaRunner) -> None:
+def test_an_id_beyond_the_offsets_of_its_millisecond_moves_the_end(lua: LuaRunner) -> None:
     part = Part(lua, bits=8).create()
     ms = lua.now_ms()
     lua.command("XADD", part.keys.stream, f"{ms}-5000", "value", "v")
@@ -179,7 +179,7 @@ def test_a_native_entry_is_found_by_its_moment_though_the_index_does_not_know_it
         part.append(size=70_000, max_timestamp=1000)
     assert seek(part, 1001).offset <= native
     runner.command("XDEL", part.keys.stream, part.ids()[3])
-    # With counted offsets nobody knows how new it was: the index has it as new as what met it.
+    # In dense mode its time is unknown: the index has the time of the append that found it.
     assert (seek(part, 1001).offset > native) is (mode == "time")
 
 

@@ -1,4 +1,4 @@
-"""log.load: entries at their own offsets in a log that is being restored."""
+"""Check log.load: entries at their own offsets in a log that is being restored."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""log.claim_copy, add_segment, expire_segments, forget_segments: the manifest of segments."""
+"""Check log.claim_copy, add_segment, expire_segments, forget_segments: the segment manifest."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ def trim(part: Part, size: int = 1) -> log.ApplyRetentionReply:
 
 
 def filled(runner: Runner, count: int = 10) -> Part:
-    """Return a partition with so many records, each an index step of its own."""
+    """Return a partition with `count` records, one for each index step."""
     part = Part(runner, mode="dense").create()
     for _ in range(count):
         part.append(size=STEP)
@@ -269,4 +269,4 @@ def test_a_clock_that_went_back_leaves_no_copy_to_the_dead(lua: LuaRunner) -> No
     dead = claim(part, "dead").fence
     lua.advance(-3_600_000)
     assert claim(part, "b").fence == dead + 1
-    assert claim(part, "dead").fence == 0, "the holder that lives after all is refused"
+    assert claim(part, "dead").fence == 0, "the former holder is refused, even if it is live"

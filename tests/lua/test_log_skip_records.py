@@ -1,4 +1,4 @@
-"""log.skip_records: counting records behind an offset, by the index where it can."""
+"""Check log.skip_records: counting records after an offset, by the index if possible."""
 
 from itertools import pairwise
 
@@ -32,7 +32,7 @@ def create(runner: Runner, form: str, mode: str) -> None:
 
 
 def append(runner: Runner, form: str, count: int, size: int) -> list[int]:
-    """The offsets of the appended records; `size` is what the batch counts for in bytes."""
+    """Append records; return their offsets. `size` is the counted bytes of the batch."""
     fields: list[bytes | int] = []
     if form == "batch":
         fields = [b"batch", b"x", b"count", count]

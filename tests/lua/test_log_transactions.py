@@ -1,4 +1,4 @@
-"""Transactions in a partition: log.begin_txn, log.append, log.write_txn_marker, and readers."""
+"""Check transactions in a partition: log.begin_txn, log.append, log.write_txn_marker, readers."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def logs(request: pytest.FixtureRequest, runner: Runner) -> Logs:
     return Logs(runner, mode=request.param).create()
 
 
-def test_a_partition_that_was_told_of_nothing_takes_no_transactional_record(logs: Logs) -> None:
+def test_a_transactional_record_needs_a_begun_transaction(logs: Logs) -> None:
     assert logs.append(0, b"a", (1, 0, 0), 0).error == ErrorCode.INVALID_TXN_STATE
     assert logs.begin(0, 1, 0, 1) == 0
     assert logs.append(0, b"a", (1, 0, 0), 0).error == 0
@@ -86,7 +86,7 @@ def test_what_comes_late_opens_nothing(logs: Logs) -> None:
     assert logs.append(0, b"a", (1, 1, 0), 2).error == 0
 
 
-def test_sequences_go_on_over_a_marker_of_the_same_epoch(logs: Logs) -> None:
+def test_sequences_continue_after_a_marker_of_the_same_epoch(logs: Logs) -> None:
     logs.append(0, b"a", (1, 0, 0), 1)
     logs.mark(0, 1, 0, 1, True)
     assert logs.append(0, b"a", (1, 0, 0), 2).stored == 0
@@ -117,7 +117,7 @@ def test_a_native_entry_before_a_marker_is_passed(logs: Logs) -> None:
     assert logs.committed(0) == [b"a", b"native"]
 
 
-def test_who_names_no_number_is_told_the_one_that_is_open_and_ends_nothing(logs: Logs) -> None:
+def test_an_end_without_the_open_number_returns_it_and_ends_nothing(logs: Logs) -> None:
     logs.append(0, b"a", (1, 4, 0), 7)
     assert (logs.close(1, 4, -1).transaction, logs.close(1, 4, 6).transaction) == (7, 7)
     assert (logs.stable(0), len(logs.entries(0))) == (0, 1)
@@ -127,7 +127,7 @@ def test_who_names_no_number_is_told_the_one_that_is_open_and_ends_nothing(logs:
     assert (logs.committed(0), logs.stable(0)) == ([b"plain"], reply.offset + 1)
 
 
-def test_a_transaction_that_nobody_ends_can_be_committed(logs: Logs) -> None:
+def test_a_hanging_transaction_can_be_committed(logs: Logs) -> None:
     logs.append(0, b"a", (1, 4, 0), 7)
     assert logs.close(1, 5, 7, committed=1).offset > 0
     assert logs.committed(0) == [b"a"]
@@ -150,7 +150,7 @@ def test_where_nothing_is_open_nothing_is_ended(logs: Logs) -> None:
     for _ in range(2):
         reply = logs.close(1, 5, -1)
         assert (reply.error, reply.transaction, reply.offset) == (0, -1, -1)
-        assert logs.append(0, b"a", (1, 0, 0)).error == 0, "its epoch is still open to it"
+        assert logs.append(0, b"a", (1, 0, 0)).error == 0, "the epoch is still valid"
 
 
 def test_a_transaction_is_ended_that_only_readers_know_of(logs: Logs) -> None:
@@ -173,7 +173,7 @@ def test_a_transaction_whose_end_was_lost_takes_no_records_of_the_next(logs: Log
     assert logs.committed(0) == [b"next"]
 
 
-def test_a_forgotten_producer_goes_on_in_its_next_transaction(logs: Logs) -> None:
+def test_an_expired_producer_continues_in_its_next_transaction(logs: Logs) -> None:
     assert logs.begin(0, 1, 0, 8) == 0
     for number, code in ((0, "UNKNOWN_PRODUCER_ID"), (8, "OUT_OF_ORDER_SEQUENCE_NUMBER")):
         assert logs.append(0, b"a", (1, 0, 70), number).error == ErrorCode[code]
@@ -184,7 +184,7 @@ def test_a_forgotten_producer_goes_on_in_its_next_transaction(logs: Logs) -> Non
     assert logs.committed(0) == [b"a", b"b"]
 
 
-def test_a_forgotten_producer_goes_on_after_transactions_without_records(logs: Logs) -> None:
+def test_an_expired_producer_continues_after_transactions_without_records(logs: Logs) -> None:
     logs.begin(0, 1, 0, 8)
     logs.mark(0, 1, 0, 8, False)
     logs.mark(1, 1, 0, 8, False)
@@ -195,7 +195,7 @@ def test_a_forgotten_producer_goes_on_after_transactions_without_records(logs: L
         assert logs.append(partition, b"a", (1, 0, 70), EXPIRED_IN_TXN).stored == 1
 
 
-def test_nobody_was_forgotten_whose_epoch_a_marker_raised(logs: Logs) -> None:
+def test_a_producer_whose_epoch_a_marker_raised_is_not_expired(logs: Logs) -> None:
     logs.begin(0, 1, 0, 8)
     logs.mark(0, 1, 1, 8, False)
     logs.begin(0, 1, 1, 9)
@@ -205,13 +205,13 @@ def test_nobody_was_forgotten_whose_epoch_a_marker_raised(logs: Logs) -> None:
     assert logs.append(0, b"a", (1, 1, 0), 0).error == 0
 
 
-def test_a_partition_that_was_told_of_nothing_takes_nothing_of_the_forgotten(logs: Logs) -> None:
+def test_an_expired_producer_needs_a_begun_transaction(logs: Logs) -> None:
     for number in (0, EXPIRED_IN_TXN):
         assert logs.append(0, b"a", (1, 0, 70), number).error == ErrorCode.INVALID_TXN_STATE
 
 
 def test_a_transaction_whose_marker_could_not_be_written_is_open_still(logs: Logs) -> None:
-    """Whoever ends it tries again, and has to find something to end."""
+    """A repeated end has to find the open transaction."""
     stream = KEYS.partition("t", 0).stream
     logs.append(0, b"a", (1, 0, 0), 1)
     logs.runner.command("RENAME", stream, "elsewhere")

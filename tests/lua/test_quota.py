@@ -1,4 +1,4 @@
-"""lua/quota: token buckets that all brokers share."""
+"""Check lua/quota: token buckets that all brokers share."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +22,7 @@ def charge(runner: Runner, amount: float, *, strict: bool = False, rate: float =
 
 
 def test_a_client_in_debt_waits_until_the_debt_is_paid(lua: LuaRunner) -> None:
-    assert charge(lua, 50) == 0, "half a second's worth may be used at once"
+    assert charge(lua, 50) == 0, "the burst is half a second of the rate"
     assert charge(lua, 30) == 300
     assert charge(lua, 0) == 300
     lua.advance(100)
@@ -52,7 +52,7 @@ def test_charges_add_up_wherever_the_script_runs(runner: Runner) -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 3_000)), max_size=30))
-def test_no_more_than_the_burst_and_the_rate_is_ever_admitted(
+def test_no_more_than_the_burst_and_the_rate_is_admitted(
     steps: list[tuple[int, int]],
 ) -> None:
     runner, now, admitted = LuaRunner(), 0, 0

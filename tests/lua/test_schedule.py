@@ -1,4 +1,4 @@
-"""lua/schedule: records wait outside the log, and are appended once, in order, when due."""
+"""Check lua/schedule: records wait outside the log; they are appended once, in order, when due."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ PAST = 1_000
 
 
 def payload(part: Part, value: bytes) -> bytes:
-    """What lib.schedule keeps of a record with this value."""
+    """Return the stored form of a record with this value, as in lib.schedule."""
     if part.form == "batch":
         return value
     return b"".join(b"%d:%s" % (len(word), word) for word in (b"2", b"value", value))
@@ -34,7 +34,7 @@ def cancel(id: bytes) -> Row:
 
 
 def add(part: Part, *rows: Row, **changes: Any) -> AppendReply:
-    """A batch of these rows alone, or with ordinary records."""
+    """Append a batch of these rows, alone or with ordinary records."""
     words: dict[str, Any] = {
         "topic_id": ID,
         "count": len(rows) + changes.get("ordinary", 0),
@@ -55,14 +55,14 @@ def move(
 
 
 def values(part: Part) -> list[bytes]:
-    """The values in the log, in order."""
+    """Return the values in the log, in order."""
     rows: Any = part.runner.command("XRANGE", part.keys.stream, "-", "+")
     names = (b"value", b"batch", b"data")
     return [next(fields[at + 1] for at in (0, 2) if fields[at] in names) for _, fields in rows]
 
 
 def waiting(part: Part) -> tuple[int, int]:
-    """Records and bytes that wait, as the totals say; they must be those of the keys."""
+    """Return the totals of waiting records and bytes; check them against the keys."""
     rows: Any = part.runner.command("HVALS", part.keys.scheduled_records)
     found = part.runner.run(schedule.list_scheduled(KEYS, part.topic, 0, topic_id=ID, most=1000))
     assert found.size == sum(map(len, rows))
@@ -72,7 +72,7 @@ def waiting(part: Part) -> tuple[int, int]:
 
 
 def schedule_keys(part: Part) -> tuple[str, str, str]:
-    """The keys that are there while records wait."""
+    """Return the keys that exist while records wait."""
     return part.keys.scheduled, part.keys.scheduled_records, part.keys.scheduled_ids
 
 

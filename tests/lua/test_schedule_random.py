@@ -1,6 +1,7 @@
-"""Scheduled records under random interleavings of producers, movers, cancellations, lost replies.
+"""Check scheduled records under random interleavings.
 
-A model in Python does the same: log and schedule are its own after every step.
+Producers, movers and cancellations interleave, and replies are lost. A model in Python does the
+same; log and schedule equal the model's after every step.
 """
 
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ class Waiting:
 
 @dataclass
 class World:
-    """A partition, its model, and the producers with what each sent last."""
+    """A partition, its model, and the last batch of each producer."""
 
     part: Part
     random: Random
@@ -65,7 +66,7 @@ class World:
         return b"%d" % self.words
 
     def batch(self) -> tuple[list[Row], list[bytes]]:
-        """Rows, and the values of ordinary records."""
+        """Return random rows, and the values of ordinary records."""
         rows, ordinary = list[Row](), list[bytes]()
         for _ in range(self.random.randint(1, 6)):
             kind = self.random.choice(("at", "in", "in", "cancel", "ordinary"))
@@ -81,7 +82,7 @@ class World:
         return rows, ordinary
 
     def produce(self) -> None:
-        """A producer sends its next batch, or again the one whose reply it did not get."""
+        """Send the next batch of a producer, or repeat the one whose reply was lost."""
         producer = self.random.randrange(PRODUCERS)
         again = producer in self.unanswered
         if not again:
@@ -147,7 +148,7 @@ class World:
                 self.numbers += 1
 
     def move(self) -> None:
-        """One of the brokers moves what is due; its reply may be lost: the next call goes on."""
+        """Move due records, as any broker. A lost reply does no harm: the next call continues."""
         most = self.random.choice((1, 3, 100))
         reply = move(self.part, max_rows=most)
         self.schedule.sort(key=lambda each: (each.due, each.number))
@@ -175,7 +176,7 @@ class World:
         self.schedule = [each for each in self.schedule if each not in gone]
 
     def native(self) -> None:
-        """Another client appends to the stream."""
+        """Append to the stream as another client."""
         if self.part.form == "record":
             word = self.word()
             self.part.native(b"value", word)

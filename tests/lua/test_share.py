@@ -1,4 +1,4 @@
-"""lua/share: what members of a share group acquire, acknowledge and get again."""
+"""Check lua/share: records that members acquire, acknowledge and get again."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -121,7 +121,7 @@ def test_an_acknowledgement_is_done_whole_or_not_at_all(
 
 
 def test_what_is_acknowledged_twice_below_the_start_is_no_error(runner: Runner) -> None:
-    """The answer to the first request was lost."""
+    """The response to the first request was lost."""
     group = group_in(runner)
     group.acquire("m", (0, 9))
     assert group.accept("m", 0, 4) == group.accept("m", 0, 4) == ErrorCode.NONE
@@ -188,7 +188,7 @@ def test_a_record_delivered_too_often_is_archived(lua: LuaRunner) -> None:
 def test_records_delivered_often_are_delivered_alone_and_fewer_at_once(
     runner: Runner, limit: int, sizes: list[int]
 ) -> None:
-    """As in Kafka 4.3: the last time one by one, so that one record does not end the others."""
+    """As in Kafka 4.3: the last delivery is of one record, so that it archives no others."""
     group, got = group_in(runner, 40, limit=limit), []
     for _ in sizes:
         ((first, last, deliveries),) = group.acquire("m", (0, 39), most=16, exact=1)[:1]
@@ -229,7 +229,7 @@ def test_a_released_record_waits_longer_with_each_delivery(lua: LuaRunner) -> No
 
 
 def test_offsets_without_a_record_are_never_given(runner: Runner) -> None:
-    """Compaction, markers and aborted transactions leave them; in time mode most are such."""
+    """Compaction, markers and aborted transactions leave them; time mode leaves most."""
     group = group_in(runner, 20)
     assert group.acquire("m", (0, 2), (5, 6), read=(0, 9)) == [(0, 2, 1), (5, 6, 1)]
     assert group.probe().next == 10
@@ -242,7 +242,7 @@ def test_offsets_without_a_record_are_never_given(runner: Runner) -> None:
 
 
 def test_a_range_read_above_the_end_leaves_nothing_out(runner: Runner) -> None:
-    """A broker knew an end that an administrator has changed since."""
+    """A broker may use an end that an administrator has changed since."""
     group = group_in(runner, 20)
     assert group.acquire("m", (10, 19)) == []
     assert group.probe().next == 0
@@ -250,7 +250,7 @@ def test_a_range_read_above_the_end_leaves_nothing_out(runner: Runner) -> None:
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
 def test_records_above_the_end_of_the_log_are_not_acquired(runner: Runner, mode: str) -> None:
-    """A broker has read them from a server that is no longer the master."""
+    """A broker may have read them from a server that is no longer the master."""
     part = Part(runner, mode=mode).create()
     base = part.append(10).base
     group = Group(part, start=base)

@@ -1,4 +1,4 @@
-"""lua/share: dead letters keep their number until they are copied."""
+"""Check lua/share: dead letters keep their number until they are copied."""
 
 from korvet.errors import ErrorCode
 from korvet.scripts import share

@@ -1,4 +1,4 @@
-"""share.order=key: records of one key are delivered one after another, others pass them."""
+"""Check share.order=key: records of a key are delivered one after another, others pass them."""
 
 import random
 
@@ -31,13 +31,13 @@ class Ordered:
         assert self.group.probe(ordered=1).ordered == 1
 
     def append(self, keys: str) -> None:
-        """One record for each character: its key."""
+        """Append one record for each character, its key."""
         if keys:
             self.part.append(len(keys))
             self.keys += keys
 
     def acquire(self, member: str, most: int = 500, read: int = WHOLE) -> list[int]:
-        """The offsets the member acquires of the next `read` records."""
+        """Acquire some of the next `read` records; return their offsets."""
         start = self.group.probe(ordered=1).next
         last = min(start + read, len(self.keys)) - 1
         if last < start:
@@ -113,7 +113,7 @@ def test_the_order_changes_only_without_records_in_delivery(runner: Runner) -> N
 
 
 class Run:
-    """One random run: what members hold, and what was delivered and finished."""
+    """A random run: records that members hold, and records delivered and finished."""
 
     def __init__(self, seed: int) -> None:
         self.pick, self.lua = random.Random(seed), LuaRunner()
@@ -137,7 +137,7 @@ class Run:
         for at in got:
             assert {n for n in range(at) if keys[n] == keys[at]} <= self.finished
         self.delivered += got
-        if self.pick.random() < 0.9:  # else the answer is lost
+        if self.pick.random() < 0.9:  # else the reply is lost
             self.held[member] += got
 
     def acknowledge(self, member: str) -> None:
@@ -161,14 +161,14 @@ class Run:
         self.note_archived()
 
     def note_archived(self) -> None:
-        """The next call archives records whose last lock has expired."""
+        """Archive records whose last lock has expired, by a call; note them as finished."""
         self.group.group.probe(ordered=1)
         rows = [row.split(b":") for row in self.group.group.rows()]
         unfinished = {int(row[2]) for row in rows if row[1] == b"e"}
         self.finished |= set(self.delivered) - unfinished
 
     def drain(self) -> None:
-        """Every record is delivered in the end."""
+        """Deliver every record that is left."""
         for _ in range(1000):
             self.lua.advance(LOCK_MS)
             got = self.group.acquire("x", 100)

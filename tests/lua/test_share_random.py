@@ -1,4 +1,4 @@
-"""Random interleavings of members, expires, deletions and lost answers, against a model."""
+"""Check random interleavings of members, expiry, deletions and lost replies against a model."""
 
 import random
 from itertools import pairwise
@@ -16,7 +16,7 @@ MEMBERS = ("a", "b", "c")
 
 
 class Run:
-    """One random run: the group, the model, and what each member believes to hold."""
+    """A random run: the group, the model, and the records of each member by its replies."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -51,7 +51,7 @@ class Run:
         self.check_rows()
 
     def check_rows(self) -> None:
-        """The rows are the model's cells, in runs that do not overlap."""
+        """Check that the rows are the model's cells, in runs that do not overlap."""
         found = {}
         for row in self.group.rows():
             _, kind, first, last, *rest = row.decode().split(":")
@@ -74,7 +74,7 @@ class Run:
         self.batches.append((base, base + count - 1))
 
     def acquire(self) -> None:
-        """Read some batches from a place that may be old, some of them without a record."""
+        """Read some batches from an offset that may be old, some of them without a record."""
         pick, member = self.random, self.random.choice(MEMBERS)
         places = [self.group.probe().next, self.model.start, pick.randint(0, self.log_end)]
         self.model.free_expired(self.lua.now_ms())
@@ -96,7 +96,7 @@ class Run:
         assert got == expected
         for before, after in pairwise(runs):
             assert before[1] + 1 < after[0] or before[2] != after[2]
-        if pick.random() < 0.8:  # else the answer is lost
+        if pick.random() < 0.8:  # else the reply is lost
             self.held[member] += [at for at, _ in got]
 
     def acknowledge(self) -> None:
@@ -115,7 +115,7 @@ class Run:
             else:
                 ranges.append((at, at, type))
         backoff = pick.choice((0, 0, 50))
-        for _ in range(1 if pick.random() < 0.8 else 2):  # twice: the first answer is lost
+        for _ in range(1 if pick.random() < 0.8 else 2):  # twice: the first reply is lost
             expected = self.model.acknowledge(member, ranges, self.lua.now_ms(), backoff)
             error = self.group.acknowledge(
                 member, *ranges, lock_ms=LOCK_MS, backoff_ms=backoff, max_backoff_ms=4 * backoff
@@ -160,7 +160,7 @@ class Run:
             self.log_start = self.part.truncate(before).start
 
     def drain(self) -> None:
-        """Every record that is left is acquired, or archived, in the end."""
+        """Acquire or archive every record that is left."""
         for _ in range(24):
             self.lua.advance(LOCK_MS)
             self.model.free_expired(self.lua.now_ms())

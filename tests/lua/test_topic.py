@@ -1,4 +1,4 @@
-"""lua/topic and config.alter: topics come, change and go, and their definitions with them."""
+"""Check lua/topic and config.alter: topics and definitions are created, changed and deleted."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ def definition(runner: Runner, name: str = "t") -> object:
 
 
 def dump(runner: Runner) -> dict[bytes, object]:
-    """Every key and, where it is a hash, its content."""
+    """Return every key with its type, or with the content of a hash."""
     names: Any = runner.command("KEYS", "*")
     kinds = {name: runner.command("TYPE", name) for name in names}
     return {
@@ -111,7 +111,7 @@ def test_a_topic_exists_with_an_empty_log_for_each_partition(runner: Runner) -> 
 
 @pytest.mark.parametrize("which", ["stream", "log"])
 @pytest.mark.parametrize("mode", ["time", "dense"])
-def test_a_topic_is_not_made_in_part_where_a_key_is_somebody_elses(
+def test_no_part_of_a_topic_is_created_if_a_key_has_another_type(
     runner: Runner, which: str, mode: str
 ) -> None:
     shape = {**SHAPE, "mode": mode}
@@ -144,7 +144,7 @@ def test_a_topic_that_grew_keeps_its_records(runner: Runner) -> None:
     assert runner.run(log.list_offsets(KEYS, "t", 4, topic_id=ID)).error == ErrorCode.NONE
 
 
-def test_each_change_raises_the_version_and_rings(lua: LuaRunner) -> None:
+def test_each_change_raises_the_version_and_publishes_it(lua: LuaRunner) -> None:
     heard = lua.redis.pubsub()
     heard.subscribe(KEYS.topics_channel())
     replies = [lua.run(call) for call in (create(), alter(b"one"), grow(b"two"), remove(b"two"))]
@@ -284,7 +284,7 @@ STEPS = st.lists(
 def test_whatever_happened_to_a_topic_its_deletion_takes_everything(
     steps: list[tuple[str, str]],
 ) -> None:
-    """Invariant 4: after any interleaving, only topics that are there have keys."""
+    """Invariant 4: after any interleaving, only existing topics have keys."""
     runner = LuaRunner()
     partitions: dict[str, int] = {}
     version = 0

@@ -1,4 +1,4 @@
-"""lua/transaction: who may do what, and what is decided."""
+"""Check lua/transaction: permissions of producers, and decisions."""
 
 import pytest
 
@@ -13,12 +13,12 @@ LAST = 32766
 
 @pytest.fixture
 def tx(runner: Runner) -> Coordinator:
-    """A transactional id nobody has used."""
+    """An unused transactional id."""
     return Coordinator(Logs(runner).create())
 
 
 def rotated(tx: Coordinator) -> tuple[int, int]:
-    """A producer whose epochs are used up."""
+    """Return a producer whose epochs are used up."""
     reply = tx.init()
     key = "{korvet:txn:tx}:state"
     tx.runner.command("HSET", key, "epoch", LAST)
@@ -57,7 +57,7 @@ def test_used_up_epochs_lead_to_a_fresh_producer_id(tx: Coordinator) -> None:
     assert (again.producer_id, again.producer_epoch) == (2, 0)
 
 
-def test_nobody_is_given_the_epoch_that_only_fences(tx: Coordinator) -> None:
+def test_no_producer_gets_the_epoch_that_only_fences(tx: Coordinator) -> None:
     producer, epoch = rotated(tx)
     tx.add(producer, epoch, [0])
     assert tx.init(producer, epoch).error == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -110,7 +110,7 @@ def test_aborting_nothing_gives_the_next_epoch_in_the_second_protocol(tx: Coordi
 
 @pytest.mark.parametrize("bump", [False, True])
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_decision_stands_and_a_repetition_is_answered(
+def test_a_decision_is_final_and_a_repetition_gets_its_result(
     tx: Coordinator, committed: bool, bump: bool
 ) -> None:
     tx.init()
@@ -146,7 +146,9 @@ def test_init_aborts_what_is_open_and_says_so(tx: Coordinator) -> None:
     assert tx.init().producer_epoch == 2
 
 
-def test_who_aborts_its_own_transaction_by_init_gets_the_next_epoch(tx: Coordinator) -> None:
+def test_a_producer_that_aborts_its_transaction_by_init_gets_the_next_epoch(
+    tx: Coordinator,
+) -> None:
     tx.init()
     tx.add(1, 0, [0])
     assert tx.init(1, 0).error == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -157,7 +159,7 @@ def test_who_aborts_its_own_transaction_by_init_gets_the_next_epoch(tx: Coordina
     assert tx.add(1, 1, [0]).error == 0
 
 
-def test_a_zombie_that_names_its_epoch_aborts_nobody(tx: Coordinator) -> None:
+def test_a_zombie_that_names_its_epoch_aborts_no_transaction(tx: Coordinator) -> None:
     tx.init()
     tx.init()
     tx.add(1, 1, [0])
@@ -175,11 +177,11 @@ def test_an_init_that_comes_late_aborts_nothing_of_what_its_repetition_began(
     assert tx.view().state == b"Ongoing"
 
 
-def test_the_same_once_epochs_were_used_up(tx: Coordinator) -> None:
+def test_a_late_init_aborts_nothing_once_epochs_were_used_up(tx: Coordinator) -> None:
     producer, epoch = rotated(tx)
     tx.finish(producer, epoch, False, True)
     tx.settle()
-    assert tx.init(producer, epoch).error == 0, "nothing is open: the answer was lost"
+    assert tx.init(producer, epoch).error == 0, "nothing is open: the response was lost"
     tx.add(tx.view().producer_id, tx.view().producer_epoch, [0])
     assert tx.init(producer, epoch).error == ErrorCode.PRODUCER_FENCED
     assert tx.view().state == b"Ongoing"
@@ -202,7 +204,7 @@ def test_a_transaction_open_too_long_is_aborted_and_its_producer_fenced(lua: Lua
         assert tx.finish(1, 0, False, bump).error == ErrorCode.PRODUCER_FENCED
 
 
-def test_an_end_is_left_to_its_broker_for_a_while(lua: LuaRunner) -> None:
+def test_an_end_is_left_to_its_broker_for_the_completion_timeout(lua: LuaRunner) -> None:
     tx = Coordinator(Logs(lua).create())
     tx.init()
     tx.add(1, 0, [0])
@@ -213,7 +215,7 @@ def test_an_end_is_left_to_its_broker_for_a_while(lua: LuaRunner) -> None:
     assert (reply.pending, reply.committed) == (1, 1)
 
 
-def test_an_id_nobody_uses_is_forgotten(lua: LuaRunner) -> None:
+def test_an_unused_id_expires(lua: LuaRunner) -> None:
     tx = Coordinator(Logs(lua).create())
     tx.init()
     call = transaction.expire(KEYS, "tx", forget_ms=100_000, completion_timeout_ms=0)
@@ -225,7 +227,7 @@ def test_an_id_nobody_uses_is_forgotten(lua: LuaRunner) -> None:
 
 
 def due(runner: Runner) -> dict[bytes, int]:
-    """The ids somebody has to look at now, and the moments they stand under."""
+    """Return the ids that are due for a check, and their times."""
     flat = runner.run(transaction.list_due(KEYS, limit=10)).ids
     return {id: int(moment) for id, moment in zip(flat[::2], flat[1::2], strict=True)}
 
@@ -241,7 +243,7 @@ def test_ids_are_due_in_the_order_of_their_moments(runner: Runner) -> None:
     assert list(due(runner)) == [b"b first", b"a second", b"b third", b"last"]
 
 
-def test_who_has_looked_puts_nothing_off_that_was_asked_for_meanwhile(runner: Runner) -> None:
+def test_a_check_does_not_postpone_one_scheduled_meanwhile(runner: Runner) -> None:
     watch(runner, "tx", 0)
     seen = due(runner)[b"tx"]
     assert watch(runner, "tx", 2_000) == 1

@@ -1,7 +1,7 @@
-"""Transactional producers whose answers are lost, with offsets of a group, near the last epoch.
+"""Check transactional producers that lose responses, with offsets of a group, near the last epoch.
 
-Who was told that its transaction is committed finds all of it read, and its offsets; of one that
-nobody was told of, all or nothing; and a producer that is alone is refused nothing.
+If a response says that a transaction is committed, all its records are read and its offsets stored.
+Without a response, either all of it is stored or nothing. A producer that is alone gets no error.
 """
 
 from collections.abc import Callable, Generator
@@ -23,14 +23,14 @@ Work = Generator[None, None, Any]
 
 
 class World(History):
-    """The same, and the offsets of a group."""
+    """A history of transactions, and the offsets of a group."""
 
     def __init__(self, lua: LuaRunner, random: Random) -> None:
         self.lua, self.random = lua, random
         super().__init__(Logs(lua, PARTITIONS, random.choice(["time", "dense"])).create())
         self.offsets: dict[tuple[str, int], int] = {}
         self.count = 0
-        # The group has another commit, and so it is never forgotten.
+        # The group has another commit, and so it does not expire.
         self.ask_group(
             lambda: group.commit(
                 KEYS,
@@ -46,7 +46,7 @@ class World(History):
         )
 
     def ask_group(self, make: Callable[[], Any]) -> Any:
-        """The reply, after what was due."""
+        """Run a call; process expired deadlines first if the reply requires it."""
         while True:
             reply = self.lua.run(make())
             if reply.error != Signal.TICK_FIRST:
@@ -54,12 +54,12 @@ class World(History):
             self.lua.run(group.tick(KEYS, "g", retention_ms=10**12, present_ms=-1))
 
     def decide(self, name: str, number: int, committed: bool) -> None:
-        """That is how the transaction ends, once and for all."""
+        """Note how the transaction ends; check that the decision does not change."""
         assert self.decided.setdefault((name, number), committed) == committed
 
 
 class Client(Coordinator):
-    """A producer that is alone: each request is sent again until its answer arrives."""
+    """A producer that is alone: it repeats each request until it has a response."""
 
     def __init__(self, world: World, name: str, bump: bool) -> None:
         super().__init__(world.logs, name)
@@ -69,7 +69,7 @@ class Client(Coordinator):
         self.begun = False
 
     def _call(self, ask: Callable[[], Any]) -> Work:
-        """An answer at last; the request may arrive once more, much later."""
+        """Repeat a request until it has a response; a copy may arrive much later."""
         while True:
             reply = ask()
             if self.bump and self.begun and self.random.random() < 0.1:
@@ -79,7 +79,7 @@ class Client(Coordinator):
                 return reply
 
     def _insist(self, ask: Callable[[], Any]) -> Work:
-        """The same where what was before may have to be finished first."""
+        """Repeat a request also while the previous transaction has to be completed."""
         while True:
             reply = yield from self._call(ask)
             if reply.error != E.CONCURRENT_TRANSACTIONS:
@@ -88,7 +88,7 @@ class Client(Coordinator):
             self.settle()
 
     def steps(self, reply: Any, committed: bool) -> list[Any]:
-        """As a broker does it, groups among them."""
+        """Return the steps that a broker takes, those of groups included."""
         partitions = [m for m in reply.members if m[:2] == b"p:"]
         steps = super().steps(Members(reply, partitions), committed)
         if len(partitions) < len(reply.members):
@@ -104,7 +104,7 @@ class Client(Coordinator):
         reply = yield from self._insist(lambda: self.init())
         self.producer, self.epoch = reply.producer_id, reply.producer_epoch
         self.sequences = dict.fromkeys(range(PARTITIONS), 0)
-        # An InitProducerId that comes late fences, as it should.
+        # A late InitProducerId fences, as it should.
         self.begun = True
 
     def _work(self) -> Work:
@@ -174,7 +174,7 @@ class Client(Coordinator):
         if reply.pending:
             self.world.decide(self.name, reply.transaction, committed)
             steps = self.steps(reply, committed)
-            # The broker may die on the way, and a step may come a second time, much later.
+            # The broker may fail between steps, and a step may be repeated much later.
             done = len(steps) if self.random.random() < 0.75 else self.random.randrange(len(steps))
             for step in steps[:done]:
                 step()
@@ -183,7 +183,7 @@ class Client(Coordinator):
 
 
 class Members:
-    """A reply whose members are these."""
+    """A reply with the given members."""
 
     def __init__(self, reply: Any, members: list[bytes]) -> None:
         self.marker_id, self.marker_epoch = reply.marker_id, reply.marker_epoch

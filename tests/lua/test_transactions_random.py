@@ -1,7 +1,7 @@
-"""Transactions under random interleavings of producers, zombies, timeouts and dying coordinators.
+"""Check transactions under random interleavings.
 
-No aborted or open value is ever read committed, what was read stays read, in order, and what was
-committed is read whole.
+Producers, zombies, timeouts and failing coordinators interleave. With read_committed no aborted or
+open value is read, read values stay in order, and committed transactions are read whole.
 """
 
 from random import Random
@@ -19,7 +19,7 @@ STEPS = 250
 
 
 class Client:
-    """A transactional producer; its predecessors go on as zombies."""
+    """A transactional producer; its predecessors continue as zombies."""
 
     def __init__(self, world: History, name: str, bump: bool, random: Random) -> None:
         self.world, self.random, self.bump = world, random, bump
@@ -29,7 +29,7 @@ class Client:
         self.dead = True
 
     def step(self) -> None:
-        """Something the producer does next, or a broker for it."""
+        """Take the producer's next step, or a broker's step for it."""
         if self.dead:
             self.init()
             return
@@ -66,7 +66,7 @@ class Client:
         who = (self.producer, self.epoch, self.sequences[partition])
         logs = self.world.logs
         if self.random.random() < 0.1:
-            # A batch that is on its way for long, and arrives when its transaction may be over.
+            # This batch arrives late: its transaction may be over.
             self.world.late.append(lambda: self.arrive(partition, value, who, told, number))
             self.dead = True
             return
@@ -91,7 +91,7 @@ class Client:
         if reply.pending:
             self.world.decided[self.coordinator.name, reply.transaction] = committed
             steps = self.coordinator.steps(reply, committed)
-            # The broker may die on the way, and a step may come a second time, much later.
+            # The broker may fail between steps, and a step may be repeated much later.
             done = len(steps) if self.random.random() < 0.7 else self.random.randrange(len(steps))
             for step in steps[:done]:
                 step()
@@ -118,7 +118,7 @@ class Client:
         self.dead = True
 
     def carry_out(self) -> None:
-        """Any broker looks at the id."""
+        """Check the id for an expired deadline, as any broker."""
         before = self.coordinator.view()
         reply = self.coordinator.look()
         if reply.pending:

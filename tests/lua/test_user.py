@@ -1,4 +1,4 @@
-"""lua/user: credentials of users."""
+"""Check lua/user: credentials of users."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""writer.claim_producer_id, pin_plan and commit: producer ids, and what is done."""
+"""Check writer.claim_producer_id, pin_plan and commit: producer ids, and committed epochs."""
 
 from random import Random
 
@@ -27,7 +27,7 @@ def test_asking_alone_changes_nothing(runner: Runner) -> None:
     assert runner.command("EXISTS", KEYS.writer("w")) == 0
 
 
-def test_the_first_claim_stands_and_others_learn_of_it(runner: Runner) -> None:
+def test_the_first_claim_is_final_and_later_ones_get_its_id(runner: Runner) -> None:
     assert claim(runner, "0.0", 7).producer_id == 7
     assert claim(runner, "0.0", 8).producer_id == 7
     assert claim(runner, "0.0", -1).producer_id == 7
@@ -54,7 +54,7 @@ def test_of_a_job_that_is_done_only_that_is_kept(runner: Runner) -> None:
         assert done.committed == 0
         assert runner.command("HLEN", KEYS.writer("w")) == 2
     assert claim(runner, "0.0", -1) == ClaimProducerIdReply(0, -1, 0)
-    assert runner.run(call).partitions == -1, "a straggler"
+    assert runner.run(call).partitions == -1, "a late task"
     assert runner.run(writer.pin_plan(KEYS, "w", plan=b"second", keep_ms=YEAR)).plan == b"first"
     assert 0 < int(str(runner.command("PTTL", KEYS.writer("w")))) <= YEAR
 
@@ -91,7 +91,7 @@ def test_an_epoch_has_as_many_partitions_as_its_first_attempt_found(runner: Runn
 
     assert [spread(0, 2), spread(0, 4), spread(0, 3, "2" * 32)] == [(2, 1), (2, 1), (3, 2)]
     assert [spread(7, 4), spread(7, 6), spread(7, 4)] == [(4, 3)] * 3
-    assert spread(6, 9) == (-1, 0), "somebody late"
+    assert spread(6, 9) == (-1, 0), "an earlier epoch"
     assert spread(7, 9) == (4, 3)
     runner.run(writer.commit(KEYS, "w", epoch=7, keep_ms=1000))
     assert [spread(7, 9), spread(7, 9, "3" * 32), spread(8, 9)] == [(-1, 0), (-1, 0), (9, 8)]
@@ -105,7 +105,7 @@ def test_an_epoch_that_an_older_version_began_has_no_turn(runner: Runner) -> Non
 
 
 class Remembered:
-    """What a writer ought to remember."""
+    """The state that a writer should have."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, int] = {}
@@ -114,7 +114,7 @@ class Remembered:
         self.committed = -1
 
     def spreads(self, topic: str, epoch: int, partitions: int, turn: int) -> tuple[int, int]:
-        """How the first attempt at the epoch did; -1 once it, or a later one, has passed."""
+        """Return the first attempt's spread; -1 after a commit or a later epoch."""
         of = self.spread.get(topic, (-1,))[0]
         if epoch <= self.committed or epoch < of:
             return -1, 0

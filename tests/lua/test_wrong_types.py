@@ -1,4 +1,4 @@
-"""A key that is somebody else's, whichever of a script's it is, leaves no half of a write."""
+"""Check that a script writes everything or nothing if any of its keys has another type."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Transactions as the tests of lua/transaction see them: producers, partitions, readers."""
+"""Producers, partitions and readers of transactions, for the tests of lua/transaction."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Logs:
     mode: str = "dense"
 
     def create(self) -> "Logs":
-        """The topic exists."""
+        """Create the topic."""
         reply = self.runner.run(
             topic.create(
                 KEYS,
@@ -49,7 +49,7 @@ class Logs:
         producer: tuple[int, int, int] = (-1, -1, -1),
         number: int = -1,
     ) -> log.AppendReply:
-        """One record with that value; `number` is the transaction's, as in log.append."""
+        """Append one record; `number` is the transaction's, as in log.append."""
         mark = [b"transaction", b"%d" % producer[0]] if number >= 0 else []
         fields: list[Any] = [*mark, b"value", value]
         return self.runner.run(
@@ -70,7 +70,7 @@ class Logs:
         )
 
     def begin(self, partition: int, producer: int, epoch: int, number: int) -> ErrorCode:
-        """The partition is told of a transaction."""
+        """Begin a transaction in the partition."""
         call = log.begin_txn(
             KEYS,
             "t",
@@ -85,7 +85,7 @@ class Logs:
     def mark(
         self, partition: int, producer: int, epoch: int, number: int, committed: bool
     ) -> log.WriteTxnMarkerReply:
-        """The transaction is over in the partition."""
+        """End a transaction in the partition."""
         fields = control_records.fields_of(self.runner.now_ms(), producer, epoch, committed)
         return self.runner.run(
             log.write_txn_marker(
@@ -105,7 +105,7 @@ class Logs:
     def close(
         self, producer: int, epoch: int, number: int, **changes: int
     ) -> log.AbortHangingTxnReply:
-        """Whoever does not know the transactional id ends the transaction in partition 0."""
+        """End the transaction in partition 0, without its transactional id."""
         words = {"coordinator_epoch": 0, "raised": 0, "committed": 0, **changes}
         committed = bool(words["committed"])
         return self.runner.run(
@@ -124,11 +124,11 @@ class Logs:
         )
 
     def stable(self, partition: int) -> int:
-        """The last stable offset."""
+        """Return the last stable offset."""
         return self.runner.run(log.list_offsets(KEYS, "t", partition, topic_id=ID)).stable
 
     def entries(self, partition: int) -> list[tuple[int, list[bytes]]]:
-        """Offset and fields of every entry, markers among them."""
+        """Return offset and fields of every entry, markers included."""
         rows: Any = self.runner.command("XRANGE", KEYS.partition("t", partition).stream, "-", "+")
         found = []
         for raw, fields in rows:
@@ -140,7 +140,7 @@ class Logs:
         return found
 
     def aborted(self, partition: int) -> list[tuple[int, int, int]]:
-        """Producer, first offset and marker of every aborted transaction."""
+        """Return producer, first offset and marker of every aborted transaction."""
         flat: Any = self.runner.command(
             "ZRANGE", KEYS.partition("t", partition).aborted_txns, 0, -1, "WITHSCORES"
         )
@@ -156,7 +156,7 @@ class Logs:
         return rows
 
     def committed(self, partition: int) -> list[bytes]:
-        """What a reader of committed records gets: the client's own rule, by marker and list."""
+        """Return the read_committed values, by the client's rule: markers and aborted list."""
         stable, aborted = self.stable(partition), self.aborted(partition)
         found = []
         for offset, fields in self.entries(partition):
@@ -169,7 +169,7 @@ class Logs:
         return found
 
     def everything(self, partition: int) -> list[bytes]:
-        """What a reader of uncommitted records gets."""
+        """Return the read_uncommitted values."""
         return [
             fields[fields.index(b"value") + 1]
             for _, fields in self.entries(partition)
@@ -178,8 +178,7 @@ class Logs:
 
 
 class History:
-    """What was written and decided, what readers of committed records saw so far, and requests that
-    are still on their way."""
+    """Writes, decisions, values read so far with read_committed, and requests still in flight."""
 
     def __init__(self, logs: Logs) -> None:
         self.logs = logs
@@ -190,16 +189,16 @@ class History:
         self.late: list[Callable[[], Any]] = []
 
     def wrote(self, transaction: tuple[str, int], partition: int, value: bytes) -> None:
-        """The transaction, an id and its number, has the value there."""
+        """Note that the transaction, an id and its number, has the value there."""
         self.values.setdefault(transaction, []).append((partition, value))
 
     def committed(self, partition: int) -> set[bytes]:
-        """What readers of committed records ought to get."""
+        """Return the values that a read_committed client should get."""
         ended = [rows for key, rows in self.values.items() if self.decided.get(key)]
         return {value for rows in [self.plain, *ended] for at, value in rows if at == partition}
 
     def check(self) -> None:
-        """Nothing else is read, nothing twice, and what was read stays."""
+        """Check that nothing else is read, nothing twice, and that read values stay."""
         for number, seen in self.seen.items():
             found = self.logs.committed(number)
             assert found[: len(seen)] == seen
@@ -208,7 +207,7 @@ class History:
             self.seen[number] = found
 
     def ended(self) -> None:
-        """All that was committed is read, and nothing is open."""
+        """Check that all committed values are read, and that nothing is open."""
         for number in self.seen:
             assert set(self.logs.committed(number)) == self.committed(number)
             assert self.logs.stable(number) == self.logs.entries(number)[-1][0] + 1
@@ -216,7 +215,7 @@ class History:
 
 @dataclass
 class Coordinator:
-    """Any broker: it runs the scripts of one transactional id and carries out what they decide."""
+    """Any broker: it runs the scripts of a transactional id and carries out their decisions."""
 
     logs: Logs
     name: str = "tx"
@@ -224,11 +223,11 @@ class Coordinator:
 
     @property
     def runner(self) -> Runner:
-        """Where the scripts run."""
+        """The runner of the scripts."""
         return self.logs.runner
 
     def init(self, producer: int = -1, epoch: int = -1) -> transaction.InitReply:
-        """InitProducerId, with a fresh id where one is asked for."""
+        """Send an InitProducerId, with a fresh id if the reply requires one."""
         fresh = -1
         while True:
             reply = self.runner.run(
@@ -248,7 +247,7 @@ class Coordinator:
     def add(
         self, producer: int, epoch: int, partitions: Sequence[int]
     ) -> transaction.AddPartitionsReply:
-        """The partitions take part."""
+        """Add the partitions to the transaction."""
         members = [f"p:t:{partition}" for partition in partitions]
         return self.runner.run(
             transaction.add_partitions(
@@ -257,7 +256,7 @@ class Coordinator:
         )
 
     def finish(self, producer: int, epoch: int, committed: bool, bump: bool) -> EndReply:
-        """The end is decided, and nothing more."""
+        """Decide the end of the transaction, and no more."""
         fresh = -1
         while True:
             reply = self.runner.run(
@@ -276,7 +275,7 @@ class Coordinator:
             fresh = self.fresh.pop()
 
     def look(self, completion_timeout_ms: int = 0) -> ExpireReply:
-        """Somebody looks at the id."""
+        """Check the id for an expired deadline."""
         return self.runner.run(
             transaction.expire(
                 KEYS, self.name, forget_ms=FOREVER_MS, completion_timeout_ms=completion_timeout_ms
@@ -284,7 +283,7 @@ class Coordinator:
         )
 
     def steps(self, reply: EndReply | ExpireReply, committed: bool) -> list[Any]:
-        """What remains to be done after a decision, each step a function; any may be repeated."""
+        """Return the steps after a decision, each a function; any may be repeated."""
         partitions = sorted(int(member.rpartition(b":")[2]) for member in reply.members)
         marks = [
             lambda partition=partition: self.logs.mark(
@@ -296,11 +295,11 @@ class Coordinator:
         return [*marks, lambda: self.runner.run(complete)]
 
     def view(self) -> transaction.DescribeReply:
-        """What is known."""
+        """Return the description of the transactional id."""
         return self.runner.run(transaction.describe(KEYS, self.name))
 
     def settle(self) -> None:
-        """Whatever was decided is carried out."""
+        """Carry out a pending decision."""
         reply = self.look()
         if reply.pending:
             for step in self.steps(reply, bool(reply.committed)):

@@ -1,4 +1,4 @@
-"""A runner that first makes each call with each of its keys in turn held by something else."""
+"""A runner that first tries each call with each key, in turn, of another type."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,12 +12,14 @@ from korvet.testing import LuaRunner, ScriptError
 R = TypeVar("R", bound=Reply)
 
 OFTEN = 4
-"""So often is a script tried, until somebody clears `tried`."""
+"""Max trials of a script, until `tried` is cleared."""
 
 
 class Doubting(LuaRunner):
-    """A LuaRunner on a real server, which is emptied: fakeredis knows too little of wrong types. An
-    AssertionError names the script that fails and leaves a half behind."""
+    """A LuaRunner on a real server, which it empties: fakeredis checks too few types.
+
+    An AssertionError names a script that fails and leaves a part of its writes.
+    """
 
     def __init__(self, server: redis.Redis) -> None:
         super().__init__()
@@ -28,11 +30,11 @@ class Doubting(LuaRunner):
         self.ever: set[str] = set()
 
     def reply_to(self, words: Iterable[bytes]) -> Any:
-        """The server's reply to the words of a command."""
+        """Send the words of a command; return the server's reply."""
         return self.server.execute_command(*words)
 
     def run(self, call: Call[R]) -> R:
-        """The call's reply, once it is known to be whole or nothing."""
+        """Run a call, after checking that it writes everything or nothing."""
         name = call.script.name
         if call.script.contract.writes and self.tried[name] < OFTEN:
             self.tried[name] += 1
@@ -44,7 +46,7 @@ class Doubting(LuaRunner):
     def _doubt(self, call: Call[Any], key: str) -> None:
         kept = self._contents()
         self.command("DEL", key)
-        self.command("RPUSH", key, "somebody else's")
+        self.command("RPUSH", key, "foreign")
         before = self._values()
         try:
             reply = super().run(call)
@@ -54,7 +56,7 @@ class Doubting(LuaRunner):
         if failed:
             after = self._values()
             other = {name for name in before | after if before.get(name) != after.get(name)}
-            assert not other, f"{call.script.name} left a half in {other}, for {key}"
+            assert not other, f"{call.script.name} left a part of its writes in {other}, for {key}"
         commands = [("RESTORE", name, 0, content) for name, content in kept.items()]
         self._all([("FLUSHALL",), *commands])
 
@@ -70,7 +72,7 @@ class Doubting(LuaRunner):
         return dict(zip(names, contents, strict=True))
 
     def _values(self) -> dict[bytes, Any]:
-        """Contents to compare: the order in which a large hash is dumped depends on who read it."""
+        """Return contents to compare, hashes sorted: DUMP's order depends on earlier reads."""
         contents: dict[bytes, Any] = dict(self._contents())
         kinds = dict(zip(contents, self._all([("TYPE", name) for name in contents]), strict=True))
         hashes = [name for name, kind in kinds.items() if kind in (b"hash", "hash")]
