@@ -75,7 +75,7 @@ class Watch:
         text = ask(socket_path(self.folder / "data"), b"INFO memory")
         rows = dict(line.partition(b":")[::2] for line in text.split())
         if rows:
-            # The server's own peak has the moments between two samples.
+            # The server's own peak includes the time between two samples.
             self.peak = max(self.peak, int(rows[b"used_memory_peak"]))
             self.rss = max(self.rss, int(rows[b"used_memory_rss"]))
             self.samples += 1
@@ -87,7 +87,7 @@ class Watch:
 
 
 class Producer:
-    """Requests in turn, while time is left; waits while the disk has more than it may."""
+    """Requests in turn until the time limit; waits while the disk holds more than its limit."""
 
     def __init__(self, watch: Watch, name: str, deadline: float, most_disk: int) -> None:
         self._watch, self._name = watch, name
@@ -134,7 +134,7 @@ class Producer:
 def _sizes(folder: Path) -> Iterator[int]:
     for base, _, names in os.walk(folder):
         for name in names:
-            with contextlib.suppress(OSError):  # deleted meanwhile
+            with contextlib.suppress(OSError):  # deleted in the meantime
                 yield os.stat(os.path.join(base, name)).st_size
 
 

@@ -46,7 +46,7 @@ FIGURES = ("records_per_s", "cpu_s_per_gb", "ack_p50_ms", "ack_p99_ms", "end_to_
 
 @dataclass(slots=True)
 class Side:
-    """One of the two brokers."""
+    """A broker, with a closed or an open console."""
 
     label: str
     target: Target
@@ -58,7 +58,7 @@ class Side:
 
 @asynccontextmanager
 async def broker(options: argparse.Namespace, label: str) -> AsyncIterator[Side]:
-    """Run a fresh Korvet with the groups."""
+    """Run a fresh broker with the groups."""
     folder = Path(tempfile.mkdtemp(prefix="korvet-console-"))
     words = command(Column(options.format, True), folder / "data", "127.0.0.1:0", None)
     process = await asyncio.create_subprocess_exec(
@@ -84,7 +84,7 @@ async def broker(options: argparse.Namespace, label: str) -> AsyncIterator[Side]
 
 
 async def make_groups(store: str, count: int) -> None:
-    """Commit offsets of so many groups, each on one topic."""
+    """Commit offsets of `groups` groups, each on one topic."""
     log = await AsyncKorvet.connect(store)
     names = [f"watched-{number}" for number in range(TOPICS)]
     for name in names:

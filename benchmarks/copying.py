@@ -29,7 +29,7 @@ SIDES: dict[str, Mapping[str, str]] = {
 
 @dataclass(slots=True)
 class Turn:
-    """The figures of one turn: of its producing part, and until all is copied."""
+    """The figures of one turn: of the produce phase, and until all is copied."""
 
     records_per_s: float
     copied: float

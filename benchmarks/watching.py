@@ -1,8 +1,8 @@
-"""Poll pages as open browser windows do, and scrape as Prometheus does; a process of its own.
+"""Poll pages like open browser windows, and scrape like Prometheus, in a separate process.
 
     python -m benchmarks.watching http://127.0.0.1:9080 GROUP
 
-It opens the overview, the topics, and one group, repeats their reads of `/api` at the intervals of
+Opens the overview, the topics, and one group. Repeats their reads of `/api` at the intervals of
 the pages' script, and scrapes both pages of metrics. Ends with SIGTERM. After a pause (SIGSTOP) it
 does not catch up: the reads have random phases again.
 """
@@ -27,14 +27,14 @@ POLLS = {
 
 
 def read(url: str) -> None:
-    """Read a page; one that is not ready yet, or late, is left to the next read."""
+    """Read a page. If it is not ready yet, or late, leave it to the next read."""
     try:
         urllib.request.urlopen(url, timeout=TIMEOUT_S).read()
     except urllib.error.HTTPError as error:
         if error.code != 503:
             raise
     except (TimeoutError, ConnectionError):
-        pass  # the broker was stopped meanwhile
+        pass  # the broker was stopped in the meantime
 
 
 def main(base: str, group: str) -> None:

@@ -2,11 +2,15 @@
 
     python -m benchmarks.spark.keeping_up [--rate N] [--seconds N]
 
-Runs a fresh broker with its own Redis, a producer with a fixed rate of records of 100 B, and
-`korvet pipeline archive --every`, which trims records half a minute after archiving them. Prints
-one JSON line: the produced rate, the lag of the table at each commit, sizes of the table's files,
-CPU and memory of broker and archiver, and the max memory of Redis and the archiver in each third
-of the time. Then prints a verdict, with exit code 1 if a condition failed:
+Runs a fresh broker with a separate Redis, a producer of 100 B records at a fixed rate, and
+`korvet pipeline archive --every`. The archiver trims records 30 s after archiving them.
+Prints one JSON line:
+
+- the produced rate, the lag of the table at each commit, and the sizes of the table's files;
+- CPU and memory of broker and archiver;
+- the max memory of Redis and the archiver in each third of the time.
+
+Then prints a verdict, with exit code 1 if a condition failed:
 
 - the producer reached its rate, so the broker was not starved;
 - each commit was done before the next round was due;
