@@ -84,7 +84,7 @@ async def broker(options: argparse.Namespace, label: str) -> AsyncIterator[Side]
 
 
 async def make_groups(store: str, count: int) -> None:
-    """Commit offsets of `groups` groups, each on one topic."""
+    """Commit offsets of `count` groups, each on one topic."""
     log = await AsyncKorvet.connect(store)
     names = [f"watched-{number}" for number in range(TOPICS)]
     for name in names:

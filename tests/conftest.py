@@ -29,13 +29,13 @@ __all__ = [
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Seeded, and never too slow: what takes long on a busy machine is not wrong.
+    # Seeded, and without a deadline: a slow example on a busy machine is no failure.
     calm = [HealthCheck.too_slow]
     settings.register_profile(
         "seeded", deadline=None, derandomize=True, database=None, suppress_health_check=calm
     )
     settings.load_profile("seeded")
-    # The processes that tests start would otherwise compile all of Korvet, each of them.
+    # Otherwise each process that tests start would compile all of Korvet.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # Rewriting the assertions of all test files takes 14 s; later runs read the result.
     sys.dont_write_bytecode = False
@@ -52,10 +52,8 @@ def _accept_interrupts() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the garbage collector from the modules and tests: they stay until the end.
-
-    It would visit all of them again and again, in each process.
-    """
+    """Keep the garbage collector from the modules and tests: they stay until the end. It would
+    visit all of them repeatedly, in each process."""
     gc.disable()
     try:
         return (yield)
@@ -75,5 +73,5 @@ def log_handlers() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> tuple[str, dict[str, Any]]:
-    """Async tests run on the loop that the broker runs on."""
+    """The event loop of async tests: that of the broker."""
     return "asyncio", {"use_uvloop": True}

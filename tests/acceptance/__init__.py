@@ -1,1 +1,1 @@
-"""The examples of the specification's pages, as far as a machine can check them."""
+"""Check the examples of the specification's pages, as far as a machine can."""

@@ -1,4 +1,4 @@
-"""The specification's own conditions: namespace korvet, record layout, time offsets, 10 bits."""
+"""The specification's configuration: namespace korvet, record layout, time offsets, 10 bits."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ def seed_redis() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def seed_broker(tmp_path_factory: pytest.TempPathFactory, seed_redis: str) -> Iterator[Broker]:
-    """A broker as the pages describe it."""
+    """A broker with the specification's configuration."""
     broker = Broker(tmp_path_factory.mktemp("seed"), {}, ("--redis", seed_redis))
     broker.start()
     yield broker

@@ -1,4 +1,4 @@
-"""Seed 000, Producer: Send Messages. Its request, its stream entries, its offsets."""
+"""Check seed 000, Producer: Send Messages: the request, the stream entries, the offsets."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ ORDERS = [
 
 
 def as_offset(entry: bytes) -> int:
-    """offset = (timestamp << sequenceBits) | sequence."""
+    """Return (timestamp << sequenceBits) | sequence as the offset of an entry."""
     milliseconds, sequence = map(int, entry.split(b"-"))
     return milliseconds << BITS | sequence
 
@@ -57,7 +57,7 @@ def test_offsets_are_the_entry_ids_and_back(seed_broker: Broker, store: Any) -> 
 
 
 def test_the_worked_example_follows_the_formula() -> None:
-    # The page prints another product; its formula is what counts.
+    # The page prints another product. The formula is normative.
     assert as_offset(b"1234567890123-0") == 1264197519485952
     assert as_offset(b"1234567890123-1") == 1264197519485953
 

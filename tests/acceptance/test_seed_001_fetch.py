@@ -1,4 +1,4 @@
-"""Seed 001, Consumer: Fetch Messages. Reading from an offset, the watermarks, waiting, limits."""
+"""Check seed 001, Consumer: Fetch Messages: start offsets, watermarks, waits, limits."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ ORDERS = [
 
 
 def watermarks(broker: Broker, topic: str) -> tuple[int, int]:
-    """log_start_offset and high_watermark of partition 0."""
+    """Return log_start_offset and high_watermark of partition 0."""
     source = consumer(broker.address)
     found: tuple[int, int] = source.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
     source.close()
@@ -71,7 +71,7 @@ def test_a_fetch_below_what_was_trimmed_is_out_of_range(seed_broker: Broker) -> 
 
 def test_a_waiting_fetch_is_woken_by_the_append(seed_broker: Broker) -> None:
     topic = create_topic(seed_broker.address)
-    # A fetch that slept its time out would come back too late for `take`.
+    # A fetch that waits for its full timeout responds too late for `take`.
     source = consumer(seed_broker.address, fetch_wait_max_ms=60_000, socket_timeout_ms=90_000)
     source.assign([TopicPartition(topic, 0)])
     assert source.consume(1, timeout=0.3) == []

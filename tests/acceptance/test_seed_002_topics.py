@@ -1,4 +1,4 @@
-"""Seed 002, Topic Management: create, delete and list topics, and what Redis holds of it."""
+"""Check seed 002, Topic Management: create, delete and list topics, and the keys in Redis."""
 
 from typing import Any
 
@@ -25,12 +25,12 @@ def admin(seed_broker: Broker) -> AdminClient:
 
 
 def created(admin: AdminClient, topic: NewTopic, **options: Any) -> Any:
-    """The future of one creation."""
+    """Create a topic and return the future of the result."""
     return admin.create_topics([topic], **options)[topic.topic]
 
 
 def refusal(future: Any) -> KafkaError:
-    """The error a request was answered with."""
+    """Return the error of the failed request."""
     with pytest.raises(KafkaException) as caught:
         future.result(60)
     error: KafkaError = caught.value.args[0]
@@ -126,7 +126,7 @@ def test_metadata_names_broker_cluster_and_partitions(
     }
 
 
-def test_a_topic_nobody_created_is_unknown_where_creation_is_not_asked_for(
+def test_a_missing_topic_is_unknown_if_the_request_does_not_allow_creation(
     seed_broker: Broker,
 ) -> None:
     source = consumer(seed_broker.address, allow_auto_create_topics=False)

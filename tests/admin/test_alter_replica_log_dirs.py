@@ -13,7 +13,7 @@ from tests.support.connected_broker import Broker
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_a_partition_may_be_moved_to_where_it_lies_and_nowhere_else(
+async def test_a_partition_may_be_moved_only_to_its_own_directory(
     broker: Broker, version: int
 ) -> None:
     await broker.create("t", partitions=2)

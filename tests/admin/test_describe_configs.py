@@ -50,7 +50,7 @@ async def test_what_has_no_configs_is_refused(
     assert (answer.resource_type, answer.resource_name, answer.configs) == (kind, name, [])
 
 
-async def test_a_kind_that_nobody_knows_refuses_all_that_is_asked(broker: Broker) -> None:
+async def test_an_unknown_resource_type_fails_all_resources_of_the_request(broker: Broker) -> None:
     await broker.create("t")
     rows = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
@@ -85,7 +85,7 @@ async def test_a_topics_configs_come_with_their_sources(broker: Broker, version:
         assert found["retention.ms"].config_type == Kind.LONG
 
 
-async def test_a_word_that_stands_in_a_list_twice_is_shown_once(broker: Broker) -> None:
+async def test_a_repeated_word_of_a_list_is_returned_once(broker: Broker) -> None:
     await broker.create("t", cleanup_policy=" compact , delete,compact ")
     (row,) = (await describe(broker, TOPIC, "t", ["cleanup.policy"])).configs
     assert row.value == "compact,delete"
@@ -114,7 +114,7 @@ async def test_no_keys_and_an_empty_list_ask_for_everything(broker: Broker) -> N
 async def test_configs_come_in_the_order_of_their_names(
     broker: Broker, kind: int, name: str, keys: list[str] | None
 ) -> None:
-    """kafkajs's own tests take them by their place, those of @platformatic/kafka compare lists."""
+    """Tests of kafkajs read them by index; those of @platformatic/kafka compare lists."""
     await broker.create("t")
     answer = await describe(broker, kind, name, keys)
     found = [row.name for row in answer.configs]
@@ -201,12 +201,12 @@ async def test_resources_are_listed_by_kind(broker: Broker) -> None:
     assert await listed(version=0) == []
 
 
-async def test_a_kind_of_resource_nobody_knows_cannot_be_listed(broker: Broker) -> None:
+async def test_an_unknown_resource_type_cannot_be_listed(broker: Broker) -> None:
     answer = await broker.ask(ListConfigResourcesRequest(resource_types=[2, 99]))
     assert (answer.error_code, answer.config_resources) == (E.UNSUPPORTED_VERSION, [])
 
 
-async def test_a_broker_tells_where_clients_find_it_and_lets_nobody_change_it(
+async def test_a_broker_returns_its_listeners_and_ids_as_read_only(
     broker: Broker,
 ) -> None:
     wanted = {

@@ -76,12 +76,12 @@ REFUSED: list[tuple[Resource, E]] = [
     ((BROKER, "x", [("log.retention.ms", SET, "1")]), E.INVALID_REQUEST),
     ((BROKER, "7", [("broker.rack", SET, "1")]), E.INVALID_REQUEST),
     ((BROKER, "", [("log.retention.ms", SET, "soon")]), E.INVALID_REQUEST),
-    ((BROKER, "7", [("no.such", SET, "1")]), E.INVALID_CONFIG),  # Kafka takes it
+    ((BROKER, "7", [("no.such", SET, "1")]), E.INVALID_CONFIG),  # Kafka accepts it
     ((LOGGER, "7", [("korvet", SET, "INFO")]), E.INVALID_REQUEST),
     ((GROUP, "g", [("consumer.session.timeout.ms", SET, "5")]), E.INVALID_CONFIG),
     ((GROUP, "g", [("no.such", SET, "5")]), E.INVALID_CONFIG),
     ((GROUP, "", [("consumer.session.timeout.ms", SET, "50000")]), E.INVALID_REQUEST),
-    ((METRICS, "m", [("interval.ms", SET, "50000")]), E.INVALID_REQUEST),  # Kafka takes it
+    ((METRICS, "m", [("interval.ms", SET, "50000")]), E.INVALID_REQUEST),  # Kafka accepts it
     ((0, "x", [("a", SET, "b")]), E.INVALID_REQUEST),
     ((99, "x", [("a", SET, "b")]), E.INVALID_REQUEST),
 ]

@@ -1,4 +1,4 @@
-"""The client of a schema registry: what it asks, keeps and refuses, and what its messages hide."""
+"""Check the schema registry client: requests, cache, refusals, and secrets left out of messages."""
 
 import json
 from collections.abc import Iterator

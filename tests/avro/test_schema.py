@@ -1,4 +1,4 @@
-"""Schemas of Avro: values as JSON, values from JSON, bytes that must not stop the process."""
+"""Check Avro schemas: values to and from JSON, and that malformed bytes do not end the process."""
 
 import io
 import random

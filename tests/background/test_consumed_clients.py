@@ -1,4 +1,4 @@
-"""retention.consumed with real consumers, and where a holding group is named."""
+"""Check retention.consumed with real consumers, and the places that name a holding group."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""retention.consumed: what all groups have committed leaves Redis, or the log."""
+"""Check retention.consumed: records that all groups have committed leave Redis, or the log."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -48,7 +48,7 @@ async def test_consumed_records_leave_redis_once_all_groups_have_committed(tier:
     await commit(tier, "a", 120)
     await commit(tier, "b", 120)
     await run(tier)
-    assert await local(tier) == tiered, "never above what is copied"
+    assert await local(tier) == tiered, "never above the copied offset"
     assert await tier.read() == tier.sent
 
 

@@ -1,4 +1,4 @@
-"""Retention, built of a store, its keys and its topics: there is no broker."""
+"""Check retention with a store, its keys and its topics, without a broker."""
 
 import anyio
 

@@ -1,4 +1,4 @@
-"""The task of scheduled records: woken in time, in one process, past broken partitions."""
+"""Check the task of scheduled records: wake times, one process, broken partitions."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,13 +29,13 @@ async def schedule(broker: Broker, headers: Headers, name: str = "t", number: in
 
 
 async def end(broker: Broker, name: str = "t", number: int = 0) -> int:
-    """The log end offset."""
+    """Return the log end offset."""
     return int((await fetch(broker, 0, name=name, number=number)).high_watermark)
 
 
 @pytest.fixture
 async def running(broker: Broker) -> AsyncIterator[ScheduledDelivery]:
-    """The task runs."""
+    """A running task."""
     delivery = BackgroundTasks(broker.services).scheduled
     task = asyncio.create_task(delivery.run())
     yield delivery

@@ -25,7 +25,7 @@ __all__ = ["broker"]
 @pytest.mark.parametrize(
     "failure",
     [
-        ValueError("what nobody thought of"),
+        ValueError("unexpected"),
         ScriptFailed("log.clean_begin", 1, "WRONGTYPE"),
         StoreRefused("OOM command not allowed when used memory > 'maxmemory'."),
     ],
@@ -62,7 +62,7 @@ async def test_a_topic_that_is_compacted_no_more_keeps_no_half_of_a_copy(broker:
         await tasks.compaction.compact_all()
         return int(await store.command("EXISTS", *copies))
 
-    # What lies there while a topic is compacted is the next pass's, as soon as one is worth while.
+    # While a topic is compacted, a copy stays for the next pass, as soon as a pass is worthwhile.
     assert [await left(policy) for policy in ("compact", "delete", "compact", "delete")] == [
         1,
         0,
@@ -74,7 +74,7 @@ async def test_a_topic_that_is_compacted_no_more_keeps_no_half_of_a_copy(broker:
 async def test_a_server_of_several_that_is_away_keeps_no_other_from_compaction_and_retention(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of a cluster's: what lies there waits, and nothing else does."""
+    """Partitions of a server of the cluster that is away wait; all others are processed."""
     store, keys = broker.services.store, broker.services.keys
     await broker.create("a", partitions=1, retention_ms="0")
     await broker.create("b", partitions=1, cleanup_policy="compact")
@@ -139,7 +139,7 @@ async def test_a_server_of_several_that_is_away_keeps_no_other_partition_from_re
     await BackgroundTasks(broker.services).retention.retain_all()
     for number in (1, 199):
         assert await store.command("XLEN", keys.partition("t", number).stream) == 0
-    assert asked == 200, "who is away is asked again at the next look"
+    assert asked == 200, "the next round sends requests to it again"
     await BackgroundTasks(broker.services).retention.expire_producers()
     assert asked == 400
 
@@ -153,7 +153,7 @@ async def test_a_partition_whose_keys_are_spoilt_keeps_no_other_from_its_retenti
         for number in range(2):
             await store.command("XADD", keys.partition(name, number).stream, "1-0", "value", "v")
     for key in (keys.partition("a", 0).stream, keys.partition("a", 0).producers):
-        await store.command("SET", key, "somebody's own")
+        await store.command("SET", key, "a foreign value")
     await BackgroundTasks(broker.services).retention.retain_all()
     left = [
         await store.command("XLEN", keys.partition(name, number).stream)
@@ -164,7 +164,7 @@ async def test_a_partition_whose_keys_are_spoilt_keeps_no_other_from_its_retenti
     await BackgroundTasks(broker.services).retention.expire_producers()
 
 
-async def test_a_duty_that_fails_begins_again(
+async def test_a_background_task_that_fails_is_restarted(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(task_runner, "RESTART_S", 0)
@@ -174,7 +174,7 @@ async def test_a_duty_that_fails_begins_again(
     async def compact(self: Any) -> None:
         tries.append(len(tries))
         if len(tries) < 3:
-            raise ValueError("what nobody thought of")
+            raise ValueError("unexpected")
         again.set()
         await anyio.sleep_forever()
 
@@ -188,7 +188,7 @@ async def test_a_duty_that_fails_begins_again(
     assert "background task failed" in caplog.text
 
 
-async def test_a_broker_that_shares_its_node_id_rests_between_beats_and_says_why(
+async def test_a_broker_with_a_duplicate_node_id_pauses_between_heartbeats_and_logs_why(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     membership = broker.services.registration

@@ -1,4 +1,5 @@
-"""The reader of `benchmarks.budget` notices what is lost, changed, doubled or out of order."""
+"""Check that the reader of `benchmarks.budget` detects lost, changed, doubled and unordered
+records."""
 
 import struct
 from collections.abc import Callable

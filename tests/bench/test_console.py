@@ -1,4 +1,4 @@
-"""The comparison of a closed and an open console runs, and pairs its turns."""
+"""Check that the comparison of a closed and an open console runs, and pairs its turns."""
 
 import json
 import os

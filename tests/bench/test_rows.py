@@ -1,4 +1,4 @@
-"""`korvet bench`: its batches are valid, and its rows run against a broker."""
+"""Check `korvet bench`: its batches are valid, and its rows run against a broker."""
 
 import json
 import os

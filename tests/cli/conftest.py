@@ -1,4 +1,4 @@
-"""A log, and the command line on it with bytes on stdin."""
+"""An empty log, and the command line on it with bytes on stdin."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""`korvet acls`: what it stores, lists and refuses."""
+"""Check `korvet acls`: stored rules, lists, refusals."""
 
 import json
 from collections.abc import Callable

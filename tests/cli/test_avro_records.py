@@ -1,4 +1,4 @@
-"""Avro in `korvet produce` and `korvet consume`, and with Confluent's serializers."""
+"""Check Avro in `korvet produce` and `korvet consume`, and with Confluent's serializers."""
 
 import builtins
 import json

@@ -1,4 +1,4 @@
-"""The commands, each against a real server."""
+"""Check the commands, each against a real server."""
 
 import importlib.util
 import io
@@ -464,7 +464,7 @@ def _same(file: io.TextIOWrapper) -> Iterator[io.TextIOWrapper]:
 def test_keys_go_to_the_partitions_that_kafkas_producers_choose(
     korvet: Korvet, redis_server: TestServer
 ) -> None:
-    # Key and its murmur2 hash, as Apache Kafka's own tests have them.
+    # Key and its murmur2 hash, from Apache Kafka's tests.
     hashes = {
         "21": -973932308,
         "foobar": -790332482,

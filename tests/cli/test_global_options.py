@@ -1,4 +1,4 @@
-"""Options that stand before or after a command, JSON listings, completion."""
+"""Check options before and after a command, JSON listings and completion."""
 
 import json
 import os
@@ -186,7 +186,7 @@ def test_shell_completion_is_shown(shell: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_completion_of_the_shell_at_hand_is_shown() -> None:
-    # Not the last command: a shell replaces itself by that.
+    # Not the last command: the shell would replace itself with it.
     words = ["bash", "-c", f"{sys.executable} -m korvet --show-completion; exit $?"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0 and "_KORVET_COMPLETE=complete_bash" in done.stdout
@@ -203,7 +203,7 @@ def test_completion_offers_commands(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command of the command line, and the words that call it."""
+    """Return every command of the command line, and the words that call it."""
     yield path, group
     for name, each in getattr(group, "commands", {}).items():
         yield from commands(each, (*path, name))

@@ -1,4 +1,4 @@
-"""`korvet groups`, against a real server."""
+"""Check `korvet groups` against a real server."""
 
 import json
 from collections.abc import Callable

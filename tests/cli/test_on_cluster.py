@@ -1,4 +1,4 @@
-"""Commands on a Redis Cluster."""
+"""Check commands on a Redis Cluster."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A replay of a dead letter queue puts each record back once, also if it was ended halfway."""
+"""Check that a replay of a dead letter queue returns each record once, also if interrupted."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ async def log(valkey_server: TestServer) -> AsyncIterator[AsyncKorvet]:
 
 
 def letter(partition: int, offset: int, record: Record | None = None) -> Record:
-    """A dead letter of that record of t, with or without the record."""
+    """Return a dead letter of that record of t, with or without the record."""
     headers: list[tuple[str, bytes | None]] = [
         ("__dlq.errors.topic", b"t"),
         ("__dlq.errors.partition", b"%d" % partition),
@@ -44,7 +44,7 @@ def letter(partition: int, offset: int, record: Record | None = None) -> Record:
 
 
 async def added(log: AsyncKorvet, partition: int) -> list[tuple[bytes | None, Any]]:
-    """Value and headers of the records behind the first ten."""
+    """Return value and headers of the records after the first ten."""
     return [(r.value, list(r.headers)) async for r in log.records("t", partition, start=10)]
 
 
@@ -101,7 +101,7 @@ def _ending(call: Any, counter: Any, at: int) -> Any:
 
 
 class OneByOne(Batcher):
-    """Makes a batch of each record."""
+    """A batcher that makes a batch of each record."""
 
     def batches(self, rows: Any, partitions: int, most: int) -> Any:
         return super().batches(rows, partitions, 1)
@@ -111,7 +111,7 @@ class OneByOne(Batcher):
 async def test_records_that_expire_between_ended_replays_shift_nothing(
     log: AsyncKorvet, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each record that is there when its letter is put back returns once."""
+    """Each record that exists when its letter is replayed returns once."""
     monkeypatch.setattr(queue_replay, "LEASE_MS", 1)
     random = Random(seed)
     monkeypatch.setattr(queue_replay, "Batcher", OneByOne)

@@ -1,4 +1,4 @@
-"""`korvet queues`, against a real server."""
+"""Check `korvet queues` against a real server."""
 
 import json
 
@@ -81,7 +81,7 @@ def queue(orders: redis.Redis, valkey_server: TestServer) -> str:
     return "jobs"
 
 
-def test_share_groups_are_listed_with_what_is_left(korvet: Korvet, queue: str) -> None:
+def test_share_groups_are_listed_with_their_lag(korvet: Korvet, queue: str) -> None:
     korvet("groups", "create", "readers", "--topic", "orders")
     code, lines, _ = korvet("queues", "list")
     assert (code, lines) == (

@@ -1,4 +1,4 @@
-"""`korvet quickstart`: every command that it shows works."""
+"""Check that every command of `korvet quickstart` works."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ ROOT = str(Path(__file__).parents[2])
 
 
 def steps(text: str) -> dict[str, list[str]]:
-    """Return the commands of each step by what it shows."""
+    """Return the commands of each step by its title."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         if line[:1].isdigit():

@@ -1,4 +1,4 @@
-"""`korvet produce` and `korvet consume`: formats, keys, headers, ranges, groups."""
+"""Check `korvet produce` and `korvet consume`: formats, keys, headers, ranges, groups."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`korvet schedule`, against a real server."""
+"""Check `korvet schedule` against a real server."""
 
 import io
 import json

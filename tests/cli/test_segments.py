@@ -1,4 +1,4 @@
-"""`korvet segments`: files are shown and verified, without a broker."""
+"""Check `korvet segments`: it shows and verifies files without a broker."""
 
 import json
 from pathlib import Path

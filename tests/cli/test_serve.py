@@ -1,4 +1,4 @@
-"""`python -m korvet` as a process: its output, signals, workers and crashes."""
+"""Check `python -m korvet` as a process: its output, signals, workers and crashes."""
 
 import ast
 import asyncio
@@ -311,7 +311,7 @@ def test_workers_share_the_port_and_a_dead_one_is_replaced(tmp_path: Path) -> No
         ]
         assert sum(counts) == 30 and len(counts) > 1
         before = parent.children()
-        # The Redis is the eldest; the youngest answers for all on the ops port.
+        # Redis started first. The last process serves the ops port for all.
         worker = before[1]
         worker.kill()
         assert running.process.stderr is not None
@@ -328,7 +328,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     with broker("--workers", "2", cwd=tmp_path) as running:
         assert running.process.stderr is not None
         running.process.kill()
-        # Every worker holds the pipe: its end means that the last of them is gone.
+        # Every worker holds the pipe: its end means that the last of them has ended.
         running.process.stderr.read()
         with broker("--workers", "2", cwd=tmp_path) as again:
             assert again.api_versions() == OK
@@ -423,7 +423,7 @@ def create_topic(admin: AdminClient, name: str, **configs: str) -> None:
 
 
 def budget_finding(folder: Path) -> str:
-    """Return what `korvet doctor` says about the memory budget."""
+    """Return the finding of `korvet doctor` about the memory budget."""
     doctor = [sys.executable, "-m", "korvet", "doctor", "--json", "--data-dir", "data"]
     said = subprocess.run(doctor, cwd=folder, capture_output=True, text=True, check=False)
     (found,) = (row for row in json.loads(said.stdout) if row["subject"] == "budget")

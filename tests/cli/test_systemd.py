@@ -1,4 +1,4 @@
-"""The broker as a service of systemd: what it sends, and that the unit file is sound."""
+"""Check the broker as a service of systemd: its notifications, and a valid unit file."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ UNIT = Path(__file__).parents[2] / "deploy/systemd/korvet.service"
 
 
 def listen(address: str) -> socket.socket:
-    """systemd's end of the notifications."""
+    """Open the socket that receives the notifications, like systemd."""
     found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     found.bind(address)
     found.settimeout(60)

@@ -1,4 +1,4 @@
-"""Tables on a terminal, in a pipe, and on a terminal that is too narrow."""
+"""Check tables on a terminal, in a pipe, and on a terminal that is too narrow."""
 
 import re
 
@@ -17,7 +17,7 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What was printed, without bold and colours."""
+    """Return the printed lines, without bold and colours."""
     return re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
 
 

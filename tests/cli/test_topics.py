@@ -1,4 +1,4 @@
-"""`korvet topics`: create under changed settings, alter, add-partitions and trim."""
+"""Check `korvet topics`: create under changed settings, alter, add-partitions and trim."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""`korvet users`: what it stores, and what it refuses."""
+"""Check `korvet users`: stored users, refusals."""
 
 import io
 import json

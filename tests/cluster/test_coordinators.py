@@ -1,4 +1,4 @@
-"""Which broker is named as coordinator: all name one, and nobody is sent to one that is gone."""
+"""Check the choice of coordinators: all brokers name the same one, and none that is gone."""
 
 import asyncio
 from collections import Counter
@@ -21,7 +21,7 @@ KEYS = [f"group-{number}" for number in range(200)]
 
 
 class Listed:
-    """What one broker knows of the others."""
+    """The registration of one broker, with the brokers that it sees."""
 
     def __init__(self, me: Node, nodes: list[Node] = BROKERS) -> None:
         self.me = _live(me)
@@ -37,7 +37,7 @@ def _live(node: Node) -> LiveBroker:
 
 
 class Network:
-    """Who can be reached; every look is noted."""
+    """A network where some hosts are down; it records each connection attempt."""
 
     def __init__(self, *down: str) -> None:
         self.down = down
@@ -71,13 +71,13 @@ async def test_a_broker_that_died_is_passed_over_by_all_and_moves_nothing_else()
         assert {old.id for old, new in zip(before, after, strict=True) if old and old != new} == {2}
 
 
-async def test_where_no_other_can_be_reached_each_names_itself() -> None:
+async def test_a_broker_that_reaches_no_other_names_itself() -> None:
     network = Network(*(node.host for node in BROKERS))
     for me in BROKERS:
         assert {(await network.seen_by(me).choose(key, LISTENER)).id for key in KEYS} == {me.id}
 
 
-async def test_who_is_alone_or_first_looks_at_nobody() -> None:
+async def test_a_broker_that_is_alone_or_first_checks_no_other() -> None:
     network = Network()
     assert await network.seen_by(BROKERS[0], BROKERS[:1]).choose("g", LISTENER) == BROKERS[0]
     first = rank_brokers(BROKERS, "g")[0]
@@ -85,19 +85,19 @@ async def test_who_is_alone_or_first_looks_at_nobody() -> None:
     assert network.looks == []
 
 
-async def test_however_many_ask_at_once_a_broker_is_looked_at_once() -> None:
+async def test_concurrent_requests_share_one_check_of_a_broker() -> None:
     network = Network()
     first, last = rank_brokers(BROKERS, "g")[0], rank_brokers(BROKERS, "g")[-1]
     coordinators = network.seen_by(last)
     asked = [asyncio.ensure_future(coordinators.choose("g", LISTENER)) for _ in range(100)]
     await asyncio.sleep(0)
-    asked[0].cancel()  # whoever asked first may have gone
+    asked[0].cancel()  # The first request may be cancelled.
     found = await asyncio.gather(*asked[1:])
     assert found == [first] * 99
     assert Counter(network.looks) == {node.host: 1 for node in BROKERS if node != last}
 
 
-async def test_who_was_found_is_looked_at_again_after_a_while(
+async def test_a_reachable_broker_is_checked_again_after_the_cache_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
@@ -114,7 +114,7 @@ async def test_who_was_found_is_looked_at_again_after_a_while(
     assert Counter(network.looks)[first.host] == 2
 
 
-async def test_brokers_that_give_no_answer_keep_hardly_anybody_waiting(
+async def test_silent_brokers_delay_few_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("korvet.cluster.coordinators.CONNECT_TIMEOUT_S", 0.01)
@@ -141,7 +141,7 @@ async def test_brokers_that_give_no_answer_keep_hardly_anybody_waiting(
     assert Counter(looks) == {node.host: 1 for node in BROKERS[:-1]}
 
 
-async def test_who_was_not_there_is_looked_at_again_while_others_are_named(
+async def test_an_unreachable_broker_is_checked_again_while_others_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
@@ -163,7 +163,7 @@ async def test_who_was_not_there_is_looked_at_again_while_others_are_named(
     assert await coordinators.choose("g", LISTENER) == first
 
 
-async def test_a_port_is_there_while_somebody_listens() -> None:
+async def test_a_port_is_reachable_while_a_server_listens() -> None:
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     assert await is_reachable("127.0.0.1", port)
@@ -173,5 +173,5 @@ async def test_a_port_is_there_while_somebody_listens() -> None:
 
 
 @pytest.mark.parametrize("host", ["", "not..a.name"])
-async def test_an_address_that_leads_nowhere_is_nobody(host: str) -> None:
+async def test_an_invalid_address_is_unreachable(host: str) -> None:
     assert not await is_reachable(host, 1)

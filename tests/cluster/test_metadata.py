@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster, DescribeTopicPartitions, DescribeQuorum: who and what there is."""
+"""Check Metadata, DescribeCluster, DescribeTopicPartitions and DescribeQuorum."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -21,7 +21,7 @@ from tests.support.connected_broker import Broker
 TOPIC_OPERATIONS, CLUSTER_OPERATIONS = (
     3576,
     8096,
-)  # as Apache Kafka 4.3.0 answers without an authorizer
+)  # the response of Apache Kafka 4.3.0 without an authorizer
 UNASKED = -(2**31)
 
 
@@ -78,7 +78,7 @@ async def test_before_version_12_topics_have_names_and_no_ids(broker: Broker, ve
         assert answer.brokers
 
 
-async def test_no_topic_is_made_beside_one_called_so_but_for_dots(broker: Broker) -> None:
+async def test_no_topic_is_created_whose_name_differs_only_in_dots(broker: Broker) -> None:
     await broker.create("a.b")
     answer = await metadata(broker, "a_b", create=True)
     assert answer.topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
@@ -146,10 +146,10 @@ async def test_a_topic_is_found_by_its_id(broker: Broker) -> None:
     assert (topic.name, topic.topic_id) == ("t", known.uuid)
 
 
-async def test_what_was_last_known_is_told_while_redis_is_away(
+async def test_cached_metadata_is_returned_while_redis_is_away(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A topic without partitions is gone, for clients: a group would deal its members nothing."""
+    """To clients, a topic without partitions is gone: a group would assign no partitions."""
     await broker.create("t", 3)
     before = (await metadata(broker, "t")).topics
 
@@ -190,7 +190,7 @@ async def test_a_topic_is_not_created_where_that_is_forbidden(broker: Broker) ->
     assert topic.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_operations_are_told_when_asked_for(broker: Broker) -> None:
+async def test_operations_are_returned_if_the_request_includes_them(broker: Broker) -> None:
     await broker.create("t")
     answer = await metadata(broker, "t", version=8, operations=True)
     assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
@@ -225,7 +225,7 @@ async def test_only_brokers_can_be_described(broker: Broker, kind: int, error: E
 async def page(
     broker: Broker, names: list[str], limit: int = 2000, cursor: tuple[str, int] | None = None
 ) -> tuple[list[tuple[str, int, list[int]]], tuple[str, int] | None]:
-    """Name, error and partitions of each topic, and where the next page begins."""
+    """Return name, error and partitions of each topic, and the cursor of the next page."""
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name=name) for name in names],
         response_partition_limit=limit,
@@ -260,7 +260,7 @@ async def test_partitions_are_described_page_by_page(broker: Broker) -> None:
     )
 
 
-async def test_pages_end_with_what_is_not_there(broker: Broker) -> None:
+async def test_missing_topics_come_last_in_pages(broker: Broker) -> None:
     await broker.create("t", 1)
     rows, after = await page(broker, ["a b", "absent", "t"])
     assert rows == [
@@ -280,7 +280,7 @@ async def test_a_cursor_that_cannot_be_refuses_the_page(
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_the_controller_stands_for_the_quorum(broker: Broker, version: int) -> None:
+async def test_the_controller_is_the_only_voter_of_the_quorum(broker: Broker, version: int) -> None:
     await broker.second()
     await broker.create("t")
     request = DescribeQuorumRequest(

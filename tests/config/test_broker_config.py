@@ -1,4 +1,4 @@
-"""Options, settings and topic configs: what is refused, what wins over what."""
+"""Check options, settings and topic configs: refusals, and precedence."""
 
 from pathlib import Path
 
@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_is_refused_in_one_sentence(
     assert sentence in str(refused.value)
 
 
-def test_kafkas_own_file_is_told_from_one_with_a_slip(tmp_path: Path) -> None:
+def test_kafkas_own_file_has_a_different_error_than_a_misspelt_one(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("process.roles=broker,controller\nlisteners=PLAINTEXT://:9092\n")
     with pytest.raises(ConfigError, match="Kafka's own file is not read"):

@@ -1,4 +1,4 @@
-"""Listeners: how they are written, which are refused, and the settings of one listener."""
+"""Check listeners: syntax, refusals, and the settings of one listener."""
 
 from pathlib import Path
 

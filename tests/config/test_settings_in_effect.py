@@ -1,4 +1,4 @@
-"""A setting says of itself whether it has an effect here: the code is asked."""
+"""Check against the code that each setting declares whether it has an effect."""
 
 from pathlib import Path
 
@@ -30,20 +30,20 @@ STREAMS = {f"streams.{name.replace('_', '.')}" for name in StreamsGroupConfig.__
 
 
 def stand_ins(name: str) -> list[Setting]:
-    """The topic and group configs that take their default or a bound from this broker setting."""
+    """Return the topic and group configs that take a default or bound from this broker setting."""
     topics = [TOPIC[own] for own, rows in OF_TOPICS.items() if name in {row.name for row in rows}]
     bounded = [GROUP[own] for own in GROUP if name in (bound(own, "min"), bound(own, "max"))]
     return topics + bounded + [GROUP[own] for own, broker in OF_GROUPS.items() if broker == name]
 
 
 def is_read(name: str) -> bool:
-    """Whether some code outside the tables names the setting, or what it is the default of."""
+    """Return whether code outside the tables names the setting, or a config with its default."""
     names = (name, *(own.name for own in stand_ins(name)))
     return any(f'"{each}"' in CODE or each in POLICY | STREAMS for each in names)
 
 
 @pytest.mark.parametrize("setting", BROKER.values(), ids=list(BROKER))
 def test_a_setting_is_read_exactly_when_it_says_so(setting: Setting) -> None:
-    assert is_read(setting.name) or not setting.effect, "nobody reads it: effect=False"
+    assert is_read(setting.name) or not setting.effect, "no code reads it: set effect=False"
     if not setting.effect:
         assert f'"{setting.name}"' not in CODE, "it is read: it has an effect"

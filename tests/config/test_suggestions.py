@@ -1,4 +1,4 @@
-"""What is said about a name that no setting has."""
+"""Check the hints for a name that no setting has."""
 
 import pytest
 
@@ -23,7 +23,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("settings", "name", "meant"), SLIPS, ids=[row[1] for row in SLIPS])
-def test_a_slip_of_the_pen_is_told_what_was_meant(
+def test_a_misspelt_name_gets_the_intended_one(
     settings: dict[str, object], name: str, meant: str
 ) -> None:
     assert hint(name, settings) == f"did you mean {meant}?"
@@ -43,7 +43,7 @@ KAFKAS = [
 
 
 @pytest.mark.parametrize(("settings", "name", "reason"), KAFKAS, ids=[row[1] for row in KAFKAS])
-def test_a_setting_of_kafkas_is_told_as_such(
+def test_a_kafka_setting_without_effect_gets_the_reason(
     settings: dict[str, object], name: str, reason: str
 ) -> None:
     told = hint(name, settings)
@@ -51,7 +51,7 @@ def test_a_setting_of_kafkas_is_told_as_such(
 
 
 @pytest.mark.parametrize("name", ["", "x", "partitions", "a" * 5000, "a." * 2000, "socket"])
-def test_what_is_near_nothing_is_told_where_to_look(name: str) -> None:
+def test_an_unlike_name_gets_the_command_that_lists_all(name: str) -> None:
     assert nearest(name, TOPIC) is None
     assert hint(name, TOPIC) == "`korvet settings` lists all."
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, and true of what the API sends."""
+"""Check the OpenAPI document: complete, and equal to the API's responses."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""Avro in the console: decoded keys and values, search by field, files of schemas, a registry that
-is away."""
+"""Check Avro in the console: decoded keys and values, search by field, files of schemas, a registry
+that is away."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The findings of the overview: slow checks delay no page."""
+"""Check the findings of the overview: slow checks delay no page."""
 
 import threading
 from collections.abc import Iterator

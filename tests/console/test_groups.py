@@ -1,4 +1,4 @@
-"""Groups in the console: members, lag, reset, and the evidence for why one is stuck."""
+"""Check groups in the console: members, lag, reset, and the evidence for why one is stuck."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ def topic(console: RunningConsole) -> str:
 
 @contextmanager
 def consumer(console: RunningConsole, group: str, *topics: str, **options: Any) -> Iterator[Any]:
-    """A consumer that has its assignment, and does not commit by itself."""
+    """Run a consumer that has its assignment, and does not commit automatically."""
     made = Consumer(
         {
             "bootstrap.servers": console.bootstrap,
@@ -163,7 +163,7 @@ def test_a_share_group_has_its_queue_and_its_locks(
     assert "Delivered records" in page and "Reset offsets" in page
 
 
-# Why is it stuck?
+# The reasons why a group is stuck.
 
 
 def test_a_streams_group_has_its_tasks_and_the_topics_it_lacks(

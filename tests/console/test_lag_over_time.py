@@ -1,4 +1,4 @@
-"""The lag of a group over time, on its page: beyond an open page, on each broker."""
+"""Check the lag of a group over time, on its page: beyond an open page, on each broker."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""The memory that a console costs once all of its pages were visited."""
+"""Check the memory that a console costs once all of its pages were visited."""
 
 import compileall
 import subprocess

@@ -1,4 +1,4 @@
-"""The console's protection: headers, hosts, forms, sign-in, rights."""
+"""Check the console's protection: headers, hosts, forms, sign-in, rights."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Users, ACL rules, quotas, transactions and scripts in the console."""
+"""Check users, ACL rules, quotas, transactions and scripts in the console."""
 
 from collections.abc import Iterator
 

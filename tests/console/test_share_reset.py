@@ -1,4 +1,4 @@
-"""A reset of a share group in the console, with a share consumer before and after."""
+"""Check a reset of a share group in the console, with a share consumer before and after."""
 
 from collections.abc import Iterator
 from itertools import count

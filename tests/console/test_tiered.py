@@ -1,4 +1,4 @@
-"""Topics whose old records are in segments of a remote store."""
+"""Check topics whose old records are in segments of a remote store."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The ops port with TLS: pages, probes, the cookie, new certificates."""
+"""Check the ops port with TLS: pages, probes, the cookie, new certificates."""
 
 import socket
 import ssl

@@ -1,4 +1,4 @@
-"""Topics and records in the console: what it shows, and what its forms change."""
+"""Check topics and records in the console: pages, and changes by forms."""
 
 import httpx
 import pytest

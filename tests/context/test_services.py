@@ -1,4 +1,4 @@
-"""The composition of one broker process's services."""
+"""Check the composition of one broker process's services."""
 
 import itertools
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Syncs and rewrites of the embedded Redis's append-only file."""
+"""Check syncs and rewrites of the embedded Redis's append-only file."""
 
 import os
 import signal
@@ -54,7 +54,7 @@ def test_a_file_that_has_grown_is_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(aof, "MIN_BYTES", MB)
-    # Redis averages its write rate over some seconds: ours counts as high.
+    # Redis averages its write rate over some seconds: the test's rate counts as high.
     monkeypatch.setattr(aof, "QUIET_KB_S", 1e9)
     with RedisServer.launch(tmp_path) as server, Redis.from_url(server.url, protocol=2) as client:
         assert not aof.rewrite_if_due(server.socket)

@@ -1,4 +1,4 @@
-"""Settings whose default differs with the embedded server."""
+"""Check settings whose default differs with the embedded server."""
 
 from pathlib import Path
 

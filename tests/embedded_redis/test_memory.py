@@ -1,4 +1,4 @@
-"""The memory that processes here may use: the machine's, or a control group's."""
+"""Check the memory limit of processes: that of the machine, or of a control group."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The server that Korvet starts for itself: its data, its lock, its end."""
+"""Check the embedded Redis server: its data, its lock, its end."""
 
 import errno
 import os
@@ -57,7 +57,7 @@ def test_data_survives_a_restart(tmp_path: Path) -> None:
         assert read(server, "orders") == b"1"
 
 
-def test_no_port_is_open_and_nothing_is_ever_evicted(tmp_path: Path) -> None:
+def test_no_port_is_open_and_no_key_is_evicted(tmp_path: Path) -> None:
     with RedisServer.launch(tmp_path) as server, Redis.from_url(server.url) as client:
         config = client.config_get("*")
     assert isinstance(config, dict)

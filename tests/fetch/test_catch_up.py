@@ -1,4 +1,4 @@
-"""Large batches far below a log's end are sent from where they were received from Redis."""
+"""Check that large batches far below the log's end are sent from the buffers of Redis's reply."""
 
 import asyncio
 from random import Random
@@ -17,7 +17,7 @@ modes = pytest.mark.parametrize("mode", ["dense", "time"])
 
 @pytest.fixture(autouse=True)
 def no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log of 1 MB is as a large one: no part of it counts as its end."""
+    """A log of 1 MB treated like a large one: no part of it counts as its tail."""
     monkeypatch.setattr("korvet.log.read_cache.TAIL_SHARE", 1 << 40)
 
 
@@ -35,7 +35,7 @@ def ranges(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 async def fill(broker: Broker, codec: int = compression.NONE) -> list[tuple[int, bytes]]:
-    """The offset and the value of each record of many large batches."""
+    """Produce many large batches; return the offset and the value of each record."""
     random, there = Random(29), list[tuple[int, bytes]]()
     for _ in range(BATCHES):
         values = [random.randbytes(SIZE // 4) for _ in range(4)]
@@ -46,12 +46,12 @@ async def fill(broker: Broker, codec: int = compression.NONE) -> list[tuple[int,
 
 
 def bytes_of(data: Any) -> bytes:
-    """The bytes of a fetch answer's records."""
+    """Return the bytes of a fetch response's records."""
     return b"".join(bytes(part) for part in data) if isinstance(data, list) else bytes(data)
 
 
 async def read_all(broker: Broker, first: int, **how: Any) -> list[tuple[int, bytes]]:
-    """All records from an offset on, one fetch after another."""
+    """Read all records from an offset to the end, one fetch after another."""
     found: list[tuple[int, bytes]] = []
     at = first
     while True:

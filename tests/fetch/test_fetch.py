@@ -1,4 +1,4 @@
-"""Fetch: what it finds, how much of it, and where it goes on."""
+"""Check Fetch: the records it returns, their size, and the position it continues at."""
 
 import asyncio
 import gc
@@ -137,7 +137,7 @@ async def test_of_uneven_records_about_what_fits_is_read_and_answered(
         got = [row[0] for row in found if row[0] >= there[at][0]]
         assert got == [offset for offset, _ in there[at : at + len(got)]]
         answered = sum(cost for _, cost in there[at : at + len(got)])
-        # The next batch did not fit, or half of the bytes came, or as many records as ever do.
+        # The next batch did not fit, or half of the bytes came, or the max number of records.
         left = sum(cost for _, cost in there[at + len(got) : at + len(got) + 200])
         assert answered + left >= size / 2 or at + len(got) == len(there) or len(got) >= 2000
         assert sum(read) <= 2_000_000 and len(read) <= 4
@@ -163,7 +163,7 @@ async def test_a_reader_of_message_sets_passes_the_end_of_a_batch_that_was_compa
     topic = await broker.services.topics.get("t")
     assert topic is not None
     assert await LogCleaner(broker.services.store, broker.services.keys, topic, 0).run() is not None
-    size = 28 if version < 2 else 36  # of one message: no second entry has room
+    size = 28 if version < 2 else 36  # the size of one message: no room for a second entry
     for offset in (first + 1, first + 2, second):
         answer = await fetch(broker, offset, version=version, size=size)
         assert answer.high_watermark == last + 1
@@ -200,7 +200,7 @@ async def test_what_is_compressed_at_rest_counts_as_it_is_sent(
         seen += [row[3] for row in found]
     assert seen == values
     asked = [command[-1] for command in sent if command[0] == "XRANGE"]
-    assert max(asked) == 3  # of Redis, no more than about what fits
+    assert max(asked) == 3  # records requested from Redis: about as many as fit
 
 
 @pytest.mark.parametrize("also", [0, 200])
@@ -220,7 +220,7 @@ async def test_of_large_native_entries_no_more_are_read_than_about_what_fits(
     assert max(read[bool(also) :]) <= 8
 
 
-async def test_a_fetch_goes_on_where_other_brokers_appended(
+async def test_a_fetch_continues_after_appends_of_other_brokers(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", offset_mode="dense", storage_format="batch")
@@ -245,7 +245,7 @@ async def test_a_fetch_goes_on_where_other_brokers_appended(
         )
         assert (await broker.services.store.run(call)).error == E.NONE
 
-    await fetch(broker, 0)  # who reads a partition has it kept
+    await fetch(broker, 0)  # a partition that was read is cached
     await produce(broker, packed(rows(b"a"), 13))
     await elsewhere(b"b")
     await produce(broker, packed(rows(b"c"), 13))
@@ -262,12 +262,12 @@ async def test_a_fetch_goes_on_where_other_brokers_appended(
 
 
 async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
-    """A replica takes over that has not seen the last append, and takes another in its place."""
+    """The promoted replica lacks the last append, and takes another one at that offset."""
     await broker.create("t", offset_mode="dense", storage_format="batch")
     topic = await broker.services.topics.get("t")
     assert topic is not None
     store, keys = broker.services.store, broker.services.keys.partition("t", 0)
-    await fetch(broker, 0)  # who reads a partition has it kept
+    await fetch(broker, 0)  # a partition that was read is cached
     await produce(broker, packed(rows(b"a"), 13))
     seen = {key: await store.command("DUMP", key) for key in (keys.log, keys.stream)}
     await produce(broker, packed(rows(b"lost"), 13))
@@ -292,7 +292,7 @@ async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-async def test_nobody_stands_behind_the_end_where_nothing_was_lost(
+async def test_an_offset_above_the_end_is_out_of_range_if_nothing_was_lost(
     broker: Broker, mode: str
 ) -> None:
     await broker.create("t", offset_mode=mode)
@@ -303,10 +303,10 @@ async def test_nobody_stands_behind_the_end_where_nothing_was_lost(
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-async def test_who_has_read_what_a_failover_lost_goes_on_in_time_mode(
+async def test_a_consumer_of_records_a_failover_lost_continues_in_time_mode(
     broker: Broker, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would begin at the first record there is, or at the end, as its reset policy says."""
+    """Otherwise its reset policy would move it to the start of the log, or to the end."""
     monkeypatch.setattr(broker.services.store, "is_promoted", lambda key: True)
     await broker.create("t", offset_mode=mode)
     await produce(broker, packed(rows(b"a"), 13))
@@ -325,13 +325,13 @@ async def test_who_has_read_what_a_failover_lost_goes_on_in_time_mode(
     assert E((await fetch(broker, ahead)).error_code) is E.OFFSET_OUT_OF_RANGE
 
 
-async def test_a_fetch_that_a_broken_connection_ends_leaves_nothing_unheard(
+async def test_a_fetch_that_a_broken_connection_ends_leaves_no_unretrieved_error(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It asks two things at once; while Redis is away the log had three lines for each fetch."""
+    """A fetch sends two commands at once: while Redis was away, each fetch logged three lines."""
     await broker.create("t", offset_mode="dense")
     await produce(broker, packed(rows(b"a"), 13))
-    await fetch(broker, 0)  # from now on both are asked at once
+    await fetch(broker, 0)  # from here on a fetch sends both commands at once
     for lane in broker.services.store._router.connections():
         lane.leave("the server is gone")
     assert E((await fetch(broker, 0)).error_code) is E.KAFKA_STORAGE_ERROR
@@ -339,7 +339,7 @@ async def test_a_fetch_that_a_broken_connection_ends_leaves_nothing_unheard(
     assert not [row for row in caplog.records if row.name == "asyncio"]
 
 
-async def test_a_fetch_goes_on_behind_entries_that_have_no_offset(broker: Broker) -> None:
+async def test_a_fetch_continues_after_entries_that_have_no_offset(broker: Broker) -> None:
     await broker.create("t")
     stream = broker.services.keys.partition("t", 0).stream
     for at in ("5-0", *(f"5-{2000 + n}" for n in range(20)), "6-0"):
@@ -350,10 +350,10 @@ async def test_a_fetch_goes_on_behind_entries_that_have_no_offset(broker: Broker
         assert [row[3] for row in found] == [b"6-0" if offset & 1 else b"5-0"]
 
 
-async def test_a_fetch_goes_on_behind_ever_so_many_entries_that_are_no_batches(
+async def test_a_fetch_continues_after_1500_entries_that_are_no_batches(
     broker: Broker,
 ) -> None:
-    """Of large batches a fetch asks for one at a time, and gets one of those, however small."""
+    """A fetch of large batches requests one entry at a time, and gets one foreign entry."""
     await broker.create("t", storage_format="batch", offset_mode="dense")
     await produce(broker, packed(rows(b"a" * 1000), 13))
     stream = broker.services.keys.partition("t", 0).stream
@@ -366,7 +366,7 @@ async def test_a_fetch_goes_on_behind_ever_so_many_entries_that_are_no_batches(
 
 
 @pytest.mark.parametrize("session", [0, 7])
-async def test_a_fetch_session_nobody_opened_is_unknown(broker: Broker, session: int) -> None:
+async def test_an_unknown_fetch_session_is_refused(broker: Broker, session: int) -> None:
     for epoch, error in ((-1, 0), (0, 0), *((n, 70) for n in (1, 3, 2**31 - 1, -2))):
         request = FetchRequest(
             max_wait_ms=0, min_bytes=0, session_id=session, session_epoch=epoch, topics=[]
@@ -376,7 +376,7 @@ async def test_a_fetch_session_nobody_opened_is_unknown(broker: Broker, session:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_any_walk_over_a_log_sees_every_record_once(broker: Broker, seed: int) -> None:
-    """Batches of any size, fetched in bites of any size: nothing twice, nothing missed."""
+    """Fetches of any size over batches of any size return each record once."""
     random = Random(seed)
     form, mode = SHAPES[seed]
     await broker.create("t", storage_format=form, offset_mode=mode)

@@ -1,4 +1,4 @@
-"""A Fetch that waits: for whom, for how long, and what it reads meanwhile."""
+"""Check a Fetch that waits: for which appends, how long, and its reads while it waits."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ async def test_a_fetch_does_not_wait_where_more_is_there_than_it_takes(
     await broker.create("t", storage_format=form, offset_mode="dense")
     for _ in range(3):
         await produce(broker, packed(rows(*[bytes(100)] * 10), 13))
-    # Two batches do not fit, and one is fewer bytes than are asked for.
+    # Two batches do not fit, and one is below the requested min bytes.
     asked = fetch(broker, 0, version=version, wait=60_000, size=2000, least=2001)
     assert 1000 < len((await asyncio.wait_for(asked, 50)).records) <= 2000
 
@@ -172,7 +172,7 @@ async def test_who_reads_records_as_they_come_asks_for_them_with_the_state(
 
 
 @shapes
-async def test_a_fetch_that_waits_where_the_log_was_trimmed_is_told_at_the_next_append(
+async def test_a_fetch_that_waits_below_a_trimmed_start_ends_at_the_next_append(
     broker: Broker, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode=mode)
@@ -220,4 +220,4 @@ async def test_a_fetch_whose_time_is_up_answers_what_came_while_it_waited(
         clock += 50
         broker.services.notifier.notify(broker.services.keys.partition("t", 0).channel)
         assert len(rows_in((await waiting).records)) == several + 1
-    assert kept[-1] == 0, "nothing of so many bytes is kept meanwhile"
+    assert kept[-1] == 0, "large batches are not cached while it waits"

@@ -1,4 +1,4 @@
-"""What others added with redis-cli to topics whose entries are whole batches or sets."""
+"""Check entries added with redis-cli to topics whose entries are whole batches or sets."""
 
 import pytest
 

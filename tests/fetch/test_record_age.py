@@ -1,4 +1,4 @@
-"""The max timestamp of fetched batches, in whatever buffers they are sent."""
+"""Check the max timestamp of fetched batches, in all kinds of buffers."""
 
 import pytest
 

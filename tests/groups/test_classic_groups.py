@@ -1,4 +1,4 @@
-"""The error codes of the APIs of classic groups, in Kafka's order of checks."""
+"""Check the error codes of the APIs of classic groups, in Kafka's order of checks."""
 
 import asyncio
 import uuid

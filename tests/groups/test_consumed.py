@@ -1,4 +1,4 @@
-"""The lowest commit of the groups of retention.consumed."""
+"""Check the lowest commit of the groups of retention.consumed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The answers of ConsumerGroupHeartbeat, as recorded from Apache Kafka 4.3."""
+"""Check the responses of ConsumerGroupHeartbeat against those recorded from Apache Kafka 4.3."""
 
 from time import monotonic
 from typing import Any
@@ -38,7 +38,7 @@ NOWHERE = TopicPartitions(topic_id=UUID(int=7), partitions=[0])
 
 
 def joins(member: str = "a", **changes: Any) -> dict[str, Any]:
-    """The first heartbeat of a member that subscribes to `t`."""
+    """Return the first heartbeat of a member that subscribes to `t`."""
     return {
         "member_id": member,
         "member_epoch": 0,
@@ -50,17 +50,17 @@ def joins(member: str = "a", **changes: Any) -> dict[str, Any]:
 
 
 def beats(member: str = "a", later: int = 0, **changes: Any) -> dict[str, Any]:
-    """A later heartbeat; `later` is added to the member's epoch."""
+    """Return a later heartbeat; `later` is added to the member's epoch."""
     return {"member_id": member, "member_epoch": None, "later": later, **changes}
 
 
 def leaves(member: str = "a", **changes: Any) -> dict[str, Any]:
-    """The heartbeat of a member that leaves."""
+    """Return the heartbeat of a member that leaves."""
     return {"member_id": member, "member_epoch": -1, **changes}
 
 
 def away(member: str = "a", **changes: Any) -> dict[str, Any]:
-    """The heartbeat of a static member that leaves and will rejoin."""
+    """Return the heartbeat of a static member that leaves and will rejoin."""
     return {"member_id": member, "member_epoch": -2, **changes}
 
 
@@ -226,7 +226,7 @@ async def test_a_heartbeat_is_answered_as_by_kafka(
 
 
 def committing(epoch: int, offset: int = 7) -> OffsetCommitRequest:
-    """A commit of `t`, partition 0, by member `a`."""
+    """Return a commit of `t`, partition 0, by member `a`."""
     part = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=offset, committed_metadata=""
     )
@@ -370,7 +370,7 @@ async def test_a_group_is_described_as_by_kafka(broker: Broker) -> None:
         [part for topic in whole.topic_partitions for part in topic.partitions]
         for whole in (a.assignment, a.target_assignment, b.assignment, b.target_assignment)
     ]
-    # Static members are first; partitions that `a` has yet to revoke are its own.
+    # Static members are first. Partitions that `a` has yet to revoke still belong to it.
     assert held == [[0, 1], [1], [], [0]]
     assert answer.assignment.topic_partitions[0].partitions == [1]
     assert group.authorized_operations == 3400

@@ -1,4 +1,4 @@
-"""Subscriptions and assignments, decoded as Kafka's clients encode them."""
+"""Check the decoding of subscriptions and assignments that Kafka's clients encode."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""How often groups ask Redis, and what a broker that is killed between two calls leaves."""
+"""Check the Redis round trips of groups, and the state if a broker is killed between two calls."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ async def make_due(broker: Broker) -> None:
 
 
 async def partition_member(broker: Broker) -> tuple[str, int]:
-    """A KIP-848 member of group `g`, and its epoch."""
+    """Join a KIP-848 member to group `g`; return its id and its epoch."""
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",
         member_id="m",

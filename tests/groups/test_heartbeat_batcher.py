@@ -1,4 +1,4 @@
-"""HeartbeatBatcher: what is sent at once, what waits, what is batched, and the answers."""
+"""Check HeartbeatBatcher: calls sent at once, waits, batches, and their replies."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -59,7 +59,7 @@ class Groups:
 
 
 class Table:
-    """A batcher over a store whose replies the test gives."""
+    """A batcher over a store whose replies the test sets."""
 
     def __init__(self, gap_s: float, *, is_cluster: bool = False) -> None:
         self.store = Store(is_cluster=is_cluster)
@@ -78,7 +78,7 @@ class Table:
         self.store.sent[number][1].set_result(HeartbeatReply(list(errors), [1000] * waits))
 
     async def meet(self) -> "asyncio.Future[int]":
-        """Send two concurrent heartbeats and answer the first."""
+        """Send two concurrent heartbeats and reply to the first."""
         first = self.beat("one")
         await turn()
         self.store.another.clear()

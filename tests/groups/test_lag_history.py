@@ -1,4 +1,4 @@
-"""The lag of groups over time: recorded once a minute, read by any broker."""
+"""Check the lag of groups over time: recorded once a minute, read by any broker."""
 
 import pytest
 
@@ -44,7 +44,7 @@ async def test_a_sample_has_the_lag_by_partition_and_is_recorded_once_a_minute(
     (other,) = await lag_history.read(store, keys, "é:{%")
     assert other.lags == {("t", 0): 1} and other.at_ms == sample.at_ms
     (caught_up,) = await lag_history.read(store, keys, "without-lag")
-    assert caught_up.lags == {}, "no row is no lag"
+    assert caught_up.lags == {}, "a missing row is not a lag of 0"
 
 
 async def test_partitions_above_the_bound_are_left_out_and_the_sample_says_so(
@@ -102,7 +102,7 @@ async def test_a_console_records_without_a_scrape(broker: Broker) -> None:
     first = Leases(services.store, services.keys, 1)
     assert await first.hold(LEASE, 60)
     await recorder(services).record_if_due()
-    assert await minutes(broker) == [], "another broker's console is at it"
+    assert await minutes(broker) == [], "the console of another broker records it"
     await recorder(services, first).record_if_due()
     (sample,) = await lag_history.read(services.store, services.keys, "g")
     assert sample.lags == {("t", 0): 2}

@@ -1,4 +1,4 @@
-"""The lag of all groups: right in every offset mode, bounded, and never by chance."""
+"""Check the lag of all groups: exact in every offset mode, and bounded."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def produce(broker: Broker, topic: str, count: int, partition: int = 0) -> list[int]:
-    """The offsets of so many records, one batch each."""
+    """Produce `count` records, one batch each; return their offsets."""
     offsets = []
     for number in range(count):
         data = batch([b"v%d" % number])
@@ -111,7 +111,7 @@ async def test_lag_is_in_records_and_as_the_commands_show_it(
         await commit(broker, group_id=group, offset=offset)
     found = await surveyed(services)
     by_group = {each.group: each for each in found.groups}
-    if mode != "bytes":  # a batch counts as its bytes
+    if mode != "bytes":  # the lag counts a batch as its bytes
         assert {name: each.lag for name, each in by_group.items()} == {
             "all": 10,
             "some": 6,

@@ -1,4 +1,4 @@
-"""The groups that one broker of several lists: clients ask all and merge the responses."""
+"""Check the groups that one of several brokers lists: clients merge the responses of all."""
 
 import pytest
 

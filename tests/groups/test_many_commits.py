@@ -1,4 +1,4 @@
-"""A commit of many partitions delays no other group."""
+"""Check that a commit of many partitions delays no other group."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ async def commit_all(broker: Broker) -> None:
 async def test_a_failed_redis_group_seek_affects_no_other_partition(broker: Broker) -> None:
     await broker.create("t", MANY)
     store, keys = broker.services.store, broker.services.keys
-    await store.command("SET", keys.partition("t", 0).stream, "somebody else's")
+    await store.command("SET", keys.partition("t", 0).stream, "a foreign value")
     last = keys.partition("t", MANY - 1).stream
     await commit_all(broker)
     assert await store.command("XINFO", "GROUPS", last)

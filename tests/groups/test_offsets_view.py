@@ -1,4 +1,4 @@
-"""`__consumer_offsets`: the committed offsets as records that tools of Kafka read."""
+"""Check `__consumer_offsets`: the committed offsets as records for tools of Kafka."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The absence of brokers: what group.tick gets after Redis did not reply for some seconds."""
+"""Check the absence of brokers: arguments of group.tick after Redis did not reply for seconds."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Share groups at a broker: members, configs, offsets, and what a deletion leaves behind."""
+"""Check share groups at a broker: members, configs, offsets, and leftovers of a deletion."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ async def offsets(broker: Broker, *partitions: int, group: str = "g") -> list[tu
 
 
 async def acquire(broker: Broker, first: int, last: int, group: str = "g") -> None:
-    """A member acquires all records of partition 0."""
+    """Acquire all records of partition 0 as a member."""
     topic = await broker.services.topics.get("t")
     assert topic is not None
     call = share.acquire(
@@ -213,7 +213,7 @@ async def test_the_metrics_have_what_is_left_and_what_is_finished(broker: Broker
     gauges = BackgroundTasks(services).group_gauges
     services.metrics.scraped()
     await gauges.update()
-    assert (gauges.members(), gauges.lag()) == ({("g",): 1}, {}), "it has not read yet"
+    assert (gauges.members(), gauges.lag()) == ({("g",): 1}, {}), "the member has not read yet"
     await acquire(broker, 0, 5)
     await gauges.update()
     assert gauges.lag() == {("g", "t", "0"): 10}

@@ -1,4 +1,4 @@
-"""Who reads through a Redis group, as one broker process sees it."""
+"""Check the members of Redis groups, as one broker process sees them."""
 
 import pytest
 
@@ -12,13 +12,13 @@ from korvet.topics.table import encode_definition, read_topic
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, in one place."""
+    """A clock that the test sets, as a list of one time."""
     now = [1000.0]
     monkeypatch.setattr(stream_reads, "monotonic", lambda: now[0])
     return now
 
 
-def test_a_member_that_was_not_heard_of_for_long_is_not_taken_for_who_has_its_client_id(
+def test_an_expired_member_is_not_found_by_its_client_id(
     clock: list[float],
 ) -> None:
     members = GroupMembers()

@@ -1,4 +1,4 @@
-"""Streams groups at a broker: internal topics, configs, statuses, other requests on the group."""
+"""Check streams groups at a broker: internal topics, configs, statuses, other requests."""
 
 from typing import Any
 
@@ -204,7 +204,7 @@ async def test_internal_topics_are_not_created_without_the_right_to(broker: Brok
     assert said == "Creation failed: app-r, app-c (Try again.)."
     assert await topics.get("app-r") is None, "all of them, or none"
     assert await internal.create(missing, lambda name: True, charge) == ""
-    assert await internal.create(missing, lambda name: True, charge) == "", "another broker did"
+    assert await internal.create(missing, lambda name: True, charge) == "", "another broker did it"
     found = await topics.get("app-c")
     assert found is not None and found.partitions == 2
     many = [b"app-m", b"10000", b"0", b"", b"app-n", b"1", b"0", b""]

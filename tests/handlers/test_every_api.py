@@ -1,4 +1,4 @@
-"""Whatever a well-formed request holds, its handler answers, and the answer can be sent."""
+"""Check that each handler responds to any well-formed request, and the response can be sent."""
 
 import asyncio
 from random import Random
@@ -21,7 +21,7 @@ NUMBERS = {"partition", "partition_index", "partitions", "partition_indexes"}
 
 
 def near(value: Any, random: Random, name: str = "") -> Any:
-    """The value with partitions, topic ids and offsets that may well be there."""
+    """Return the value with partitions, topic ids and offsets that may exist."""
     if isinstance(value, list):
         return [near(item, random, name) for item in value]
     if isinstance(value, msgspec.Struct):
@@ -38,7 +38,7 @@ def near(value: Any, random: Random, name: str = "") -> Any:
 
 
 def patient(request: Any) -> Any:
-    """The same request, that does not want to wait."""
+    """Return the request without a wait."""
     there = {field for field in WAITS if field in request.__struct_fields__}
     return msgspec.structs.replace(request, **{field: WAITS[field] for field in there})
 
@@ -46,7 +46,7 @@ def patient(request: Any) -> Any:
 @pytest.mark.parametrize(
     ("api", "version"), VERSIONS, ids=lambda value: getattr(value, "name", str(value))
 )
-async def test_any_request_is_answered(broker: Broker, api: Api, version: int) -> None:
+async def test_any_request_gets_a_response(broker: Broker, api: Api, version: int) -> None:
     random = Random(f"{api.name} {version}")
     for name in ("a", "orders"):
         await broker.create(name, 2)

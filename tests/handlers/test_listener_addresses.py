@@ -1,4 +1,4 @@
-"""Addresses of brokers in responses: those of the listener that the client connected to."""
+"""Check addresses of brokers in responses: those of the listener that the client connected to."""
 
 from typing import Any
 

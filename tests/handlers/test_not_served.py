@@ -1,4 +1,4 @@
-"""What Korvet leaves out is answered as an Apache Kafka 4.3.0 without it answers."""
+"""Check that omitted features get the responses of an Apache Kafka 4.3.0 without them."""
 
 from typing import Any
 
@@ -55,12 +55,12 @@ async def test_there_is_no_authorizer(broker: Broker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(2))
-async def test_nobody_is_asked_who_they_are(broker: Broker, version: int) -> None:
+async def test_authentication_is_refused_if_it_is_off(broker: Broker, version: int) -> None:
     answer = await broker.ask(SaslHandshakeRequest(mechanism="PLAIN"), version)
     assert (answer.error_code, answer.mechanisms) == (E.ILLEGAL_SASL_STATE, [])
 
 
-async def test_nobody_has_credentials(broker: Broker) -> None:
+async def test_no_user_has_credentials(broker: Broker) -> None:
     async def asked(*names: str) -> list[tuple[str, E]]:
         users = [UserName(name=name) for name in names] or None
         answer = await broker.ask(DescribeUserScramCredentialsRequest(users=users))
@@ -144,7 +144,7 @@ async def test_an_election_of_an_unknown_type_is_refused(broker: Broker) -> None
         ("t", 0, [9], E.INVALID_REPLICA_ASSIGNMENT),
         ("t", 0, [7, 7], E.INVALID_REPLICA_ASSIGNMENT),
         ("t", 0, [], E.INVALID_REPLICA_ASSIGNMENT),
-        ("t", 0, [8], E.INVALID_REPLICA_ASSIGNMENT),  # it lives, but nothing is moved
+        ("t", 0, [8], E.INVALID_REPLICA_ASSIGNMENT),  # registered, but nothing is moved
         ("t", 99, [7], E.UNKNOWN_TOPIC_OR_PARTITION),
         ("absent", 0, [7], E.UNKNOWN_TOPIC_OR_PARTITION),
     ],
@@ -189,7 +189,7 @@ OF_4_3 = {
     "streams.version": 1,
     "transaction.version": 2,
 }
-"""What `kafka-features.sh upgrade --release-version 4.3` asks for."""
+"""The request of `kafka-features.sh upgrade --release-version 4.3`."""
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ async def test_an_upgrade_to_a_release_finds_nothing_to_do(
     assert refused in (answer.error_message or "")
 
 
-async def test_a_feature_is_changed_in_no_way_nobody_knows(broker: Broker) -> None:
+async def test_an_unknown_upgrade_type_of_a_feature_is_refused(broker: Broker) -> None:
     row = FeatureUpdateKey(feature="group.version", max_version_level=1, upgrade_type=9)
     answer = await broker.ask(UpdateFeaturesRequest(feature_updates=[row]))
     assert E(answer.error_code) is E.INVALID_UPDATE_VERSION
@@ -246,7 +246,7 @@ async def test_a_software_name_that_cannot_be_is_refused(broker: Broker, name: s
 
 
 async def test_a_client_that_means_another_broker_of_the_cluster_is_served(broker: Broker) -> None:
-    # Kafka sends it away: there, a broker has partitions of its own.
+    # Kafka refuses the client: its brokers each serve different partitions.
     named = {"client_software_name": "a", "client_software_version": "1"}
     cluster_id = broker.services.registration.cluster_id
     answer = await broker.ask(ApiVersionsRequest(**named, cluster_id=cluster_id, node_id=77))

@@ -1,4 +1,4 @@
-"""A request that asks for one thing again and again has no answer a thousand times its size."""
+"""Check that a request that repeats names has no response a thousand times its size."""
 
 from korvet.errors import ErrorCode as E
 from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -23,7 +23,7 @@ TWELVE = 12
 LAST_TWO = [E.INVALID_REQUEST] * 2
 
 
-async def test_configs_of_a_resource_are_told_ten_times_at_most(broker: Broker) -> None:
+async def test_configs_of_a_resource_are_returned_ten_times_at_most(broker: Broker) -> None:
     await broker.create("t")
 
     async def codes(kind: int, *names: str) -> set[int]:
@@ -44,7 +44,7 @@ async def test_configs_of_a_resource_are_told_ten_times_at_most(broker: Broker) 
     assert await codes(32, *[f"g{number}" for number in range(120)]) == {E.NONE}
 
 
-async def test_rows_that_topics_have_in_common_are_told_of_each(broker: Broker) -> None:
+async def test_rows_that_topics_have_in_common_are_returned_for_each(broker: Broker) -> None:
     await broker.create("a", retention_ms="1")
     await broker.create("b", retention_ms="2")
     await broker.create("c")
@@ -81,7 +81,9 @@ async def test_transactions_and_producers_are_described_ten_times_at_most(broker
     assert codes == [E.NONE] * 10 + LAST_TWO + [E.NONE]
 
 
-async def test_offsets_of_a_group_or_partition_are_told_ten_times_at_most(broker: Broker) -> None:
+async def test_offsets_of_a_group_or_partition_are_returned_10_times_at_most(
+    broker: Broker,
+) -> None:
     await broker.create("t")
     partition = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=5, committed_metadata="long"

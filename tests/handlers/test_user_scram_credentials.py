@@ -1,4 +1,4 @@
-"""Users through Kafka's APIs: Kafka's errors, in Kafka's order."""
+"""Check users through Kafka's APIs: Kafka's errors, in Kafka's order."""
 
 from typing import Any
 

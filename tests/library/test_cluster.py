@@ -1,4 +1,4 @@
-"""The library on a Redis Cluster, by URL."""
+"""Check the library on a Redis Cluster, by URL."""
 
 import asyncio
 from collections.abc import Iterator

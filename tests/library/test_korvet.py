@@ -1,4 +1,4 @@
-"""The library against real servers: the same scenarios through both of its faces."""
+"""Check the library on real servers: the same scenarios with Korvet and AsyncKorvet."""
 
 import asyncio
 import inspect
@@ -48,7 +48,7 @@ class Inline:
 
 @pytest.fixture(params=["sync client", "async client", "sync url", "async url"])
 def log(request: pytest.FixtureRequest, redis_server: TestServer) -> Iterator[Any]:
-    """An empty log on each server, through each face."""
+    """An empty log on each server, by each class."""
     url = redis_server.url
     if request.param.startswith("sync"):
         with redis.Redis.from_url(url, decode_responses=True) as client:

@@ -1,4 +1,4 @@
-"""AppendBatcher: which appends wait, which share a call, and which reply each gets."""
+"""Check AppendBatcher: appends that wait, appends that share a call, and their replies."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ ID = "0123456789abcdef" * 2
 
 
 class Store:
-    """A store that keeps its calls; the test replies."""
+    """A store that records its calls; the test replies."""
 
     def __init__(self, *, is_cluster: bool = False) -> None:
         self.is_cluster = is_cluster

@@ -1,4 +1,4 @@
-"""Batches kept for readers: found in a row, never more than there is room for."""
+"""Check the cache of batches: found in a row, within its size limit."""
 
 import msgspec
 from hypothesis import given

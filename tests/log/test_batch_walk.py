@@ -1,4 +1,4 @@
-"""Batches are found where they were received, in whatever parts the bytes arrive."""
+"""Check that batches are found in the receive buffer, wherever the bytes are split."""
 
 from random import Random
 
@@ -14,7 +14,7 @@ RANDOM = Random(29)
 
 
 def packed(value: object) -> bytes:
-    """A value as Redis replies it."""
+    """Return a value as a Redis reply."""
     if value is None:
         return b"$-1\r\n"
     if isinstance(value, bytes):
@@ -24,7 +24,7 @@ def packed(value: object) -> bytes:
 
 
 def entry(last: int, count: int, size: int, *, mode: str = "dense") -> list[object]:
-    """An entry as brokers append it."""
+    """Return an entry as brokers append it."""
     batch = RANDOM.randbytes(size - 4) + b"\r\n$5"
     fields = [b"batch", batch, b"count", b"%d" % count, b"max.timestamp", b"1700000000000"]
     name = b"%d-%d" % ((last >> 4, last & 15) if mode == "time" else (DENSE_MS, last))
@@ -32,11 +32,12 @@ def entry(last: int, count: int, size: int, *, mode: str = "dense") -> list[obje
 
 
 def walked(reply: bytes, cuts: list[int], bits: int | None = None) -> tuple[BatchWalk, int]:
-    """The walk after the bytes have arrived in parts; they begin behind others."""
+    """Walk the reply while it arrives in parts, after other bytes; return the walk and the last
+    cut."""
     buffer = bytearray(b"+before\r\n" + reply + b"$5\r\nnext")
     start, walk, stop = 9, BatchWalk(3, 100.0, bits, with_state=True), -1
     for cut in [*cuts, len(reply), len(reply) + 8]:
-        # What has not arrived yet is not looked at.
+        # Bytes that have not arrived yet must not be read.
         view = memoryview(buffer[: start + cut] + bytes(len(buffer) - start - cut))
         if stop < 0:
             walk.restart()
@@ -48,7 +49,7 @@ def walked(reply: bytes, cuts: list[int], bits: int | None = None) -> tuple[Batc
 
 
 def replies(rows: object, bounds: object = (b"topic", b"2", b"7")) -> bytes:
-    """The three replies of a range."""
+    """Return the three replies of a range."""
     body = rows if isinstance(rows, bytes) else packed(rows)
     return packed(STATE) + body + packed(bounds)
 

@@ -1,4 +1,4 @@
-"""Compaction against a model: the newest record of every key stays where it was, the rest goes."""
+"""Check compaction against a model: the newest record of each key keeps its offset, others go."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +27,7 @@ LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "de
 
 
 class Store:
-    """A LuaRunner as the reader and the compaction know a store; `between` runs after each call."""
+    """A LuaRunner with the store's interface; `between` runs after each call."""
 
     def __init__(self, runner: LuaRunner) -> None:
         self.runner = runner
@@ -45,7 +45,7 @@ class Store:
 
 
 class Log:
-    """One partition of a compacted topic, what was written to it, and what readers see."""
+    """A partition of a compacted topic, the records written to it, and the records read from it."""
 
     def __init__(self, form: str, mode: str, **configs: str) -> None:
         self.runner = LuaRunner()
@@ -80,7 +80,7 @@ class Log:
         *,
         timed: bool = True,
     ) -> list[int]:
-        """The offsets of these keys and values, written as one batch."""
+        """Append these keys and values as one batch; return their offsets."""
         now = self.runner.now_ms() if timed else -1
         found: list[Record] = [(n, now, key, value, []) for n, (key, value) in enumerate(rows)]
         sequence = self.sequences.get(producer, 0) if producer >= 0 else -1
@@ -118,7 +118,7 @@ class Log:
         return offsets
 
     def mark(self, producer: int, number: int, committed: bool) -> None:
-        """The producer's transaction is over."""
+        """Write the marker that ends the producer's transaction."""
         now = self.runner.now_ms()
         if self.topic.is_batch:
             batch = bytes(control_records.control_batch(0, now, producer, 0, committed))
@@ -141,11 +141,11 @@ class Log:
         )
 
     async def compact(self) -> Any:
-        """What one pass did."""
+        """Run one pass and return its result."""
         return await LogCleaner(self.store, KEYS, self.topic, 0, _no_rest).run()
 
     async def read(self, *, committed: bool = True) -> list[Record]:
-        """Everything a reader gets from the start to the end."""
+        """Read all records from the start to the end."""
         reader, at, rows = LogReader(self.store, KEYS), self.bounds().start, []
         while True:
             found = await reader.read(ReadRequest(self.topic, 0, at, 2000, committed=committed))
@@ -156,12 +156,12 @@ class Log:
             at = found.entries[-1].last + 1
 
     def bounds(self) -> log.ListOffsetsReply:
-        """Where it begins and ends."""
+        """Return the start and the end of the log."""
         return self.runner.run(log.list_offsets(KEYS, "t", 0, topic_id=self.topic.id))
 
 
 def newest(rows: list[Record]) -> list[Record]:
-    """The newest record of every key, by offset."""
+    """Return the newest record of every key, by offset."""
     return sorted({key: row for row in rows for key in [row[2]]}.values())
 
 
@@ -185,7 +185,7 @@ async def test_the_newest_record_of_a_key_stays_at_its_offset(form: str, mode: s
 
 
 @pytest.mark.parametrize(("form", "mode"), LAYOUTS)
-async def test_tombstones_stay_for_a_while_and_go(form: str, mode: str) -> None:
+async def test_tombstones_are_removed_after_delete_retention(form: str, mode: str) -> None:
     one = Log(form, mode, delete_retention_ms="1000")
     one.append([(b"a", b"1"), (b"b", b"1")])
     one.append([(b"a", None)])
@@ -246,7 +246,7 @@ async def test_aborted_records_and_markers_go_and_open_ones_are_left(form: str, 
 
 @pytest.mark.parametrize(("form", "mode"), LAYOUTS)
 @pytest.mark.parametrize("seed", range(3))
-async def test_writers_and_readers_go_on_while_a_log_is_compacted(
+async def test_writers_and_readers_are_served_while_a_log_is_compacted(
     form: str, mode: str, seed: int
 ) -> None:
     random, one = Random(seed), Log(form, mode)
@@ -357,7 +357,7 @@ async def test_retention_waits_for_compacted_records_without_a_timestamp(form: s
 
 
 async def test_a_batch_that_cannot_be_read_stays_and_stops_nothing() -> None:
-    """Layout batch stores what a producer sends as it came, a body that is none, too."""
+    """Layout batch stores a producer's bytes unchanged, also if the body is malformed."""
     one = Log("batch", "dense")
     one.append([(b"k", b"1")])
     garbled = bytearray(batch_builder.build([(0, one.runner.now_ms(), b"k", b"2", [("h", b"x")])]))
@@ -387,7 +387,7 @@ async def test_a_batch_that_cannot_be_read_stays_and_stops_nothing() -> None:
 async def test_a_key_deleted_in_the_last_batch_of_a_pass_stays_deleted(
     form: str, mode: str
 ) -> None:
-    """That batch stays whole; the mark went in its time, and what it had deleted was back."""
+    """The batch stays whole. A tombstone that expired meanwhile let the deleted record return."""
     one = Log(form, mode, min_compaction_lag_ms="1000", delete_retention_ms="5000")
     one.append([(b"%d" % n, b"1") for n in range(700)] + [(b"a", b"1"), (b"a", None)])
     one.runner.advance(500)
@@ -404,8 +404,8 @@ async def test_a_key_deleted_in_the_last_batch_of_a_pass_stays_deleted(
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-async def test_the_index_never_falls_where_native_entries_were_compacted(mode: str) -> None:
-    """They are more than the log's own count, and a group's lag was less than nothing."""
+async def test_the_index_never_falls_where_foreign_entries_were_compacted(mode: str) -> None:
+    """They exceed the log's record count: the lag of a group was negative."""
     one = Log("record", mode)
     stream, index = KEYS.partition("t", 0).stream, KEYS.partition("t", 0).index
     for n in range(300):
@@ -428,7 +428,7 @@ async def test_the_index_never_falls_where_native_entries_were_compacted(mode: s
 
 @pytest.mark.parametrize("emptied", [False, True])
 async def test_a_pass_that_ends_early_holds_no_memory(emptied: bool) -> None:
-    """A full Redis refuses a call, and writers with it as long as the twin takes the room."""
+    """A full Redis refuses calls, also of producers, while the compacted copy uses the memory."""
     one = Log("record", "dense")
     one.append([(b"%d" % n, b"1") for n in range(3 * COPY_ENTRIES)])
     before, calls, twin = await one.read(), iter(range(100)), KEYS.partition("t", 0).compacted
@@ -454,7 +454,7 @@ async def test_a_pass_that_ends_early_holds_no_memory(emptied: bool) -> None:
 
 
 async def test_entries_that_have_no_offset_end_no_pass() -> None:
-    """A page of nothing else was taken for the end, and what came behind it was gone."""
+    """The cleaner took a page of such entries for the end, and later records were lost."""
     one = Log("record", "time")
     one.append([(b"a", b"1")])
     one.runner.advance(1)
@@ -470,10 +470,10 @@ async def test_entries_that_have_no_offset_end_no_pass() -> None:
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
 @pytest.mark.parametrize("wide", [(3,), (8,), (0, 1, 5, 8)])
-async def test_a_native_entry_of_very_many_fields_is_compacted_like_others(
+async def test_a_foreign_entry_of_4100_headers_is_compacted(
     mode: str, wide: tuple[int, ...]
 ) -> None:
-    """Lua's stack does not hold them: the pass ended with an error, and so did each after it."""
+    """The fields exceed Lua's stack: this pass and all later ones failed."""
     one = Log("record", mode)
     stream = KEYS.partition("t", 0).stream
 
@@ -489,7 +489,7 @@ async def test_a_native_entry_of_very_many_fields_is_compacted_like_others(
     appended: list[int] = []
 
     def behind() -> None:
-        """More natives come while the pass is on its way."""
+        """Append more foreign entries during the pass."""
         if not appended:
             appended.append(1)
             for n in range(6, 10):
@@ -522,8 +522,8 @@ async def test_a_trim_in_the_middle_of_a_pass_ends_it() -> None:
 
 
 @pytest.mark.parametrize("form", ["record", "batch"])
-async def test_a_pass_whose_twin_lost_what_was_put_into_it_changes_nothing(form: str) -> None:
-    """Redis has answered a call, and a replica that has not seen it goes on in its place."""
+async def test_a_pass_whose_compacted_copy_lost_entries_changes_nothing(form: str) -> None:
+    """Redis replied to a call, and the replica that is promoted lacks its effect."""
     one = Log(form, "dense")
     for n in range(2 * COPY_ENTRIES):
         one.append([(b"%d" % n, b"1"), (b"twice", b"2")][: 1 + (n % 70 == 0)])
@@ -565,7 +565,7 @@ async def test_redis_groups_keep_their_place_over_a_compaction() -> None:
 
 
 class Timed(Store):
-    """The same, whose every answer takes two milliseconds; what was asked is noted."""
+    """A store whose every reply takes 2 ms, and that records the calls."""
 
     def __init__(self, runner: LuaRunner) -> None:
         super().__init__(runner)
@@ -623,7 +623,7 @@ async def test_redis_is_held_shortly_and_left_alone_for_nine_times_as_long(
         assert len(carried) >= outcome.kept / COPY_ENTRIES
 
 
-async def test_long_keys_are_told_apart_and_take_little_memory() -> None:
+async def test_long_keys_are_distinguished_and_take_little_memory() -> None:
     one = Log("record", "dense")
     long = [b"k" * 5000 + b"%d" % n for n in range(3)]
     for turn in range(4):
@@ -644,7 +644,7 @@ async def test_large_entries_behind_the_limit_are_carried_a_few_at_a_time() -> N
     one.append([(b"k", b"2")])
 
     def write() -> None:
-        # What comes while the pass is under way has to be carried by the swap.
+        # The swap has to carry records that arrive during the pass.
         one.store.between = lambda: None
         for n in range(6):
             one.append([(b"%d" % n, b"v" * 100)] * 1000)
@@ -664,4 +664,4 @@ async def test_large_entries_behind_the_limit_are_carried_a_few_at_a_time() -> N
 
 
 async def _no_rest(seconds: float) -> None:
-    """Nobody else needs this Redis."""
+    """Return without a pause: the cleaner need not throttle itself."""

@@ -1,4 +1,4 @@
-"""DeleteRecords, with the codes of Apache Kafka 4.3.0."""
+"""Check DeleteRecords, with the codes of Apache Kafka 4.3.0."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch, DescribeLogDirs, DescribeProducers: what partitions hold."""
+"""Check ListOffsets, OffsetForLeaderEpoch, DescribeLogDirs and DescribeProducers."""
 
 import struct
 from time import time
@@ -33,7 +33,7 @@ LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, TIERED, PENDING = -1, -2, -3, -4, -5, 
 
 
 async def fill(broker: Broker, *moments: int, name: str = "t", producer: int = -1) -> None:
-    """Each moment is a record of partition 0."""
+    """Append a record to partition 0 for each timestamp."""
     topic = await broker.services.topics.get(name)
     assert topic is not None
     for sequence, moment in enumerate(moments):
@@ -86,7 +86,7 @@ async def listed(
     return (await broker.ask(request, version)).topics[0].partitions[0]
 
 
-async def test_offsets_are_found_by_what_they_stand_for(broker: Broker) -> None:
+async def test_offsets_are_found_by_special_and_real_timestamps(broker: Broker) -> None:
     await broker.create("t", offset_mode="dense")
     await fill(broker, 50, 90, 10)
     for moment, answer in (
@@ -106,7 +106,7 @@ async def test_offsets_are_found_by_what_they_stand_for(broker: Broker) -> None:
 
 
 async def store(broker: Broker, topic: Topic, data: bytes) -> Any:
-    """A batch that a producer sends, as it came."""
+    """Append a producer's batch unchanged."""
     call = prepare_append(
         broker.services.keys,
         topic,
@@ -236,9 +236,7 @@ async def test_the_one_epoch_ends_at_the_end(broker: Broker, version: int) -> No
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_the_one_log_directory_tells_what_partitions_take(
-    broker: Broker, version: int
-) -> None:
+async def test_the_log_directory_has_the_sizes_of_partitions(broker: Broker, version: int) -> None:
     await broker.create("t", 2)
     await broker.create("u", 1)
     await fill(broker, 1, 2, 3)
@@ -348,7 +346,7 @@ async def test_no_time_is_too_late_to_be_found(broker: Broker, form: str) -> Non
         assert (found.timestamp, found.offset) == answer, moment
 
 
-async def test_what_lies_before_all_epochs_ended_where_the_log_begins(broker: Broker) -> None:
+async def test_an_epoch_before_all_others_ends_at_the_log_start(broker: Broker) -> None:
     await broker.create("t", 1, offset_mode="dense")
     await fill(broker, 1, 2, 3)
     topic = await broker.services.topics.get("t")

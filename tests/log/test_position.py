@@ -1,4 +1,4 @@
-"""Places as people write them, for every command the same."""
+"""Check positions as users write them, equal for every command."""
 
 from datetime import UTC, datetime, timedelta
 

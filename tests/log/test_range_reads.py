@@ -1,4 +1,4 @@
-"""Ranges read ahead: how many, for whom, and how long."""
+"""Check read-ahead of ranges: how many, for which readers, and how long."""
 
 import asyncio
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ FIELDS: list[bytes | None] = [*STATE, b"%d" % SIZE, None, None, None, None]
 
 
 class Store:
-    """A store whose replies come when the test says."""
+    """A store whose replies arrive when the test lets them."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Any, asyncio.Future[None]]] = []

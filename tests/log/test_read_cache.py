@@ -1,4 +1,4 @@
-"""Which of the batches that were read are cached."""
+"""Check the choice of read batches that are cached."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,7 @@ END = 100
 
 
 def entries(first: int, count: int, size: int = LARGE) -> list[Entry]:
-    """Return so many batches of one record each."""
+    """Return `count` batches of one record each."""
     return [Entry(at, at, [], 0, size) for at in range(first, first + count)]
 
 
@@ -51,7 +51,7 @@ def test_the_end_of_a_log_and_small_batches_are_cached_at_once() -> None:
 
 
 def batches(first: int, count: int, size: int = LARGE) -> Batches:
-    """Return so many batches of one record each, as a range has them."""
+    """Return `count` batches of one record each, like a range read."""
     offsets = list(range(first, first + count))
     parts = []
     for at in offsets:

@@ -1,4 +1,4 @@
-"""States of logs that fetches from segments share for some milliseconds."""
+"""Check the states of logs that fetches from segments share for some milliseconds."""
 
 import asyncio
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ def fields(start: int, topic_id: str = TOPIC.id, local: int = 90) -> list[bytes 
 
 
 class Commands:
-    """A store whose replies a test gives, and a clock that it moves."""
+    """A store whose replies the test sets, and a clock that it moves."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.replies: list[asyncio.Future[Any]] = []

@@ -1,4 +1,4 @@
-"""The kinds of metrics: what a family of each has as rows."""
+"""Check the kinds of metrics: the rows of a family of each kind."""
 
 import pytest
 

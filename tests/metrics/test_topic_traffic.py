@@ -1,4 +1,4 @@
-"""Traffic by topic: which topics are shown, and what the totals include."""
+"""Check traffic by topic: the topics that are shown, and the topics in the totals."""
 
 from korvet.metrics import Metrics
 

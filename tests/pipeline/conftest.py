@@ -28,7 +28,7 @@ def log(valkey_server: TestServer) -> Iterator[Log]:
 
 @pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One Spark for all tests of the jobs, with the runtimes of Delta and Iceberg."""
+    """A Spark session for all tests of the jobs, with the runtimes of Delta and Iceberg."""
     from pyspark.sql import SparkSession
 
     from korvet.spark.data_source import KorvetDataSource

@@ -1,4 +1,4 @@
-"""Tiered reads of an archive that Spark knows by table name."""
+"""Check tiered reads of an archive that is a named table of Spark's catalog."""
 
 import os
 import queue
@@ -45,7 +45,7 @@ def table_named(
     spark: Any, format: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> ArchiveTable:
     """Create an archive table of that name."""
-    # Spark's own catalog lives as long as the session: long enough here.
+    # Spark's own catalog exists as long as the session: long enough here.
     monkeypatch.setattr(DeltaTable, "_check_catalog", lambda self: None)
     return open_table(spark, TableLocation(format, "", name), TableCreation())
 
@@ -59,7 +59,8 @@ def offsets(spark: Any, log: Log, archive: str, **options: str) -> list[tuple[in
 
 
 class Busy(threading.Thread):
-    """Appends, archives and trims repeatedly; `steps` receives each step before it starts."""
+    """A topic with repeated appends, archivings and trims; `steps` receives each step before it
+    starts."""
 
     def __init__(self, spark: Any, log: Log, table: ArchiveTable) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The commands of `korvet pipeline`, on a shared Spark session."""
+"""Check the commands of `korvet pipeline`, on a shared Spark session."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The metadata of commits, and how one follows another."""
+"""Check the metadata of commits, and the order of commits."""
 
 import msgspec
 import pytest

@@ -83,7 +83,7 @@ class Broker:
 
 
 class Producing:
-    """Produces records to the topic until stopped, and collects those acknowledged."""
+    """A thread that produces to the topic until stopped, and collects acknowledged records."""
 
     def __init__(self, address: str) -> None:
         self.acknowledged: set[tuple[str, int, int]] = set()
@@ -103,12 +103,12 @@ class Producing:
                     "orders",
                     value=b"%012d" % number,
                     partition=number % PARTITIONS,
-                    on_delivery=self._heard,
+                    on_delivery=self._delivered,
                 )
             self._producer.poll(0)
         self._producer.flush(60)
 
-    def _heard(self, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             location = (message.topic(), message.partition(), message.offset())
             self.acknowledged.add(location)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The log of a Delta table, read without Spark."""
+"""Check reads of a Delta table's log without Spark."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Branches of an Iceberg archive, and what others do between two steps of a commit."""
+"""Check branches of an Iceberg archive, and changes by others between two steps of a commit."""
 
 import time
 from collections.abc import Callable, Iterator

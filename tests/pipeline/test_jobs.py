@@ -1,4 +1,4 @@
-"""The jobs on a real Spark, for each table format."""
+"""Check the jobs on a real Spark, for each table format."""
 
 from collections.abc import Iterator
 from pathlib import Path

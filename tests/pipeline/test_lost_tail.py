@@ -1,4 +1,4 @@
-"""A log that lost its end in a failover and reused offsets of archived records."""
+"""Check a log that lost its end in a failover and reused offsets of archived records."""
 
 import pytest
 

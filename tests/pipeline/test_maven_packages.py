@@ -1,4 +1,4 @@
-"""The Spark packages that a job downloads, and Sparks without any."""
+"""Check the Spark packages that a job downloads, and Sparks without packages."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def test_parquet_and_running_java_need_no_download(
     assert package_settings("iceberg", {}, avro=True) == {}
 
 
-def test_packages_have_a_cache_of_their_own_unless_conf_sets_ivy(
+def test_packages_have_a_separate_cache_unless_conf_sets_ivy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")

@@ -1,4 +1,4 @@
-"""What is archived next, and what is rejected."""
+"""Check the plan of the next commit, and the plans that are rejected."""
 
 import pytest
 

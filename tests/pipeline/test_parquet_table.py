@@ -1,4 +1,4 @@
-"""Commits of a Parquet archive, without Spark: visibility, conflicts, rejections."""
+"""Check commits of a Parquet archive, without Spark: visibility, conflicts, rejections."""
 
 import errno
 import os
@@ -89,7 +89,7 @@ def test_parquet_needs_a_file_system_with_rename(text: str) -> None:
 
 
 class Rows:
-    """A DataFrame as far as `append` needs it: it writes one file."""
+    """A DataFrame with the methods that `append` uses: it writes one file."""
 
     @property
     def write(self) -> "Rows":
@@ -104,7 +104,7 @@ class Rows:
         pq.write_table(pa.table({"n": [1, 2, 3]}), day / "part.parquet")
 
 
-def test_a_full_disk_leaves_nothing_behind_and_the_next_run_goes_on(
+def test_a_full_disk_leaves_nothing_behind_and_the_next_run_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = opened(tmp_path / "lake")

@@ -1,4 +1,4 @@
-"""Statistics as text and as HTML."""
+"""Check statistics as text and as HTML."""
 
 import re
 from html.parser import HTMLParser

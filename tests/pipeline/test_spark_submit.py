@@ -1,4 +1,4 @@
-"""Jobs started by spark-submit run with its master and settings."""
+"""Check that jobs started by spark-submit run with its master and settings."""
 
 import json
 import subprocess

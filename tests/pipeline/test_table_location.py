@@ -1,4 +1,4 @@
-"""Parsing of table locations."""
+"""Check the parsing of table locations."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tiered reads: the parts of table and Redis, without gap or overlap."""
+"""Check tiered reads: the parts of table and Redis, without gap or overlap."""
 
 import random
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Trimming archived records: what is old enough, and nothing else."""
+"""Check that a trim removes records that are archived and old enough, and no others."""
 
 import time
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What verify detects, and what may happen meanwhile."""
+"""Check the differences that verify detects, and the concurrent changes that it allows."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -149,13 +149,13 @@ def test_a_concurrent_trim_and_commit_are_no_difference(
     table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
     archiver(spark, log, table).catch_up(ignore_commit)
 
-    def go_on() -> None:
+    def change() -> None:
         log.append(topic, 1, plain(30))
         archiver(spark, log, table).catch_up(ignore_commit)
         log.truncate(topic, 0, 90)
         log.truncate(topic, 1, 200)
 
-    meanwhile.append(go_on)
+    meanwhile.append(change)
     verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     assert verdict.equal, verdict
     # Pieces have four offsets each; the piece that the trim reached is not compared.

@@ -1,4 +1,4 @@
-"""acks: replicas and fsync are those of the Redis server that took the write."""
+"""Check acks: replicas and fsync are those of the Redis server that took the write."""
 
 from collections.abc import Callable
 from contextlib import ExitStack, suppress

@@ -1,4 +1,4 @@
-"""Produce requests with many batches: they yield to other requests, and are sent whole."""
+"""Check produce requests with many batches: they yield to other requests, and are sent whole."""
 
 import asyncio
 from typing import Any

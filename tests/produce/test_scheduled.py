@@ -1,4 +1,4 @@
-"""Records with the header korvet-deliver-at or korvet-delay-ms wait until they are due."""
+"""Check that records with korvet-deliver-at or korvet-delay-ms wait until they are due."""
 
 from collections.abc import AsyncIterator
 from time import time
@@ -58,7 +58,7 @@ async def delivery(broker: Broker) -> AsyncIterator[ScheduledDelivery]:
 
 
 async def log_of(broker: Broker, delivery: ScheduledDelivery) -> list[Record]:
-    """The records of the log once what is due is moved."""
+    """Move due records, and return the records of the log."""
     await delivery.run_once()
     start = await fetch(broker, 0)
     if start.error_code == E.OFFSET_OUT_OF_RANGE:
@@ -166,7 +166,7 @@ async def test_a_tombstone_can_wait_too(
 
 
 async def compact(broker: Broker) -> list[tuple[bytes | None, bytes | None]]:
-    """Key and value of the records that the cleaner leaves."""
+    """Return key and value of the records that the cleaner keeps."""
     topic = await broker.services.topics.get("t")
     assert topic is not None
     services = broker.services
@@ -185,7 +185,7 @@ async def test_the_cleaner_sees_a_record_when_it_is_appended(
         await send(broker, record(b"now", key=key))
     assert await compact(broker) == [(b"a", b"now"), (b"b", b"now"), (b"c", b"now")]
     await delivery.run_once()
-    # What waited is the newest record of its key, a tombstone too.
+    # The scheduled record is the newest of its key, also if it is a tombstone.
     found = await compact(broker)
     assert [row for row in found if row != (b"b", None)] == [(b"c", b"now"), (b"a", b"due a")]
 

@@ -1,4 +1,4 @@
-"""Produce by a producer unknown to the partition (KIP-360): batches stay in order."""
+"""Check Produce by a producer unknown to the partition (KIP-360): batches stay in order."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -191,7 +191,7 @@ async def test_an_expired_producer_continues_in_order_when_a_batch_is_sent_meanw
     send, late, asked = broker.services.store.send, [batch(3, 40_000, first=70)], []
 
     def overtaken(call: Call[Any], waiter: ReplyWaiter[Any]) -> None:
-        """Send the last batch after the first was sent again, and before the second is."""
+        """Send the last batch after the first was retried, and before the second is."""
         send(call, waiter)
         if late and call.script is APPEND and call.args[TRANSACTION_AT] == EXPIRED:
             asked.append(begun(broker, late.pop(), topic))

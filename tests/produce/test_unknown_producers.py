@@ -1,4 +1,4 @@
-"""The order of the first batches of a producer unknown to its partition (KIP-360)."""
+"""Check the order of the first batches of a producer unknown to its partition (KIP-360)."""
 
 from korvet.produce.unknown_producers import EXPIRES_S, MAX_PRODUCERS, UnknownProducers, Verdict
 

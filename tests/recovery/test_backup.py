@@ -1,4 +1,4 @@
-"""Backup and restore with real clients: the same records, groups that continue, what is refused."""
+"""Check backup and restore with real clients: equal records, groups that continue, refusals."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ def other(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 def producer_of(options: dict[str, Any]) -> Producer:
-    """Return a producer that is quiet after its broker has stopped."""
+    """Return a producer that logs nothing after its broker has stopped."""
     return Producer({**options, "log_level": 0})
 
 
@@ -93,7 +93,7 @@ def read(servers: str, topic: str, level: str) -> Rows:
 
 
 def seen(name: str, rows: Rows) -> Any:
-    """Return what the cleaner leaves: of a compacted topic the last values."""
+    """Return the records that the cleaner keeps: of a compacted topic the last values."""
     if name != "compacted":
         return rows
     last = {(row[0], row[3]): row for row in rows}

@@ -1,4 +1,4 @@
-"""The manifest that is rebuilt from objects, of which several may have the same offsets."""
+"""Check the manifest that is rebuilt from objects, of which several may have equal offsets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Restore with real clients: produce, copy, lose Redis, restore from the bucket, consume."""
+"""Check restore with real clients: produce, copy, lose Redis, restore from the bucket, consume."""
 
 import hashlib
 import json
@@ -93,7 +93,7 @@ def produce(folder: Path, values: list[bytes]) -> None:
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a cluster left in its remote store."""
+    """The remote store of a cluster that lost its Redis."""
     folder = tmp_path_factory.mktemp("bucket")
     produce(folder, VALUES)
     return folder

@@ -1,4 +1,4 @@
-"""The refusals of a read-only broker, for every API."""
+"""Check the refusals of a read-only broker, for every API."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The report of `korvet restore` as text."""
+"""Check the report of `korvet restore` as text."""
 
 import pytest
 

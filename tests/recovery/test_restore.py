@@ -1,4 +1,4 @@
-"""Snapshots and restore, in process: what a bucket alone gives back to an empty namespace."""
+"""Check snapshots and restore, in process: the state that a bucket gives an empty namespace."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ CLUSTER = "korvet-cluster-1"
 
 @asynccontextmanager
 async def node(server: TestServer, folder: Path) -> AsyncIterator[Tier]:
-    """A broker on an empty namespace, with the folder as remote store."""
+    """Run a broker on an empty namespace, with the folder as remote store."""
     options = {"redis": server.url, "namespace": f"dr{next(_namespaces)}", "node-id": "7"}
     sets = [
         "remote.log.storage.system.enable=true",
@@ -47,7 +47,7 @@ async def node(server: TestServer, folder: Path) -> AsyncIterator[Tier]:
 
 @pytest.fixture
 async def lost(valkey_server: TestServer, tmp_path: Path) -> AsyncIterator[Tier]:
-    """The cluster whose Redis is going to be lost."""
+    """A cluster that will lose its Redis."""
     async with node(valkey_server, tmp_path) as tier:
         await tier.broker.services.registration.join()
         yield tier

@@ -1,4 +1,4 @@
-"""Scheduled records after a restore: they wait again, with due times, ids and order."""
+"""Check scheduled records after a restore: they wait again, with due times, ids and order."""
 
 from collections.abc import AsyncIterator
 from time import time
@@ -61,7 +61,7 @@ async def test_they_wait_again_and_are_appended_when_due(waiting: Tier, fresh: T
     assert (report.scheduled, report.scheduled_lost) == (4, [])
     before, after = await listed(waiting), await listed(fresh)
     assert (after.records, after.size) == (before.records, before.size) == (4, before.size)
-    # Without the numbers, which begin anew.
+    # Without the numbers, which restart.
     assert [after.rows[at : at + 5][1:] for at in range(0, len(after.rows), 5)] == [
         before.rows[at : at + 5][1:] for at in range(0, len(before.rows), 5)
     ]

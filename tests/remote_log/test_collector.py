@@ -1,4 +1,4 @@
-"""A segment has every committed batch, whether batches are large or small."""
+"""Check that a segment has every committed batch, whether batches are large or small."""
 
 from random import Random
 from typing import Any

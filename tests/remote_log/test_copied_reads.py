@@ -1,4 +1,4 @@
-"""Copied records that Redis has too are read from segments, and from Redis if that fails."""
+"""Check that copied records still in Redis are read from segments, and from Redis if that fails."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,7 +28,7 @@ LOCAL = {"local_retention_bytes": "1000000000", "local_retention_ms": "-1"}
 
 @pytest.fixture(autouse=True)
 def no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log of 1 MB is as a large one: no part of it counts as its end."""
+    """A log of 1 MB treated like a large one: no part of it counts as its tail."""
     monkeypatch.setattr("korvet.log.read_cache.TAIL_SHARE", 1 << 40)
     monkeypatch.setattr("korvet.remote_log.reader.PREPARE_S", 0.0)
 
@@ -40,7 +40,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def from_segments(tier: Tier) -> float:
-    """Bytes that consumers got from segments."""
+    """Return the number of bytes that consumers got from segments."""
     return value(tier, "korvet_remote_fetched_bytes")
 
 
@@ -54,7 +54,7 @@ async def prepared(tier: Tier, start: int, committed: bool = False) -> None:
     """Fetch from the offset until segments can serve it, or cannot."""
     states = tier.broker.services.log_reader.states
     assert states is not None
-    # The first learns that the log is copied, the second may forget segments that were dropped.
+    # The first fetch learns that the log is copied. The second may forget deleted segments.
     for _ in range(3):
         states._states.clear()  # as FRESH_S later: one from before the copy says "not copied"
         await fetch(tier.broker, start, size=100_000, committed=committed)

@@ -1,4 +1,4 @@
-"""What is copied, and how many partitions at a time."""
+"""Check the choice of copied records, and the number of partitions copied at a time."""
 
 import asyncio
 
@@ -54,7 +54,7 @@ async def test_as_many_partitions_are_copied_at_a_time_as_configured(
 async def test_records_that_no_replica_has_are_not_copied(
     tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a failover the log goes on without them; in a segment they would live on."""
+    """After a failover the log continues without them, but a segment would still have them."""
     monkeypatch.setattr(managers, "REPLICA_WAIT_S", 0.01)
     await tier.fill()
     manager = tier.manager()

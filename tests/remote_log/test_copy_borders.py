@@ -1,4 +1,4 @@
-"""Copying a log that starts inside a batch, or that has foreign entries."""
+"""Check the copy of a log that starts inside a batch, or that has foreign entries."""
 
 import pytest
 

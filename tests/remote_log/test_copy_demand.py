@@ -1,4 +1,4 @@
-"""A partition is copied soon after a segment was appended to it, from the broker's cache."""
+"""Check that a partition is copied soon after a segment is full, from the broker's cache."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -210,7 +210,7 @@ async def test_batches_for_copies_take_half_of_the_cache(policy_topic: Any) -> N
 
 
 async def test_other_processes_append_too(policy_topic: Any) -> None:
-    """Until Redis has said how much: with four processes a quarter of a segment is enough."""
+    """Until Redis has returned the size: with four processes a quarter of a segment is enough."""
     demand = CopyDemand(lambda: 10_000, 4)
     demand.is_followed = True
     demand.appended(policy_topic, 0, 250)

@@ -1,4 +1,4 @@
-"""remote.copy.lag.ms and .bytes: the age of a copied segment, and its distance from the end."""
+"""Check remote.copy.lag.ms and .bytes: age of a copied segment, and distance from the end."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Test that copies wait while clients are busy and Redis has room."""
+"""Check that copies wait while clients are busy and Redis has room."""
 
 import asyncio
 

@@ -1,4 +1,5 @@
-"""A topic that stops to be tiered keeps its segments by a refusal, or loses them if told to."""
+"""Check that a topic whose tiering is switched off keeps its segments, or deletes them if
+configured."""
 
 from time import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""The cache on disk of what was read from an object store: bounded, verified, shared, optional."""
+"""Check the disk cache of reads from an object store: bounded, verified, shared, optional."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ async def idle(cache: DiskCache) -> None:
 
 
 def swept(folder: Path, capacity: int) -> DiskCache:
-    """Return a cache that has begun, and ended, its first look at the directory."""
+    """Return a cache that has finished its first scan of the directory."""
     cache = DiskCache(folder, capacity)
     cache._threads.shutdown()
     return cache
@@ -84,7 +84,7 @@ async def test_the_cache_stays_within_its_size_and_keeps_what_is_used(tmp_path: 
     for number in range(300):
         await write(cache, number)
         os.utime(cache._path(NAME, number * PART, (number + 1) * PART), (number, number))
-        assert await read(cache, 0) is not None, "read again and again: used last"
+        assert await read(cache, 0) is not None, "read repeatedly: used last"
         assert sum(path.stat().st_size for path in parts(tmp_path)) <= CAPACITY
     assert len(parts(tmp_path)) > 80 and cache.size <= CAPACITY
     assert await read(cache, 299) is not None and await read(cache, 1) is None
@@ -164,7 +164,7 @@ async def test_a_full_disk_empties_the_cache_and_is_logged_once(
     assert await read(cache, 0) == data
     free[0] -= 1
     await write(cache, 1)
-    assert not parts(tmp_path), "the space is given back: the log of Redis may be on that disk"
+    assert not parts(tmp_path), "the space is freed: Redis's log may be on that disk"
     await write(cache, 2)
     assert await read(cache, 2) is None
     assert [each.getMessage() for each in caplog.records] == [LOGGED]

@@ -1,4 +1,4 @@
-"""The library reads records that left Redis, with and without an event loop."""
+"""Check library reads of records that left Redis, with and without an event loop."""
 
 from datetime import UTC, datetime
 

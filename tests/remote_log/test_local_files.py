@@ -1,4 +1,4 @@
-"""Reads of files: from the page cache or the disk, whole or to the end, errors of the system."""
+"""Check reads of files: from page cache or disk, whole or to the end, and system errors."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ def files(tmp_path: Path) -> LocalFiles:
 
 
 def without_page_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the page cache have nothing."""
+    """Make reads find nothing in the page cache."""
 
     def blocked(*_: Any) -> int:
         raise BlockingIOError

@@ -1,4 +1,4 @@
-"""Chunks that a thread reads ahead: verified, few, and dropped when they are of no use."""
+"""Check chunks that a thread reads ahead: verified, few, and dropped when they are of no use."""
 
 import time
 from pathlib import Path

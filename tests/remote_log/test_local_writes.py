@@ -1,4 +1,4 @@
-"""Segments are written to a directory whole or not at all."""
+"""Check that segments are written to a directory whole or not at all."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a read and a start cost does not depend on the number of segments."""
+"""Check that the cost of a read and of a start does not depend on the number of segments."""
 
 from math import inf
 from pathlib import Path
@@ -34,7 +34,7 @@ TOPIC: Any = SimpleNamespace(id=ID, name="t")
 
 
 class Counted:
-    """The manifest, and how often it was asked."""
+    """A manifest that counts its calls."""
 
     def __init__(self, runner: LuaRunner) -> None:
         self.calls = 0
@@ -50,7 +50,7 @@ class Counted:
 
 
 class CountedStore(SegmentStore):
-    """A directory, and how often it was asked."""
+    """A directory that counts its requests."""
 
     requests = 0
 
@@ -214,4 +214,4 @@ async def test_a_broker_with_three_thousand_segments_starts_like_an_empty_one(
         assert (reply.error, reply.restored) == (0, 3000)
     full = await started(config, monkeypatch)
     assert full[1] == empty[1] == 0
-    assert abs(full[0] - empty[0]) <= 2, "timers of the event loop may share a write, or not"
+    assert abs(full[0] - empty[0]) <= 2, "timers of the event loop may share a write"

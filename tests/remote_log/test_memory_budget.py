@@ -1,4 +1,4 @@
-"""The budget local.memory.bytes: records leave Redis early, producers wait, full logs refuse."""
+"""Check local.memory.bytes: records leave Redis early, producers wait, full logs refuse."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -88,7 +88,7 @@ async def test_records_leave_a_nearly_full_redis_before_their_local_retention(
         pass
     services = broker.services
     assert services.memory.level <= memory.COPY_MARK
-    assert services.memory.level > memory.TRIM_MARK / 2  # no more leaves than has to
+    assert services.memory.level > memory.TRIM_MARK / 2  # no more records leave than must
     found: list[tuple[int, bytes | None]] = []
     offset = 0
     while len(found) < len(sent):

@@ -1,4 +1,4 @@
-"""Objects of crashed copies are deleted; those that a manifest names, or that are new, stay."""
+"""Check that objects of crashed copies are deleted, unless they are in a manifest or new."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ class Copied:
         }
 
     async def put_orphan(self, first: int = 0) -> str:
-        """Write an object as a copy that crashed before log.add_segment did."""
+        """Write an object like a copy that crashed before log.add_segment."""
         cluster_id = self.services.registration.cluster_id
         name = object_name(cluster_id, self.topic.id, 0, first, "ffff")
         await self.store.put(name, b"data")

@@ -1,4 +1,4 @@
-"""Blocks of an object store are read ahead of sequential readers, and only of those."""
+"""Check that blocks of an object store are read ahead of sequential readers, and only of those."""
 
 import asyncio
 from typing import Any, cast
@@ -16,7 +16,7 @@ BLOCKS = SEGMENT.header.bytes // BLOCK_BYTES
 
 
 class Store:
-    """A store that answers once it may, and notes the blocks it was asked for."""
+    """A store that replies when the test lets it, and records the requested blocks."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []

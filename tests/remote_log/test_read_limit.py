@@ -1,4 +1,4 @@
-"""Limits of reads from the remote store: bytes a second, and reads at a time."""
+"""Check limits of reads from the remote store: bytes a second, and concurrent reads."""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +20,7 @@ __all__ = ["tier"]
 
 
 class Clock:
-    """A time that passes only in sleep."""
+    """A clock that advances only in sleep."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -105,7 +105,7 @@ async def test_an_object_store_serves_as_many_reads_at_a_time_as_configured(
 
 
 async def test_a_read_beyond_those_that_may_wait_is_refused(tmp_path: Path) -> None:
-    """remote.log.reader.max.pending.tasks: Kafka refuses it too."""
+    """The limit is remote.log.reader.max.pending.tasks; Kafka refuses the read, too."""
     store = SegmentStore("memory:///", limit=ReadLimit(threads=2, most_waiting=3))
     await store.put("a", bytes(1000))
     blocked, read = asyncio.Event(), store._get
@@ -146,7 +146,7 @@ async def test_a_fetch_that_is_refused_is_a_retriable_error(
 
 
 async def test_footers_take_no_more_memory_than_configured(tier: Tier) -> None:
-    """remote.log.index.file.cache.total.size.bytes."""
+    """The limit is remote.log.index.file.cache.total.size.bytes."""
     await tier.fill()
     await tier.move()
     store = tier.broker.services.tiered.segments

@@ -1,4 +1,4 @@
-"""Metrics of the remote store, and one log line per partition that cannot be copied."""
+"""Check metrics of the remote store, and one log line per partition that cannot be copied."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Transactions in segments: a read_committed consumer skips exactly the aborted ones."""
+"""Check transactions in segments: a read_committed consumer skips exactly the aborted ones."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ ROUNDS = 12
 
 
 class Writer:
-    """A transactional producer; each transaction has an epoch of its own (KIP-890)."""
+    """A transactional producer; each transaction has a new epoch (KIP-890)."""
 
     def __init__(self, tier: Tier, name: str) -> None:
         self.tier = tier

@@ -1,4 +1,4 @@
-"""A buffer serves one segment at a time."""
+"""Check that a buffer serves one segment at a time."""
 
 from korvet.remote_log.segment_buffers import SegmentBuffers
 

@@ -1,4 +1,4 @@
-"""A fetch from a segment takes as many blocks as its bytes allow, without a gap."""
+"""Check that a fetch from a segment reads as many blocks as its bytes allow, without a gap."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,7 +63,7 @@ class OneRow:
         return [self.row]
 
     async def run(self, call: object) -> None:
-        """Run no script: nothing here is found by time."""
+        """Run no script: this reader finds nothing by time."""
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])

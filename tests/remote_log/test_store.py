@@ -1,4 +1,4 @@
-"""The remote store: the same in a directory, in memory, over the APIs of S3, Azure and Google."""
+"""Check that the remote store behaves alike in a directory, in memory, and on S3, Azure and Google."""
 
 import os
 import subprocess

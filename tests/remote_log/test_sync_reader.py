@@ -1,4 +1,4 @@
-"""Segments read without an event loop, as Spark's tasks and the commands do."""
+"""Check reads of segments without an event loop, as in Spark's tasks and the commands."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ async def reader(tier: Tier, store: SyncStore) -> AsyncIterator[SyncSegmentReade
 
 
 async def read(tier: Tier, reader: SyncSegmentReader, start: int, end: int) -> list[object]:
-    """Timestamp and value of the records of a range."""
+    """Return timestamp and value of the records of a range."""
     topic = await tier.broker.services.topics.get("t")
     assert topic is not None
     runs = reader.runs("t", topic.id, 0, start, end)

@@ -1,4 +1,4 @@
-"""Topics that are tiered because the broker's default says so."""
+"""Check topics that are tiered by the broker's default."""
 
 import itertools
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Tiered storage in one broker without a socket: copy, trim, fetch, offsets, removal."""
+"""Check tiered storage in one broker without a socket: copy, trim, fetch, offsets, removal."""
 
 import asyncio
 import itertools
