@@ -95,7 +95,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Keep the counts of a worker; each worker has collected all tests."""
+    """Add the counts of a worker; each worker has collected all tests."""
     report = getattr(node, "workeroutput", {}).get(_REPORT)
     if report is not None:
         node.config.stash[_LEFT_OUT] = Counter(report)

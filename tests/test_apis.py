@@ -1,4 +1,4 @@
-"""The API table: one row an API, within what the codecs know, and told truly by its handler."""
+"""Check the API table: one row an API, within the versions of codecs, true of its handler."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from korvet.apis import BY_KEY, TABLE, Api
 rows = pytest.mark.parametrize("api", TABLE, ids=lambda api: api.name)
 
 
-def test_keys_are_in_order_and_stand_once() -> None:
+def test_keys_are_in_order_and_unique() -> None:
     keys = [api.key for api in TABLE]
     assert keys == sorted(set(keys))
     assert list(BY_KEY.values()) == list(TABLE)

@@ -1,4 +1,4 @@
-"""The Grafana board follows Grafana's schema: its fields exist there, with their types."""
+"""Check that the Grafana board follows Grafana's schema: existing fields, with their types."""
 
 import copy
 import enum

@@ -1,4 +1,4 @@
-"""What a request asks for many times is looked at some at a time."""
+"""Check that a request's repeated work runs with bounded concurrency."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The GitHub workflow runs `.ci/run`, and provides the programs that it needs."""
+"""Check that the GitHub workflow runs `.ci/run`, and provides the programs that it needs."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every script against its header, its mirror, its lock and its page."""
+"""Check every script against its header, its mirror, its lock and its page."""
 
 import re
 from itertools import pairwise
@@ -21,8 +21,8 @@ ROOT = bundle.default_root()
 NAMES = bundle.names()
 CODES = (*ErrorCode, *Signal)
 
-# Scripts whose keys lie in several slots, which Redis Cluster refuses: there their work has to be
-# done slot by slot.
+# Scripts whose keys are in several slots. Redis Cluster refuses them: there, the work is done slot
+# by slot.
 ACROSS_SLOTS = {"topic.create", "topic.delete", "topic.add_partitions"}
 
 
@@ -31,7 +31,7 @@ def source(name: str) -> str:
 
 
 def libraries(name: str) -> list[str]:
-    """The code of the libraries in a script's bundle."""
+    """Return the code of the libraries in a script's bundle."""
     paths = {path for _, _, path in bundle.load(name).parts if path.startswith("lib/")}
     return [blank_comments((ROOT / path).read_text()) for path in sorted(paths)]
 
@@ -52,7 +52,7 @@ def test_every_script_has_one_name_in_python() -> None:
     assert sorted(known) == NAMES
 
 
-def test_a_script_stands_in_the_module_of_its_family() -> None:
+def test_a_mirror_is_in_the_module_of_its_scripts_family() -> None:
     for where, script in scripts():
         assert where.split(".")[2] == script.name.split(".")[0], where
 
@@ -69,7 +69,7 @@ def test_codes_that_are_used_are_listed_and_listed_ones_are_used(name: str) -> N
     used = set(re.findall(r"\bcodes\.([A-Z_]+)", code)) - {"NONE"}
     assert used <= listed, f"neither in REFUSES nor in SIGNALS: {used - listed}"
     anywhere = set(re.findall(r"\bcodes\.([A-Z_]+)", "\n".join([code, *libraries(name)])))
-    assert listed <= anywhere, f"listed and never answered: {listed - anywhere}"
+    assert listed <= anywhere, f"listed and never returned: {listed - anywhere}"
     assert listed <= {code.name for code in CODES}
 
 
@@ -146,7 +146,7 @@ def test_a_call_has_as_many_keys_and_arguments_as_the_header(mirror: Mirror) -> 
 
 
 def fits(rows: tuple[Row, ...], given: int) -> bool:
-    """Whether so many values can be these rows."""
+    """Return whether that number of values fits these rows."""
     repeated = sum(row.repeated for row in rows)
     extra = given - (len(rows) - repeated)
     return extra >= 0 and extra % repeated == 0 if repeated else extra == 0

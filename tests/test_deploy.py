@@ -1,4 +1,4 @@
-"""The files of deploy/: they parse, and name metrics, labels and settings that exist."""
+"""Check the files of deploy/: they parse, and name metrics, labels and settings that exist."""
 
 import json
 import re
@@ -25,7 +25,7 @@ FROM_PROMETHEUS = {"job", "instance", "le", "server"}
 
 
 def exposed() -> dict[str, set[str]]:
-    """The labels of each row that /metrics can have, by its name."""
+    """Return the labels of each row that /metrics can have, by its name."""
     found = {"korvet_build_info": {"version", "python"}}
     for family in Metrics().snapshot():
         ends = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_sum", "_count"]}
@@ -35,7 +35,7 @@ def exposed() -> dict[str, set[str]]:
 
 
 def board_queries() -> list[str]:
-    """Every query of the board, its variables included."""
+    """Return every query of the board, with those of its variables."""
     panels = [target["expr"] for panel in BOARD["panels"] for target in panel.get("targets", [])]
     variables = [
         each["definition"] for each in BOARD["templating"]["list"] if each["type"] == "query"
@@ -64,7 +64,7 @@ def test_every_metric_family_of_the_data_path_is_on_the_board() -> None:
         assert f"korvet_{name}_seconds_bucket" in shown
 
 
-def test_every_panel_has_a_place_of_its_own_and_a_unit() -> None:
+def test_panels_do_not_overlap_and_have_a_unit() -> None:
     ids = [panel["id"] for panel in BOARD["panels"]]
     assert len(set(ids)) == len(ids)
     taken: set[tuple[int, int]] = set()

@@ -1,4 +1,4 @@
-"""The error codes are Kafka's, and each has a sentence of its own."""
+"""Check that the error codes are Kafka's, and each has a separate sentence."""
 
 import kio.schema.errors
 

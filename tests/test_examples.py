@@ -1,4 +1,4 @@
-"""The examples of docstrings, of two docs pages and of `examples/` run as they stand."""
+"""Check that the examples of docstrings, of two docs pages and of `examples/` run unchanged."""
 
 import asyncio
 import doctest

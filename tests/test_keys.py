@@ -1,4 +1,4 @@
-"""Keys: spelled in one place, one slot for what belongs together, told on one page."""
+"""Check Redis keys: built in one module, related keys in one slot, all documented on one page."""
 
 import re
 from pathlib import Path
@@ -26,11 +26,11 @@ def slot(key: str) -> int:
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """What a key of the page looks like with its places filled in."""
+    """Return a pattern of the keys that a row of the page describes."""
     return re.compile(re.sub(r"<\w+>", "[^:{}]*", re.escape(text).replace("<", "<")))
 
 
-def test_every_key_has_a_type_of_redis_and_a_row_of_its_own() -> None:
+def test_every_key_has_a_type_of_redis_and_a_row() -> None:
     assert {key.type for key in KEYS} <= {"hash", "stream", "sorted set", "set", "string", "list"}
     rows = [line for line in PAGE.splitlines() if line.startswith("| `")]
     for key in KNOWN:

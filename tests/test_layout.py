@@ -8,7 +8,7 @@ PACKAGES = TESTS.parent / "korvet"
 OTHERS = {
     "acceptance": "the behaviour that the seeds of the project describe",
     "conformance": "Kafka's recorded responses to bad requests",
-    "interop": "real clients in a process of their own",
+    "interop": "real clients in separate processes",
     "lua": "scripts without a server",
     "support": "servers, clients and brokers that tests share",
 }

@@ -1,4 +1,4 @@
-"""Log lines: one event, one line, whatever a client sends."""
+"""Check log lines: one event is one line, whatever a client sends."""
 
 import json
 import logging
@@ -71,7 +71,7 @@ def test_below_the_level_nothing_is_written(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == ""
 
 
-def test_an_error_that_is_met_again_and_again_is_a_line_now_and_then(
+def test_a_repeated_error_is_logged_at_an_interval(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = 0.0

@@ -1,4 +1,4 @@
-"""Patterns of names: RE2's syntax, whole names, linear time."""
+"""Check patterns of names: RE2's syntax, whole names, linear time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A buffer is lent again once no view of it exists, and not before."""
+"""Check that a buffer is reused once no view of it exists, and not before."""
 
 from korvet.read_buffers import LARGEST, UNIT, ReadBuffers
 

@@ -218,7 +218,7 @@ async def test_a_duplicate_batch_is_answered_with_the_stored_offset(broker: Brok
 async def test_a_sequence_without_a_producer_id_is_ignored(
     broker: Broker, form: str, mode: str
 ) -> None:
-    """Some clients set the sequence to 0 in each batch of a producer that is not idempotent."""
+    """Clients may set the sequence to 0 in each batch of a producer that is not idempotent."""
     await broker.create("t", storage_format=form, offset_mode=mode)
     answers = [
         await produce(broker, packed(rows(value), 13, producer=(-1, -1, 0)))

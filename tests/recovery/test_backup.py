@@ -189,7 +189,7 @@ def test_a_restored_backup_is_read_by_clients_as_before(
     assert (report["topics"], report["partitions"], report["groups"]) == (6, 12, 1)
     assert (report["open"], report["left_out"]) == ([], [])
     counts = [len(rows) for (name, level), rows in before.items() if level == "read_uncommitted"]
-    assert sum(counts) - 200 <= report["records"] <= sum(counts), "or the cleaner ran meanwhile"
+    assert sum(counts) - 200 <= report["records"] <= sum(counts), "or the cleaner has run"
 
     command = ("restore", "--from", str(folder), "--redis", other.url, "--offset-gap", "0")
     code, out, said = korvet(*command)

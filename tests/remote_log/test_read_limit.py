@@ -122,7 +122,7 @@ async def test_a_read_beyond_those_that_may_wait_is_refused(tmp_path: Path) -> N
     reads.pop().cancel()
     await asyncio.sleep(0)
     blocked.set()
-    assert len(await store.get("a", 0, 10)) == 10, "the cancelled one has left its place"
+    assert len(await store.get("a", 0, 10)) == 10, "the cancelled read has left the queue"
     assert [len(each) for each in await asyncio.gather(*reads)] == [10] * 4
 
 

@@ -1,4 +1,4 @@
-"""Check that the remote store behaves alike in a directory, in memory, and on S3, Azure and Google."""
+"""Check that the remote store behaves alike in a directory, in memory, on S3, Azure and Google."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A script that is called otherwise than its header says tells so, and has written nothing."""
+"""Check that a call that breaks its script's header fails with the reason, and writes nothing."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,13 +11,13 @@ from tests.support.redis_servers import TestServer
 
 
 def given(rows: Sequence[Row]) -> list[str]:
-    """A word for each row, for repeated ones twice."""
+    """Return a word for each row, and two for repeated ones."""
     fixed = ["1" if row.type == "int" else row.name for row in rows if not row.repeated]
     return fixed + 2 * [row.name for row in rows if row.repeated]
 
 
 def wrong_calls(name: str) -> Iterator[tuple[list[str], list[str], str]]:
-    """KEYS and ARGV as the header does not have them, and what is said of them."""
+    """Yield KEYS and ARGV that the header does not allow, and the error text."""
     contract = bundle.load(name).contract
     keys, args = given(contract.keys), given(contract.args)
     repeated = [sum(row.repeated for row in rows) for rows in (contract.keys, contract.args)]
@@ -38,7 +38,7 @@ def wrong_calls(name: str) -> Iterator[tuple[list[str], list[str], str]]:
 
 
 @pytest.mark.parametrize("name", bundle.names())
-def test_a_wrong_call_is_told_what_is_wrong_and_writes_nothing(
+def test_a_wrong_call_fails_with_the_reason_and_writes_nothing(
     name: str, redis_server: TestServer
 ) -> None:
     with redis_server.client() as client:

@@ -1,4 +1,4 @@
-"""Bundles: what a require may look like, what the text holds, and where its lines came from."""
+"""Check bundles: valid requires, the text, and the origin of its lines."""
 
 import shutil
 from pathlib import Path
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent / "lua" / "fixtures" / "include"
 
 
 def run(text: str) -> list[int]:
-    """What the text returns when Lua runs it as Redis would."""
+    """Run the text as Redis would, and return its result."""
     runtime = lua51.LuaRuntime(encoding="utf-8")
     return list(runtime.execute(f"KEYS, ARGV = {{}}, {{}}\n{text}").values())
 
@@ -92,7 +92,7 @@ def test_a_line_number_in_a_redis_error_maps_to_its_file(redis_server: TestServe
 
 
 def copy_with(tmp_path: Path, path: str, old: str, new: str) -> Path:
-    """The fixtures' directory, with one change in one file."""
+    """Copy the fixtures' directory, with one change in one file."""
     root = tmp_path / "lua"
     shutil.copytree(ROOT, root)
     source = (root / path).read_text()

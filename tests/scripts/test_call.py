@@ -1,4 +1,4 @@
-"""Calls: replies that fit and replies that do not."""
+"""Check replies that fit their call, and replies that do not."""
 
 from enum import IntEnum
 from pathlib import Path

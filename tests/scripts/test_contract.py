@@ -1,4 +1,4 @@
-"""Headers: what a machine reads in them, and the ones it refuses."""
+"""Check the parser of headers: the parts it reads, and the headers it refuses."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from korvet.scripts.contract import ContractError, Row, parse_contract
 
 HEADER = """\
 --- group.join  version 3  writes
---- A member stands in the group, and the group knows
---- what it asked for.
+--- Add a member to the group, and store
+--- what it requested.
 ---
 --- KEYS     group      hash   state, generation
 ---          offset...  hash   what was committed,
@@ -39,7 +39,7 @@ return { 0 }
 def test_a_whole_header_is_read() -> None:
     contract = parse_contract(HEADER, "group.join")
     assert (contract.name, contract.version, contract.writes) == ("group.join", 3, True)
-    assert contract.sentence.endswith("the group knows what it asked for.")
+    assert contract.sentence.endswith("to the group, and store what it requested.")
     assert contract.keys == (
         Row("group", "hash", "state, generation"),
         Row("offset", "hash", "what was committed, one a topic", True),
@@ -77,7 +77,7 @@ def test_a_short_header_is_enough() -> None:
         ("  writes", "  write", "a/b.lua:1: the first line is"),
         ("group.join", "group.leave", "the header says group.leave, the path says group.join"),
         (
-            "--- A member stands in the group, and the group knows\n",
+            "--- Add a member to the group, and store\n",
             "---\n",
             "the second line is a sentence",
         ),

@@ -1,4 +1,4 @@
-"""The lock: one name and version is one text, for ever."""
+"""Check the lock: one name and version always has one text."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent / "store" / "lua"
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A locked directory of scripts that passes for ours."""
+    """A locked directory of scripts in place of Korvet's."""
     made = tmp_path / "lua"
     shutil.copytree(ROOT, made)
     monkeypatch.setattr(bundle, "default_root", lambda: made)
@@ -79,5 +79,5 @@ def test_a_script_that_is_gone_leaves_the_lock(
 
 
 def test_a_better_sentence_changes_nothing(root: Path) -> None:
-    edit(root, "One value more stands", "One more value stands")
+    edit(root, "One value more", "One more value")
     assert lock.main(["--check"]) == 0

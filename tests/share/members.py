@@ -1,4 +1,4 @@
-"""Members of share groups that a connected broker serves."""
+"""Members of share groups whose requests a connected broker serves."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +25,7 @@ Runs = list[tuple[int, int, int]]
 
 
 async def configure(broker: Broker, group: str = "g", **configs: str) -> None:
-    """The group has these configs; underscores for dots."""
+    """Set these configs of the group; underscores replace dots."""
     changes = [
         AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value)
         for name, value in configs.items()
@@ -37,14 +37,14 @@ async def configure(broker: Broker, group: str = "g", **configs: str) -> None:
 
 
 async def fill(broker: Broker, *counts: int, number: int = 0) -> None:
-    """One batch of so many records for each count."""
+    """Append one batch for each count, with that number of records."""
     for count in counts:
         batch = packed(rows(*(b"%d" % n for n in range(count))), 13)
         assert (await produce(broker, batch, number=number)).error_code == 0
 
 
 def runs_of(row: Any) -> Runs:
-    """The acquired runs of a row: first, last, deliveries."""
+    """Return the acquired runs of a row: first, last, deliveries."""
     return [(one.first_offset, one.last_offset, one.delivery_count) for one in row.acquired_records]
 
 
@@ -73,7 +73,7 @@ class Member:
         version: int = 2,
         **limits: Any,
     ) -> Any:
-        """The answer to a ShareFetch that adds the partitions, and acknowledges."""
+        """Send a ShareFetch that adds the partitions and acknowledges; return the response."""
         known = topic_id or await self.topic_id()
         acks = acks or {}
         named = [
@@ -106,12 +106,12 @@ class Member:
         return answer
 
     async def poll(self, *partitions: int, **words: Any) -> Runs:
-        """The acquired runs of partition 0, or of the only one in the answer."""
+        """Fetch; return the acquired runs of partition 0, or of the response's only partition."""
         row = await self.row(*partitions, **words)
         return runs_of(row) if row else []
 
     async def row(self, *partitions: int, **words: Any) -> Any:
-        """The only row of the answer with records or an error, None without one."""
+        """Fetch; return the only row of the response with records or an error, None without one."""
         answer = await self.fetch(*partitions, **words)
         assert answer.error_code == 0
         found = [
@@ -126,14 +126,14 @@ class Member:
     async def acknowledge(
         self, *ranges: tuple[int, int, int], number: int = 0, **words: Any
     ) -> tuple[int, int]:
-        """The errors of a ShareAcknowledge of one type a range: at its top, of the partition."""
+        """Send a ShareAcknowledge of one type a range; return its error and the partition's."""
         batches = [(first, last, [type]) for first, last, type in ranges]
         return await self.acknowledge_batches(*batches, number=number, **words)
 
     async def acknowledge_batches(
         self, *batches: tuple[int, int, list[int]], number: int = 0, **words: Any
     ) -> tuple[int, int]:
-        """The errors of a ShareAcknowledge: at its top, of the partition."""
+        """Send a ShareAcknowledge; return its error and the partition's."""
         row = AcknowledgePartition(
             partition_index=number,
             acknowledgement_batches=[
@@ -155,12 +155,12 @@ class Member:
         return answer.error_code, found[0].error_code if found else 0
 
     def hang_up(self) -> None:
-        """The connection is closed."""
+        """Close the connection."""
         for call in self.session.on_close:
             call()
 
 
 def values_of(row: Any) -> dict[int, bytes]:
-    """The records of a row that the member has acquired, by offset."""
+    """Return the records of a row that the member has acquired, by offset."""
     acquired = {at for first, last, _ in runs_of(row) for at in range(first, last + 1)}
     return {record[0]: record[3] or b"" for record in rows_in(row.records) if record[0] in acquired}

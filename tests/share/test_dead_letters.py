@@ -1,4 +1,4 @@
-"""Dead letters arrive in their queue once, whatever fails between the copies and their removal."""
+"""Check that dead letters arrive once, at whatever step between copy and removal a broker fails."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ class Setup:
         return await self.broker.services.store.run(call)
 
     async def reject(self, *at: int) -> None:
-        """A member acquires all records, and rejects those at these places."""
+        """Acquire all records as a member, and reject those at these indexes."""
         services = self.broker.services
         words: Any = {"group": "g", "member": "m", "topic_id": self.topic.id, "dead_letters": 1}
         first, last = self.offsets[0], self.offsets[-1]
@@ -134,7 +134,7 @@ async def test_a_repeated_copy_adds_no_letter(broker: Broker) -> None:
     setup = await prepare(broker, *(b"%d" % n for n in range(6)))
 
     class Crashing:
-        """A store at which the broker ends before it removes letters."""
+        """A store at which the broker ends before it removes dead letters."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(broker.services.store, name)
@@ -155,7 +155,7 @@ async def test_a_repeated_copy_adds_no_letter(broker: Broker) -> None:
 
 
 class Step(Exception):
-    """The broker was killed there."""
+    """The broker was killed at a step."""
 
 
 class Steps:
@@ -218,7 +218,7 @@ async def test_a_broker_killed_at_any_step_neither_loses_nor_doubles_a_letter(
             await replace(setup, copier=stepping(setup, kill, number, when)).copy()
         except Step:
             killed += 1
-        # Another one continues after every second death; else with the next letters.
+        # A different broker continues after every second kill, otherwise with the next letters.
         if number % 2:
             assert await replace(setup, copier=copier_of(broker)).copy() == 0
     await setup.copy()
@@ -230,7 +230,7 @@ async def test_a_broker_killed_at_any_step_neither_loses_nor_doubles_a_letter(
 async def test_a_broker_that_halts_at_any_step_and_continues_doubles_no_letter(
     broker: Broker, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Meanwhile another broker has copied these letters, and later ones."""
+    """In the meantime another broker has copied these letters, and later ones."""
     monkeypatch.setattr("korvet.share.dead_letter_records.BATCH_BYTES", 1)
     setup = await prepare(broker, *(b"%d" % n for n in range(3 * len(STEPS))))
     expected, halted = [], 0

@@ -1,4 +1,4 @@
-"""What share.acquire gets of a read, and what share.acknowledge gets."""
+"""Check the ranges that share.acquire and share.acknowledge get."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""ShareFetch and ShareAcknowledge: sessions, acquired records, waits, errors as Kafka 4.3's."""
+"""Check ShareFetch and ShareAcknowledge: sessions, acquired records, waits, Kafka 4.3's errors."""
 
 import asyncio
 from time import time
@@ -19,7 +19,7 @@ RENEW = Acknowledge.RENEW
 
 
 async def ready(broker: Broker, *counts: int, **configs: str) -> Member:
-    """A member of a group that begins at the first of the records."""
+    """Create a topic with records; return a member of a group that begins at the first record."""
     await broker.create("t", 2, **{"offset_mode": "dense", "storage_format": "batch", **configs})
     await configure(broker, share_auto_offset_reset="earliest")
     await fill(broker, *counts)
@@ -105,7 +105,7 @@ async def test_acknowledgements_may_come_with_the_next_fetch(broker: Broker) -> 
 async def test_an_acknowledgement_has_the_error_of_kafka(
     broker: Broker, batches: list[tuple[int, int, list[int]]], error: E
 ) -> None:
-    """Offset 0 is accepted, 1 to 5 are the member's but for 4, 6 and 7 another's."""
+    """The member has accepted offset 0 and holds 1 to 5 except 4. Another holds 6 and 7."""
     member, other = await ready(broker, 6, 2), Member(broker, "other")
     assert await member.poll(0, max_records=6) == [(0, 5, 1)]
     assert await other.poll(0) == [(6, 7, 1)]
@@ -243,7 +243,7 @@ async def test_record_limit_is_exact_and_batch_optimized_takes_whole_batches(
 async def test_a_range_ends_at_the_batch_that_fills_the_batch_size(
     broker: Broker, size: int, runs: list[tuple[int, int]]
 ) -> None:
-    """As Kafka 4.3 answers with batches of these sizes; record limit has no batch size."""
+    """The expected ranges are those of Kafka 4.3; record limit mode has no batch size."""
     member = await ready(broker, 3, 4, 2, 5, 1, 1)
     assert await member.poll(0, batch_size=size) == [(*run, 1) for run in runs]
     assert await member.acknowledge((0, 15, RELEASE)) == (0, 0)
@@ -275,7 +275,7 @@ async def test_after_its_wait_a_fetch_has_fewer_than_min_bytes(broker: Broker) -
     one, two = await ready(broker, 2), Member(broker, "two")
     asking = asyncio.create_task(one.poll(0, min_bytes=100_000, max_wait_ms=300))
     await asyncio.sleep(0.05)
-    # Meanwhile the records are free.
+    # In the meantime the records are available.
     assert await two.poll(0, max_records=1, share_acquire_mode=1) == [(0, 0, 1)]
     assert await two.acknowledge((0, 0, RELEASE)) == (0, 0)
     assert await asking == [(0, 0, 2), (1, 1, 1)]
@@ -319,7 +319,7 @@ async def test_a_response_has_no_more_bytes_than_asked_for(broker: Broker) -> No
     assert seen == 32
     memory = broker.services.response_memory
     assert memory.bytes == 0
-    # A batch is sent whole, however few bytes are asked for.
+    # A batch is sent whole, however few bytes are requested.
     await produce(broker, big)
     assert await member.poll(max_bytes=1) == [(16, 19, 1)]
 

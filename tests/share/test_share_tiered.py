@@ -1,4 +1,4 @@
-"""Share groups of topics whose records are in segments: what members get, once each."""
+"""Check share groups of topics whose records are in segments: members get each record once."""
 
 import pytest
 
@@ -13,7 +13,7 @@ shapes = pytest.mark.parametrize(("form", "mode"), SHAPES)
 
 
 async def drain(tier: Tier, group: str) -> list[bytes]:
-    """The values that a new group gets, all accepted."""
+    """Join a new group, accept all records, and return their values."""
     member = Member(tier.broker, group=group)
     found: list[bytes] = []
     row = await member.row(0, max_records=7)

@@ -1,4 +1,4 @@
-"""Batch reads: every layout, every column, every way to select a range."""
+"""Check batch reads: every layout, every column, every way to select a range."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Topics with offset.mode=bytes, read and written by Spark."""
+"""Check topics with offset.mode=bytes, read and written by Spark."""
 
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.topics.table import Topic

@@ -1,4 +1,4 @@
-"""Drivers, their Python processes and the broker are killed while records arrive."""
+"""Check that no record is lost or doubled if drivers, Python processes or the broker are killed."""
 
 import os
 import random
@@ -92,7 +92,7 @@ def test_a_stream_whose_driver_is_killed_repeatedly_writes_each_record_once(
             before = entries(log)
             for partition in range(3):
                 log.append(topic, partition, plain(300, since=draw.randrange(10**6)))
-            # Kill it with part of a batch appended, before Spark knows.
+            # Kill it with part of a batch appended, before Spark has committed.
             while entries(log) == before:
                 assert driver.alive()
         finally:

@@ -1,4 +1,4 @@
-"""The examples run as their first lines say, each in a process of its own."""
+"""Check that the examples run as their first lines say, each in a new process."""
 
 import json
 import shutil

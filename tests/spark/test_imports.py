@@ -1,4 +1,4 @@
-"""What the source imports in a new process of Spark: this delays its first row."""
+"""Check the imports of the source in a new process of Spark: they delay its first row."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Spark reads what a Kafka consumer reads, and a consumer gets what Spark writes."""
+"""Check that Spark reads the records of a Kafka consumer, and a consumer those of Spark."""
 
 import itertools
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def redis() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def broker(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for all tests of the module."""
+    """A broker for all tests of the module."""
     with Broker(tmp_path_factory.mktemp("consumers"), options=("--redis", redis)) as running:
         yield running
 
@@ -46,7 +46,7 @@ def log(redis: str) -> Iterator[Log]:
 
 @pytest.fixture
 def name() -> str:
-    """A topic name that no other test uses."""
+    """A topic name that is unique among the tests."""
     return f"topic-{next(names)}"
 
 

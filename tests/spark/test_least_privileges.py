@@ -1,4 +1,4 @@
-"""Spark, the command line and a broker work under the Redis user of `korvet redis-acl`."""
+"""Check Spark, the command line and a broker under the Redis user of `korvet redis-acl`."""
 
 from collections.abc import Iterator
 from io import BytesIO, TextIOWrapper
@@ -18,7 +18,7 @@ PASSWORD = "opensesame"
 
 @pytest.fixture
 def url(valkey_server: TestServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of the user, whom the command has created on an empty Redis."""
+    """The URL of the user that the command has created on an empty Redis."""
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(PASSWORD.encode())))
     with valkey_server.client() as client:
         client.flushall()

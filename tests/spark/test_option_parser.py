@@ -1,4 +1,4 @@
-"""Options are honoured or rejected by name, never ignored."""
+"""Check that options are honoured or rejected by name, never ignored."""
 
 import pytest
 from pyspark.sql.datasource import InputPartition

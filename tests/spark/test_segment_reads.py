@@ -1,4 +1,4 @@
-"""The source reads records that left Redis from segments, without the option `archive`."""
+"""Check reads of records that left Redis from segments, without the option `archive`."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -25,7 +25,7 @@ async def _publish(tier: Tier) -> None:
     await tier.broker.services.tiered.publish()
 
 
-def _told(rows: list[dict[str, Any]]) -> list[tuple[int, bytes]]:
+def _timed_values(rows: list[dict[str, Any]]) -> list[tuple[int, bytes]]:
     return [(int(row["timestamp"].timestamp() * 1000 + 0.5), row["value"]) for row in rows]
 
 
@@ -36,7 +36,7 @@ async def test_a_batch_read_takes_segments_and_redis_as_one_log(
     url = valkey_server.url
     await tier.fill(form, mode)
     before = read(url, **_options(tier))
-    assert _told(before) == tier.sent
+    assert _timed_values(before) == tier.sent
     await _publish(tier)
     await tier.move()
     local = (await tier.offset(-4)).offset
@@ -73,7 +73,7 @@ async def test_a_task_continues_in_segments_after_its_records_left_redis(
     planned = reader.partitions()
     await tier.move()
     found = [row for piece in planned for batch in reader.read(piece) for row in batch.to_pylist()]
-    assert _told(found) == tier.sent
+    assert _timed_values(found) == tier.sent
 
 
 @pytest.mark.parametrize("mode", ["dense", "time"])
@@ -99,7 +99,7 @@ async def test_a_stream_divides_a_batch_the_same_way_after_its_records_left_redi
         start, end = end, reader.latestOffset(end)
         if start == end:
             break
-    assert _told(rows) == tier.sent
+    assert _timed_values(rows) == tier.sent
 
 
 async def test_a_missing_object_is_an_error_with_topic_partition_and_offsets(
@@ -151,4 +151,4 @@ async def test_without_the_url_of_the_store_the_error_names_the_option(
     with pytest.raises(RemoteStorageError, match="remoteStorageUrl"):
         read(url, **_options(tier))
     given = _options(tier, remoteStorageUrl=f"file://{tier.folder}")
-    assert _told(read(url, **given)) == tier.sent
+    assert _timed_values(read(url, **given)) == tier.sent

@@ -1,4 +1,4 @@
-"""Format `korvet` in a real Spark session: found, read, filtered, written, streamed."""
+"""Check format `korvet` in a real Spark session: found, read, filtered, written, streamed."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Streams in-process, driven like Spark does: pickled, with a checkpoint, restarted."""
+"""Check streams in-process, driven like Spark does: pickled, with a checkpoint, restarted."""
 
 import json
 from collections.abc import Callable
@@ -140,7 +140,7 @@ def test_a_trigger_takes_at_most_so_many_records(log: Log, form: str, mode: str)
 
 
 def test_a_trigger_limit_holds_for_a_log_without_an_index(log: Log) -> None:
-    """One call counts only part of many foreign entries; further calls count the rest."""
+    """A call counts only part of many foreign entries; further calls count the rest."""
     log.create("s", 1, "record", "dense")
     stream = log.keys.partition("s", 0).stream
     adds = "for n = 1, 2000 do redis.call('XADD', KEYS[1], '*', 'value', n) end"
@@ -418,7 +418,7 @@ def test_a_batch_read_accepts_a_checkpoints_offset_as_its_start(log: Log) -> Non
 def test_a_repeated_batch_has_the_same_splits_after_appends_and_trims(
     log: Log, form: str, mode: str
 ) -> None:
-    """A writer identifies the tasks of a batch that is repeated after a crash by their numbers."""
+    """After a crash, a writer identifies the tasks of the repeated batch by their numbers."""
     topic = log.create("s", 2, form, mode)
     cuts = [log.append(topic, 0, plain(100, size=1000))[0][0] for _ in range(20)]
     end_by_growth: list[int] = []

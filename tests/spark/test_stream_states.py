@@ -1,7 +1,4 @@
-"""Any order of appends, trims, new partitions, triggers and restarts:
-
-each record once, in order.
-"""
+"""Check any order of appends, trims, partitions, triggers, restarts: each record once, in order."""
 
 import pytest
 from hypothesis import HealthCheck, settings

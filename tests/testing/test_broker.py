@@ -1,4 +1,4 @@
-"""The test broker, through real clients on real sockets."""
+"""Check the test broker, through real clients on real sockets."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.interop.kafka_python import consumer
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    """One broker for the tests of this module, each with topics of its own."""
+    """A broker for the tests of this module; each test uses different topics."""
     with Broker(topics={"orders": 3}) as running:
         yield running
 
@@ -178,7 +178,7 @@ def test_settings_are_the_brokers() -> None:
         assert broker.log.topic("orders").partitions == 4
 
 
-async def test_the_broker_runs_beside_an_event_loop() -> None:
+async def test_the_broker_runs_in_the_context_of_an_event_loop() -> None:
     from aiokafka import AIOKafkaProducer
 
     async with Broker(topics={"orders": 1}) as broker:

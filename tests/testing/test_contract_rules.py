@@ -1,4 +1,4 @@
-"""LuaRunner runs scripts as Redis does, and reports errors that Redis does not."""
+"""Check that LuaRunner runs scripts as Redis does, and reports errors that Redis does not."""
 
 from pathlib import Path
 
@@ -13,13 +13,13 @@ ROOT = Path(__file__).parents[1] / "lua" / "fixtures" / "rules"
 
 
 class Plain(Reply):
-    """Only an error."""
+    """A reply with only an error."""
 
     error: int
 
 
 class Valued(Reply):
-    """An error and a number."""
+    """A reply with an error and a number."""
 
     error: int
     value: int

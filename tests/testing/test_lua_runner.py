@@ -1,4 +1,4 @@
-"""Script files without a header, as users write them."""
+"""Check script files without a header, as users write them."""
 
 from pathlib import Path
 

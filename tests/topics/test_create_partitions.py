@@ -1,4 +1,4 @@
-"""CreatePartitions, with the codes of Apache Kafka 4.3.0."""
+"""Check CreatePartitions, with the codes of Apache Kafka 4.3.0."""
 
 from typing import Any
 
@@ -88,7 +88,7 @@ async def test_a_topic_named_twice_stays_as_it_is(broker: Broker) -> None:
 
 
 async def test_what_another_broker_did_meanwhile_is_seen(broker: Broker) -> None:
-    """The definition this broker knows is old: it reads again and decides again."""
+    """The broker's cached definition is old: it reads the topic and decides again."""
     await broker.create("t", 2)
     topic = await broker.services.topics.get("t")
     assert topic is not None

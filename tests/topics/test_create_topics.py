@@ -1,4 +1,4 @@
-"""CreateTopics. The codes are those of Apache Kafka 4.3.0, asked the same, but where it says so."""
+"""Check CreateTopics. The codes are Apache Kafka 4.3.0's for the same requests, except as noted."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ REFUSED = [
     (topic(".."), E.INVALID_TOPIC_EXCEPTION),
     (topic("x" * 250), E.INVALID_TOPIC_EXCEPTION),
     (topic("a b"), E.INVALID_TOPIC_EXCEPTION),
-    (topic("__ours"), E.INVALID_TOPIC_EXCEPTION),  # Kafka lets clients make such names
+    (topic("__ours"), E.INVALID_TOPIC_EXCEPTION),  # Kafka lets clients create such names
     (topic("n", 0), E.INVALID_PARTITIONS),
     (topic("n", -2), E.INVALID_PARTITIONS),
     (topic("n", 100_001), E.POLICY_VIOLATION),
@@ -169,7 +169,7 @@ async def test_what_is_fixed_at_creation_is_written_down(broker: Broker) -> None
     }
 
 
-async def test_a_redis_that_stops_half_way_is_told_of_for_the_topics_it_did_not_make(
+async def test_a_redis_failure_is_returned_for_the_topics_that_were_not_created(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, store = broker.services.store.run, broker.services.store

@@ -1,4 +1,4 @@
-"""Topics made, grown and deleted on a real cluster, by brokers that die between any two steps."""
+"""Check topics created, grown and deleted on a real cluster by brokers that die at any step."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -38,7 +38,7 @@ async def store(running: TestCluster) -> AsyncIterator[AsyncStore]:
 
 
 class Died(Exception):
-    """The broker is gone."""
+    """The broker is killed."""
 
 
 class Dying:
@@ -71,7 +71,7 @@ async def look(store: AsyncStore, name: str) -> Topic | None:
 
 
 def keys_left(running: TestCluster) -> set[bytes]:
-    """Every key of the cluster, but the two registries."""
+    """Return every key of the cluster, except the two registries."""
     found: set[bytes] = set()
     for node in range(3):
         found |= set(running.ask(node, "KEYS", "*"))  # type: ignore[call-overload]
@@ -79,7 +79,7 @@ def keys_left(running: TestCluster) -> set[bytes]:
 
 
 async def commit_to(store: AsyncStore, topic: str, groups: int = 3) -> None:
-    """Groups with commits of the topic, and of another that stays."""
+    """Create groups with commits of the topic, and of another topic that stays."""
     for number in range(groups):
         group = f"group-{number}"
         await store.command("HSET", KEYS.groups(), group, "classic")
@@ -108,7 +108,7 @@ async def test_a_topic_is_made_grown_and_leaves_no_key_behind(
     assert topic is not None
     assert await add_partitions(store, KEYS, topic, PARTITIONS + 3)
     assert not await add_partitions(store, KEYS, topic, PARTITIONS + 4), (
-        "it was read before it grew"
+        "the topic was read before it grew"
     )
     topic = await look(store, "t")
     assert topic is not None and topic.partitions == PARTITIONS + 3
@@ -201,7 +201,7 @@ async def test_logs_opened_after_the_topic_is_gone_are_withdrawn(
     topic = await look(store, "t")
     assert topic is not None
     await delete_topic(store, KEYS, topic)
-    await stepwise.finish(store, KEYS, "t", raw)  # the first one was only slow
+    await stepwise.finish(store, KEYS, "t", raw)  # the first broker was only slow
     assert keys_left(running) == set()
 
 

@@ -1,4 +1,4 @@
-"""The table of topics: names, definitions, and how new what it says is."""
+"""Check the table of topics: names, definitions, and how current they are."""
 
 import asyncio
 from typing import Any
@@ -30,7 +30,7 @@ def defined(number: int = 1, **changes: Any) -> Definition:
 
 
 class Redis:
-    """A topics hash, and what it was asked."""
+    """A topics hash that records its commands."""
 
     def __init__(self, **topics: Definition) -> None:
         self.asked: list[str] = []
@@ -112,7 +112,7 @@ async def test_topics_are_found_by_name_and_by_id() -> None:
     assert [topic.name for topic in await topics.all()] == ["a", "b"]
 
 
-async def test_a_fresh_table_asks_nobody() -> None:
+async def test_a_fresh_table_sends_no_command() -> None:
     redis = Redis(a=defined(1))
     topics = table(redis)
     assert topics.peek("a") is None, "nothing was read yet"
@@ -123,7 +123,7 @@ async def test_a_fresh_table_asks_nobody() -> None:
     assert len(redis.asked) == asked
 
 
-async def test_a_name_that_is_not_there_is_asked_for_again() -> None:
+async def test_a_missing_name_is_read_again() -> None:
     redis = Redis(a=defined(1))
     topics = table(redis)
     assert await topics.get("b") is None
@@ -131,12 +131,12 @@ async def test_a_name_that_is_not_there_is_asked_for_again() -> None:
     assert await topics.get("b") is not None
 
 
-async def test_what_rings_is_read_again_and_what_did_not_change_is_kept() -> None:
+async def test_a_notification_reloads_the_table_and_keeps_unchanged_topics() -> None:
     redis = Redis(a=defined(1), b=defined(2))
     topics = table(redis)
     a, b = await topics.get("a"), await topics.get("b")
     redis.put(b=defined(2, partitions=9))
-    assert await topics.get("b") is b, "nobody has told"
+    assert await topics.get("b") is b, "no notification yet"
     topics.invalidate()
     assert topics.peek("b") is None
     newer = await topics.get("b")
@@ -147,7 +147,7 @@ async def test_what_rings_is_read_again_and_what_did_not_change_is_kept() -> Non
     assert await topics.get("a") is None
 
 
-async def test_what_rings_while_the_table_is_read_is_read_once_more() -> None:
+async def test_a_notification_during_a_read_of_the_table_repeats_the_read() -> None:
     redis = Redis(a=defined(1), b=defined(2))
     topics = table(redis)
     answered, go_on = asyncio.Event(), asyncio.Event()
@@ -167,7 +167,7 @@ async def test_what_rings_while_the_table_is_read_is_read_once_more() -> None:
     topics.invalidate()
     go_on.set()
     await reading
-    assert topics.peek("b") is None, "what was read is from before"
+    assert topics.peek("b") is None, "the rows that were read are older"
     assert await topics.get("a") is None
     b = await topics.get("b")
     assert b is not None and b.partitions == 9
@@ -241,7 +241,7 @@ async def test_a_definition_that_makes_no_sense_hides_only_its_topic(raw: bytes)
     assert await topics.find_unfinished() == {}
 
 
-def test_offset_syncs_of_mirrormaker_keep_their_history_unless_told_otherwise() -> None:
+def test_offset_syncs_of_mirrormaker_keep_their_history_by_default() -> None:
     name, config = "mm2-offset-syncs.b.internal", {"cleanup.policy": "compact"}
     assert CONFIGS.policy(name, config).min_compaction_lag_ms == 7 * 86_400_000
     assert CONFIGS.policy("orders", config).min_compaction_lag_ms == 0
@@ -251,7 +251,7 @@ def test_offset_syncs_of_mirrormaker_keep_their_history_unless_told_otherwise() 
     assert ours.policy(name, config).min_compaction_lag_ms == 5
 
 
-def test_changelogs_have_dense_offsets_unless_told_otherwise() -> None:
+def test_changelogs_have_dense_offsets_by_default() -> None:
     name, made = "app-counts-changelog", {"cleanup.policy": "compact"}
     assert CONFIGS.pinned(name, made)["offset.mode"] == "dense"
     assert CONFIGS.pinned("changelogs", made)["offset.mode"] == "time"

@@ -1,4 +1,4 @@
-"""Partitions join their transaction by being produced to, and are told of its end."""
+"""Check that partitions join a transaction by Produce requests, and get its end marker."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.support.exchanges import fetch, note_read, packed, produce, rows, row
 
 
 async def begun(broker: Broker) -> tuple[int, int]:
-    """The producer id and epoch of transactional id `x`."""
+    """Get the producer id and epoch of transactional id `x`."""
     asked = InitProducerIdRequest(
         transactional_id="x", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
     )
@@ -21,7 +21,7 @@ async def begun(broker: Broker) -> tuple[int, int]:
 
 
 async def added(broker: Broker, who: tuple[int, int], number: int = 0) -> Any:
-    """The answer to one record of its transaction."""
+    """Produce one record of the transaction; return the partition's response."""
     topic = await broker.services.topics.get("t")
     assert topic is not None
     data = packed(rows(b"a"), 13, transactional=True, producer=(*who, 0))
@@ -34,7 +34,7 @@ async def added(broker: Broker, who: tuple[int, int], number: int = 0) -> Any:
 
 
 async def ended(broker: Broker, who: tuple[int, int]) -> None:
-    """Its transaction is committed."""
+    """Commit the transaction."""
     asked = EndTxnRequest(
         transactional_id="x", producer_id=who[0], producer_epoch=who[1], committed=True
     )
@@ -63,7 +63,7 @@ async def test_what_a_failover_forgot_of_a_transaction_joins_it_again(broker: Br
 
 
 @shapes
-async def test_who_stands_before_an_open_transaction_has_nothing_read_for_nothing(
+async def test_a_fetch_at_the_last_stable_offset_reads_nothing_from_redis(
     broker: Broker, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode=mode)

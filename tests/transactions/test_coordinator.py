@@ -1,4 +1,4 @@
-"""Ending transactions: what is due is looked at, whatever stands in its way."""
+"""Check the end of transactions: each due one is checked, whatever fails before it."""
 
 from time import monotonic
 
@@ -20,7 +20,7 @@ FOREVER_MS = 10**12
 
 
 async def opened(broker: Broker, transactional_id: str, topic: str, number: int) -> tuple[int, int]:
-    """A transaction has a record in the partition. Returns producer id and epoch."""
+    """Begin a transaction with a record in the partition. Returns producer id and epoch."""
     node = broker.services
     began = await node.transactions.init(
         transactional_id, timeout_ms=60_000, producer_id=-1, producer_epoch=-1
@@ -53,7 +53,7 @@ async def opened(broker: Broker, transactional_id: str, topic: str, number: int)
 
 
 async def overdue(broker: Broker, transactional_id: str, who: tuple[int, int], at: int) -> None:
-    """Its end is decided, and who decided it has died; it stands under that moment."""
+    """Decide the transaction's end as a broker that then died; its check is due at `at`."""
     node = broker.services
     reply = await node.store.run(
         transaction.end(
@@ -118,7 +118,7 @@ async def test_a_broker_whose_clock_is_ahead_puts_nothing_off(
     assert moment <= (int(seconds) + 61) * 1000
 
 
-async def test_a_broker_that_has_not_heard_of_new_partitions_marks_them_too(
+async def test_a_broker_without_the_new_partitions_in_its_table_marks_them_too(
     broker: Broker,
 ) -> None:
     await broker.create("t", partitions=1)
@@ -139,7 +139,7 @@ async def test_a_broker_that_has_not_heard_of_new_partitions_marks_them_too(
 
 
 async def test_a_broker_forgets_the_transaction_that_another_has_ended(broker: Broker) -> None:
-    """Under an epoch that goes on: who ends transactions by an EndTxn before 5 keeps it."""
+    """The epoch is unchanged: a producer that ends transactions by EndTxn below 5 keeps it."""
     await broker.create("t", partitions=1)
     node = broker.services
     began = await node.transactions.init("tx", timeout_ms=60_000, producer_id=-1, producer_epoch=-1)

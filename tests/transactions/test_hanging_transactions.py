@@ -1,4 +1,4 @@
-"""Offsets that wait in a group for a transaction that Redis knows nothing of any more."""
+"""Check pending offsets of a group for a transaction whose state Redis no longer has."""
 
 import pytest
 
@@ -21,7 +21,7 @@ DAY_MS = 86_400_000
 
 
 async def pending(broker: Broker, group: str) -> tuple[int, int]:
-    """Offset 7 of t-0 waits in the group. Returns producer id and epoch of `tx`."""
+    """Leave offset 7 of t-0 pending in the group. Returns producer id and epoch of `tx`."""
     await broker.create("t", partitions=1)
     began = await broker.ask(
         InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
@@ -44,7 +44,7 @@ async def pending(broker: Broker, group: str) -> tuple[int, int]:
 
 
 async def aged(broker: Broker, group: str, producer_id: int, by_ms: int) -> None:
-    """So long they wait by now."""
+    """Make the pending offsets older by `by_ms`."""
     key = broker.services.keys.group(group).txn_offsets
     text = await broker.services.store.command("HGET", key, producer_id)
     number, epoch, is_open, since = map(int, text.split())
@@ -54,7 +54,7 @@ async def aged(broker: Broker, group: str, producer_id: int, by_ms: int) -> None
 
 
 async def fetched(broker: Broker, group: str) -> tuple[str, int]:
-    """What is answered to who wants a stable offset of t-0."""
+    """Return error and offset of an OffsetFetch of t-0 that requires a stable offset."""
     topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
     asked = OffsetFetchRequestGroup(group_id=group, topics=topics)
     answer = await broker.ask(OffsetFetchRequest(groups=[asked], require_stable=True), 9)
@@ -63,13 +63,13 @@ async def fetched(broker: Broker, group: str) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("group", ["g", "a:group {ü}"])
-async def test_offsets_nobody_will_commit_are_let_go(broker: Broker, group: str) -> None:
+async def test_pending_offsets_of_lost_transactions_are_removed(broker: Broker, group: str) -> None:
     producer_id, _ = await pending(broker, group)
     key = broker.services.keys.transaction("tx")
     await broker.services.store.command("UNLINK", key.transaction)
     assert await fetched(broker, group) == ("UNSTABLE_OFFSET_COMMIT", -1)
     await aged(broker, group, producer_id, 60_000)
-    assert await fetched(broker, group) == ("UNSTABLE_OFFSET_COMMIT", -1), "it may last longer"
+    assert await fetched(broker, group) == ("UNSTABLE_OFFSET_COMMIT", -1), "it may still end"
     await aged(broker, group, producer_id, DAY_MS)
     assert await fetched(broker, group) == ("NONE", -1)
 

@@ -1,4 +1,4 @@
-"""InitProducerId by ids and epochs that nobody has, with the codes of Apache Kafka 4.3.0."""
+"""Check InitProducerId with unknown ids and epochs, with the codes of Apache Kafka 4.3.0."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.support.connected_broker import Broker
 
 
-async def told(
+async def init(
     broker: Broker, transactional_id: str | None, producer_id: int, epoch: int
 ) -> tuple[E, int, int]:
     request = InitProducerIdRequest(
@@ -25,15 +25,15 @@ async def told(
 async def test_an_id_without_an_epoch_is_no_producer(
     broker: Broker, transactional_id: str | None, who: tuple[int, int]
 ) -> None:
-    assert await told(broker, transactional_id, *who) == (E.INVALID_REQUEST, -1, -1)
+    assert await init(broker, transactional_id, *who) == (E.INVALID_REQUEST, -1, -1)
 
 
 @pytest.mark.parametrize("who", [(-2, -2), (-2, 0), (5, -2)])
 async def test_only_minus_one_is_none(broker: Broker, who: tuple[int, int]) -> None:
-    error, _, epoch = await told(broker, None, *who)
+    error, _, epoch = await init(broker, None, *who)
     assert (error, epoch) == (E.NONE, 0)
-    error, producer_id, epoch = await told(broker, "x", *who)
-    assert (error, epoch) == (E.NONE, 0)  # nobody has used it yet: a fresh one
-    assert await told(broker, "x", *who) == (E.PRODUCER_FENCED, -1, -1)
-    assert await told(broker, "x", producer_id, -2) == (E.PRODUCER_FENCED, -1, -1)
-    assert await told(broker, "x", -1, -1) == (E.NONE, producer_id, 1)
+    error, producer_id, epoch = await init(broker, "x", *who)
+    assert (error, epoch) == (E.NONE, 0)  # the id is unused: a fresh one
+    assert await init(broker, "x", *who) == (E.PRODUCER_FENCED, -1, -1)
+    assert await init(broker, "x", producer_id, -2) == (E.PRODUCER_FENCED, -1, -1)
+    assert await init(broker, "x", -1, -1) == (E.NONE, producer_id, 1)

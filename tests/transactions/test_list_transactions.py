@@ -1,4 +1,4 @@
-"""ListTransactions: which ids a pattern lists, and that none takes long."""
+"""Check ListTransactions: the ids that a pattern lists, and that no pattern is slow."""
 
 import pytest
 
@@ -11,7 +11,7 @@ IDS = ["orders-1", "orders-2", "app:0_1 ü", LONG]
 
 
 async def listed(broker: Broker, pattern: str | None) -> tuple[int, list[str]]:
-    """The answer's error, and the ids in it."""
+    """Return the response's error, and its ids."""
     request = ListTransactionsRequest(
         state_filters=[],
         producer_id_filters=[],

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: what a partition has open and nobody will end is ended, and nothing else."""
+"""Check that WriteTxnMarkers ends hanging transactions of a partition, and nothing else."""
 
 import pytest
 
@@ -27,7 +27,7 @@ async def marked(
     coordinator: int = 0,
     transaction_version: int = 0,
 ) -> list[str]:
-    """The codes for those places, for t-0 unless told."""
+    """Send a marker to these partitions, by default t-0; return the error names."""
     marker = WritableTxnMarker(
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -46,14 +46,14 @@ async def marked(
 
 
 async def producers(broker: Broker) -> list[tuple[int, int]]:
-    """Who is known to t-0, and where their transactions began."""
+    """Return the producers of t-0, and the start of each open transaction."""
     request = DescribeProducersRequest(topics=[PartitionIndexes(name="t", partition_indexes=[0])])
     (row,) = (await broker.ask(request)).topics[0].partitions
     return [(each.producer_id, each.current_txn_start_offset) for each in row.active_producers]
 
 
 async def end(broker: Broker, isolation_level: int = 0) -> int:
-    """The end of t-0, to a reader of anything or of what is committed."""
+    """Return the end of t-0 for an isolation level."""
     asked = ListOffsetsTopic(
         name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)]
     )
@@ -63,7 +63,7 @@ async def end(broker: Broker, isolation_level: int = 0) -> int:
 
 
 async def lost(broker: Broker, transactional_id: str) -> None:
-    """Redis has lost what it knew of a transactional id, and the partitions have not."""
+    """Remove the state of a transactional id from Redis, but not from the partitions."""
     key = broker.services.keys.transaction(transactional_id)
     await broker.services.store.command("UNLINK", key.transaction)
 
@@ -104,7 +104,7 @@ async def test_what_an_id_has_forgotten_is_ended_though_its_next_transaction_is_
     who, _ = await opened(broker, "tx", "t", 0)
     key = broker.services.keys.transaction("tx")
     await broker.services.store.command("HSET", key.transaction, "round", 2)
-    assert await marked(broker, who) == ["NONE"], "another number"
+    assert await marked(broker, who) == ["NONE"], "another transaction number"
     assert await end(broker, 1) == 2
 
 
@@ -119,7 +119,7 @@ async def test_old_producers_and_coordinators_are_refused(broker: Broker) -> Non
     assert await marked(broker, who, 3, coordinator=-1) == ["TRANSACTION_COORDINATOR_FENCED"]
 
 
-async def test_places_and_producers_nobody_knows(broker: Broker) -> None:
+async def test_unknown_partitions_and_producers(broker: Broker) -> None:
     await broker.create("t", partitions=1)
     unknown = "UNKNOWN_TOPIC_OR_PARTITION"
     places = [("t", 0), ("nowhere", 0), ("t", 1), ("t", -1)]
@@ -128,7 +128,7 @@ async def test_places_and_producers_nobody_knows(broker: Broker) -> None:
     assert (await broker.ask(WriteTxnMarkersRequest(markers=[]))).markers == []
 
 
-async def test_readers_that_wait_for_a_producer_nobody_remembers_are_seen(broker: Broker) -> None:
+async def test_a_transaction_of_an_expired_producer_is_listed_and_ended(broker: Broker) -> None:
     await broker.create("t", partitions=1, offset_mode="dense")
     who, _ = await opened(broker, "tx", "t", 0)
     await lost(broker, "tx")

@@ -1,4 +1,4 @@
-"""Transactions in the log: reads leave out markers, and committed reads aborted records."""
+"""Check that reads leave out markers, and committed reads aborted records."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Records of batches as columns equal those of the compiled reader, whatever their shape."""
+"""Check that records of any shape as columns equal those of the compiled reader."""
 
 import random
 from typing import Any

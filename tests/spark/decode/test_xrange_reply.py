@@ -1,4 +1,4 @@
-"""XRANGE replies as columns equal those of the ordinary parser."""
+"""Check that XRANGE replies as columns equal those of the ordinary parser."""
 
 import random
 from collections.abc import Sequence

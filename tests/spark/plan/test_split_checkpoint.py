@@ -1,4 +1,4 @@
-"""Streams over many small partitions: neighbouring splits share tasks by default or by option."""
+"""Check streams over small partitions: splits share tasks, by default or by option."""
 
 import json
 from typing import Any
@@ -133,7 +133,7 @@ def test_a_stream_groups_splits_once_it_has_many_partitions(log: Log) -> None:
 
 
 def test_a_stream_that_gets_its_start_groups_splits_as_well(log: Log) -> None:
-    """PySpark 4.2 and newer pass the initial offset first, then ask for the end after it."""
+    """PySpark 4.2 and newer pass the initial offset first, then request the end after it."""
     filled(log)
     reader = asked(log).reader
     start = through_json(reader.initialOffset())

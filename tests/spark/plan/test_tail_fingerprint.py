@@ -1,4 +1,4 @@
-"""Streams on a log that lost its end in a failover and reused the offsets."""
+"""Check streams on a log that lost its end in a failover and reused the offsets."""
 
 import logging
 from collections.abc import Callable

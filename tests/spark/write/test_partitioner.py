@@ -1,4 +1,4 @@
-"""Keys go to the partition that Kafka's clients choose."""
+"""Check that keys go to the partition that Kafka's clients choose."""
 
 import random
 

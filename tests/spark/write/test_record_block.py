@@ -1,4 +1,4 @@
-"""Records appended as columns give the same entries as records appended one by one."""
+"""Check that records appended as columns give the same entries as single appends."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Writing in-process: where rows go, what they become, and that none is written twice."""
+"""Check in-process writes: the partitions and contents of rows, and that none is written twice."""
 
 import pickle
 import random
@@ -200,7 +200,7 @@ def test_partitions_remember_retryable_writers_longer(log: Log) -> None:
     log.create("out", 1)
     schema = spark_schema({"value": "string"})
     sent(source(log.url, topic="out").writer(schema, False)).write(batches({"value": ["c"]}))
-    assert remembered() == [False], "nobody can run such a job again"
+    assert remembered() == [False], "such a job cannot be run again"
     named = sent(source(log.url, topic="out", writeId="daily").writer(schema, False))
     named.write(batches({"value": ["a"]}))
     write(options(log), {"value": [b"a"]}, writer="query-1")
@@ -211,7 +211,7 @@ def test_partitions_remember_retryable_writers_longer(log: Log) -> None:
 def test_an_attempt_whose_rows_ended_early_can_be_repeated(
     log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the source of the rows fails, Spark ends the iterator as if that were all."""
+    """Spark ends the iterator without an error if the source of the rows fails."""
     monkeypatch.setattr(partition_buffer, "BATCH_RECORDS", 50)
     log.create("out", 2, form, mode)
     columns = frame(600)
@@ -403,7 +403,7 @@ def test_a_task_that_wrote_to_another_server_than_the_current_one_fails(
 def test_a_task_that_wrote_to_a_replaced_master_fails(
     log: Log, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
 ) -> None:
-    """The server that got its rows is still running with a replica, but is no longer the master."""
+    """The server that got its rows still runs and has a replica, but is no longer the master."""
     ask = SyncStore.ask_copied
     monkeypatch.setattr(SyncStore, "ask_copied", lambda *words: (ask(*words)[0], True))
     topic = log.create("out", 2)
@@ -411,7 +411,7 @@ def test_a_task_that_wrote_to_a_replaced_master_fails(
     look_again = SyncStore.look_again
     columns = {"value": [b"%d" % n for n in range(50)], "partition": [0, 1] * 25}
     with forgotten(log):
-        # A new connection finds what is there once this one is closed.
+        # A new connection finds the new master once this one is closed.
         monkeypatch.setattr(SyncStore, "look_again", lambda store: store.command("FLUSHALL"))
         with pytest.raises(DataLoss, match="out-0: Redis lost"):
             write(options(log, **asked), columns)
