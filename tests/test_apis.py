@@ -35,7 +35,7 @@ def test_the_handlers_heading_is_the_row(api: Api) -> None:
 
 
 @rows
-def test_the_lists_of_a_handlers_comment_have_the_three_known_names(api: Api) -> None:
+def test_the_lists_of_a_handlers_docstring_have_the_three_known_names(api: Api) -> None:
     for line in docstring(api).splitlines():
         if line.istitle() and " " not in line.strip("."):
             assert line in ("Behaviour", "Versions"), line

@@ -282,7 +282,7 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
         ("spark.source", "korvet.broker"),
     ],
 )
-def test_the_table_says_no(module: str, imported: str) -> None:
+def test_the_table_refuses_other_imports(module: str, imported: str) -> None:
     assert not allowed(module, imported)
 
 

@@ -21,7 +21,7 @@ def test_a_line_is_key_value_text(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_a_line_is_json_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_is_json_if_configured(capsys: pytest.CaptureFixture[str]) -> None:
     logfmt.setup("info", "json")
     logfmt.get("store").error("script refused", script="log.append", script_version=3)
     line = json.loads(capsys.readouterr().err)

@@ -93,7 +93,7 @@ def test_validate_only_creates_nothing(admin: AdminClient, store: Any) -> None:
     assert name not in admin.list_topics(timeout=60).topics
 
 
-def test_delete_answers_for_each_topic_and_leaves_no_key(
+def test_delete_responds_for_each_topic_and_leaves_no_key(
     seed_broker: Broker, admin: AdminClient, store: Any
 ) -> None:
     orders, payments = create_topic(seed_broker.address, partitions=3), topic_name("payments")

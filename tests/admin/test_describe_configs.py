@@ -93,7 +93,7 @@ async def test_a_repeated_word_of_a_list_is_returned_once(broker: Broker) -> Non
     assert topic is not None and topic.policy.compact and topic.policy.delete
 
 
-async def test_no_keys_and_an_empty_list_ask_for_everything(broker: Broker) -> None:
+async def test_no_keys_and_an_empty_list_return_all_configs(broker: Broker) -> None:
     await broker.create("t")
     everything = await describe(broker, TOPIC, "t")
     assert len(everything.configs) > 30
@@ -121,7 +121,7 @@ async def test_configs_come_in_the_order_of_their_names(
     assert found and found == sorted(keys or found)
 
 
-async def test_synonyms_and_sentences_come_when_asked_for(broker: Broker) -> None:
+async def test_synonyms_and_documentation_are_returned_on_request(broker: Broker) -> None:
     await broker.create("t", retention_ms="1000")
     plain = (await describe(broker, TOPIC, "t", ["retention.ms"])).configs[0]
     assert (plain.synonyms, plain.documentation) == ([], None)

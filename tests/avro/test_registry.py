@@ -34,7 +34,7 @@ def framed(number: int, data: bytes = BYTES) -> bytes:
     return b"\0" + number.to_bytes(4, "big") + data
 
 
-def test_a_schema_is_asked_for_once(served: Registry) -> None:
+def test_a_schema_is_requested_once(served: Registry) -> None:
     number = served.add("cups-value", CUP)
     decoder = Decoder(SchemaRegistry(served.url))
     assert decoder.unknown_ids([framed(number), b"text", None, b"\0\0"]) == {number}
@@ -46,7 +46,7 @@ def test_a_schema_is_asked_for_once(served: Registry) -> None:
     assert served.requests == [f"GET /schemas/ids/{number}"]
 
 
-def test_an_unknown_id_is_asked_for_again_later(served: Registry) -> None:
+def test_an_unknown_id_is_requested_again_later(served: Registry) -> None:
     clock = Clock()
     client = SchemaRegistry(served.url, clock=clock)
     for _ in range(2):
@@ -58,7 +58,7 @@ def test_an_unknown_id_is_asked_for_again_later(served: Registry) -> None:
     assert client.schema(1).decode(BYTES) == {"tea": "mint"}
 
 
-def test_a_registry_that_is_away_is_not_asked_for_each_record() -> None:
+def test_a_registry_that_is_away_gets_no_request_per_record() -> None:
     clock = Clock()
     with schema_registry() as served:
         served.add("cups-value", CUP)

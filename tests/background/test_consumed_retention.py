@@ -75,7 +75,7 @@ async def test_every_group_with_a_commit_counts(tier: Tier) -> None:
     assert held is not None and held() == {("t", "0", "two"): 95}
 
 
-async def test_consumed_records_are_deleted_if_asked(tier: Tier) -> None:
+async def test_consumed_records_are_deleted_if_configured(tier: Tier) -> None:
     await tier.fill(
         "record",
         remote_storage_enable="false",

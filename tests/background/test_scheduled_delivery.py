@@ -122,7 +122,7 @@ async def test_more_records_than_one_call_moves_follow_at_once(broker: Broker) -
     assert max(waits[:2]) < GAP_S
 
 
-async def test_a_deleted_topic_is_forgotten(broker: Broker) -> None:
+async def test_a_deleted_topic_is_dropped_from_the_schedule(broker: Broker) -> None:
     await create(broker)
     await schedule(broker, [("korvet-delay-ms", b"60000")])
     delivery = BackgroundTasks(broker.services).scheduled

@@ -144,7 +144,7 @@ async def test_a_server_of_several_that_is_away_keeps_no_other_partition_from_re
     assert asked == 400
 
 
-async def test_a_partition_whose_keys_are_spoilt_keeps_no_other_from_its_retention(
+async def test_invalid_keys_of_a_partition_stop_no_other_partitions_retention(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, keys = broker.services.store, broker.services.keys

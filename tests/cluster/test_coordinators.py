@@ -61,7 +61,7 @@ async def test_all_brokers_name_the_same_one_and_each_has_a_share() -> None:
     assert max(shares.values()) < 2 * len(KEYS) / len(BROKERS)
 
 
-async def test_a_broker_that_died_is_passed_over_by_all_and_moves_nothing_else() -> None:
+async def test_all_brokers_skip_one_that_died_and_move_no_other_group() -> None:
     healthy, network = Network(), Network("b2")
     for me in (BROKERS[0], BROKERS[2]):
         before = [await healthy.seen_by(me).choose(key, LISTENER) for key in KEYS]

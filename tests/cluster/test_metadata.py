@@ -104,7 +104,7 @@ async def test_leaders_are_spread_over_the_live_brokers(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(("version", "everything"), [(0, False), (1, True), (13, True)])
-async def test_all_topics_are_asked_for_without_names(
+async def test_a_request_without_names_returns_all_topics(
     broker: Broker, version: int, everything: bool
 ) -> None:
     for name in ("b", "a"):
@@ -113,7 +113,7 @@ async def test_all_topics_are_asked_for_without_names(
     assert [topic.name for topic in answer.topics] == ["a", "b"]
 
 
-async def test_an_empty_list_asks_for_no_topic(broker: Broker) -> None:
+async def test_an_empty_list_returns_no_topic(broker: Broker) -> None:
     await broker.create("t")
     assert (await metadata(broker, version=1)).topics == []
 
@@ -166,7 +166,7 @@ async def test_cached_metadata_is_returned_while_redis_is_away(
     assert (unknown.error_code, unknown.partitions) == (E.LEADER_NOT_AVAILABLE, [])
 
 
-async def test_a_topic_asked_for_twice_is_described_once(broker: Broker) -> None:
+async def test_a_topic_requested_twice_is_described_once(broker: Broker) -> None:
     await broker.create("t")
     assert len((await metadata(broker, "t", "t")).topics) == 1
 
@@ -175,7 +175,7 @@ async def test_a_topic_asked_for_twice_is_described_once(broker: Broker) -> None
     ("version", "error"),
     [(0, E.LEADER_NOT_AVAILABLE), (1, E.LEADER_NOT_AVAILABLE), (4, E.NONE), (13, E.NONE)],
 )
-async def test_a_topic_is_created_by_being_asked_for(
+async def test_a_topic_is_created_by_a_metadata_request(
     broker: Broker, version: int, error: E
 ) -> None:
     (topic,) = (await metadata(broker, "new", version=version, create=True)).topics

@@ -23,7 +23,9 @@ def test_a_page_does_not_wait_for_slow_checks(valkey_server: TestServer) -> None
         assert "The checks of Redis still run" in browser.get("/").text
         found = made.api("/overview")
         assert (found["is_checked"], found["findings"]) == (False, [])
-        assert monotonic() - began < 15 and len(runs) == 1, "both waited for the same checks"
+        assert monotonic() - began < 15 and len(runs) == 1, (
+            "both requests waited for the same checks"
+        )
         go_on.set()
         while not (found := made.api("/overview"))["is_checked"]:
             assert monotonic() - began < 30

@@ -227,7 +227,7 @@ def test_probes_and_metrics_need_no_sign_in(secured: RunningConsole) -> None:
 
 
 @pytest.mark.parametrize(("user", "password"), [("ann", "wrong"), ("nobody", "x"), ("ann", "")])
-def test_a_wrong_password_and_an_unknown_user_get_one_answer(
+def test_a_wrong_password_and_an_unknown_user_get_one_response(
     secured: RunningConsole, user: str, password: str
 ) -> None:
     with secured.browser() as browser:
@@ -300,7 +300,7 @@ _ODD = ("%00", "%ff", "a%2Fb", "..%2F..", "%F0%9F%98%80", "x" * 3000, "%3Cscript
 
 
 @pytest.mark.parametrize("odd", _ODD)
-def test_odd_names_in_paths_and_queries_are_answered(browser: httpx.Client, odd: str) -> None:
+def test_odd_names_in_paths_and_queries_get_a_response(browser: httpx.Client, odd: str) -> None:
     for path in (
         f"/topics/{odd}",
         f"/topics/{odd}/records",
@@ -319,13 +319,13 @@ def test_odd_names_in_paths_and_queries_are_answered(browser: httpx.Client, odd:
 
 
 @pytest.mark.parametrize("host", ["[", "[::1", "a:b:c", "localhost:x", "\xff", "[::1]"])
-def test_odd_hosts_are_answered(console: RunningConsole, host: str) -> None:
+def test_odd_hosts_get_a_response(console: RunningConsole, host: str) -> None:
     found = httpx.get(f"{console.url}/topics", headers={"Host": host.encode("latin-1")})
     assert found.status_code in (200, 400, 421), found.text
 
 
 @pytest.mark.parametrize("odd", ["\x00", "\udcff", "a\r\nb", "9" * 30, "ü" * 300, "<default>", ""])
-def test_odd_values_in_forms_are_answered(browser: httpx.Client, odd: str) -> None:
+def test_odd_values_in_forms_get_a_response(browser: httpx.Client, odd: str) -> None:
     csrf = token_in(browser.get("/create-topic").text)
     for form in FORMS:
         path = form.path.replace("{topic}", "orders").replace("{partition:int}", "0")

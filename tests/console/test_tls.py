@@ -124,7 +124,7 @@ def test_a_user_signs_in_over_tls(valkey_server: TestServer, folder: Path) -> No
             assert browser.get("/topics").status_code == 200
 
 
-def test_a_client_certificate_is_asked_for_by_the_setting_of_the_ops_port_only(
+def test_a_client_certificate_is_requested_by_the_setting_of_the_ops_port_only(
     valkey_server: TestServer, folder: Path, authority: Authority
 ) -> None:
     store = f"ssl.keystore.location={folder / 'ops.pem'}"

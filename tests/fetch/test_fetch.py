@@ -73,7 +73,7 @@ async def test_a_fetch_of_few_bytes_gets_the_first_batch_whole(
 
 
 @shapes
-async def test_who_read_a_log_while_it_was_empty_gets_all_that_fits_of_what_came(
+async def test_a_reader_of_an_empty_log_gets_all_later_records_that_fit(
     broker: Broker, form: str, mode: str
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode=mode)
@@ -119,7 +119,7 @@ UNEVEN = {
 
 @shapes
 @pytest.mark.parametrize("plan", UNEVEN.values(), ids=UNEVEN)
-async def test_of_uneven_records_about_what_fits_is_read_and_answered(
+async def test_uneven_records_are_read_until_the_response_is_full(
     broker: Broker, form: str, mode: str, plan: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode=mode)
@@ -184,7 +184,7 @@ async def test_what_was_compressed_with_zstd_is_read_in_every_version(
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "gzip", "snappy", "none"])
-async def test_what_is_compressed_at_rest_counts_as_it_is_sent(
+async def test_records_compressed_in_redis_count_with_their_sent_size(
     broker: Broker, codec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = [bytes([n]) * 50_000 for n in range(20)]
@@ -204,7 +204,7 @@ async def test_what_is_compressed_at_rest_counts_as_it_is_sent(
 
 
 @pytest.mark.parametrize("also", [0, 200])
-async def test_of_large_native_entries_no_more_are_read_than_about_what_fits(
+async def test_large_foreign_entries_are_read_only_until_the_response_is_full(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, also: int
 ) -> None:
     await broker.create("t", offset_mode="dense")

@@ -42,7 +42,7 @@ async def test_a_fetch_waits_no_longer_than_it_says(broker: Broker) -> None:
         assert not (await fetch(broker, 0, wait=20, least=1)).records
 
 
-async def test_a_fetch_that_waits_looks_again_only_where_something_happened(
+async def test_a_fetch_that_waits_reads_again_only_partitions_with_a_notification(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", 5, storage_format="batch")
@@ -104,7 +104,7 @@ async def test_a_fetch_that_waits_for_many_bytes_reads_them_once_they_are_there(
     assert sum(command[0] == "XRANGE" for command in sent) <= 8
 
 
-async def test_a_fetch_that_waits_for_many_bytes_asks_of_each_append_only_where_it_was(
+async def test_a_fetch_that_waits_for_many_bytes_reads_per_append_only_its_offset(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many, size = 100, 500
@@ -132,7 +132,7 @@ async def test_a_fetch_that_waits_for_many_bytes_asks_of_each_append_only_where_
 
 @shapes
 @pytest.mark.parametrize("most", [200_000, 1 << 20], ids=["of a partition", "of all"])
-async def test_a_fetch_that_waits_for_more_than_fits_answers_what_fits(
+async def test_a_fetch_that_waits_for_more_than_fits_returns_what_fits(
     broker: Broker, form: str, mode: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode=mode)
@@ -152,7 +152,7 @@ async def test_a_fetch_that_waits_for_more_than_fits_answers_what_fits(
 
 
 @pytest.mark.parametrize("size", [100, 1000])
-async def test_who_reads_records_as_they_come_asks_for_them_with_the_state(
+async def test_a_reader_at_the_log_end_reads_records_and_state_together(
     broker: Broker, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", storage_format="record", offset_mode="dense")
@@ -191,7 +191,7 @@ async def test_a_fetch_that_waits_below_a_trimmed_start_ends_at_the_next_append(
 
 
 @shapes
-async def test_a_fetch_whose_time_is_up_answers_what_came_while_it_waited(
+async def test_a_fetch_that_times_out_returns_records_of_the_wait(
     broker: Broker, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode=mode)

@@ -36,7 +36,7 @@ MALFORMED: tuple[tuple[bytes | str, ...], ...] = (
 
 @pytest.mark.parametrize("mode", ["bytes", "dense"])
 @pytest.mark.parametrize("fields", MALFORMED)
-async def test_records_before_and_behind_what_others_added_are_there(
+async def test_records_before_and_after_foreign_entries_are_read(
     broker: Broker, mode: str, fields: tuple[bytes | str, ...]
 ) -> None:
     await broker.create("t", 1, offset_mode=mode, storage_format="batch")
@@ -65,9 +65,7 @@ async def test_records_before_and_behind_what_others_added_are_there(
 
 
 @pytest.mark.parametrize("count", [1, 10**15])
-async def test_what_others_say_to_take_many_offsets_or_few_is_read(
-    broker: Broker, count: int
-) -> None:
+async def test_foreign_entries_with_any_declared_count_are_read(broker: Broker, count: int) -> None:
     await broker.create("t", 1, offset_mode="time", storage_format="batch")
     stream = broker.services.keys.partition("t", 0).stream
     told = ("append.time", 5, "batch", batch([b"one", b"two"]), "count", count, "max.timestamp", 5)

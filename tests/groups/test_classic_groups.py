@@ -186,7 +186,7 @@ def beating(member: str, generation: int, group: str = "g") -> HeartbeatRequest:
     return HeartbeatRequest(group_id=group, generation_id=generation, member_id=member)
 
 
-async def test_concurrent_heartbeats_are_one_call_with_an_answer_each(broker: Broker) -> None:
+async def test_concurrent_heartbeats_are_one_call_with_a_response_each(broker: Broker) -> None:
     beats = []
     for group in ("g", "h", "i"):
         member, generation = await stable(broker, group)
@@ -211,7 +211,7 @@ async def test_a_group_with_keys_of_wrong_types_affects_no_other_group(broker: B
     assert isinstance(broken, ScriptFailed)
 
 
-async def test_expired_deadlines_are_processed_before_a_heartbeat_is_answered(
+async def test_expired_deadlines_are_processed_before_a_heartbeats_response(
     broker: Broker,
 ) -> None:
     member, generation = await stable(broker)
@@ -548,7 +548,7 @@ async def test_the_gauges_show_members_and_lag(broker: Broker) -> None:
     assert gauges.lag().keys() == {("g", "t", "0")}
 
 
-async def test_silent_producers_of_every_partition_are_forgotten(broker: Broker) -> None:
+async def test_silent_producers_of_every_partition_expire(broker: Broker) -> None:
     await broker.create("t", 2)
     producers = [broker.services.keys.partition("t", number).producers for number in range(2)]
     for key in producers:
@@ -557,7 +557,7 @@ async def test_silent_producers_of_every_partition_are_forgotten(broker: Broker)
     assert await broker.services.store.command("EXISTS", *producers) == 0
 
 
-async def test_a_pass_of_compaction_ends_when_another_broker_has_the_duty(broker: Broker) -> None:
+async def test_a_compaction_pass_ends_when_another_broker_has_the_lease(broker: Broker) -> None:
     one, two = (BackgroundTasks(broker.services).compaction for _ in range(2))
     assert await one.hold()
     assert not await two.hold()

@@ -209,7 +209,7 @@ class Members:
 
 
 @pytest.mark.parametrize(("steps", "error"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE])
-async def test_a_heartbeat_is_answered_as_by_kafka(
+async def test_a_heartbeat_gets_kafkas_response(
     broker: Broker, steps: list[dict[str, Any]], error: ErrorCode
 ) -> None:
     await broker.create("t", 2)

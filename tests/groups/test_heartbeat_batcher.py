@@ -114,7 +114,7 @@ def test_a_single_heartbeat_is_sent_at_once() -> None:
     run(body)
 
 
-def test_heartbeats_of_one_iteration_are_one_call_with_an_answer_each() -> None:
+def test_heartbeats_of_one_iteration_are_one_call_with_a_reply_each() -> None:
     async def body(table: Table) -> None:
         answers = [table.beat("a"), table.beat("b", "h"), table.beat("c")]
         await turn()
@@ -218,7 +218,7 @@ def test_one_call_has_a_bounded_number_of_heartbeats() -> None:
     run(body)
 
 
-def test_a_group_is_ticked_before_its_members_are_answered() -> None:
+def test_a_group_is_ticked_before_its_members_get_responses() -> None:
     async def body(table: Table) -> None:
         due, other = table.beat("a"), table.beat("b", "h")
         await turn()

@@ -248,7 +248,7 @@ async def test_a_deleted_group_leaves_no_state_in_any_partition(broker: Broker) 
     assert member.member_epoch == 1
 
 
-async def test_offsets_of_a_deleted_topic_are_forgotten(broker: Broker) -> None:
+async def test_offsets_of_a_deleted_topic_are_removed(broker: Broker) -> None:
     for name in ("t", "u"):
         await broker.create(name, 1)
         await broker.ask(moving("g", (0, 0), topic=name))

@@ -78,7 +78,7 @@ async def described(broker: Broker) -> DescribedGroup:
     return found
 
 
-async def test_internal_topics_are_created_before_the_first_answer(broker: Broker) -> None:
+async def test_internal_topics_are_created_before_the_first_response(broker: Broker) -> None:
     assert await alter(broker, AT_ONCE) == 0
     answer = await beat(broker, "m", 0, *COUNTING)
     assert answer.status is None

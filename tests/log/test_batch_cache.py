@@ -31,7 +31,7 @@ def test_the_first_batch_comes_whatever_its_size() -> None:
     assert len(cache.run("t", 0, 0, 200)) == 2
 
 
-def test_what_was_asked_for_longest_ago_goes_first() -> None:
+def test_the_least_recently_read_batches_are_dropped_first() -> None:
     cache: BatchCache[Kept] = BatchCache(4 * (100 + OVERHEAD))
     for position in range(4):
         cache.put("t", 0, position, Kept(position, 100))

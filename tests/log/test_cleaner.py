@@ -275,7 +275,7 @@ async def test_writers_and_readers_are_served_while_a_log_is_compacted(
     assert newest(await one.read()) == expected
 
 
-async def test_a_pass_that_dies_half_way_has_changed_nothing() -> None:
+async def test_an_interrupted_pass_has_changed_nothing() -> None:
     one = Log("record", "dense")
     one.append([(b"k", b"%d" % n) for n in range(50)])
     before = await one.read()
@@ -552,7 +552,7 @@ async def test_a_pass_whose_compacted_copy_lost_entries_changes_nothing(form: st
     assert newest(await one.read()) == newest(before)
 
 
-async def test_redis_groups_keep_their_place_over_a_compaction() -> None:
+async def test_redis_groups_keep_their_position_over_a_compaction() -> None:
     one = Log("record", "dense")
     one.append([(b"k", b"%d" % n) for n in range(50)])
     stream = KEYS.partition("t", 0).stream

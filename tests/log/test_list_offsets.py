@@ -53,7 +53,7 @@ async def fill(broker: Broker, *moments: int, name: str = "t", producer: int = -
         assert (await broker.services.store.run(call)).error == 0
 
 
-async def test_a_partition_named_twice_in_version_0_is_answered_twice(broker: Broker) -> None:
+async def test_a_partition_named_twice_in_version_0_is_returned_twice(broker: Broker) -> None:
     await broker.create("t", 1, offset_mode="dense")
     await fill(broker, 5, 6)
     rows = [
@@ -203,7 +203,7 @@ async def test_what_cannot_be_listed_is_refused(
 @pytest.mark.parametrize(
     ("moment", "version"), [(NEWEST, 6), (EARLIEST_LOCAL, 7), (TIERED, 8), (PENDING, 10), (-7, 11)]
 )
-async def test_a_version_knows_only_its_own_moments(
+async def test_a_version_accepts_only_its_special_timestamps(
     broker: Broker, moment: int, version: int
 ) -> None:
     await broker.create("t")

@@ -27,7 +27,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
         ("2026-01-31T09:00+01:00", datetime(2026, 1, 31, 8, tzinfo=UTC)),
     ],
 )
-def test_a_place_is_a_word_an_offset_an_age_or_a_time_in_utc(
+def test_a_position_is_a_word_an_offset_an_age_or_a_time_in_utc(
     text: str, place: Position, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
@@ -41,7 +41,7 @@ def test_a_place_is_a_word_an_offset_an_age_or_a_time_in_utc(
         *("9223372036854775808", "9" * 5000),
     ],
 )
-def test_what_is_no_place_is_refused_in_one_sentence(text: str) -> None:
+def test_an_invalid_position_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(
         BadPosition, match="is no position: earliest, latest, an offset, a time like"
     ):

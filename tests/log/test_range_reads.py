@@ -109,7 +109,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     return Reads(monkeypatch)
 
 
-async def test_what_a_reader_continues_with_is_in_flight_before_it_asks(reads: Reads) -> None:
+async def test_the_next_range_of_a_reader_is_in_flight_before_its_request(reads: Reads) -> None:
     await reads.serve(0)
     assert len(reads.store.sent) == 2
     ahead = reads.ranges.begin(reads.request(EACH))

@@ -73,7 +73,7 @@ def no_sockets_left() -> Iterator[None]:
 
 
 def location_for(spark: Any, directory: Path, format: str) -> TableLocation:
-    """Return a table location in the directory, whose catalog the session knows."""
+    """Return a table location in the directory, whose catalog the session has."""
     location = parse_location(str(directory / f"table_{format}"), format)
     for name, value in spark_session._format_settings(location).items():
         if name.startswith(f"spark.sql.catalog.{location.catalog}"):

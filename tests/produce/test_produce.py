@@ -202,7 +202,7 @@ async def test_producing_to_a_name_creates_the_topic(broker: Broker) -> None:
     assert refused.error_code in (E.INVALID_TOPIC_EXCEPTION, E.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-async def test_a_duplicate_batch_is_answered_with_the_stored_offset(broker: Broker) -> None:
+async def test_a_duplicate_batch_gets_the_stored_offset(broker: Broker) -> None:
     await broker.create("t", offset_mode="dense")
     batches = [packed(rows(b"a"), 13, producer=(5, 0, n)) for n in range(3)]
     for n, batch in enumerate(batches):

@@ -463,7 +463,7 @@ def test_damage_is_reported(tmp_path: Path, korvet: Run, other: RedisServer) -> 
         (("restore", "--from", "{empty}"), "has no snapshot"),
     ],
 )
-def test_one_sentence_says_why_not(
+def test_a_refusal_has_one_sentence_with_the_reason(
     tmp_path: Path, korvet: Run, other: RedisServer, words: tuple[str, ...], sentence: str
 ) -> None:
     (tmp_path / "empty").mkdir()

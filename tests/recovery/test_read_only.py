@@ -41,7 +41,7 @@ async def test_a_request_with_acks_0_closes_its_connection() -> None:
         await pending
 
 
-def test_reads_and_groups_are_answered() -> None:
+def test_reads_and_groups_are_served() -> None:
     for row in apis.TABLE:
         if row.name in {"Fetch", "JoinGroup", "OffsetCommit", "InitProducerId"}:
             assert ReadOnly().response(row, None) is None

@@ -56,7 +56,9 @@ async def deliver(tier: Tier) -> None:
         await delivery.run_once()
 
 
-async def test_they_wait_again_and_are_appended_when_due(waiting: Tier, fresh: Tier) -> None:
+async def test_restored_scheduled_records_wait_and_are_appended_when_due(
+    waiting: Tier, fresh: Tier
+) -> None:
     report = await restored(fresh)
     assert (report.scheduled, report.scheduled_lost) == (4, [])
     before, after = await listed(waiting), await listed(fresh)

@@ -17,7 +17,7 @@ class Memory:
 
 
 class Clock:
-    """A clock that sleeps at once; clients append or read at a rate meanwhile."""
+    """A clock whose sleep returns at once; clients append or read at a rate in that time."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -48,7 +48,7 @@ class Case:
         )
 
     def waited_s(self, size: int, *, is_paced: bool = True) -> float:
-        """Copy so many bytes while clients are busy, then return the seconds until the next."""
+        """Copy this many bytes while clients are busy; return the seconds until the next copy."""
 
         async def copy() -> float:
             await self.clock.sleep(1.0)

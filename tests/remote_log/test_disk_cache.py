@@ -200,7 +200,7 @@ def cached(
     )
 
 
-async def test_the_store_is_asked_once_and_deleted_objects_leave_the_disk(
+async def test_the_store_is_read_once_and_deleted_objects_leave_the_disk(
     cached: CachedSegmentStore, tmp_path: Path
 ) -> None:
     metrics = cached._metrics

@@ -37,7 +37,7 @@ def expected(segment: Segment, first: int, after: int) -> bytes:
     return DATA[segment.rows.positions[first] : segment.end_of(after - 1)]
 
 
-def test_chunks_that_were_asked_for_are_taken_once(path: str, segment: Segment) -> None:
+def test_requested_chunks_are_taken_once(path: str, segment: Segment) -> None:
     ahead = ReadAhead()
     for first, after in ((0, 4), (4, 5), (5, 9)):
         asked = chunks(path, segment, first, after)
@@ -48,7 +48,7 @@ def test_chunks_that_were_asked_for_are_taken_once(path: str, segment: Segment) 
     assert ahead.hits == 3
 
 
-def test_other_chunks_than_those_asked_for_are_not_taken(path: str, segment: Segment) -> None:
+def test_other_chunks_than_those_requested_are_not_taken(path: str, segment: Segment) -> None:
     ahead = ReadAhead()
     asked = chunks(path, segment, 0, 4)
     ahead.ask(asked)

@@ -157,7 +157,7 @@ async def test_producers_wait_longer_the_fuller_redis_is(
     assert broker.services.memory.throttle_ms() == pytest.approx(most_ms, abs=1)
 
 
-async def test_copies_wait_as_their_rate_limit_asks(
+async def test_copies_wait_as_their_rate_limit_requires(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(broker, remote_storage_enable="true")

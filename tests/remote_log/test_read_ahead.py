@@ -59,7 +59,7 @@ async def test_a_reader_of_single_blocks_is_read_one_ahead_of() -> None:
         assert len(store.asked) == 2 * count
 
 
-async def test_a_slow_store_is_not_asked_for_more_than_a_quarter_of_the_cache() -> None:
+async def test_reads_ahead_of_a_slow_store_take_at_most_a_quarter_of_the_cache() -> None:
     store, cache = made(capacity=16 * BLOCK_BYTES)
     for block in range(4):
         await read(cache, block)

@@ -40,7 +40,7 @@ def test_an_include_that_cannot_be_followed_is_named(name: str, sentence: str) -
     assert sentence in str(caught.value)
 
 
-def test_a_library_asked_for_twice_is_in_the_text_once() -> None:
+def test_a_library_required_twice_is_in_the_text_once() -> None:
     made = load("one.diamond", ROOT)
     assert made.text.count('loaders["lib.leaf"] =') == 1
     assert 'loaders["lib.left"] =' in made.text

@@ -59,7 +59,7 @@ def test_calls_and_replies_are_frozen() -> None:
         reply.error = Number.ONE  # type: ignore[misc]
 
 
-def test_a_script_knows_its_text_version_and_mode() -> None:
+def test_a_script_has_its_text_version_and_mode() -> None:
     script = CALL.script
     assert script.text.startswith("-- korvet rule.kept v1")
     assert len(script.sha1) == 40

@@ -41,7 +41,7 @@ async def test_adjacent_records_are_one_range(broker: Broker) -> None:
     assert ranges_of(topic, result, 4, 1) == [(4, 5), (9, 10)]
 
 
-async def test_batches_are_one_range_up_to_the_records_asked_for(broker: Broker) -> None:
+async def test_batches_are_one_range_up_to_the_requested_records(broker: Broker) -> None:
     topic = await topic_of(broker, "batch")
     entries = [Entry(at, at + 9, [], 0, 10) for at in (0, 10, 20, 40)]
     result = ReadResult(ErrorCode.NONE, entries=entries)

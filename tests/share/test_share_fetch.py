@@ -154,7 +154,7 @@ async def test_a_topic_of_byte_offsets_is_not_shared(broker: Broker) -> None:
     assert (await member.acknowledge((0, 0, ACCEPT)))[1] == E.INVALID_TOPIC_EXCEPTION
 
 
-async def test_a_forgotten_partition_is_fetched_no_more(broker: Broker) -> None:
+async def test_a_forgotten_partition_is_no_longer_fetched(broker: Broker) -> None:
     member = await ready(broker)
     await fill(broker, 1, number=1)
     assert await member.poll(0, 1) == [(0, 0, 1)]
@@ -207,7 +207,7 @@ async def test_sessions_are_limited(broker: Broker, monkeypatch: pytest.MonkeyPa
 async def test_any_broker_serves_any_member(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another broker has no session and knows no position, but the same state."""
+    """Another broker has no session and no position, but reads the same state."""
     member = await ready(broker, 4)
     assert await member.poll(0) == [(0, 3, 1)]
     sessions, acquirer = broker.services.share.sessions, broker.services.share.acquirer
@@ -304,7 +304,7 @@ async def test_many_small_batches_fit_one_response(broker: Broker) -> None:
     assert await member.poll(max_records=25) == [(25, 39, 1)]
 
 
-async def test_a_response_has_no_more_bytes_than_asked_for(broker: Broker) -> None:
+async def test_a_response_has_no_more_bytes_than_requested(broker: Broker) -> None:
     member = await ready(broker)
     big = packed(rows(*[bytes(100_000)] * 4), 13)
     for number in (0, 1):

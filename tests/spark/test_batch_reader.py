@@ -255,7 +255,7 @@ def test_a_read_of_many_partitions_has_fewer_tasks_by_default(log: Log) -> None:
             assert read(log.url, **given) == whole
 
 
-def test_a_topic_may_have_fewer_partitions_than_tasks_are_asked_for(log: Log) -> None:
+def test_a_topic_may_have_fewer_partitions_than_requested_tasks(log: Log) -> None:
     topic = log.create("few", 2)
     log.append(topic, 0, plain(1))
     assert len(read(log.url, subscribe="few", joinPartitions="true", minPartitions=9)) == 1

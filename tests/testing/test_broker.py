@@ -74,7 +74,7 @@ def test_a_producer_sends_again_after_retriable_errors(broker: Broker, idempoten
     assert stored(broker, topic) == [b"a"]
 
 
-def test_a_warm_connection_meets_the_error_too(broker: Broker) -> None:
+def test_an_open_connection_gets_the_error_too(broker: Broker) -> None:
     broker.log.create_topic("warm")
     failures: list[KafkaError | None] = []
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})

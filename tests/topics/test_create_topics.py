@@ -113,7 +113,7 @@ async def test_a_topic_named_twice_is_refused_and_the_others_are_made(broker: Br
     assert await broker.services.topics.get("a") is None
 
 
-async def test_reserved_names_are_for_those_who_ask_for_them(
+async def test_reserved_names_are_allowed_only_by_the_setting(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = "__debezium-heartbeat.orders"

@@ -87,7 +87,7 @@ async def test_a_broker_may_forbid_deletion(broker: Broker, version: int, error:
     assert E(answer.responses[0].error_code) is error
 
 
-async def test_a_topic_of_very_many_partitions_is_made_grown_and_deleted_in_steps(
+async def test_a_topic_of_many_partitions_is_created_grown_and_deleted_in_steps(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """10,000 partitions, or 100,000 groups with their offsets, in one call took Redis about 1 s."""
@@ -114,7 +114,7 @@ async def test_a_topic_of_very_many_partitions_is_made_grown_and_deleted_in_step
     )
 
 
-async def test_a_topic_that_very_many_groups_may_know_is_deleted_in_steps(
+async def test_a_topic_with_commits_of_many_groups_is_deleted_in_steps(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t")

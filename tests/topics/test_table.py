@@ -89,7 +89,7 @@ def test_a_definition_of_an_older_version_is_read() -> None:
 
 
 @pytest.mark.parametrize("state", ["creating", "deleting"])
-def test_what_is_half_way_is_no_topic_yet_or_any_more(state: str) -> None:
+def test_a_topic_that_is_created_or_deleted_halfway_is_not_served(state: str) -> None:
     half = defined(state=state)
     assert half.is_unfinished
     assert read_topic("t", encode_definition(half), CONFIGS) is None
@@ -183,7 +183,7 @@ async def test_the_table_is_not_read_whole_when_its_version_is_the_same() -> Non
     assert redis.asked == ["HGET"]
 
 
-async def test_many_who_ask_at_once_share_their_reads() -> None:
+async def test_concurrent_callers_share_a_read() -> None:
     redis = Redis(a=defined(1))
     topics = table(redis)
     found = await asyncio.gather(*(topics.get("a") for _ in range(50)))
@@ -216,7 +216,7 @@ async def test_changed_defaults_are_in_effect_at_once() -> None:
     assert b is not None and b.policy.retention_ms == 7
 
 
-async def test_what_is_half_way_is_found_for_who_finishes_it() -> None:
+async def test_unfinished_topics_are_found_for_the_background_task() -> None:
     redis = Redis(a=defined(1), b=defined(2, state=DELETING), c=defined(3, planned=4))
     assert set(await table(redis).find_unfinished()) == {"b", "c"}
 

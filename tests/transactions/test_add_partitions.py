@@ -41,7 +41,7 @@ async def ended(broker: Broker, who: tuple[int, int]) -> None:
     assert (await broker.ask(asked)).error_code == 0
 
 
-async def test_what_a_failover_forgot_of_a_transaction_joins_it_again(broker: Broker) -> None:
+async def test_a_partition_that_a_failover_lost_joins_its_transaction_again(broker: Broker) -> None:
     await broker.create("t", offset_mode="dense")
     node, who = broker.services, await begun(broker)
     await added(broker, who, 1)

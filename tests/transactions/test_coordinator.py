@@ -89,7 +89,7 @@ async def test_a_transaction_that_cannot_be_finished_is_in_nobodys_way(broker: B
     assert await state(broker, "t") == b"CompleteCommit"
 
 
-async def test_however_many_ids_are_due_they_are_looked_at_in_one_go(broker: Broker) -> None:
+async def test_all_due_ids_are_checked_in_one_round(broker: Broker) -> None:
     node, many = broker.services, 250
     for number in range(many):
         await node.store.command("ZADD", node.keys.transactions(), 1 + number, f"tx{number}")
@@ -97,7 +97,7 @@ async def test_however_many_ids_are_due_they_are_looked_at_in_one_go(broker: Bro
     assert await node.transactions.list_ids() == []
 
 
-async def test_an_id_whose_timeout_is_short_is_not_looked_at_all_the_time(broker: Broker) -> None:
+async def test_an_id_with_a_short_timeout_is_not_checked_continuously(broker: Broker) -> None:
     node = broker.services
     await node.transactions.init("tx", timeout_ms=1, producer_id=-1, producer_epoch=-1)
     await node.store.command("ZADD", node.keys.transactions(), 1, "tx")

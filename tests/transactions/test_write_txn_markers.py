@@ -96,7 +96,7 @@ async def test_a_transaction_that_will_be_ended_is_left_alone(broker: Broker) ->
     assert (ended.error, await end(broker, 1)) == (0, 2)
 
 
-async def test_what_an_id_has_forgotten_is_ended_though_its_next_transaction_is_open(
+async def test_a_lost_transaction_is_ended_though_the_ids_next_one_is_open(
     broker: Broker,
 ) -> None:
     await broker.create("t", partitions=1, offset_mode="dense")
@@ -139,7 +139,7 @@ async def test_a_transaction_of_an_expired_producer_is_listed_and_ended(broker: 
     assert await end(broker, 1) == 2
 
 
-async def test_all_ids_are_looked_at_once_for_a_request_and_few_at_a_time(
+async def test_all_ids_are_read_once_for_a_request_and_few_at_a_time(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", partitions=3)

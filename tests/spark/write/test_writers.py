@@ -435,7 +435,7 @@ def test_an_epoch_fails_if_a_failover_lost_records_of_a_finished_task(log: Log) 
     assert write(options(log), columns).repeated == 50
 
 
-def test_a_task_commit_is_pickled_without_other_classes_of_ours(log: Log) -> None:
+def test_a_task_commit_is_pickled_without_other_classes_of_korvet(log: Log) -> None:
     log.create("out")
     found = write(options(log), {"value": [b"a"]})
     named = [arg for op, arg, _ in genops(pickle.dumps(found, 2)) if op.name == "GLOBAL"]
@@ -588,7 +588,7 @@ def test_records_that_a_broker_rejects_are_rejected(log: Log, form: str) -> None
     assert (len(values(log)), values(log, "kept")) == (9, [])
 
 
-def test_timestamps_are_kept_when_asked_for(log: Log) -> None:
+def test_timestamps_are_kept_by_option(log: Log) -> None:
     log.create("out", 1, "batch")
     moments = pa.array([1_000_000, None], pa.timestamp("us", "UTC"))
     columns = {"value": [b"a", b"b"], "timestamp": moments}
