@@ -81,8 +81,13 @@ def findings(root: Path = ROOT) -> Iterator[Finding]:
     """Check every file that users or contributors read."""
     for path in sorted((root / "korvet").rglob("*.py")):
         yield from _python(path)
-    for path in sorted((root / "lua").rglob("*.lua")):
-        yield from _lua(path)
+    for folder in ("tests", "benchmarks"):
+        for path in sorted((root / folder).rglob("*.py")):
+            if path.name != Path(__file__).name:
+                yield from _python(path)
+    for folder in ("lua", "tests"):
+        for path in sorted((root / folder).rglob("*.lua")):
+            yield from _lua(path)
     for path in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
         yield from _markdown(path)
     for path in sorted((root / "docs").rglob("*.py")):
@@ -127,7 +132,7 @@ def _first_line(
         not first[0].isupper() and first[0].isalpha() and "(" not in first
     ):
         yield Finding(path, line, "first line: a question or a fragment", first)
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_property(node):
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_value(node):
         yield from _verb_first(path, line, first)
 
 
@@ -150,11 +155,12 @@ def _verb_first(path: str, line: int, first: str) -> Iterator[Finding]:
         yield Finding(path, line, "first line: imperative, 'Return', not 'Returns'", first)
 
 
-def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any(
-        "property" in ast.unparse(decorator) or "command" in ast.unparse(decorator)
-        for decorator in node.decorator_list
-    )
+def _is_value(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether the docstring describes a value, a command or a test, instead of a call."""
+    if node.name.startswith("test_"):  # its name is the sentence, the docstring gives the reason
+        return True
+    decorators = " ".join(map(ast.unparse, node.decorator_list))
+    return any(word in decorators for word in ("property", "command", "fixture", "composite"))
 
 
 def _lua(path: Path) -> Iterator[Finding]:

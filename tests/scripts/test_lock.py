@@ -79,5 +79,5 @@ def test_a_script_that_is_gone_leaves_the_lock(
 
 
 def test_a_better_sentence_changes_nothing(root: Path) -> None:
-    edit(root, "One value more", "One more value")
+    edit(root, "Append a value", "Add a value")
     assert lock.main(["--check"]) == 0

@@ -1,5 +1,5 @@
 --- list.push  version 1  writes
---- One value more stands at the end of a list.
+--- Append a value to a list.
 ---
 --- KEYS     list    list   values in the order of the calls
 --- ARGV     value   bytes  the value
