@@ -67,7 +67,7 @@ class TestCluster:
         so that neither of them has the slot.
         """
         nodes = range(len(self.ports))
-        until(lambda: len({_epoch(_cluster_reply(self, node, "INFO")) for node in nodes}) == 1)
+        until(lambda: len({_epoch(_info(self, node)) for node in nodes}) == 1)
         until(lambda: len({str(self.ask(node, "CLUSTER", "SLOTS")) for node in nodes}) == 1)
 
     def owner(self, key: str) -> int:

@@ -14,7 +14,7 @@ EACH = 1_000
 """Ports of one of pytest's workers."""
 WORKERS = 20
 _numbers = itertools.count(os.getpid() * 61)
-"""Processes that start together have no worker's number if they are not pytest's."""
+"""Begins far apart in processes with neighbouring ids: without pytest-xdist they share a range."""
 
 
 def free_port() -> int:
