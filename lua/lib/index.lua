@@ -31,4 +31,23 @@ function M.last(index, before)
   return found
 end
 
+--- Return the bytes and records ever appended below an offset, which is not below the local start,
+--- and the last member at or below it, or nil. Between two members they are those of the first one.
+function M.totals_below(index, log, offset)
+  local row = M.last(index, function(candidate)
+    return candidate.offset <= offset
+  end)
+  local state = redis.call(
+    "HMGET", log, "next", "bytes", "records", "start_bytes", "start_records"
+  )
+  if offset >= tonumber(state[1]) then
+    return tonumber(state[2]), tonumber(state[3]), row
+  end
+  local bytes, records = tonumber(state[4]), tonumber(state[5])
+  if row then
+    bytes, records = math.max(bytes, row.bytes), math.max(records, row.records)
+  end
+  return bytes, records, row
+end
+
 return M

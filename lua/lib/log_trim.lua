@@ -16,16 +16,14 @@ end
 --- stays, the local part starts at `target`. Return the entries removed.
 function M.trim_local(stream, log, index, mode, bits, target, field)
   local removed = redis.call("XTRIM", stream, "MINID", entry_id.id(mode, bits, target))
-  local row = index_rows.last(index, function(candidate)
-    return candidate.offset <= target
-  end)
-  local pairs_to_set = { field or "local_start", num.text(target) }
+  local bytes, records, row = index_rows.totals_below(index, log, target)
   if row then
     redis.call("ZREMRANGEBYSCORE", index, "-inf", "(" .. num.text(row.offset))
-    pairs_to_set[3], pairs_to_set[4] = "start_bytes", num.text(row.bytes)
-    pairs_to_set[5], pairs_to_set[6] = "start_records", num.text(row.records)
   end
-  redis.call("HSET", log, unpack(pairs_to_set))
+  redis.call(
+    "HSET", log, field or "local_start", num.text(target),
+    "start_bytes", num.text(bytes), "start_records", num.text(records)
+  )
   return removed
 end
 

@@ -125,9 +125,6 @@ if mode == "time" then
   last = redis.call("XREVRANGE", stream, "(" .. entry_id.id(mode, bits, target), "-", "COUNT", 1)[1]
 end
 local removed = log_trim.move_start(stream, log, index, mode, bits, target)
-if target >= appended then
-  redis.call("HSET", log, "start_bytes", num.text(bytes), "start_records", num.text(records))
-end
 if mode == "time" then
   target = last and math.max(start, entry_id.offset_after(mode, bits, last[1])) or start
   redis.call("HSET", log, "start", num.text(target))

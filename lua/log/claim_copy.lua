@@ -24,8 +24,7 @@ local topic_id, holder, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 -- Check.
 local state = redis.call(
-  "HMGET", log, "topic_id", "start", "local_start", "tiered", "bytes", "start_bytes", "copy_lease",
-  "records", "start_records"
+  "HMGET", log, "topic_id", "start", "local_start", "tiered", "bytes", "records", "copy_lease"
 )
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, 0, 0 }
@@ -39,11 +38,8 @@ if state[7] then
   fence = by == holder and tonumber(number) or tonumber(number) + 1
 end
 local first = math.max(tonumber(state[2]), tonumber(state[3] or "0"), tonumber(state[4] or "0"))
-local row = index_rows.last(index, function(candidate)
-  return candidate.offset <= first
-end)
-local bytes = tonumber(state[5]) - (row and row.bytes or tonumber(state[6]))
-local records = tonumber(state[8]) - (row and row.records or tonumber(state[9]))
+local bytes_below, records_below = index_rows.totals_below(index, log, first)
+local bytes, records = tonumber(state[5]) - bytes_below, tonumber(state[6]) - records_below
 
 -- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too.
 -- Copying frees memory.

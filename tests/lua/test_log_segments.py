@@ -223,6 +223,28 @@ def test_a_local_trim_removes_copied_records_only(runner: Runner) -> None:
     assert trim_local(part, 9).removed == 0
 
 
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_nothing_is_counted_in_redis_or_as_not_copied_once_all_is_in_segments(
+    runner: Runner, form: str, mode: str
+) -> None:
+    part = Part(runner, form=form, mode=mode).create()
+    for size in (10, STEP, 7):
+        part.append(3, size=size)
+    found = claim(part)
+    assert (found.bytes, found.records) == (STEP + 17, 9)
+    assert add(part, found.fence, found.first, part.bounds().next - 1).added
+    found = claim(part)
+    assert (found.bytes, found.records) == (0, 0)
+    trim_local(part, part.bounds().next)
+    assert part.ids() == []
+    assert (part.bounds().bytes, part.bounds().records) == (0, 0)
+    part.append(2, size=20)
+    assert (part.bounds().bytes, part.bounds().records) == (20, 2)
+    found = claim(part)
+    assert (found.bytes, found.records) == (20, 2)
+
+
 def drop(part: Part, most: int = 10, topic_id: str = ID) -> log.DropSegmentsReply:
     call = log.drop_segments(KEYS, "t", 0, topic_id=topic_id, delay_ms=0, most=most)
     return part.runner.run(call)
