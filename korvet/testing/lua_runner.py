@@ -17,6 +17,7 @@ broken rule:
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -27,7 +28,15 @@ from korvet.scripts.call import Arg, Call, Reply
 from korvet.scripts.contract import Contract, Row
 from korvet.scripts.signals import name_of
 from korvet.testing.fake import fake_redis
-from korvet.testing.lua_sandbox import LuaError, encode, is_table, lua_table, sandbox, to_lua
+from korvet.testing.lua_sandbox import (
+    STEP,
+    LuaError,
+    encode,
+    is_table,
+    lua_table,
+    sandbox,
+    to_lua,
+)
 from korvet.testing.redis_commands import WRITES, is_status, keys_of
 
 R = TypeVar("R", bound=Reply)
@@ -42,6 +51,29 @@ class ContractViolation(AssertionError):
 
 class ScriptError(Exception):
     """A script ended with a Lua or Redis error."""
+
+
+@dataclass
+class Work:
+    """The work of a script's run, which blocks Redis for that long."""
+
+    commands: int = 0
+    values: int = 0
+    """Values that the commands had as arguments or returned."""
+    bytes: int = 0
+    """Bytes of these values, and of the script's own arguments."""
+    instructions: int = 0
+    """Instructions of the Lua VM, in steps of 1,000."""
+
+    def note(self, value: Any) -> None:
+        """Count a value, or the values of a list."""
+        if isinstance(value, list):
+            self.values += 1
+            for item in value:
+                self.note(item)
+        else:
+            self.values += 1
+            self.bytes += len(value) if isinstance(value, bytes) else 8
 
 
 class LuaRunner:
@@ -63,6 +95,8 @@ class LuaRunner:
         # Commands of scripts use one connection: the client takes longer than the fake server.
         self._connection = self.redis.connection_pool.get_connection()
         self._now_ms = START_MS
+        self.work = Work()
+        """The work of the last run."""
 
     def now_ms(self) -> int:
         """Return the time that TIME reports, in ms since 1970."""
@@ -120,6 +154,7 @@ class _Run:
         self._calls = 0
         self._wrote: list[str] = []
         self._violation = ""
+        runner.work = self._work = Work(bytes=sum(map(len, self._args)))
 
     def reply_of(self, path: Path, root: Path) -> Any:
         """Run the script file and return its reply, checked."""
@@ -132,6 +167,7 @@ class _Run:
                 lua_table(self._args),
                 self._command,
                 self._report,
+                self._step,
             )
         except LuaError as error:
             self._raise_violation()
@@ -141,6 +177,9 @@ class _Run:
         self._check_reply(reply)
         self._raise_violation()
         return reply
+
+    def _step(self, *_: object) -> None:
+        self._work.instructions += STEP
 
     def _report(self, what: str | bytes) -> None:
         text = what.decode() if isinstance(what, bytes) else what
@@ -168,6 +207,8 @@ class _Run:
         name, *args = [_encode_lua(word) for word in words]
         command = name.decode().upper()
         self._calls += 1
+        self._work.commands += 1
+        self._work.note(args)
         for key in keys_of(command, args):
             if key not in self._keys:
                 self._report(f"touches {key.decode(errors='replace')!r}, which is not in KEYS")
@@ -182,6 +223,7 @@ class _Run:
             reply = self._runner.reply_to((name.upper(), *args))
         except ResponseError as error:
             return lua_table({b"err": str(error).encode()})
+        self._work.note(reply)
         if is_status(command, args) and isinstance(reply, bytes):
             return lua_table({b"ok": reply})
         return to_lua(reply)

@@ -28,7 +28,8 @@ local function compile(path)
   return chunks[path]
 end
 
-return function(path, root, keys, args, command, violation)
+return function(path, root, keys, args, command, violation, step)
+  debug.sethook(function() step() end, "", @STEP@)
   local env, loaded = {}, {}
   for _, name in ipairs(names) do
     env[name] = _G[name]
@@ -87,6 +88,8 @@ end
 """
 
 LuaError = lua51.LuaError
+STEP = 1000
+"""VM instructions after which a script's run calls `step`."""
 
 
 @cache
@@ -99,8 +102,8 @@ def runtime() -> Any:
 
 @cache
 def sandbox() -> Any:
-    """Return the Lua function that runs a script file with KEYS, ARGV and a command function."""
-    return runtime().execute(_SANDBOX)
+    """Return the Lua function that runs a script file with KEYS, ARGV and Python's functions."""
+    return runtime().execute(_SANDBOX.replace("@STEP@", str(STEP)))
 
 
 def lua_table(items: Any) -> Any:

@@ -12,19 +12,18 @@
 ---          next      int     the end: last record + 1
 ---          newest    int     ms, the max timestamp since the log was empty, -1 for none
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(log index), and 10,000 entries and 10,000 foreign ones, at most 40 calls
---- NOTES    Foreign entries above the last append count, up to 10,000 of them. Older ones count
----          only in the offset's own index step. If that step has more than 10,000 entries, those
----          count that the index knows of.
+--- COST     O(log index), and 10,000 entries or 8 MB, at most 110 calls
+--- NOTES    Foreign entries above the last append count. Older ones count only in the offset's own
+---          index step. Beyond 10,000 entries or 8 MB the number is an estimate: from the offsets
+---          in mode dense, else from the index and the length of the stream.
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
+local entry_pages = require("lib.entry_pages")
 local fields = require("lib.fields")
 local index_rows = require("lib.index")
 local manifest = require("lib.segments")
 local num = require("lib.num")
 local stream_end = require("lib.stream_end")
-
-local MOST = 10000
 
 local stream, log, index, segments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local topic_id, offset = ARGV[1], tonumber(ARGV[2])
@@ -66,30 +65,38 @@ if step then
   local row = index_rows.parse(step)
   records, last, known = known - row.records, row.offset - 1, row.records
 end
-local entries = {}
+local budget = entry_pages.budget()
 if offset <= last then
-  entries = redis.call(
-    "XRANGE", stream, entry_id.id(mode, bits, offset), entry_id.id(mode, bits, last), "COUNT", MOST
-  )
-end
-if #entries == MOST then
-  local row = index_rows.last(index, function(candidate)
-    return candidate.offset <= offset
+  local from, to, counted = entry_id.id(mode, bits, offset), entry_id.id(mode, bits, last), 0
+  local is_whole = entry_pages.each(stream, from, to, budget, function(found)
+    local count = format == "batch" and tonumber(fields.get(found[2], "count"))
+    -- The id of a batch is its last offset: the batch may begin below the offset.
+    local most = count and entry_id.offset(mode, bits, found[1]) - offset + 1
+    counted = counted + (count and math.min(count, most) or 1)
   end)
-  known = known - (row and row.records or tonumber(state[9]))
-  local from, to = entry_id.id(mode, bits, offset), entry_id.id(mode, bits, last)
-  local final = redis.call("XREVRANGE", stream, to, from, "COUNT", 1)[1]
-  known = math.min(known, entry_id.offset_after(mode, bits, final[1]) - offset)
-  records = records + math.max(0, known - MOST)
+  if not is_whole then
+    local row = index_rows.last(index, function(candidate)
+      return candidate.offset <= offset
+    end)
+    local final = redis.call("XREVRANGE", stream, to, from, "COUNT", 1)[1]
+    local span = entry_id.offset_after(mode, bits, final[1]) - offset
+    known = known - (row and row.records or tonumber(state[9]))
+    known = mode == "dense" and math.max(known, redis.call("XLEN", stream)) or known
+    counted = math.max(counted, math.min(known, span))
+  end
+  records = records + counted
 end
 if next_offset > appended then
-  local from = entry_id.id(mode, bits, math.max(offset, appended))
-  records = records + #redis.call("XRANGE", stream, from, "+", "COUNT", MOST)
-end
-for _, found in ipairs(entries) do
-  local count = format == "batch" and tonumber(fields.get(found[2], "count"))
-  -- The id of a batch is its last offset: the batch may begin below the offset.
-  local most = count and entry_id.offset(mode, bits, found[1]) - offset + 1
-  records = records + (count and math.min(count, most) or 1)
+  local from, counted = math.max(offset, appended), 0
+  local is_whole = entry_pages.each(stream, entry_id.id(mode, bits, from), "+", budget, function()
+    counted = counted + 1
+  end)
+  if not is_whole then
+    -- All foreign entries, and of these the part from the offset on.
+    local foreign = redis.call("XLEN", stream) - tonumber(state[6]) + tonumber(state[9])
+    local share = (next_offset - from) / (next_offset - appended)
+    counted = math.max(counted, math.min(math.floor(foreign * share), next_offset - from))
+  end
+  records = records + counted
 end
 return { codes.NONE, in_segments + records, next_offset, newest }
