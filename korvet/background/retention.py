@@ -8,6 +8,7 @@ from korvet import logfmt
 from korvet.background.leases import Leases
 from korvet.config.values import Settings
 from korvet.keys import Keys
+from korvet.log.adoption import adopt
 from korvet.metrics import Metrics
 from korvet.scripts import log
 from korvet.scripts.call import Call, Reply
@@ -50,15 +51,15 @@ class Retention:
         self.interval_s = settings().integer("log.retention.check.interval.ms") / 1000
 
     async def retain_all(self) -> None:
-        """Apply retention to every topic."""
+        """Apply retention to every topic, and count its foreign entries."""
         for topic in await self._topics.all():
-            policy = topic.policy
-            if policy.delete and (policy.retention_ms >= 0 or policy.retention_bytes >= 0):
-                await self._retain_topic(topic)
+            await self._retain_topic(topic)
 
     async def _retain_topic(self, topic: Topic) -> None:
         policy = topic.policy
+        limits = (policy.retention_ms, policy.retention_bytes) if policy.delete else (-1, -1)
         pending = list(range(topic.partitions))
+        adopted: set[int] = set()
         while pending:
             calls = {
                 number: log.apply_retention(
@@ -66,8 +67,8 @@ class Retention:
                     topic.name,
                     number,
                     topic_id=topic.id,
-                    retention_ms=policy.retention_ms,
-                    retention_bytes=policy.retention_bytes,
+                    retention_ms=limits[0],
+                    retention_bytes=limits[1],
                     steps=RETENTION_STEPS,
                 )
                 for number in pending[:AT_ONCE]
@@ -77,7 +78,11 @@ class Retention:
             if removed:
                 self._metrics.expired_records.add(removed)
                 logger.info("expired entries removed", topic=topic.name, entries=removed)
-            more = [number for number, reply in replies.items() if reply.more == 1]
+            uncounted = {n for n, reply in replies.items() if reply.uncounted} - adopted
+            adopted |= uncounted
+            for number in uncounted:
+                await adopt(self._store, self._keys, topic, number)
+            more = [n for n, reply in replies.items() if reply.more or n in uncounted]
             pending = more + pending[AT_ONCE:]
 
     async def expire_producers(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from korvet.keys import Keys
+from korvet.log.adoption import adopt
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.memory import COPY_MARK, TRIM_MARK, MemoryBudget
 from korvet.remote_log.store import RemoteStorageError
@@ -108,6 +109,7 @@ class MemoryEvictor:
 
     async def _part(self, topic: Topic, number: int) -> LocalPart | None:
         """Return the records that a partition has in Redis; None if there are none."""
+        await adopt(self._store, self._keys, topic, number)
         keys = self._keys.partition(topic.name, number)
         heads, totals = await asyncio.gather(
             self._store.command("ZRANGE", keys.index, 0, 1),

@@ -9,6 +9,7 @@ from time import monotonic, time
 from korvet import logfmt
 from korvet.config.values import Settings
 from korvet.keys import Keys
+from korvet.log.adoption import adopt
 from korvet.log.read_cache import ReadCache
 from korvet.metrics import Metrics
 from korvet.remote_log.copier import PartitionCopier
@@ -191,6 +192,7 @@ class RemoteLogManager:
 
     async def move(self, topic: Topic, partition: int) -> None:
         """Copy what is due, trim the local part, and remove old segments."""
+        await adopt(self._store, self._keys, topic, partition)
         while await self.copy(topic, partition) and not self._pace.is_slow:
             pass  # while copies are slow, what is due follows in the other task
         await self._retention.trim(topic, partition)

@@ -1,36 +1,275 @@
---- Detect foreign entries: those that Korvet's scripts did not add.
+--- Count foreign entries: those that Korvet's scripts did not add.
+---
+--- The field `counted` of a log's state is the cursor: every entry up to it is in the counters and
+--- in the index. It is "id:added:entries:bytes:records:offset:newest": the id of its entry; how
+--- many entries had been added to the stream, or - while the next ones are being counted;
+--- `entries`, `bytes` and `records` of the log's state; the offset after the entry; the newest
+--- timestamp.
+---
+--- If more entries were added since then than Korvet's scripts have appended, all entries above the
+--- cursor are counted again, appended ones too: nothing in an entry says who added it.
+local entry_id = require("lib.entry_id")
+local entry_pages = require("lib.entry_pages")
 local fields = require("lib.fields")
-local stream_end = require("lib.stream_end")
+local index_rows = require("lib.index")
+local num = require("lib.num")
 
 local M = {}
 
---- The fields of the log hash that M.may_exist reads, in this order.
-M.FIELDS = {
-  "format", "mode", "bits", "start", "records", "start_records", "next", "entries", "cleaned",
-}
+local INDEX_BYTES = 65536
+-- An append adds no index row with this `indexed_bytes`: rows have to be added in order.
+local NO_ROWS = 2 ^ 53 - 1
+-- Max entries that one script reads; what a name or a value costs in addition to its bytes.
+local MOST_ENTRIES, VALUE_COST = 4000, 256
 
--- Return the number of entries ever added to the stream, removed or not; nil before Redis 7.
-local function added(stream)
-  return fields.get(redis.call("XINFO", "STREAM", stream), "entries-added")
+-- Return the cursor as a table.
+local function parse(text)
+  local id, added, entries, bytes, records, offset, newest = string.match(
+    text or "0-0:0:0:0:0:0:-1", "^(%d+%-%d+):(%-?%d*):(%d+):(%d+):(%d+):(%d+):(%-?%d+)$"
+  )
+  return {
+    id = id, added = tonumber(added), entries = tonumber(entries), bytes = tonumber(bytes),
+    records = tonumber(records), offset = tonumber(offset), newest = tonumber(newest),
+  }
 end
 
---- Return whether the stream may have foreign entries; `values` are those of M.FIELDS. Transaction
---- markers are entries without records, too. Dense mode therefore compares the end offset with the
---- entries appended. Time mode compares them with XLEN, and with Redis 7's count of entries ever
---- added if the log start has moved; a cleaned log always may have foreign entries.
-function M.may_exist(stream, values)
-  local mode, length = values[2], redis.call("XLEN", stream)
-  local entries = tonumber(values[8])
-  if values[1] ~= "record" or length <= tonumber(values[5]) - tonumber(values[6]) then
-    return false
+--- Return the text of a cursor.
+function M.text(at)
+  return table.concat({
+    at.id, at.added and num.text(at.added) or "-", num.text(at.entries), num.text(at.bytes),
+    num.text(at.records), num.text(at.offset), num.text(at.newest),
+  }, ":")
+end
+
+-- Add what XINFO returns of the stream to the state. Only layout `record` asks: the reply has two
+-- whole entries.
+local function ask(state)
+  local info = state.is_record and redis.pcall("XINFO", "STREAM", state.stream)
+  if not info or info.err then
+    state.length = redis.call("XLEN", state.stream)
+    state.added = state.length + state.trimmed
+    return true
   end
-  if mode == "time" then
-    return length > entries or values[9] ~= false
-      or tonumber(values[4]) > 0 and added(stream) ~= entries
+  local head, tail = fields.get(info, "first-entry"), fields.get(info, "last-entry")
+  state.head, state.tail = head and head[1], tail and tail[1]
+  state.length = fields.get(info, "length")
+  state.added = fields.get(info, "entries-added")
+  if state.added then
+    return true
   end
-  -- Each entry that was appended took one offset.
-  local ends = stream_end.offset_after(mode, tonumber(values[3]), stream)
-  return math.max(tonumber(values[7]), ends) > entries
+  -- Before Redis 7. Another program may remove as many entries as it adds.
+  state.added = state.length + state.trimmed
+  return not state.tail
+    or entry_id.offset_after(state.mode, state.bits, state.tail)
+      <= math.max(state.next, state.cursor.offset)
+end
+
+--- Return the state of a log as a table; nil if it does not exist. `is_counted`: all entries are.
+function M.open(stream, log)
+  local row = redis.call(
+    "HMGET", log, "topic_id", "format", "mode", "bits", "next", "bytes", "records", "entries",
+    "counted", "trimmed", "start", "local_start", "tiered", "start_bytes", "start_records",
+    "max_timestamp", "untimed_append_ms", "largest_append", "cleaned"
+  )
+  if not row[1] then
+    return nil
+  end
+  local state = {
+    stream = stream, log = log, topic_id = row[1], is_record = row[2] == "record",
+    mode = row[3], bits = tonumber(row[4]), next = tonumber(row[5]), bytes = tonumber(row[6]),
+    records = tonumber(row[7]), entries = tonumber(row[8]), cursor = parse(row[9]),
+    trimmed = tonumber(row[10] or "0"), start = tonumber(row[11]),
+    first = tonumber(row[12] or row[11]), tiered = tonumber(row[13] or "0"),
+    start_bytes = tonumber(row[14]), start_records = tonumber(row[15]),
+    max_timestamp = tonumber(row[16]), untimed = tonumber(row[17] or "-1"),
+    newest = math.max(tonumber(row[16]), tonumber(row[17] or "-1")),
+    largest = tonumber(row[18]), is_cleaned = row[19] ~= false,
+  }
+  local may_be_counted, at = ask(state), state.cursor
+  state.is_counted = may_be_counted and at.added ~= nil
+    and state.added - at.added == state.entries - at.entries
+  return state
+end
+
+--- Return the log end offset of the state: foreign entries in layout `record` raise it.
+function M.log_end(state)
+  if not state.tail then
+    return state.next
+  end
+  return math.max(state.next, entry_id.offset_after(state.mode, state.bits, state.tail))
+end
+
+-- Move the cursor to the end of the last append, below which all entries are counted.
+local function to_last_append(state, at)
+  if state.next > at.offset then
+    at.id, at.offset = entry_id.id(state.mode, state.bits, state.next - 1), state.next
+  end
+  at.entries, at.bytes, at.records = state.entries, state.bytes, state.records
+  at.newest = state.newest
+end
+
+--- Move the cursor to the end of a log whose entries are all counted. A write.
+function M.advance(state)
+  local at = state.cursor
+  if state.entries == at.entries then
+    return
+  end
+  to_last_append(state, at)
+  at.added = state.added
+  -- HDEL first: at maxmemory it is allowed, and after it the other writes are too.
+  redis.call("HDEL", state.log, "counted")
+  redis.call("HSET", state.log, "counted", M.text(at))
+end
+
+--- Return the cursor as text, after the log's stream was replaced by one to which `more` entries
+--- were added.
+function M.moved(at, more)
+  at.added = at.added and at.added + more
+  return M.text(at)
+end
+
+-- Return records, first offset and time of an entry whose last offset is `last`, and its bytes. An
+-- id of dense mode has no time: below the last append, the entry is at most as new as that.
+local function measure(state, row, last, now_ms)
+  local values, size, stamp = row[2], 0, nil
+  for i = 1, #values do
+    size = size + #values[i]
+  end
+  local time = last < state.next and state.newest or now_ms
+  if state.mode == "time" then
+    time = tonumber(string.match(row[1], "^%d+"))
+  end
+  time = math.min(time, now_ms)
+  if not state.is_record then
+    local count = tonumber(fields.get(values, "count") or "") or 0
+    count = count >= 0 and count < 2 ^ 31 and math.floor(count) or 0
+    stamp = tonumber(fields.get(values, "max.timestamp") or "")
+    local first = last - math.max(count, 1) + 1
+    return state.mode == "bytes" and 1 or count, first, math.max(time, stamp or -1), size
+  end
+  if state.mode == "time" then
+    stamp = tonumber(fields.get(values, "timestamp") or "")
+    time = stamp and math.max(time, math.min(stamp, math.max(now_ms, state.newest))) or time
+  end
+  return values[1] == "control" and 0 or 1, last, time, size
+end
+
+-- Count one entry: move the cursor `at` above it, and add an index row below it if one is due.
+local function count(state, at, row, now_ms)
+  local last = entry_id.offset(state.mode, state.bits, row[1])
+  local after = entry_id.offset_after(state.mode, state.bits, row[1])
+  local records, first, time, size = measure(state, row, last or at.offset, now_ms)
+  if last and (at.bytes - at.indexed >= INDEX_BYTES or at.indexed < 0) then
+    local offset = num.text(math.max(first, at.offset, 0))
+    at.rows[#at.rows + 1] = offset
+    at.rows[#at.rows + 1] = offset .. ":" .. num.text(at.newest) .. ":" .. num.text(at.bytes)
+      .. ":" .. num.text(at.records)
+    at.indexed = at.bytes
+  end
+  at.id, at.offset, at.entries = row[1], math.max(at.offset, after), at.entries + 1
+  at.bytes, at.records, at.newest = at.bytes + size, at.records + records, math.max(at.newest, time)
+  at.largest = math.max(at.largest, size)
+end
+
+-- Count the next entries above the cursor. Return whether there are no more.
+local function count_next(state, at, now_ms)
+  local budget = entry_pages.budget()
+  budget.entries = MOST_ENTRIES
+  return (entry_pages.each(state.stream, "(" .. at.id, "+", budget, function(row)
+    count(state, at, row, now_ms)
+    budget.bytes = budget.bytes - VALUE_COST * #row[2]
+  end))
+end
+
+--- Count entries above the cursor, if not all are counted. Return how many, and whether there are
+--- more. `now_ms`: the present time.
+function M.count(state, index, now_ms)
+  if state.is_counted then
+    M.advance(state)
+    return 0, false
+  end
+  local at = state.cursor
+  if at.added and state.is_record and state.mode ~= "time"
+    and state.next - at.offset == state.entries - at.entries then
+    -- Each entry takes one offset: the foreign ones are all above the last append.
+    to_last_append(state, at)
+  end
+  -- What was removed meanwhile is in `start_bytes`.
+  at.offset = math.max(at.offset, state.first)
+  at.bytes = math.max(at.bytes, state.start_bytes)
+  at.records = math.max(at.records, state.start_records)
+  local from, before = num.text(at.offset), at.entries
+  local newer = redis.call("ZREVRANGEBYSCORE", index, "(" .. from, "-inf", "LIMIT", 0, 1)[1]
+  at.indexed = newer and index_rows.parse(newer).bytes or -1
+  at.rows, at.largest = {}, state.largest
+  local is_done = count_next(state, at, now_ms)
+  local read = at.entries - before
+
+  -- Write. A removal first: at maxmemory it is allowed, and after it the other writes are too.
+  redis.call("ZREMRANGEBYSCORE", index, from, "+inf")
+  for i = 1, #at.rows, 2 do
+    redis.call("ZADD", index, at.rows[i], at.rows[i + 1])
+  end
+  if is_done then
+    at.added = state.added
+    state.bytes, state.records, state.entries = at.bytes, at.records, at.entries
+    state.newest = math.max(state.newest, at.newest)
+    state.is_counted = true
+  else
+    at.added = nil
+    state.bytes = math.max(state.bytes, at.bytes)
+    state.records = math.max(state.records, at.records)
+  end
+  if state.is_record then
+    state.next = math.max(state.next, at.offset)
+  end
+  redis.call(
+    "HSET", state.log, "counted", M.text(at), "next", num.text(state.next), "bytes",
+    num.text(state.bytes), "records", num.text(state.records), "entries", num.text(state.entries),
+    "untimed_append_ms", num.text(math.max(state.untimed, at.newest)), "indexed_bytes",
+    num.text(is_done and at.indexed or NO_ROWS), "largest_append", num.text(at.largest)
+  )
+  return read, not is_done
+end
+
+-- Return the offset below which the stream has no entry.
+local function head_offset(state)
+  if state.length == 0 then
+    return math.max(state.next, state.cursor.offset)
+  end
+  local head = state.head or redis.call("XRANGE", state.stream, "-", "+", "COUNT", 1)[1][1]
+  return entry_id.offset(state.mode, state.bits, head) or 0
+end
+
+--- Take what another program has removed from the start of a log out of its counters, in whole
+--- index steps. All entries of the log are counted. A write.
+function M.forget_removed(state, index)
+  local rows = redis.call("ZRANGE", index, 0, 1)
+  if state.is_cleaned or #rows == 0 then
+    return
+  end
+  local head, first = head_offset(state), index_rows.parse(rows[1])
+  if head <= math.max(state.first, first.offset) then
+    return
+  end
+  local tiered = math.min(head, state.tiered)
+  if tiered > state.first then
+    -- Readers find in segments what Redis no longer has.
+    redis.call("HSET", state.log, "local_start", num.text(tiered))
+  end
+  if state.length > 0 and not (rows[2] and index_rows.parse(rows[2]).offset <= head) then
+    return
+  end
+  local bytes, records, row = index_rows.totals_below(index, state.log, head)
+  if state.length == 0 then
+    redis.call("UNLINK", index)
+    redis.call("HSET", state.log, "indexed_bytes", "-1")
+  else
+    redis.call("ZREMRANGEBYSCORE", index, "-inf", "(" .. num.text(row.offset))
+  end
+  redis.call(
+    "HSET", state.log, "start_bytes", num.text(bytes), "start_records", num.text(records)
+  )
 end
 
 return M

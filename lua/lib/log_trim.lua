@@ -5,6 +5,13 @@ local num = require("lib.num")
 
 local M = {}
 
+-- Remove the entries below `target`; return how many.
+local function trim(stream, log, mode, bits, target)
+  local removed = redis.call("XTRIM", stream, "MINID", entry_id.id(mode, bits, target))
+  redis.call("HINCRBY", log, "trimmed", removed)
+  return removed
+end
+
 --- Start the log at `target`: delete the entries and index rows below it.
 --- In batch layout a batch that reaches past `target` stays whole. Return the entries removed.
 function M.move_start(stream, log, index, mode, bits, target)
@@ -15,7 +22,7 @@ end
 --- Delete the entries and index rows below `target`, whose records are in segments: the log start
 --- stays, the local part starts at `target`. Return the entries removed.
 function M.trim_local(stream, log, index, mode, bits, target, field)
-  local removed = redis.call("XTRIM", stream, "MINID", entry_id.id(mode, bits, target))
+  local removed = trim(stream, log, mode, bits, target)
   local bytes, records, row = index_rows.totals_below(index, log, target)
   if row then
     redis.call("ZREMRANGEBYSCORE", index, "-inf", "(" .. num.text(row.offset))
@@ -30,7 +37,7 @@ end
 --- Empty the log and start it at its end, `target`, which foreign entries may have moved. Reset its
 --- max timestamp: one far in the future would otherwise block retention for good.
 function M.empty(stream, log, index, mode, bits, target, bytes, records)
-  local removed = redis.call("XTRIM", stream, "MINID", entry_id.id(mode, bits, target))
+  local removed = trim(stream, log, mode, bits, target)
   redis.call("UNLINK", index)
   redis.call("HDEL", log, "local_start")
   redis.call(
@@ -39,6 +46,10 @@ function M.empty(stream, log, index, mode, bits, target, bytes, records)
     "start_records", num.text(records), "indexed_bytes", "-1",
     "max_timestamp", "-1", "untimed_append_ms", "-1"
   )
+  local counted = redis.call("HGET", log, "counted")
+  if counted then
+    redis.call("HSET", log, "counted", (string.gsub(counted, "%-?%d+$", "-1")))
+  end
   return removed
 end
 

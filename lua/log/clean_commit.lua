@@ -34,6 +34,7 @@ local chunks = require("lib.chunks")
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry_id = require("lib.entry_id")
+local foreign_entries = require("lib.foreign_entries")
 local index_rows = require("lib.index")
 local key_types = require("lib.key_types")
 local num = require("lib.num")
@@ -87,8 +88,10 @@ if #rest > at_most then
   return { codes.NONE, 1, length + at_most, "" }
 end
 clean_swap.take_over(stream, compacted)
+local before = foreign_entries.open(stream, log)
 redis.call("UNLINK", stream)
 redis.call("RENAME", compacted, stream)
+local after = foreign_entries.open(stream, log)
 redis.call("ZREMRANGEBYSCORE", index, "-inf", "(" .. num.text(limit))
 chunks.call("ZADD", index, rows)
 redis.call("ZREMRANGEBYSCORE", aborted_txns, "-inf", "(" .. num.text(limit))
@@ -98,7 +101,8 @@ local horizons = clean_swap.horizons(
 redis.call(
   "HSET", log, "cleaned", ARGV[6], "cleaned_bytes", ARGV[7], "start_bytes", ARGV[8],
   "start_records", ARGV[9],
-  "delete_horizons", horizons
+  "delete_horizons", horizons,
+  "counted", foreign_entries.moved(before.cursor, after.added - before.added)
 )
 redis.call("HDEL", log, "compacting")
 return { codes.NONE, 0, 0, "" }

@@ -11,10 +11,8 @@
 ---          timestamp  int     the timestamp searched for: as asked, or the newest, -1 for none
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(log index), at most 61 calls
---- NOTES    The index has no timestamps of foreign entries. If there are some, an index row is not
----          used if a foreign entry below it may be as new: in time mode by the milliseconds of its
----          id, in dense mode, whose ids hold no time, any foreign entry. If the log start is
----          inside an index step, some may be missed, at most as many as were cut from that step.
+--- NOTES    Rows above what log.adopt has counted are not used: foreign entries may be among the
+---          records below them.
 local codes = require("lib.codes")
 local index_rows = require("lib.index")
 local foreign_entries = require("lib.foreign_entries")
@@ -22,40 +20,18 @@ local foreign_entries = require("lib.foreign_entries")
 local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, timestamp = ARGV[1], tonumber(ARGV[2])
 
-local state = redis.call(
-  "HMGET", log, "topic_id", "max_timestamp", unpack(foreign_entries.FIELDS)
-)
-local local_start = redis.call("HGET", log, "local_start")
-if state[1] ~= topic_id then
-  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1 }
+local state = foreign_entries.open(stream, log)
+if not state or state.topic_id ~= topic_id then
+  return { state and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1 }
 end
 if timestamp == -3 then
-  timestamp = tonumber(state[2])
+  timestamp = state.max_timestamp
 end
-local mode, bits, start = state[4], tonumber(state[5]), tonumber(local_start or state[6])
-
--- Return whether a foreign entry below an index row may be as new as the timestamp.
-local function hides()
-  return false
-end
-if ARGV[2] ~= "-3" and foreign_entries.may_exist(stream, { unpack(state, 3) }) then
-  if mode == "time" then
-    local unit = 2 ^ bits
-    hides = function(candidate)
-      return candidate.offset >= timestamp * unit
-    end
-  else
-    -- Each appended record takes one offset.
-    local head = redis.call("ZRANGE", index, 0, 0)[1]
-    local first = head and index_rows.parse(head)
-    hides = function(candidate)
-      return start < first.offset
-        or candidate.offset - candidate.records > first.offset - first.records
-    end
-  end
-end
+-- Rows above the cursor know nothing of the times of foreign entries between them.
+local is_any = state.is_counted or ARGV[2] == "-3"
+local known, start = is_any and math.huge or state.cursor.offset, state.first
 
 local row = index_rows.last(index, function(candidate)
-  return candidate.newest < timestamp and not hides(candidate)
+  return candidate.newest < timestamp and candidate.offset <= known
 end)
 return { codes.NONE, row and math.max(row.offset, start) or start, timestamp }

@@ -26,6 +26,7 @@
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry_id = require("lib.entry_id")
+local foreign_entries = require("lib.foreign_entries")
 local log_create = require("lib.log_create")
 local manifest = require("lib.segments")
 local num = require("lib.num")
@@ -70,7 +71,11 @@ redis.call(
 if count > 0 then
   redis.call(
     "HSET", log, "tiered", num.text(tiered), "local_start", num.text(tiered),
-    "tiered_records", num.text(records), "tiered_bytes", num.text(bytes)
+    "tiered_records", num.text(records), "tiered_bytes", num.text(bytes),
+    "counted", foreign_entries.text({
+      id = "0-0", added = 0, entries = records, bytes = data_bytes, records = records,
+      offset = next_offset, newest = newest,
+    })
   )
 end
 if mode ~= "time" and next_offset > 0 then

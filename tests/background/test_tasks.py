@@ -139,9 +139,10 @@ async def test_a_server_of_several_that_is_away_keeps_no_other_partition_from_re
     await BackgroundTasks(broker.services).retention.retain_all()
     for number in (1, 199):
         assert await store.command("XLEN", keys.partition("t", number).stream) == 0
-    assert asked == 200, "the next round sends requests to it again"
+    # The two foreign entries are counted, then retention is applied again.
+    assert asked == 204, "the next round sends requests to it again"
     await BackgroundTasks(broker.services).retention.expire_producers()
-    assert asked == 400
+    assert asked == 404
 
 
 async def test_invalid_keys_of_a_partition_stop_no_other_partitions_retention(

@@ -102,10 +102,20 @@ class Part:
             log.delete_records(KEYS, "t", 0, topic_id=topic_id, before=before, steps=steps)
         )
 
+    def adopt(self) -> int:
+        """Count the foreign entries; return how many calls that took."""
+        calls = 0
+        more = 1
+        while more:
+            reply = self.runner.run(log.adopt(KEYS, self.topic, 0, topic_id=ID))
+            more, calls = reply.more, calls + 1
+        return calls
+
     def retain(
         self, ms: int = -1, size: int = -1, steps: int = 64, topic_id: str = ID
     ) -> log.ApplyRetentionReply:
-        """Apply retention once."""
+        """Count foreign entries, then apply retention once."""
+        self.adopt()
         return self.runner.run(
             log.apply_retention(
                 KEYS,

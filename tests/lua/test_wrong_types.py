@@ -143,11 +143,12 @@ def transactions_in(lua: Doubting, mode: str) -> None:
 
 def a_log(lua: Doubting, form: str, mode: str) -> None:
     part = Part(lua, form, mode).create()
+    if form == "record":
+        part.native()
+        part.adopt()
     part.append(2, size=70_000, producer_id=1, producer_epoch=0, base_sequence=0)
     batches = [log.batch_of(part.call(2, size=70_000)) for _ in range(3)]
     assert not lua.run(log.append_many(KEYS, [("t", 0, ID, 0, batches)])).reason
-    if form == "record":
-        part.native()
     read = {"group": "g", "topic_id": ID}
     deliver = log.group_read(
         KEYS, "t", 0, **read, consumer="c", offset=0, count=2, claim=log.CLAIM_ALL

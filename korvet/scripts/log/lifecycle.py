@@ -32,11 +32,23 @@ class DeleteRecordsReply(Reply):
 
 
 class ApplyRetentionReply(Reply):
-    """The log starts at `start`; `more` is 1 if another call has more to remove."""
+    """The log starts at `start`; `more` is 1 if another call has more to remove.
+
+    `uncounted` is 1 if there are entries for log.adopt.
+    """
 
     error: int
     start: int
     removed: int
+    more: int
+    uncounted: int
+
+
+class AdoptReply(Reply):
+    """`counted` entries are counted; `more` is 1 if another call has more to count."""
+
+    error: int
+    counted: int
     more: int
 
 
@@ -52,6 +64,7 @@ CREATE = Script("log.create", CreateReply)
 DELETE = Script("log.delete", DeleteReply)
 DELETE_RECORDS = Script("log.delete_records", DeleteRecordsReply)
 APPLY_RETENTION = Script("log.apply_retention", ApplyRetentionReply)
+ADOPT = Script("log.adopt", AdoptReply)
 EXPIRE_PRODUCERS = Script("log.expire_producers", ExpireProducersReply)
 
 
@@ -99,6 +112,12 @@ def apply_retention(
         (k.stream, k.log, k.index),
         (topic_id, retention_ms, retention_bytes, steps, is_local),
     )
+
+
+def adopt(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[AdoptReply]:
+    """Count entries that another program has added to the partition, or removed from it."""
+    k = keys.partition(topic, partition)
+    return Call(ADOPT, (k.stream, k.log, k.index), (topic_id,))
 
 
 def expire_producers(

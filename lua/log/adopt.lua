@@ -1,0 +1,36 @@
+--- log.adopt  version 1  writes
+--- Count the entries that another program has added to a log, or removed from it.
+---
+--- KEYS     stream    stream  the partition's records
+---          log       hash    the partition's state
+---          index     zset    sparse index
+--- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
+--- RETURNS  error     int     a lib.codes value
+---          counted   int     entries counted by this call, those of producers among them too
+---          more      int     1: call again, there is more to count
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- COST     O(entries counted), up to 4,000 or 8 MB, at most 250 calls
+--- NOTES    Bytes are those of an entry's names and values. The time of an entry is that of its id,
+---          or its field `timestamp` if that is later; in dense mode, the time of this call. No
+---          time is in the future. If another program removed the oldest entries, the index steps
+---          without entries leave the counters.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local foreign_entries = require("lib.foreign_entries")
+
+local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
+local topic_id = ARGV[1]
+
+-- Check.
+local state = foreign_entries.open(stream, log)
+if not state or state.topic_id ~= topic_id then
+  return { state and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, 0 }
+end
+redis.call("ZCARD", index)
+
+-- Write.
+local counted, more = foreign_entries.count(state, index, clock.now_ms())
+if not more then
+  foreign_entries.forget_removed(state, index)
+end
+return { codes.NONE, counted, more and 1 or 0 }
