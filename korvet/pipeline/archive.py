@@ -163,7 +163,7 @@ class Archiver:
         if not step.ranges:
             return self._spark.createDataFrame([], DDL)
         options = read_options(step.ranges)
-        options["redis"] = self._job.connection.redis
+        options["redisUrl"] = self._job.connection.redis
         options["namespace"] = self._job.connection.namespace
         cores = self._spark.sparkContext.defaultParallelism
         size = sum(range_sizes(metadata, step.ranges))

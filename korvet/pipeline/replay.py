@@ -90,7 +90,7 @@ def replay(
         at_once = min(stored.tasks, spark.sparkContext.defaultParallelism)
         rows = rows.mapInArrow(_throttle(wanted.rate, at_once), rows.schema)
     options = {
-        "redis": connection.redis,
+        "redisUrl": connection.redis,
         "namespace": connection.namespace,
         "topic": topic,
         "writeId": name,

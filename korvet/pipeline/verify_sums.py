@@ -83,7 +83,8 @@ def sums_of_log(
     ranges = [OffsetRange(each.part, each.low, each.high) for each in sides if each.low < each.high]
     if not ranges:
         return {}
-    options = read_options(ranges) | {"redis": connection.redis, "namespace": connection.namespace}
+    options = read_options(ranges)
+    options |= {"redisUrl": connection.redis, "namespace": connection.namespace}
     options["minPartitions"] = str(spark.sparkContext.defaultParallelism)
     options["joinPartitions"] = "true"
     options["failOnDataLoss"] = "false"

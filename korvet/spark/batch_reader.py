@@ -12,7 +12,7 @@ from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import ReadOptions
 from korvet.spark.partitions import OffsetRange, PartitionLog
 from korvet.spark.plan.offset_resolution import batch_ranges
-from korvet.spark.plan.pushdown import Bounds, Pushdown, narrow_bounds, narrow_ranges
+from korvet.spark.plan.pushdown import Bounds, narrow_bounds, narrow_ranges
 from korvet.spark.plan.splits import group_batch_splits, split_batch
 from korvet.spark.tiered import tiered_read
 from korvet.spark.worker_process import task_scope
@@ -64,16 +64,6 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._names = tuple(names)
         self._bounds = Bounds()
-        self.pushFilters = Pushdown(self)  # type: ignore[method-assign]
-
-    def apply_filters(self, filters: Sequence[Filter]) -> list[Filter]:
-        """Narrow the read by the filters and return those that Spark must still apply."""
-        left = []
-        for each in filters:
-            self._bounds, exact = narrow_bounds(self._bounds, each)
-            if not exact:
-                left.append(each)
-        return left
 
     def partitions(self) -> list[InputPartition]:
         with task_scope(), MetadataClient(self._options.connection) as metadata:
@@ -129,6 +119,22 @@ class BatchReader(DataSourceReader):
             if isinstance(split, ArchiveSplit)
             else tiered_read.read_tiered(*args, read_range)
         )
+
+
+class FilteringReader(BatchReader):
+    """A batch reader that narrows its ranges by the filters that Spark passes.
+
+    Spark keeps one plan per DataFrame or view, so the filters of one query limit the next as well.
+    """
+
+    def pushFilters(self, filters: Sequence[Filter]) -> list[Filter]:
+        """Narrow the read by the filters and return those that Spark must still apply."""
+        left = []
+        for each in filters:
+            self._bounds, exact = narrow_bounds(self._bounds, each)
+            if not exact:
+                left.append(each)
+        return left
 
 
 def read_range(options: ReadOptions, names: Sequence[str], wanted: OffsetRange) -> Iterator[Any]:

@@ -41,9 +41,11 @@ class KorvetDataSource(DataSource):
             return columns.ddl(names)
 
     def reader(self, schema: Any) -> "DataSourceReader":
-        from korvet.spark.batch_reader import BatchReader
+        from korvet.spark.batch_reader import BatchReader, FilteringReader
 
-        return BatchReader(self._read(streaming=False), _names(schema))
+        options = self._read(streaming=False)
+        made = FilteringReader if options.push_filters else BatchReader
+        return made(options, _names(schema))
 
     def streamReader(self, schema: Any) -> "DataSourceStreamReader":
         with gc_paused():

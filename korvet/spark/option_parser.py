@@ -29,18 +29,25 @@ from korvet.store.address import BadAddress, parse
 REDIS_VARIABLE = "KORVET_REDIS_URL"
 _SELECT = ("subscribe", "subscribePattern", "assign")
 _READ = (
-    "redis", "namespace", *_SELECT, "startingOffsets", "endingOffsets", "startingTimestamp",
-    "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition",
-    "maxBytesPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
-    "failOnDataLoss", "includeHeaders", "columns", "isolation", "kafka.isolation.level",
-    "archive", "archiveFormat", "joinPartitions", "remoteStorageUrl",
+    "redis", "redisUrl", "namespace", *_SELECT, "startingOffsets", "endingOffsets",
+    "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "minPartitions",
+    "maxRecordsPerPartition", "maxBytesPerPartition", "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger", "maxTriggerDelay", "failOnDataLoss", "includeHeaders", "columns",
+    "isolation", "kafka.isolation.level", "archive", "archiveFormat", "joinPartitions",
+    "remoteStorageUrl", "pushFilters",
 )  # fmt: skip
 _WRITE = (
-    "redis", "namespace", "topic", "writeId", "compression", "kafka.compression.type",
+    "redis", "redisUrl", "namespace", "topic", "writeId", "compression", "kafka.compression.type",
     "includeHeaders", "includeTimestamp", "checkpointLocation", "queryName", "kafka.acks",
     "kafka.enable.idempotence", "waitReplicas",
 )  # fmt: skip
+HIDDEN_URL = "redisUrl"
+"""The option for a URL with credentials: Spark hides values of options with `url` in their name."""
+_CREDENTIALS = (
+    f"has credentials, which Spark would show in plans: give the URL as {HIDDEN_URL!r}, which "
+    f"Spark hides, or in {REDIS_VARIABLE}."
+)
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 """Options that only a stream accepts."""
 _TABLE_PROPERTY = "provider"
@@ -68,6 +75,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             given.refuse(name, "a stream has no end.")
         given.refuse("archive", "only a batch read can read an archive.")
+        given.refuse("pushFilters", "Spark passes filters to batch reads only.")
     else:
         for name in STREAM_ONLY:
             given.refuse(name, "a batch read has no trigger; see 'endingOffsets'.")
@@ -90,6 +98,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         committed_only=given.isolation() == "read_committed",
         archive=given.filled("archive"),
         archive_format=given.text("archiveFormat"),
+        push_filters=given.flag("pushFilters", False),
     )
 
 
@@ -162,14 +171,19 @@ class _Options(OptionText):
         return least
 
     def connection(self) -> Connection:
-        url = self.text("redis") or os.environ.get(REDIS_VARIABLE)
+        name = "redis" if self.text(HIDDEN_URL) is None else HIDDEN_URL
+        if name == HIDDEN_URL:
+            self.refuse("redis", f"{HIDDEN_URL!r} is set as well. Set one of them.")
+        url = self.text(name) or os.environ.get(REDIS_VARIABLE)
         if not url:
             wanted = f"give the Redis URL, here or in {REDIS_VARIABLE}."
-            raise InvalidOption("redis", f"{wanted}{self._missing_options_hint()}")
+            raise InvalidOption(name, f"{wanted}{self._missing_options_hint()}")
         try:
             parse(url)
         except BadAddress as error:
-            raise InvalidOption("redis", f"{error}.") from None
+            raise InvalidOption(name, f"{error}.") from None
+        if self.text("redis") and ("@" in url or "password" in url):
+            raise InvalidOption("redis", _CREDENTIALS)
         namespace = self.filled("namespace") or "korvet"
         return Connection(url, namespace, self.filled("remoteStorageUrl") or "")
 

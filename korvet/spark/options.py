@@ -72,6 +72,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
     archive: str | None = None
     """Path or name of an archive table: offsets it holds are read from it, others from Redis."""
     archive_format: str | None = None
+    push_filters: bool = False
+    """Whether filters of the query narrow the ranges, for every later query too."""
 
 
 class WriteOptions(msgspec.Struct, frozen=True):

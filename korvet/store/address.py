@@ -15,7 +15,7 @@ refused: the connection would be less safe than the URL asks for.
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlencode, urlsplit
 
 from korvet.store.errors import RedisUnreachable
 
@@ -78,8 +78,10 @@ def parse(url: str) -> Location:
     scheme, _, rest = url.partition("://")
     base, _, kind = scheme.partition("+")
     if base not in _PLAIN or kind not in ("", "sentinel", "cluster") or (kind and base == "unix"):
+        # Without "://" the text before it may have a password.
+        shown = scheme if rest or url.endswith("://") else url.rpartition("@")[2]
         raise BadAddress(
-            f"{scheme or url!r} is no Redis URL: use redis://HOST:PORT, rediss://HOST:PORT, "
+            f"{shown or url!r} is no Redis URL: use redis://HOST:PORT, rediss://HOST:PORT, "
             "unix:///PATH, redis+sentinel://HOST:PORT/MASTER or redis+cluster://HOST:PORT"
         )
     if not kind:
@@ -110,7 +112,7 @@ def _server_options(url: str) -> dict[str, Any]:
 
     redis-py is imported only if the URL has options: its import takes longer than all others.
     """
-    parts = urlsplit(url)
+    parts = _split(url)
     found: dict[str, Any] = {"username": parts.username, "password": parts.password}
     number = unquote(parts.path).replace("/", "")
     if parts.scheme == "unix":
@@ -123,6 +125,20 @@ def _server_options(url: str) -> dict[str, Any]:
         options |= {"port": parts.port} if parts.port else {}
         options |= {"db": int(number)} if number.isdecimal() and "db" not in options else {}
     return options
+
+
+def _split(url: str, *, has_one_port: bool = True) -> SplitResult:
+    """Return the parts of the URL. Raises BadAddress, whose message has none of a password."""
+    try:
+        parts = urlsplit(url)
+        if has_one_port:
+            _ = parts.port
+    except ValueError:
+        raise BadAddress(
+            "host or port in the Redis URL are not valid: in a password write '/', '#', '?', '@', "
+            "'[' and ']' as %2F, %23, %3F, %40, %5B and %5D"
+        ) from None
+    return parts
 
 
 def _used_options(query: str) -> dict[str, Any]:
@@ -142,10 +158,7 @@ def _used_options(query: str) -> dict[str, Any]:
 
 
 def _parse_servers(base: str, kind: str, rest: str) -> Location:
-    try:
-        parts = urlsplit(f"{base}://{rest}")
-    except ValueError as error:
-        raise BadAddress(f"{error} in the Redis URL") from error
+    parts = _split(f"{base}://{rest}", has_one_port=False)
     entry, _, hosts = parts.netloc.rpartition("@")
     path = [unquote(piece) for piece in parts.path.split("/") if piece]
     query = parse_qs(parts.query)

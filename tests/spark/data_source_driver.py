@@ -49,7 +49,7 @@ def rows(batches: Iterable[Any], names: Sequence[str]) -> list[Row]:
 
 def read(url: str, *, filters: Sequence[Any] = (), **options: object) -> list[Row]:
     """Return the rows of a batch read, split by split."""
-    made = source(url, **options)
+    made = source(url, **options, **({"pushFilters": "true"} if filters else {}))
     schema = schema_of(made)
     reader = made.reader(schema)
     if filters:

@@ -34,7 +34,7 @@ def test_spark_commands_and_a_broker_share_a_topic_under_the_user(
     at = ("--redis", url)
     assert run(["topics", "create", "orders", "--partitions", "1", *at]) == 0
     rows = spark.createDataFrame([(b"k", b"of Spark")], "key binary, value binary")
-    options = {"redis": url, "topic": "orders"}
+    options = {"redisUrl": url, "topic": "orders"}
     rows.write.format("korvet").mode("append").options(**options).save()
     with Broker(redis=url) as broker:
         servers = {"bootstrap.servers": broker.bootstrap_servers}
@@ -42,7 +42,7 @@ def test_spark_commands_and_a_broker_share_a_topic_under_the_user(
         producer.produce("orders", b"of Kafka")
         assert producer.flush(10) == 0
         del producer
-    found = spark.read.format("korvet").option("redis", url).option("subscribe", "orders").load()
+    found = spark.read.format("korvet").option("redisUrl", url).option("subscribe", "orders").load()
     assert [bytes(row.value) for row in found.collect()] == [b"of Spark", b"of Kafka"]
     for command in (["topics", "describe", "orders"], ["groups", "list"], ["users", "list"]):
         assert run([*command, *at]) == 0, capfd.readouterr()

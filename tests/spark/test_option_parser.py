@@ -60,6 +60,7 @@ REFUSED = [
     ("kafka.isolation.level", "serializable", "read_committed"),
     ("redis", "localhost:6379", "redis://HOST:PORT"),
     ("redis", "redis+sentinel://localhost:6379", "master's name"),
+    ("pushFilters", "yes", "true, false"),
 ]
 
 
@@ -170,6 +171,21 @@ def test_redis_can_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) 
     options = parse_read({"subscribe": "orders", "namespace": "mine"}, streaming=False)
     connection = options.connection
     assert (connection.redis, connection.namespace) == ("redis://elsewhere:1", "mine")
+
+
+@pytest.mark.parametrize("option", ["redisUrl", "redisurl", "REDISURL"])
+def test_a_url_with_credentials_is_taken_only_where_spark_hides_it(option: str) -> None:
+    url = "redis://bob:hunter2@localhost:6379"
+    options = parse_read({"subscribe": "orders", option: url}, streaming=False)
+    assert options.connection.redis == url
+    written = parse_write({"topic": "orders", option: url}, streaming=True)
+    assert written.connection.redis == url
+    for shown in (url, "redis://:hunter2@h", "redis+sentinel://h/m?sentinel_password=hunter2"):
+        with pytest.raises(InvalidOption, match="'redisUrl', which Spark hides") as caught:
+            parse_read({"subscribe": "orders", "redis": shown}, streaming=False)
+        assert "hunter2" not in str(caught.value)
+    with pytest.raises(InvalidOption, match="Set one of them"):
+        parse_read({**READ, option: url}, streaming=False)
 
 
 def test_a_selection_of_topics_is_required() -> None:

@@ -72,11 +72,18 @@ def test_a_batch_holds_what_the_log_holds(spark: Any, log: Log, form: str, mode:
     assert [row.t for row in stamps] == moments
 
 
+@pytest.fixture
+def pushdown(spark: Any) -> Iterator[None]:
+    """Spark's filter pushdown, which is off by default."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 @pytest.mark.parametrize("pushed", ["true", "false"])
+@pytest.mark.usefixtures("pushdown")
 def test_filters_find_the_same_pushed_or_not(spark: Any, log: Log, pushed: str) -> None:
     offsets = fill(log, "s", *LAYOUT)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", pushed)
-    df = frame(spark, log, subscribe="s")
     middle = sorted(offsets)[150]
     cases = {
         f"offset >= {middle} and offset < {middle + 20}": [
@@ -90,19 +97,55 @@ def test_filters_find_the_same_pushed_or_not(spark: Any, log: Log, pushed: str) 
         "value like '%000003%' and partition = 0": [offsets[3], offsets[53], offsets[103]],
     }
     for condition, wanted in cases.items():
+        df = frame(spark, log, subscribe="s", pushFilters=pushed)
         found = df.where(condition).orderBy("partition", "offset").collect()
         assert [row.offset for row in found] == wanted, condition
-    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.usefixtures("pushdown")
+def test_a_view_that_a_query_reads_twice_has_no_filters_of_another_use(
+    spark: Any, log: Log
+) -> None:
+    fill(log, "s", "record", "dense")
+    frame(spark, log, subscribe="s").createOrReplaceTempView("twice")
+    low, high = (f"SELECT * FROM twice WHERE offset {side} 100" for side in ("<", ">="))
+    counted = [
+        spark.sql(f"SELECT count(*) FROM ({query})").first()[0]
+        for query in (f"{low} UNION ALL {high}", low, high, "SELECT * FROM twice")
+    ]
+    assert counted == [300, 200, 100, 300]
+    assert spark.sql(f"SELECT * FROM twice EXCEPT ({low})").count() == 100
+
+
+@pytest.mark.usefixtures("pushdown")
 def test_a_pushed_range_is_all_that_is_read(spark: Any, log: Log) -> None:
     fill(log, "s", "record", "dense")
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    df = frame(spark, log, subscribe="s").where("partition = 1 and offset between 3 and 9")
+    df = frame(spark, log, subscribe="s", pushFilters="true")
+    df = df.where("partition = 1 and offset between 3 and 9")
     assert df.rdd.getNumPartitions() == 1 and df.count() == 7
     plan = df._jdf.queryExecution().executedPlan().toString()
     assert "Filter (" not in plan, "nothing is left for Spark to do"
-    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_pushing_filters_without_sparks_setting_is_an_error(spark: Any, log: Log) -> None:
+    log.create("s", 1)
+    with pytest.raises(Exception, match="filterPushdown"):
+        frame(spark, log, subscribe="s", pushFilters="true").count()
+
+
+def test_a_password_is_in_no_plan_and_no_error(spark: Any, log: Log) -> None:
+    url = "redis://bob:hunter2@127.0.0.1:1"
+    made = spark.read.format("korvet").option("subscribe", "s")
+    hidden = made.option("redisUrl", url).load()
+    texts = [hidden._jdf.queryExecution().toString()]
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW hidden USING korvet "
+              f"OPTIONS (subscribe 's', redisUrl '{url}')")  # fmt: skip
+    texts.append(spark.sql("EXPLAIN EXTENDED SELECT * FROM hidden").first()[0])
+    for action in (hidden.count, made.option("redis", url).load):
+        with pytest.raises(Exception, match=r"127\.0\.0\.1:1|redisUrl") as caught:
+            action()
+        texts.append(str(caught.value))
+    assert not [text for text in texts if "hunter2" in text]
 
 
 def test_a_schema_with_fewer_columns_reads_only_those(spark: Any, log: Log) -> None:

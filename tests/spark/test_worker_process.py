@@ -4,7 +4,10 @@ import gc
 import platform
 import subprocess
 import sys
+import zipfile
+import zipimport
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +21,46 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     calls: list[str] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
     monkeypatch.setattr(freed_memory, "retain", lambda kept: None)
+    monkeypatch.setattr(worker_process, "keep_archive_directories", lambda: None)
     worker_process.freeze_loaded.cache_clear()
     yield calls
     worker_process.freeze_loaded.cache_clear()
+
+
+def write_archive(path: Path, *names: str) -> None:
+    """Write an archive with modules of these names."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(f"{name}.py", "")
+
+
+def test_an_archive_on_the_path_is_read_again_only_after_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    honest = zipimport.zipimporter.invalidate_caches
+
+    def counted(self: zipimport.zipimporter) -> None:
+        reads.append(self.archive)
+        honest(self)
+
+    monkeypatch.setattr(zipimport.zipimporter, "invalidate_caches", counted)
+    worker_process.keep_archive_directories.__wrapped__()
+    path = tmp_path / "modules.zip"
+    write_archive(path, "one")
+    importers = [zipimport.zipimporter(str(path)) for _ in range(2)]
+
+    def finds(name: str) -> bool:
+        for each in importers:
+            each.invalidate_caches()
+        return all(each.find_spec(name) is not None for each in importers)
+
+    assert finds("one") and finds("one") and not finds("two")
+    write_archive(path, "one", "two")
+    assert finds("two") and finds("two")
+    path.unlink()
+    assert not finds("two")
+    assert len(reads) == 2 * 3, "the first call, the change, the removal"
 
 
 def test_a_reused_process_freezes_loaded_objects_once(

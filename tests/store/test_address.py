@@ -202,3 +202,20 @@ def test_replies_are_bytes_whatever_decoding_the_url_requests(redis_server: Test
 def test_passwords_are_not_shown() -> None:
     assert "secret" not in repr(parse("redis://:secret@h"))
     assert "secret" not in str(parse("redis+cluster://:secret@h:1,g:2"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "me:s3cret@h:1",
+        "redis:/me:s3cret@h",
+        "redis://me:s3cret/x@h:1",
+        "redis+cluster://me:s3cret/x@h:1",
+        "redis+sentinel://me:s3cret#x@h:1/main",
+        "redis://me:s3cret\u2100@h",
+    ],
+)
+def test_the_error_of_a_wrong_url_has_nothing_of_its_password(url: str) -> None:
+    with pytest.raises(BadAddress) as caught:
+        parse(url)
+    assert "s3cret" not in str(caught.value)

@@ -3,17 +3,16 @@
 Rules
 - Topic, partition and offset are exact: Spark need not filter again. A timestamp only narrows,
   because timestamps may decrease within a log: Spark still filters.
-- Spark rejects a reader with `pushFilters` unless spark.sql.python.filterPushdown.enabled is set.
-  `Pushdown` looks like the method of the base class, so the source works with and without it.
+- Spark shares the narrowed ranges between all uses of a DataFrame or view. So only the option
+  `pushFilters` selects a reader that takes filters.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from pyspark.sql.datasource import (
-    DataSourceReader,
     EqualTo,
     Filter,
     GreaterThan,
@@ -53,19 +52,6 @@ class Bounds(msgspec.Struct, frozen=True):
         return (self.topics is None or topic in self.topics) and (
             self.numbers is None or partition in self.numbers
         )
-
-
-class Pushdown:
-    """The `pushFilters` attribute of one reader."""
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: Sequence[Filter]) -> Iterable[Filter]:
-        found: Iterable[Filter] = self._reader.apply_filters(filters)
-        return found
 
 
 def narrow_bounds(bounds: Bounds, each: Filter) -> tuple[Bounds, bool]:
