@@ -5,7 +5,11 @@ Guarantees
   scripts (exception: `connection`, after SCRIPT FLUSH). Each of the two has its own connection;
   read-only scripts and plain commands share a third (`connections`). A call on another connection
   sees every write that was *answered* before it was submitted, and perhaps later ones.
-- `StoreUnavailable` means that the outcome of the call is unknown. The store never sends it again.
+- `StoreUnavailable` means that the outcome of the call is unknown: Redis has run it, or it never
+  will. The store never sends it again. A writing call whose connection broke fails only once the
+  server has no such connection any more, so nothing that its caller does then runs before it. There
+  are three exceptions, see `reconnect`: no server could be reached for HELD_S; the server refuses
+  CLIENT KILL, which is logged; the store was closed.
 - No blocking command (BLPOP, XREAD BLOCK, WAIT): it would block every other caller. Use Notifier.
 - The caller must not change a buffer passed as an argument before its call is answered.
 """

@@ -10,7 +10,9 @@ Rules
   holds back new ones. Once everything in flight is answered, it sends all in their old order, the
   collected ones by EVAL. So calls of one script run in the order they were sent. Only a call that
   was in flight at the same time, with its script still loaded, can overtake another.
-- A broken connection fails every command it holds. Nothing is sent twice.
+- A broken connection gives every command it holds to its owner. Nothing is sent twice.
+- The kernel discards what it has not delivered when the connection closes, also if the process is
+  killed. What it has delivered, the server may still run: see `reconnect`.
 """
 
 import asyncio
@@ -24,10 +26,15 @@ from korvet.scripts.call import Arg, Call, ContractBroken, Script
 from korvet.store.errors import StoreUnavailable, command_error, script_error
 from korvet.store.reply_waiter import ReplyWaiter
 from korvet.store.resp import NOTHING, ErrorReply, Packer, reader
+from korvet.store.send_buffers import discard_at_close
 
 RECEIVE = 256 * 1024
 WRITTEN_AT_ONCE = 32 * 1024
 """Bytes of a command that does not wait for the end of the event-loop iteration."""
+
+
+PLAIN_WRITES = frozenset({"SET", "UNLINK", "XADD"})
+"""The writing commands that Korvet sends outside scripts."""
 
 
 class PendingCommand:
@@ -53,6 +60,13 @@ class PendingCommand:
         self.moves = 0
 
     @property
+    def writes(self) -> bool:
+        """Return whether it changes data, so that it must not run late."""
+        if self.call is not None:
+            return self.call.script.writes
+        return self.command[0] in PLAIN_WRITES
+
+    @property
     def name(self) -> str:
         """Return the name of the script or command."""
         if self.call is not None:
@@ -69,8 +83,13 @@ class PendingCommand:
 class Owner(Protocol):
     """Opened the connection and receives its events."""
 
-    def lost(self, pipeline: "PipelinedConnection", reason: str) -> None:
-        """Handle the end of the connection; its commands have already failed."""
+    def lost(
+        self,
+        pipeline: "PipelinedConnection",
+        reason: str,
+        pending_commands: Sequence[PendingCommand],
+    ) -> None:
+        """Handle the end of the connection, and fail its commands."""
 
     def answered(self, pending_command: PendingCommand, outcome: str) -> None:
         """Record the answer to a timed command: `ok`, `error` or `unavailable`."""
@@ -92,6 +111,8 @@ class PipelinedConnection(asyncio.BufferedProtocol):
     def __init__(self, owner: Owner, timeout_s: float) -> None:
         self.pending_bytes = 0
         self.writes = 0
+        self.identity = ("", 0)
+        """The server's run id, and the connection's number there."""
         self._owner = owner
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
@@ -165,6 +186,7 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         # uvloop writes within `write` only what exceeds this limit.
         self._transport.set_write_buffer_limits(high=WRITTEN_AT_ONCE - 1)
+        discard_at_close(transport.get_extra_info("socket"))
         self._watch_handle = self._loop.call_later(self._timeout_s / 2, self._watch)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -193,11 +215,7 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         self._missing, self._held = [], None
         self._pending.clear()
         self.pending_bytes = 0
-        for pending_command in pending_commands:
-            pending_command.fail(StoreUnavailable(f"the connection to Redis broke: {reason}"))
-            if pending_command.started:
-                self._owner.answered(pending_command, "unavailable")
-        self._owner.lost(self, reason)
+        self._owner.lost(self, reason, pending_commands)
 
     # Implementation.
 

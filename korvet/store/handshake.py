@@ -3,14 +3,20 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from korvet import logfmt
 from korvet.scripts.call import Arg
 from korvet.store.address import Address
 from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import CommandFailed, RedisTooOld, RedisUnreachable, StoreRefused
 
 OLDEST = (6, 2)
+LATE_CALLS = "a call of a connection that broke may run after newer calls"
+KILL_HINT = "permit client|kill: `korvet redis-acl` prints the rule of the Redis user"
+
+log = logfmt.get("store")
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ async def handshake(
         if address.db:
             await ask(pipeline, "SELECT", address.db)
         await ask(pipeline, "CLIENT", "SETNAME", options.client_name)
+        number = await ask(pipeline, "CLIENT", "ID")
         info: dict[str, str] = {}
         for section in ("server", "cluster", "replication"):
             info |= parse_info(await ask(pipeline, "INFO", section))
@@ -58,6 +65,7 @@ async def handshake(
         raise RedisUnreachable(
             f"Redis at {address} refused {error.command}: {error.message}"
         ) from error
+    pipeline.identity = (info.get("run_id", ""), number)
     server = describe_server(info)
     numbers = tuple(int(part) for part in info.get("redis_version", "0").split(".")[:2])
     if numbers < OLDEST:
@@ -66,6 +74,20 @@ async def handshake(
             "Redis 6.2 or newer, or Valkey 7.2 or newer is needed"
         )
     return server
+
+
+async def end_connection(pipeline: PipelinedConnection, number: int) -> None:
+    """End the connection of that number on the server; what it still holds never runs."""
+    try:
+        await ask(pipeline, "CLIENT", "KILL", "ID", number)
+    except CommandFailed as error:
+        kill_refused(str(error))
+
+
+@cache
+def kill_refused(reason: str) -> None:
+    """Log once that connections cannot be ended on the server."""
+    log.warning("client kill refused", reason=reason, effect=LATE_CALLS, hint=KILL_HINT)
 
 
 async def _wait_until_loaded(pipeline: PipelinedConnection) -> None:

@@ -2,19 +2,31 @@
 
 Without a connection, commands fail at once. The first attempt to reconnect is immediate, the next
 ones follow pauses that double up to two seconds.
+
+A connection that broke may have delivered calls that the server has not run yet. So:
+- The next connection ends it on the server (CLIENT KILL) before its own first call.
+- Writing calls without a reply fail only then, or after HELD_S. Another server, or the same one
+  restarted, has no such connection: then they fail as soon as the next connection is made.
 """
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from korvet.store.address import Address
 from korvet.store.connection import PendingCommand, PipelinedConnection
-from korvet.store.errors import RedisUnreachable, StoreError
-from korvet.store.handshake import ConnectOptions, Server, handshake
+from korvet.store.errors import RedisUnreachable, StoreError, StoreUnavailable
+from korvet.store.handshake import ConnectOptions, Server, end_connection, handshake
 
 _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
+HELD_S = 30.0
+"""Seconds for which a writing call may stay unanswered after its connection broke.
+
+It is the request timeout of Kafka clients: after it they send the request again in any case.
+"""
 
 
 class Listener:
@@ -53,6 +65,26 @@ class Disconnected:
         pending_command.fail(RedisUnreachable(f"there is no connection to Redis: {self.reason}"))
 
 
+@dataclass
+class Predecessor:
+    """A connection that broke with writing calls in flight."""
+
+    identity: tuple[str, int]
+    pending_commands: Sequence[PendingCommand]
+    reason: str
+
+    def fail(self) -> None:
+        """Fail the calls."""
+        for pending_command in self.pending_commands:
+            pending_command.fail(unavailable(self.reason))
+        self.pending_commands = ()
+
+
+def unavailable(reason: str) -> StoreUnavailable:
+    """Return the error of a call whose connection broke."""
+    return StoreUnavailable(f"the connection to Redis broke: {reason}")
+
+
 class ReconnectingConnection:
     """A connection to the server that `find` names. `pipeline` takes commands at any time."""
 
@@ -80,6 +112,8 @@ class ReconnectingConnection:
         self._writes = 0
         self._opening = asyncio.Lock()
         self._server: Server | None = None
+        self._predecessors: list[Predecessor] = []
+        self._ending: asyncio.Task[None] | None = None
 
     @property
     def writes(self) -> int:
@@ -130,6 +164,7 @@ class ReconnectingConnection:
             self.pipeline.close("the store was closed")
             self._set_down("the store was closed")
             await asyncio.sleep(0)
+        self._fail_predecessors()
 
     def renew(self, reason: str) -> None:
         """Close once idle, and connect again to the server that `find` then names."""
@@ -150,10 +185,29 @@ class ReconnectingConnection:
 
     # Called by the connection.
 
-    def lost(self, pipeline: PipelinedConnection, reason: str) -> None:
+    def lost(
+        self,
+        pipeline: PipelinedConnection,
+        reason: str,
+        pending_commands: Sequence[PendingCommand],
+    ) -> None:
+        writing: list[PendingCommand] = []
+        for pending_command in pending_commands:
+            if pending_command.started:
+                self._listener.answered(pending_command, "unavailable")
+            if pending_command.writes and not self._closed:
+                writing.append(pending_command)
+            else:
+                pending_command.fail(unavailable(reason))
+        if writing:
+            predecessor = Predecessor(pipeline.identity, writing, reason)
+            self._predecessors.append(predecessor)
+            asyncio.get_running_loop().call_later(HELD_S, predecessor.fail)
         if pipeline is self.pipeline:
             self._set_down(reason)
             self._reopen()
+        elif writing and isinstance(self.pipeline, PipelinedConnection):
+            self._ending = asyncio.create_task(self._end_retired(self.pipeline))
 
     def answered(self, pending_command: PendingCommand, outcome: str) -> None:
         self._listener.answered(pending_command, outcome)
@@ -172,6 +226,7 @@ class ReconnectingConnection:
         try:
             async with asyncio.timeout(self._options.connect_s):
                 server = await handshake(pipeline, address, self._options)
+                await self._end_predecessors(pipeline)
         except TimeoutError:
             pipeline.close("the handshake got no answer")
             raise RedisUnreachable(
@@ -184,6 +239,22 @@ class ReconnectingConnection:
         self.address = address
         self._listener.opened(self, pipeline)
         return server
+
+    async def _end_predecessors(self, pipeline: PipelinedConnection) -> None:
+        """End earlier connections on the server and fail their calls: they cannot run any more."""
+        while self._predecessors:
+            run, number = self._predecessors[0].identity
+            if run and run == pipeline.identity[0]:
+                await end_connection(pipeline, number)
+            self._predecessors.pop(0).fail()
+
+    async def _end_retired(self, pipeline: PipelinedConnection) -> None:
+        with suppress(StoreUnavailable):  # Then the next connection ends them.
+            await self._end_predecessors(pipeline)
+
+    def _fail_predecessors(self) -> None:
+        for predecessor in self._predecessors:
+            predecessor.fail()
 
     def _set_down(self, reason: str) -> None:
         self._writes += self.pipeline.writes
@@ -204,6 +275,9 @@ class ReconnectingConnection:
             except StoreError as error:
                 self.pipeline = Disconnected(str(error))
                 attempt += 1
+                gone = isinstance(error.__cause__, ConnectionRefusedError | FileNotFoundError)
+                if gone and self.address.path:
+                    self._fail_predecessors()  # The process at this end of the socket has ended.
             else:
                 self.reconnects += 1
                 return

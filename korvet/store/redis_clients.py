@@ -11,6 +11,7 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 
 from korvet.store import sentinel
 from korvet.store.address import Address, Location
+from korvet.store.predecessors import Predecessors
 
 CONNECT_S = 5.0
 """Seconds in which a connection must be made."""
@@ -98,5 +99,6 @@ def _entry(address: Address) -> dict[str, Any]:
         # Before version 8, redis-py waits for a silent server without limit.
         "socket_connect_timeout": CONNECT_S,
         "socket_timeout": SILENT_S,
+        "redis_connect_func": Predecessors().greet,
         **options,
     }

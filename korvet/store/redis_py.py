@@ -29,6 +29,7 @@ from redis.retry import Retry
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.calls import AsyncCalls
 from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.store.predecessors import Predecessors
 from korvet.store.redis_py_calls import (
     UNAVAILABLE,
     error_of,
@@ -63,7 +64,8 @@ class InlineStore:
     @classmethod
     def over(cls, client: redis.Redis) -> "InlineStore":
         """Make a store with the client's address and credentials."""
-        pool = redis.ConnectionPool(**_options(client, Retry(NoBackoff(), 0)))
+        options = _options(client, Retry(NoBackoff(), 0), Predecessors().greet)
+        pool = redis.ConnectionPool(**options)
         return cls(SyncStore(redis.Redis(connection_pool=pool)))
 
     @property
@@ -154,7 +156,9 @@ class ClientStore:
 
     def __init__(self, client: redis.asyncio.Redis) -> None:
         retry = redis.asyncio.retry.Retry(NoBackoff(), 0)
-        pool = redis.asyncio.ConnectionPool(**_options(client, retry))
+        self._predecessors = Predecessors()
+        options = _options(client, retry, self._predecessors.greet_async)
+        pool = redis.asyncio.ConnectionPool(**options)
         self._client: Any = redis.asyncio.Redis(connection_pool=pool)
         self._client.response_callbacks = {}
         self._submitted: list[tuple[Sequence[Any], asyncio.Future[Any]]] = []
@@ -225,11 +229,13 @@ class ClientStore:
         try:
             replies: list[Any] = await pipeline.execute(raise_on_error=False)
         except UNAVAILABLE as error:
+            if commands[0][0] in ("EVALSHA", "EVAL"):
+                await self._predecessors.wait_async(self._client)
             raise StoreUnavailable(f"no answer from Redis: {error}") from error
         return replies
 
 
-def _options(client: Any, retry: object) -> dict[str, Any]:
+def _options(client: Any, retry: object, greet: object) -> dict[str, Any]:
     """Return the client's pool options, for undecoded RESP2 replies and without retries."""
     pool = getattr(client, "connection_pool", None)
     if pool is None or hasattr(pool, "service_name"):
@@ -243,6 +249,7 @@ def _options(client: Any, retry: object) -> dict[str, Any]:
         if not name.startswith(_ADDED_BY_POOL)
     }
     return {
+        "redis_connect_func": greet,
         **options,
         "connection_class": pool.connection_class,
         "decode_responses": False,

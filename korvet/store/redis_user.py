@@ -16,7 +16,8 @@ xgroup|create K g 0; xgroup|destroy K g; xgroup|setid K g 0; xgroup|createconsum
 xgroup|delconsumer K g c; xinfo|groups K; xinfo|consumers K g; xreadgroup GROUP g c STREAMS K >
 xsetid K 0-1; xtrim K MAXLEN 0; zadd K 0 m; zrem K m; zremrangebyscore K 0 1; echo m
 publish K m; subscribe K; eval script 0; evalsha sha 0; script|exists sha; script|load script
-client|setname n; hello; info; ping; readonly; select 0; time; wait 0 1; acl|whoami; cluster|slots
+client|kill ID 1; client|setname n; hello; info; ping; readonly; select 0; time; wait 0 1
+acl|whoami; cluster|slots
 """
 """A call of each command; `K` is a key or channel of the namespace."""
 

@@ -1,8 +1,9 @@
-"""Enlarge the send buffers of a Redis that this process has started, on its end of Unix sockets.
+"""Set the send buffers of sockets: their size, and what becomes of their content at the end.
 
-A Unix socket takes 208 KiB by default, and its sender continues once three quarters of that are
-read. A reply of 1 MB makes both processes wait eight times, which costs more than its copies. Only
-the owner of a socket can set its buffer, and Redis has no setting for it.
+The size is that of a Redis that this process has started, on its end of Unix sockets. Such a socket
+takes 208 KiB by default, and its sender continues once three quarters of that are read. A reply of
+1 MB makes both processes wait eight times, which costs more than its copies. Only the owner of a
+socket can set its buffer, and Redis has no setting for it.
 
 Rules
 - Linux only, and only for a child of this process: `pidfd_getfd` gives a second descriptor of the
@@ -22,6 +23,13 @@ SEND_BYTES = 768 << 10
 _PIDFD_GETFD = 438
 """Number of the system call: Python has no function for it."""
 _PEER = struct.Struct("3i")
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+def discard_at_close(connection: socket.socket | None) -> None:
+    """Let the kernel discard what it has not delivered when the socket closes."""
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
 
 def enlarge(connection: socket.socket) -> None:

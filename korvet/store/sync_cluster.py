@@ -5,6 +5,7 @@ followed, nothing is sent again when a connection breaks.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import redis
@@ -56,6 +57,18 @@ class SyncCluster:
     def client_of(self, command: Sequence[Arg]) -> Any:
         """Return the client of the node that has the command's slot, by the current map."""
         return self._client(self._place(slot_of_command(tuple(command))))
+
+    @property
+    def clients(self) -> list[Any]:
+        """Return the clients of all nodes that were used."""
+        return list(self._clients.values())
+
+    def uses(self, client: Any) -> bool:
+        """Return whether the node of this client has slots, by a new map if one can be read."""
+        with suppress(redis.RedisError, OSError):
+            self._read_map()
+        places = set(self._slots)
+        return any(self._clients[place] is client for place in places if place in self._clients)
 
     def forget(self) -> None:
         """Read the map again before the next command."""

@@ -3,12 +3,15 @@
 By default redis-py sends a command again when a connection breaks. `SyncStore.connect` turns that
 off. Callers that pass their own client must do the same (`retry=Retry(NoBackoff(), 0)`), or an
 append can happen twice. Callers whose calls may all happen twice set `patience_s`.
+
+`StoreUnavailable` means the same as in `async_store`, unless the caller passed its own client.
 """
 
 import copy
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import redis
@@ -18,6 +21,7 @@ from korvet.keys import replica_wait_key
 from korvet.scripts.call import Arg, Call, Reply, Script
 from korvet.store.address import Address, parse
 from korvet.store.errors import REPLICA_CODES, RedisUnreachable, StoreRefused, StoreUnavailable
+from korvet.store.predecessors import Predecessors
 from korvet.store.raw_reply import RawReply
 from korvet.store.redis_clients import open_client, open_master
 from korvet.store.redis_py_calls import (
@@ -91,7 +95,7 @@ class SyncStore:
 
     def run(self, call: Call[R]) -> R:
         """Run the call and return its reply."""
-        return self._patiently(lambda: reply_of(call, self._send(call)))
+        return self._patiently(lambda: reply_of(call, self._send(call)), call.script.writes)
 
     def run_many(self, calls: Iterable[Call[R]]) -> list[R]:
         """Return the replies in the order of the calls, in one round trip (on a cluster, one each).
@@ -99,7 +103,8 @@ class SyncStore:
         The first failure is raised after every call has been answered.
         """
         todo = list(calls)
-        return self._patiently(lambda: self._run_many(todo))
+        writes = any(call.script.writes for call in todo)
+        return self._patiently(lambda: self._run_many(todo), writes)
 
     def _run_many(self, todo: Sequence[Call[R]]) -> list[R]:
         is_cluster = isinstance(self._raw, SyncCluster)
@@ -198,14 +203,20 @@ class SyncStore:
         """Drop what was requested and not waited for."""
         self._bulk.forget()
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """Return the result of `ask`, with retries. redis-py's exceptions become StoreErrors."""
+    def _patiently(self, ask: Callable[[], T], writes: bool = False) -> T:
+        """Return the result of `ask`, with retries. redis-py's exceptions become StoreErrors.
+
+        With `writes`, a failure is raised once what was sent cannot run any more: see
+        `predecessors`.
+        """
         began, tries = time.monotonic(), 0
         while True:
             try:
                 try:
                     return ask()
                 except UNAVAILABLE as error:
+                    if writes:
+                        self._end_broken()
                     raise self._unavailable(error) from error
             except StoreUnavailable as error:
                 code = error.code if isinstance(error, StoreRefused) else ""
@@ -218,6 +229,14 @@ class SyncStore:
                     logger.warning("%s; retrying for up to %d s", error, self.patience_s)
                 self._pause(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
                 tries += 1
+
+    def _end_broken(self) -> None:
+        """Wait until what was sent on broken connections cannot run any more, within a limit."""
+        raw = self._raw
+        for client in raw.clients if isinstance(raw, SyncCluster) else [raw]:
+            is_used = partial(raw.uses, client) if client is not raw else lambda: True
+            if (predecessors := Predecessors.of(client)) is not None:
+                predecessors.wait(client, is_used)
 
     def _unavailable(self, error: object) -> StoreUnavailable:
         if isinstance(error, redis.AuthenticationError):

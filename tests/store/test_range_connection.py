@@ -9,6 +9,7 @@ import pytest
 from korvet.scripts.call import Arg
 from korvet.store import range_connection
 from korvet.store.async_store import AsyncStore
+from korvet.store.connection import PendingCommand
 from korvet.store.errors import StoreUnavailable
 from korvet.store.range_connection import PendingRange, RangeConnection
 from korvet.store.raw_reply import parsed
@@ -149,8 +150,12 @@ class Owner:
         self.reasons: list[str] = []
         self.ended = asyncio.Event()
 
-    def lost(self, pipeline: object, reason: str) -> None:
-        """Note why the connection ended."""
+    def lost(
+        self, pipeline: object, reason: str, pending_commands: Sequence[PendingCommand]
+    ) -> None:
+        """Note why the connection ended, and fail its commands."""
+        for pending_command in pending_commands:
+            pending_command.fail(StoreUnavailable(reason))
         self.reasons.append(reason)
         self.ended.set()
 

@@ -18,6 +18,7 @@ from korvet.store.errors import StoreUnavailable
 from korvet.store.notifications import Notifier
 from korvet.store.sentinel import SentinelView, elected, leaves, view
 from korvet.store.sync_store import SyncStore
+from tests.store.proxy import disconnected
 from tests.store.scripts import Counted, push
 from tests.store.sentinel_topology import start
 from tests.support.ports import free_ports
@@ -231,14 +232,14 @@ async def test_nothing_is_written_between_the_beginning_of_a_failover_and_its_en
         await sentinel.both.wait()
         sentinel.publish(sentinel_watch.BEGINNING, begun.format("another"))
         sentinel.publish(sentinel_watch.BEGINNING, begun.format("m"))
-        with pytest.raises(StoreUnavailable, match="making another server the master"):
-            while True:
-                await store.run(push(b"x"))
+        pushing = asyncio.create_task(push_until_refused(store))
+        await disconnected(store)
         before = (await asyncio.to_thread(old_length, split)).length
         if ending == "+switch-master":
             sentinel.switch(split.ports[1])
         elif ending:
             sentinel.publish(ending, "master m h 1")
+        await pushing
         assert await length(store) == (1 if ending == "+switch-master" else before + 1)
 
 
@@ -255,9 +256,7 @@ async def test_messages_about_other_masters_end_no_failover(
         await sentinel.both.wait()
         await length(store)
         sentinel.publish(sentinel_watch.BEGINNING, "slave h:2 h 2 @ m h 1")
-        with pytest.raises(StoreUnavailable, match="making another server the master"):
-            while True:
-                await store.run(push(b"x"))
+        await disconnected(store)
         sentinel.publish("+promoted-slave", "slave h:4 h 4 @ another h 3")
         sentinel.publish("+switch-master", "another h 3 h 4")
         sentinel.publish("-failover-abort-slave-timeout", "master another h 3")
@@ -279,6 +278,13 @@ async def test_a_sentinel_that_refuses_a_subscription_is_in_the_log(
     (message,) = caplog.messages
     assert "subscription failed" in message
     assert f"NOPERM {refused.decode()}" in message
+
+
+async def push_until_refused(store: AsyncStore) -> None:
+    """Push values until the store leaves the master."""
+    with pytest.raises(StoreUnavailable, match="making another server the master"):
+        while True:
+            await store.run(push(b"x"))
 
 
 def old_length(split: Split) -> Counted:
