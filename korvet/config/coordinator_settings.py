@@ -1,7 +1,7 @@
 """The broker's settings for groups, committed offsets, producers and transactions."""
 
 from korvet.config.heartbeat_settings import heartbeat_rows
-from korvet.config.setting import INT_MAX, Setting, Whole
+from korvet.config.setting import Setting, Whole
 
 _GROUPS = (
     Setting("group.min.session.timeout.ms", Whole(1), "6000",
@@ -10,7 +10,16 @@ _GROUPS = (
         "The longest session timeout a group member may ask for."),
     Setting("group.initial.rebalance.delay.ms", Whole(0), "3000",
         "How long the first rebalance of an empty group waits for more members."),
-    Setting("group.max.size", Whole(1), str(INT_MAX), "Members a group may have."),
+    Setting("group.max.size", Whole(1), "2000",
+        "Members a group may have. A rebalance of more holds Redis for longer than 50 ms."),
+    Setting("group.max.bytes", Whole(1), "8388608",
+        "Bytes of the protocols of a classic group's members, and of their assignments."),
+    Setting("group.subscription.max.topics", Whole(1), "1000",
+        "Topics that the members of a KIP-848, share or streams group may subscribe to together."),
+    Setting("group.subscription.max.partitions", Whole(1), "3000",
+        "Partitions of these topics: the broker assigns them in one script."),
+    Setting("group.subscription.max.bytes", Whole(1), "524288",
+        "Bytes of the ids, names and patterns of the members of such a group."),
     Setting("offsets.retention.minutes", Whole(1), "10080",
         "How long the committed offsets of a group without members are kept."),
     Setting("offset.metadata.max.bytes", Whole(0), "4096",
@@ -19,7 +28,7 @@ _GROUPS = (
 
 _CONSUMER_GROUPS = (
     *heartbeat_rows("consumer", "KIP-848 groups"),
-    Setting("group.consumer.max.size", Whole(1), str(INT_MAX),
+    Setting("group.consumer.max.size", Whole(1), "1000",
         "Members a KIP-848 group may have."),
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """The broker settings of streams groups (KIP-1071)."""
 
 from korvet.config.heartbeat_settings import assignment_rows, heartbeat_rows
-from korvet.config.setting import INT_MAX, Setting, Whole
+from korvet.config.setting import Setting, Whole
 
 ROWS = (
     *heartbeat_rows("streams", "streams groups"),
@@ -12,6 +12,6 @@ ROWS = (
         "Standby tasks of each task that has a changelog."),
     Setting("group.streams.max.standby.replicas", Whole(0), "2",
         "The highest number of standby tasks that a group's own config may set."),
-    Setting("group.streams.max.size", Whole(1), str(INT_MAX),
+    Setting("group.streams.max.size", Whole(1), "200",
         "Members a streams group may have."),
 )  # fmt: skip

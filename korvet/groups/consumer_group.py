@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from korvet.config.dynamic import ConfigTable, group_resource
 from korvet.config.values import Settings
 from korvet.name_pattern import compile_pattern
@@ -39,6 +41,39 @@ def unpack_bytes(packed: bytes) -> list[bytes]:
     return found
 
 
+class GroupLimits(msgspec.Struct, frozen=True):
+    """The limits of a group whose partitions the broker assigns: scripts work on all of it."""
+
+    max_topics: int
+    max_partitions: int
+    max_bytes: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> "GroupLimits":
+        """Return the limits that the settings have."""
+        prefix = "group.subscription.max."
+        return cls(*(settings.integer(prefix + x) for x in ("topics", "partitions", "bytes")))
+
+    def refusal(
+        self, names: Sequence[str] | None, partitions: int, *words: str | None
+    ) -> str | None:
+        """Return why a heartbeat alone exceeds the limits, None if it does not."""
+        if len(names or ()) > self.max_topics:
+            return f"More than group.subscription.max.topics={self.max_topics} topic names."
+        if partitions > self.max_partitions:
+            limit = f"group.subscription.max.partitions={self.max_partitions}"
+            return f"The list of owned partitions has more than {limit}."
+        if sum(map(len, names or ())) + sum(len(word or "") for word in words) > self.max_bytes:
+            return f"Ids and names have more than group.subscription.max.bytes={self.max_bytes}."
+        return None
+
+
+TOO_LARGE = (
+    "The group has the most members that it may have, or these exceed together "
+    "group.subscription.max.topics, .partitions or .bytes."
+)
+
+
 def blank_field(**fields: str | None) -> str | None:
     """Return why a request is invalid that has one of these fields without text, else None."""
     for name, value in fields.items():
@@ -62,8 +97,11 @@ def encode_subscription(names: Iterable[bytes], patterns: Iterable[bytes] = ()) 
 class TopicLookup:
     """The topics that the script of a heartbeat asks for, and the version of what they are from."""
 
-    def __init__(self, topics: TopicTable, version: Callable[[], bytes]) -> None:
+    def __init__(
+        self, topics: TopicTable, version: Callable[[], bytes], limits: GroupLimits
+    ) -> None:
         self._topics = topics
+        self._limits = limits
         self._read_version = version
         self.version = version()
         self.rows: TopicRows = []
@@ -75,14 +113,22 @@ class TopicLookup:
         names: Sequence[bytes],
         regexes: Sequence[bytes] = (),
         may_describe: Callable[[str], bool] = lambda name: True,
-    ) -> None:
-        """Find the topics that the names and patterns match, in a table read after this call."""
+    ) -> bool:
+        """Find the topics that the names and patterns match, in a table read after this call.
+
+        Returns False if they are more than a group may have.
+        """
         # The group may have topics from another broker, whose table is newer than this one.
         await self._topics.refresh()
         # Read before the rows: these may be of a later version of the table, not of an earlier one.
         self.version = self._read_version()
         self.rows = await find_topics(self._topics, names, regexes, may_describe)
         self.resolved = encode_subscription(names, regexes)
+        found = [int(value.rpartition(":")[2]) for kind, _, value in self.rows if kind == "t"]
+        most = self._limits
+        # A topic may match several patterns: a row for each.
+        is_wide = len(found) > most.max_topics or len(self.rows) > 4 * most.max_topics
+        return not is_wide and sum(found) <= most.max_partitions
 
 
 async def find_topics(

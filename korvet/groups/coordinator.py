@@ -10,11 +10,13 @@ Rules
   missing one is removed. So a crash between two calls is repaired within seconds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
 from korvet import logfmt
+from korvet.bounded import chunks
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import HeartbeatBatcher
@@ -37,6 +39,8 @@ CLAIM_MS = 10_000
 """How long a claim of due groups lasts, ms."""
 CLAIM_LIMIT = 100
 """Max groups per claim."""
+ROWS_PER_CALL = 500
+"""Commits, or members that leave, of one script: more would hold Redis for too long."""
 NEW_GROUP_TICK_MS = 1_000
 """First tick of a new group, ms: no later than any deadline that a JoinGroup sets."""
 
@@ -94,6 +98,20 @@ class GroupCoordinator:
                 self._count_rebalances(getattr(reply, "rebalances", 0))
                 await self.schedule_tick(group_id, getattr(reply, "wait_ms", -1))
                 return reply
+
+    async def run_rows(
+        self, group_id: str, rows: Sequence[Any], make: Callable[[Sequence[Any], int], Call[R]]
+    ) -> list[R]:
+        """Run a call for some rows at a time, one without rows too, until one is refused.
+
+        `make(rows, is_registered)` builds it. Returns the replies.
+        """
+        replies: list[R] = []
+        for some in chunks(rows, ROWS_PER_CALL) if rows else (rows,):
+            replies.append(await self.run(group_id, partial(make, some)))
+            if getattr(replies[-1], "error", 0):
+                break
+        return replies
 
     async def _run_once(
         self, group_id: str, make: Callable[[int], Call[R]], is_registered: bool

@@ -1,10 +1,15 @@
 """Validation of StreamsGroupHeartbeat requests (KIP-1071)."""
 
 from korvet.errors import ErrorCode
-from korvet.groups.consumer_group import blank_field
+from korvet.groups.consumer_group import GroupLimits, blank_field
 from korvet.groups.streams_group import topic_names
 from korvet.topics.names import check_topic_name
-from korvet.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
+from korvet.wire.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    TopicInfo,
+    Topology,
+)
 
 JOIN, LEAVE_STATIC = 0, -2
 """Member epochs with a special meaning."""
@@ -42,6 +47,32 @@ def invalid_heartbeat(request: StreamsGroupHeartbeatRequest) -> tuple[ErrorCode,
         if reason:
             return ErrorCode.STREAMS_INVALID_TOPOLOGY, reason
     return ErrorCode.NONE, None
+
+
+def exceeded_limit(request: StreamsGroupHeartbeatRequest, limits: GroupLimits) -> str | None:
+    """Return why the request exceeds the limits of groups by itself, None if it does not."""
+    subtopologies = request.topology.subtopologies if request.topology is not None else []
+    names = [name for sub in subtopologies for name in _names(sub)]
+    lists = (*(request.active_tasks or ()), *(request.standby_tasks or ()))
+    pairs = [tag for sub in subtopologies for info in _infos(sub) for tag in info.topic_configs]
+    pairs += request.client_tags or []
+    words = [word for pair in pairs for word in (pair.key, pair.value)]
+    words += filter(None, (request.instance_id, request.rack_id, request.process_id))
+    return limits.refusal(names, sum(len(row.partitions) for row in lists), *words)
+
+
+def _infos(sub: Subtopology) -> list[TopicInfo]:
+    return [*sub.repartition_source_topics, *sub.state_changelog_topics]
+
+
+def _names(sub: Subtopology) -> list[str]:
+    """Return a subtopology's id and all names of topics that it has, each as often as it has it."""
+    grouped = [
+        "" for group in sub.copartition_groups
+        for _ in (*group.source_topics, *group.repartition_source_topics)
+    ]  # fmt: skip
+    topics = [*sub.source_topics, *sub.repartition_sink_topics, *(row.name for row in _infos(sub))]
+    return [sub.subtopology_id, *topics, *grouped]
 
 
 def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:

@@ -11,8 +11,9 @@ Behaviour
   has one result for a pattern, by the rights of the member whose heartbeat finds it outdated
 - INVALID_REQUEST (empty group id, no topics or no timeout when joining), UNSUPPORTED_ASSIGNOR,
   INVALID_REGULAR_EXPRESSION, GROUP_ID_NOT_FOUND for a classic group with members,
-  UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID,
-  GROUP_MAX_SIZE_REACHED
+  UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID
+- GROUP_MAX_SIZE_REACHED with a sentence: more members than group.consumer.max.size, or more topics,
+  partitions or bytes than group.subscription.max.*
 - a member that sends no heartbeat within its session timeout, or does not revoke within its
   rebalance timeout, is removed, even if no other request reaches the group
 Versions
@@ -29,7 +30,14 @@ import msgspec
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import assignment_of, encode_assignment
-from korvet.groups.consumer_group import TopicLookup, blank_field, group_timeout_ms, pack
+from korvet.groups.consumer_group import (
+    TOO_LARGE,
+    GroupLimits,
+    TopicLookup,
+    blank_field,
+    group_timeout_ms,
+    pack,
+)
 from korvet.name_pattern import BadPattern, compile_pattern
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
@@ -51,13 +59,18 @@ async def consumer_group_heartbeat(
     if context.version == 0 and not request.member_id and request.member_epoch == JOIN:
         request = msgspec.structs.replace(request, member_id=str(uuid.uuid4()))
     error, reason = _validate(request)
+    if not error:
+        error, reason = _exceeds(request, context)
     if error:
         return ConsumerGroupHeartbeatResponse.of(error, reason)
     heartbeats = context.services.groups.heartbeats
     async with heartbeats.next_batch() if _only_renews(request) else nullcontext():
         reply = await _heartbeat(request, context)
     if reply.error:
-        return ConsumerGroupHeartbeatResponse.of(ErrorCode(reply.error))
+        is_large = reply.error == ErrorCode.GROUP_MAX_SIZE_REACHED
+        return ConsumerGroupHeartbeatResponse.of(
+            ErrorCode(reply.error), TOO_LARGE if is_large else None
+        )
     interval = 0
     stream_reads = context.services.stream_reads
     if request.member_epoch < 0:
@@ -95,6 +108,17 @@ def _validate(request: ConsumerGroupHeartbeatRequest) -> tuple[ErrorCode, str | 
     return ErrorCode.NONE, None
 
 
+def _exceeds(
+    request: ConsumerGroupHeartbeatRequest, context: Context
+) -> tuple[ErrorCode, str | None]:
+    owned = sum(len(row.partitions) for row in request.topic_partitions or ())
+    words = (request.member_id, request.instance_id, request.rack_id, context.client_id)
+    reason = GroupLimits.of(context.settings).refusal(
+        request.subscribed_topic_names, owned, *words, request.subscribed_topic_regex
+    )
+    return ErrorCode.GROUP_MAX_SIZE_REACHED if reason else ErrorCode.NONE, reason
+
+
 def _only_renews(request: ConsumerGroupHeartbeatRequest) -> bool:
     """Return whether the request only renews the session: then it may wait for a batch."""
     return (
@@ -127,7 +151,8 @@ async def _heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> ConsumerHeartbeatReply:
     await context.topics.all()
-    lookup = TopicLookup(context.topics, lambda: _topics_version(context))
+    limits = GroupLimits.of(context.settings)
+    lookup = TopicLookup(context.topics, lambda: _topics_version(context), limits)
 
     def make(is_registered: int) -> Call[ConsumerHeartbeatReply]:
         return scripts.consumer_heartbeat(
@@ -143,6 +168,8 @@ async def _heartbeat(
             rebalance_ms=request.rebalance_timeout_ms,
             assignor=request.server_assignor or "",
             max_size=context.settings.integer("group.consumer.max.size"),
+            max_bytes=limits.max_bytes,
+            max_topics=limits.max_topics,
             is_registered=is_registered,
             subscription_mask=(request.subscribed_topic_names is not None)
             + 2 * (request.subscribed_topic_regex is not None),
@@ -164,9 +191,10 @@ async def _heartbeat(
         if reply.error or not reply.need_topics:
             return reply
         await context.services.authorizer.refresh()
-        await lookup.find(
+        if not await lookup.find(
             *(reply.names, reply.regexes), lambda name: context.may_describe(name, audit=False)
-        )
+        ):
+            return msgspec.structs.replace(reply, error=ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
 def _topics_version(context: Context) -> bytes:

@@ -4,6 +4,9 @@ Behaviour
 - in order: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID for an id in a group that
   does not exist, GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, FENCED_INSTANCE_ID and
   UNKNOWN_MEMBER_ID for an id that is not a member's, MEMBER_ID_REQUIRED
+- INCONSISTENT_GROUP_PROTOCOL for more than 100 protocols too; GROUP_MAX_SIZE_REACHED also if the
+  members' protocols are larger than group.max.bytes, or as many ids as group.max.size were handed
+  out and not used
 - the response waits until all members have joined or the longest rebalance timeout has passed; an
   empty group waits group.initial.rebalance.delay.ms for more members
 - of a protocol that is listed twice the last metadata is used; an empty group.instance.id is none
@@ -30,6 +33,9 @@ from korvet.wire.messages.join_group import (
     JoinGroupResponseMember,
 )
 
+MAX_PROTOCOLS = 100
+"""Protocols of a member: the group has a count of each."""
+
 
 async def join_group(request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
     settings = context.settings
@@ -41,6 +47,8 @@ async def join_group(request: JoinGroupRequest, context: Context) -> JoinGroupRe
         return _error(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id, context.version)
     instance = request.group_instance_id or ""
     protocols = {row.name: row.metadata for row in request.protocols}
+    if len(protocols) > MAX_PROTOCOLS:
+        return _error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id, context.version)
     fresh_id = f"{instance or context.client_id or ''}-{uuid.uuid4()}"
 
     def make(is_registered: int) -> Call[JoinReply]:
@@ -61,6 +69,7 @@ async def join_group(request: JoinGroupRequest, context: Context) -> JoinGroupRe
             is_registered=is_registered,
             delay_ms=settings.integer("group.initial.rebalance.delay.ms"),
             max_size=settings.integer("group.max.size"),
+            max_bytes=settings.integer("group.max.bytes"),
         )
 
     reply = await context.services.groups.join(request.group_id, instance, make)

@@ -25,19 +25,17 @@ async def leave_group(request: LeaveGroupRequest, context: Context) -> LeaveGrou
     leavers = request.members
     if context.version < 3:
         leavers = [MemberIdentity(member_id=request.member_id)]
-    reply = await context.services.groups.run(
+    replies = await context.services.groups.run_rows(
         request.group_id,
-        lambda _: scripts.leave(
-            context.keys,
-            request.group_id,
-            [(one.member_id, one.group_instance_id or "") for one in leavers],
-        ),
+        [(one.member_id, one.group_instance_id or "") for one in leavers],
+        lambda some, _: scripts.leave(context.keys, request.group_id, some),
     )
     for one in leavers:
         context.services.stream_reads.forget_member(
             context.client_id, request.group_id, one.member_id
         )
-    results = reply.results or [reply.error] * len(leavers)
+    results = [code for reply in replies for code in reply.results]
+    results += [replies[-1].error] * (len(leavers) - len(results))
     if context.version < 3:
         return LeaveGroupResponse(error_code=results[0])
     return LeaveGroupResponse(

@@ -13,11 +13,15 @@ Behaviour
   empty
 - the Redis group of that name moves to the committed offset, so that XREADGROUP continues there
 - a commit renews the session of a classic member
+- 500 partitions at a time are committed together: if a rebalance begins between two, all partitions
+  have its error though the first are committed
 Versions
 - v1 member and generation, v2-4 retention, v6 leader epochs, v7 group.instance.id, v10 topic ids
 Left out
 - the commit timestamps of version 1: the time is Redis's
 """
+
+from collections.abc import Sequence
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
@@ -55,11 +59,11 @@ async def offset_commit(request: OffsetCommitRequest, context: Context) -> Offse
 async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Context) -> ErrorCode:
     has_member_epochs = context.version >= MEMBER_EPOCH_SINCE
 
-    def make(is_registered: int) -> Call[MemberReply]:
+    def make(some: Sequence[Row], is_registered: int) -> Call[MemberReply]:
         return scripts.commit(
             context.keys,
             request.group_id,
-            rows,
+            some,
             member=request.member_id,
             instance=request.group_instance_id or "",
             generation=request.generation_id_or_member_epoch,
@@ -68,8 +72,8 @@ async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Contex
             retention_ms=request.retention_time_ms,
         )
 
-    reply = await context.services.groups.run(request.group_id, make)
-    error = ErrorCode(reply.error)
+    replies = await context.services.groups.run_rows(request.group_id, rows, make)
+    error = ErrorCode(replies[-1].error)
     if not error:
         move = not context.services.stream_reads.is_stream_group(request.group_id)
         await context.services.groups.redis_groups.seek(request.group_id, rows, move=move)

@@ -93,12 +93,13 @@ async def _delete(
                 fields.append(context.keys.partition(asked.name, part.partition_index).stream)
             rows.append(PartitionError(partition_index=part.partition_index, error_code=error))
         answers.append(TopicErrors(name=asked.name, partitions=rows))
-    reply = await context.services.groups.run(
+    replies = await context.services.groups.run_rows(
         request.group_id,
-        lambda _: scripts.delete_offsets(
-            *(context.keys, request.group_id, fields),
+        fields,
+        lambda some, _: scripts.delete_offsets(
+            *(context.keys, request.group_id, some),
             state=group.state.decode(),
             generation=group.generation,
         ),
     )
-    return reply.error, OffsetDeleteResponse(topics=answers)
+    return replies[-1].error, OffsetDeleteResponse(topics=answers)

@@ -7,7 +7,8 @@ Behaviour
 - INVALID_REQUEST for an empty group id, a member id that is empty or longer than 36 characters, and
   for a join without topic names
 - GROUP_ID_NOT_FOUND for a group of another type, and without epoch 0 for one that does not exist;
-  UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED (group.share.max.size)
+  UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH; GROUP_MAX_SIZE_REACHED (group.share.max.size,
+  group.subscription.max.*) with a sentence
 - a member that sends no heartbeat within its session timeout is removed; records that it has
   acquired stay locked until their own deadline
 - a share group is kept until it is deleted, even without members
@@ -15,10 +16,18 @@ Behaviour
 
 from contextlib import nullcontext
 
+import msgspec
+
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import assignment_of
-from korvet.groups.consumer_group import TopicLookup, blank_field, pack
+from korvet.groups.consumer_group import (
+    TOO_LARGE,
+    GroupLimits,
+    TopicLookup,
+    blank_field,
+    pack,
+)
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
@@ -39,13 +48,21 @@ async def share_group_heartbeat(
     reason = _invalid(request)
     if reason:
         return ShareGroupHeartbeatResponse.of(ErrorCode.INVALID_REQUEST, reason)
+    limits = GroupLimits.of(context.settings)
+    names = request.subscribed_topic_names
+    reason = limits.refusal(names, 0, request.rack_id, context.client_id)
+    if reason:
+        return ShareGroupHeartbeatResponse.of(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
     config = share_group_config(context.services.configs, context.settings, request.group_id)
     heartbeats = context.services.groups.heartbeats
     only_renews = request.member_epoch > 0 and request.subscribed_topic_names is None
     async with heartbeats.next_batch() if only_renews else nullcontext():
         reply = await _heartbeat(request, config, context)
     if reply.error:
-        return ShareGroupHeartbeatResponse.of(ErrorCode(reply.error))
+        is_large = reply.error == ErrorCode.GROUP_MAX_SIZE_REACHED
+        return ShareGroupHeartbeatResponse.of(
+            ErrorCode(reply.error), TOO_LARGE if is_large else None
+        )
     interval = config.heartbeat_interval_ms if request.member_epoch >= 0 else 0
     return ShareGroupHeartbeatResponse(
         member_id=request.member_id,
@@ -75,7 +92,8 @@ async def _heartbeat(
     request: ShareGroupHeartbeatRequest, config: ShareGroupConfig, context: Context
 ) -> ShareHeartbeatReply:
     await context.topics.all()
-    lookup = TopicLookup(context.topics, lambda: context.topics.cached_version)
+    limits = GroupLimits.of(context.settings)
+    lookup = TopicLookup(context.topics, lambda: context.topics.cached_version, limits)
     names = request.subscribed_topic_names
 
     def make(is_registered: int) -> Call[ShareHeartbeatReply]:
@@ -90,6 +108,8 @@ async def _heartbeat(
             session_ms=config.session_timeout_ms,
             interval_ms=config.assignment_interval_ms,
             max_size=context.settings.integer("group.share.max.size"),
+            max_bytes=limits.max_bytes,
+            max_topics=limits.max_topics,
             is_registered=is_registered,
             has_names=int(names is not None),
             names=pack(sorted(set(names or ()))),
@@ -104,4 +124,5 @@ async def _heartbeat(
         )
         if reply.error or not reply.need_topics:
             return reply
-        await lookup.find(reply.names)
+        if not await lookup.find(reply.names):
+            return msgspec.structs.replace(reply, error=ErrorCode.GROUP_MAX_SIZE_REACHED)

@@ -34,7 +34,7 @@ import msgspec
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.consumer_group import TopicLookup, unpack
+from korvet.groups.consumer_group import TOO_LARGE, GroupLimits, TopicLookup, unpack
 from korvet.groups.streams_group import (
     ACTIVE,
     STANDBY,
@@ -48,7 +48,7 @@ from korvet.groups.streams_group import (
     streams_group_config,
     topic_names,
 )
-from korvet.groups.streams_requests import JOIN, invalid_heartbeat, invalid_names
+from korvet.groups.streams_requests import JOIN, exceeded_limit, invalid_heartbeat, invalid_names
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import StreamsHeartbeatReply
@@ -68,6 +68,11 @@ TOPOLOGY_DIFFERS = (
     "The topology differs from that of the group's members, or a task is not in it. To change the "
     "topology, stop all instances first."
 )
+
+REASONS = {
+    ErrorCode.INVALID_REQUEST: TOPOLOGY_DIFFERS,
+    ErrorCode.GROUP_MAX_SIZE_REACHED: TOO_LARGE,
+}
 
 
 async def streams_group_heartbeat(
@@ -89,9 +94,8 @@ async def streams_group_heartbeat(
     async with heartbeats.next_batch() if _only_renews(request) else nullcontext():
         reply = await beat.run()
     if reply.error:
-        differs = reply.error == ErrorCode.INVALID_REQUEST
         return StreamsGroupHeartbeatResponse.of(
-            ErrorCode(reply.error), TOPOLOGY_DIFFERS if differs else None
+            ErrorCode(reply.error), REASONS.get(ErrorCode(reply.error))
         )
     if request.member_epoch < 0:
         return StreamsGroupHeartbeatResponse(
@@ -123,7 +127,8 @@ class _Heartbeat:
         """Call the script until it has decided."""
         context, topics = self._context, self._context.topics
         await topics.all()
-        self._lookup = TopicLookup(topics, lambda: topics.cached_version)
+        limits = GroupLimits.of(context.settings)
+        self._lookup = TopicLookup(topics, lambda: topics.cached_version, limits)
         while True:
             reply = await context.services.groups.run(
                 self._request.group_id, self._call, creates=self._request.member_epoch == JOIN
@@ -135,7 +140,8 @@ class _Heartbeat:
                 self.failure = await context.services.internal_topics.create(
                     reply.missing, context.may_create, self._charge
                 )
-            await self._lookup.find(reply.names)
+            if not await self._lookup.find(reply.names):
+                return msgspec.structs.replace(reply, error=ErrorCode.GROUP_MAX_SIZE_REACHED)
             if not reply.need_topics:
                 self._lookup.resolved = b""
 
@@ -159,6 +165,7 @@ class _Heartbeat:
             delay_ms=config.initial_rebalance_delay_ms,
             replicas=config.num_standby_replicas,
             max_size=context.settings.integer("group.streams.max.size"),
+            max_bytes=context.settings.integer("group.subscription.max.bytes"),
             is_registered=is_registered,
             topology_epoch=topology.epoch if topology is not None else -1,
             topology=self._topology,
@@ -193,7 +200,11 @@ def _check(request: StreamsGroupHeartbeatRequest, context: Context) -> tuple[Err
             return ErrorCode.STREAMS_INVALID_TOPOLOGY, reason
         if not all(context.may_describe(name) for name in sorted(topic_names(request.topology))):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
-    return invalid_heartbeat(request)
+    error, reason = invalid_heartbeat(request)
+    if not error:
+        reason = exceeded_limit(request, GroupLimits.of(context.settings))
+        error = ErrorCode.GROUP_MAX_SIZE_REACHED if reason else error
+    return error, reason
 
 
 def _only_renews(request: StreamsGroupHeartbeatRequest) -> bool:

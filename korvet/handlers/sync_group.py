@@ -5,6 +5,8 @@ Behaviour
   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
   REBALANCE_IN_PROGRESS
 - a follower's response waits for the leader's request; a rebalance that begins ends the wait
+- UNKNOWN_SERVER_ERROR for assignments that are larger than group.max.bytes or more than
+  group.max.size: Kafka's error for a group too large to be stored
 - assignments of unknown members are ignored, members that the leader left out get an empty one
 - a repeated request in a stable group returns the same assignment
 Versions
@@ -30,6 +32,12 @@ async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupRe
     if not request.group_id:
         return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
 
+    settings, given = context.settings, request.assignments
+    size = sum(len(row.member_id) + len(row.assignment) for row in given)
+    is_wide = len(given) > settings.integer("group.max.size")
+    if is_wide or size > settings.integer("group.max.bytes"):
+        return SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
     def call(assignments: Iterable[tuple[str, bytes]]) -> Call[SyncReply]:
         return scripts.sync(
             context.keys,
@@ -42,9 +50,9 @@ async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupRe
             protocol=_compared(request.protocol_name),
         )
 
-    given = [(row.member_id, row.assignment) for row in request.assignments]
+    pairs = [(row.member_id, row.assignment) for row in given]
     reply = await context.services.groups.sync(
-        request.group_id, lambda _: call(given), lambda _: call(())
+        request.group_id, lambda _: call(pairs), lambda _: call(())
     )
     if reply.error:
         return SyncGroupResponse(error_code=ErrorCode(reply.error))

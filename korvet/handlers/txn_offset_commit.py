@@ -15,6 +15,8 @@ Versions
   request, without AddOffsetsToTxn before it (KIP-890), v6 topic ids (KIP-1319)
 """
 
+from collections.abc import Sequence
+
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.commit_validation import commit_results, validate_commit
@@ -76,11 +78,11 @@ async def _store(request: TxnOffsetCommitRequest, rows: list[Row], context: Cont
     if enlisted.error:
         return ErrorCode(enlisted.error)
 
-    def make(is_registered: int) -> Call[MemberReply]:
+    def make(some: Sequence[Row], is_registered: int) -> Call[MemberReply]:
         return scripts.txn_commit(
             context.keys,
             request.group_id,
-            rows,
+            some,
             member=request.member_id,
             instance=request.group_instance_id or "",
             generation=request.generation_id_or_member_epoch,
@@ -90,4 +92,5 @@ async def _store(request: TxnOffsetCommitRequest, rows: list[Row], context: Cont
             transaction=enlisted.transaction,
         )
 
-    return ErrorCode((await context.services.groups.run(request.group_id, make)).error)
+    replies = await context.services.groups.run_rows(request.group_id, rows, make)
+    return ErrorCode(replies[-1].error)

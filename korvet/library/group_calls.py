@@ -53,12 +53,13 @@ class GroupCalls(RecordCalls):
             found = await self.find_topic(topic)
             check_partition(found, partition)
             rows.append((topic, partition, offset, -1, found.id, metadata))
-        reply = await self.coordinator.run(
+        replies = await self.coordinator.run_rows(
             group,
-            lambda is_registered: group_scripts.commit(
+            rows,
+            lambda some, is_registered: group_scripts.commit(
                 self.keys,
                 group,
-                rows,
+                some,
                 member="",
                 instance="",
                 generation=-1,
@@ -67,10 +68,11 @@ class GroupCalls(RecordCalls):
                 retention_ms=-1,
             ),
         )
-        if reply.error == ErrorCode.GROUP_ID_NOT_FOUND:
+        error = replies[-1].error
+        if error == ErrorCode.GROUP_ID_NOT_FOUND:
             reason = f"{group!r} is a share group, which commits no offsets."
             raise KorvetError(ErrorCode.GROUP_ID_NOT_FOUND, reason)
-        check(reply.error, f"Group {group!r} has members: stop them first")
+        check(error, f"Group {group!r} has members: stop them first")
         await self.coordinator.redis_groups.seek(group, rows)
 
     async def reset(self, group: str, topic: str, position: Position) -> dict[int, int]:

@@ -35,6 +35,7 @@ COMPLETION_TIMEOUT_MS = 2000
 MAX_ATTEMPTS = 4
 MIN_CHECK_INTERVAL_MS = 1000
 """Shortest time between two checks of one id, however short its transaction timeout is."""
+MEMBERS_PER_CALL = 1000
 EXPIRE_BATCH = 100
 """Max ids checked or described concurrently."""
 NEVER_MS = 2**52
@@ -78,6 +79,15 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, producer_epoch: int, members: Sequence[str]
     ) -> AddPartitionsReply:
         """Add members to the id's transaction, opening one if none is open."""
+        for some in chunks(members, MEMBERS_PER_CALL) if members else (members,):
+            reply = await self._add_some(transactional_id, producer_id, producer_epoch, some)
+            if reply.error:
+                break
+        return reply
+
+    async def _add_some(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, members: Sequence[str]
+    ) -> AddPartitionsReply:
         for attempt in range(2):
             reply = await self._store.run(
                 transaction.add_partitions(

@@ -17,6 +17,8 @@
 ---          rebalance_ms       int    rebalance timeout, to revoke partitions, -1: unchanged
 ---          assignor           bytes  uniform or range, empty: unchanged
 ---          max_size           int    group.consumer.max.size
+---          max_bytes          int    group.subscription.max.bytes
+---          max_topics         int    group.subscription.max.topics
 ---          is_registered      int    1: the group is in the registry
 ---          subscription_mask  int    1: names are given, 2: the regex, 3: both, else unchanged
 ---          names              bytes  packed topic names
@@ -60,9 +62,10 @@ local partition_owners = require("lib.partition_owners")
 local group, members, moments = KEYS[1], KEYS[2], KEYS[6]
 local id, epoch, instance = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local session_ms, rebalance_ms, assignor = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
-local max_size, is_registered, mask = tonumber(ARGV[10]), ARGV[11] == "1", tonumber(ARGV[12])
-local has_owned, topics_version, resolved = ARGV[15] == "1", ARGV[17], ARGV[18]
-local ROWS = 19
+local max_size, is_registered, mask = tonumber(ARGV[10]), ARGV[13] == "1", tonumber(ARGV[14])
+local max_bytes, max_topics = tonumber(ARGV[11]), tonumber(ARGV[12])
+local has_owned, topics_version, resolved = ARGV[17] == "1", ARGV[19], ARGV[20]
+local ROWS = 21
 
 local function refuse(code)
   return { code, -1, 0, "", 0, 0, {}, {}, -1, 0 }
@@ -83,7 +86,7 @@ if text and epoch > 0 and instance == "" and assignor == "" and mask == 0 then
 end
 local g = consumer_group.load(KEYS, consumer_group.CONSUMER)
 local m = consumer_member.parse(text)
-local owned = has_owned and partition_list.decode(ARGV[16]) or nil
+local owned = has_owned and partition_list.decode(ARGV[18]) or nil
 
 -- Check.
 local verdict, replaced = consumer_membership.check(g, id, m, epoch, instance, owned, max_size)
@@ -121,13 +124,21 @@ if assignor ~= "" and assignor ~= m.assignor then
   m.assignor, bumps_epoch = assignor, true
 end
 local is_covered = true
-local names = mask % 2 == 1 and ARGV[13] or m.names
-local regex = mask >= 2 and ARGV[14] or m.regex
+local names = mask % 2 == 1 and ARGV[15] or m.names
+local regex = mask >= 2 and ARGV[16] or m.regex
 if m.names ~= names or m.regex ~= regex then
   m.names, m.regex, bumps_epoch = names, regex, true
 end
+if joins then
+  m.rack, m.client_id, m.client_host = ARGV[4], ARGV[5], ARGV[6]
+  m.instance = instance ~= "" and instance or m.instance
+end
+local is_wide = false
 if bumps_epoch then
-  is_covered = consumer_reconcile.add_subscription(g, m)
+  is_covered, is_wide = consumer_reconcile.add_subscription(g, m, max_topics)
+end
+if is_wide or not consumer_group.has_room(g, m, max_bytes) then
+  return refuse(codes.GROUP_MAX_SIZE_REACHED)
 end
 -- A member that joined between the two calls may subscribe to topics that the rows do not have.
 local has_topics = consumer_reconcile.contains(resolved, g.subscription)
@@ -154,10 +165,8 @@ if joins then
   if had_converged then
     g.converged = g.converged - 1
   end
-  m.epoch, m.previous, m.converged, m.rack = 0, 0, false, ARGV[4]
-  m.client_id, m.client_host = ARGV[5], ARGV[6]
+  m.epoch, m.previous, m.converged = 0, 0, false
   if instance ~= "" then
-    m.instance = instance
     redis.call("HSET", g.instances, instance, id)
   end
 end

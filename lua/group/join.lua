@@ -21,6 +21,7 @@
 ---          is_registered      int    1: the group is in the registry
 ---          delay_ms           int    group.initial.rebalance.delay.ms
 ---          max_size           int    group.max.size
+---          max_bytes          int    group.max.bytes
 ---          name...            bytes  a protocol's name
 ---          metadata...        bytes  the member's metadata for it
 --- RETURNS  error              int    a lib.codes value
@@ -52,7 +53,8 @@ local id, fresh_id, instance = ARGV[1], ARGV[2], ARGV[3]
 local session_ms, rebalance_ms, protocol_type = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local require_member_id, may_skip, is_registered = ARGV[9] == "1", ARGV[10] == "1", ARGV[11] == "1"
 local delay_ms, max_size = tonumber(ARGV[12]), tonumber(ARGV[13])
-local PROTOCOLS = 14
+local max_bytes = tonumber(ARGV[14])
+local PROTOCOLS = 15
 
 local g = classic_group.load(KEYS)
 if g.state == classic_group.EMPTY and g.type ~= "share" then
@@ -89,10 +91,11 @@ if not g.exists and id ~= "" then
 end
 local row = id ~= "" and classic_group.get_member(g, id) or nil
 local is_full = g.size >= max_size and not row
+local is_new = id == "" and instance == ""
 if g.state == classic_group.PREPARING then
   is_full = g.awaiting >= max_size and not (row and row.awaiting)
 end
-if is_full and g.state ~= classic_group.EMPTY then
+if is_full and g.state ~= classic_group.EMPTY or is_new and g.pending >= max_size then
   return refuse(codes.GROUP_MAX_SIZE_REACHED, "")
 end
 if not classic_membership.supports_protocols(g, protocol_type, names) then
@@ -124,6 +127,11 @@ local joining = {
   instance = instance,
   client = classic_member.format_client(ARGV[4], ARGV[5], instance),
 }
+local former = row and id or replaced
+local grown = #joining.protocols - #(former and redis.call("HGET", g.protocols, former) or "")
+if grown > 0 and g.bytes + grown > max_bytes then
+  return refuse(codes.GROUP_MAX_SIZE_REACHED, "")
+end
 local is_follower = g.state == classic_group.STABLE and g.leader ~= id
 if row and (g.state == classic_group.COMPLETING or is_follower) then
   if redis.call("HGET", g.protocols, id) == joining.protocols then

@@ -14,6 +14,8 @@
 ---          session_ms         int    session timeout
 ---          interval_ms        int    share.assignment.interval.ms
 ---          max_size           int    group.share.max.size
+---          max_bytes          int    group.subscription.max.bytes
+---          max_topics         int    group.subscription.max.topics
 ---          is_registered      int    1: the group is in the registry
 ---          has_names          int    1: `names` is given
 ---          names              bytes  packed topic names
@@ -54,9 +56,10 @@ local share_assign = require("lib.share_assign")
 local group, members, share_topics, moments = KEYS[1], KEYS[2], KEYS[4], KEYS[5]
 local id, epoch, rack = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local session_ms, interval_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
-local max_size, is_registered, has_names = tonumber(ARGV[8]), ARGV[9] == "1", ARGV[10] == "1"
-local topics_version, resolved = ARGV[12], ARGV[13]
-local ROWS = 14
+local max_size, is_registered, has_names = tonumber(ARGV[8]), ARGV[11] == "1", ARGV[12] == "1"
+local max_bytes, max_topics = tonumber(ARGV[9]), tonumber(ARGV[10])
+local topics_version, resolved = ARGV[14], ARGV[15]
+local ROWS = 16
 
 local g
 
@@ -121,13 +124,16 @@ if epoch < 0 then
 end
 
 -- Change `g` and `m` only: nothing is written before the topics are known.
-local bumps_epoch, is_covered = false, true
+local bumps_epoch, is_covered, is_wide = false, true, false
 m = m or consumer_member.new()
 m.session, m.client_id, m.client_host = session_ms, ARGV[4], ARGV[5]
 m.rack = rack ~= "" and rack or m.rack
-if has_names and m.names ~= ARGV[11] then
-  m.names, bumps_epoch = ARGV[11], true
-  is_covered = consumer_reconcile.add_subscription(g, m)
+if has_names and m.names ~= ARGV[13] then
+  m.names, bumps_epoch = ARGV[13], true
+  is_covered, is_wide = consumer_reconcile.add_subscription(g, m, max_topics)
+end
+if is_wide or not consumer_group.has_room(g, m, max_bytes) then
+  return refuse(codes.GROUP_MAX_SIZE_REACHED)
 end
 -- A member that joined between the two calls may subscribe to topics that the rows do not have.
 local has_topics = consumer_reconcile.contains(resolved, g.subscription)

@@ -18,6 +18,7 @@
 ---          delay_ms           int    streams.initial.rebalance.delay.ms
 ---          replicas           int    streams.num.standby.replicas
 ---          max_size           int    group.streams.max.size
+---          max_bytes          int    group.subscription.max.bytes
 ---          is_registered      int    1: the group is in the registry
 ---          topology_epoch     int    the epoch of `topology`, -1: it is not given
 ---          topology           bytes  the topology, as lib.streams_topology encodes it
@@ -79,14 +80,15 @@ local streams_status = require("lib.streams_status")
 local streams_topology = require("lib.streams_topology")
 
 local group, members, moments = KEYS[1], KEYS[2], KEYS[6]
-local id, epoch, instance = ARGV[1], tonumber(ARGV[2]), ARGV[27]
+local id, epoch, instance = ARGV[1], tonumber(ARGV[2]), ARGV[28]
 local session_ms, rebalance_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
 local interval_ms, delay_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
 local replicas, max_size = tonumber(ARGV[10]), tonumber(ARGV[11])
-local topology_epoch, topology = tonumber(ARGV[13]), ARGV[14]
-local has_owned, endpoint_epoch, shuts_down = ARGV[20] == "1", tonumber(ARGV[22]), ARGV[23] == "1"
-local topics_version, resolved, creates = ARGV[24], ARGV[25], ARGV[26] == "1"
-local ROWS = 28
+local topology_epoch, topology = tonumber(ARGV[14]), ARGV[15]
+local has_owned, endpoint_epoch, shuts_down = ARGV[21] == "1", tonumber(ARGV[23]), ARGV[24] == "1"
+local max_bytes = tonumber(ARGV[12])
+local topics_version, resolved, creates = ARGV[25], ARGV[26], ARGV[27] == "1"
+local ROWS = 29
 -- The group has had a member with an older topology.
 local STALE = 2
 
@@ -96,8 +98,8 @@ end
 
 -- Return the time to the member's next heartbeat if nothing concerns it, else nil.
 local function renew_unchanged(text, now_ms)
-  local has_news = ARGV[3] ~= "" or rebalance_ms >= 0 or ARGV[15] == "1" or ARGV[17] ~= ""
-    or ARGV[18] == "1" or has_owned or shuts_down or instance ~= ""
+  local has_news = ARGV[3] ~= "" or rebalance_ms >= 0 or ARGV[16] == "1" or ARGV[18] ~= ""
+    or ARGV[19] == "1" or has_owned or shuts_down or instance ~= ""
   if not text or epoch <= 0 or has_news then
     return nil
   end
@@ -125,10 +127,10 @@ local function update(m)
   m.rebalance = rebalance_ms >= 0 and rebalance_ms or m.rebalance
   m.rack = ARGV[3] ~= "" and ARGV[3] or m.rack
   -- A member that joins owns nothing: only then can its tasks pass to another process.
-  m.process = epoch == 0 and ARGV[15] == "1" and ARGV[16] or m.process
-  m.endpoint = ARGV[17] ~= "" and ARGV[17] or m.endpoint
-  m.tags = ARGV[18] == "1" and ARGV[19] or m.tags
-  m.topology_epoch = topology_epoch >= 0 and ARGV[13] or m.topology_epoch
+  m.process = epoch == 0 and ARGV[16] == "1" and ARGV[17] or m.process
+  m.endpoint = ARGV[18] ~= "" and ARGV[18] or m.endpoint
+  m.tags = ARGV[19] == "1" and ARGV[20] or m.tags
+  m.topology_epoch = topology_epoch >= 0 and ARGV[14] or m.topology_epoch
   return before ~= metadata(m)
 end
 
@@ -157,7 +159,7 @@ end
 local g = consumer_group.load(KEYS, consumer_group.STREAMS)
 local m = consumer_member.parse(text)
 local is_new = g.type ~= consumer_group.STREAMS
-local owned = has_owned and partition_list.decode(ARGV[21]) or nil
+local owned = has_owned and partition_list.decode(ARGV[22]) or nil
 
 -- Check.
 local verdict, replaced = consumer_membership.check(g, id, m, epoch, instance, owned, max_size)
@@ -174,7 +176,7 @@ if stored and topology_epoch >= 0 and not is_stale
   and (topology ~= stored or topology_epoch ~= g.topology_epoch) then
   return refuse(codes.INVALID_REQUEST)
 end
-if is_new and not g.type and ARGV[12] ~= "1" then
+if is_new and not g.type and ARGV[13] ~= "1" then
   return refuse(codes.REGISTER_FIRST)
 end
 key_types.hashes(KEYS, 3, 5)
@@ -220,6 +222,10 @@ local bumps_epoch = is_new or not m or g.ready ~= is_ready or g.replicas ~= repl
 local former_process = m and m.process
 m = m or consumer_member.new(true)
 bumps_epoch = update(m) or bumps_epoch
+m.instance = joins and instance ~= "" and instance or m.instance
+if not consumer_group.has_room(g, m, max_bytes) then
+  return refuse(codes.GROUP_MAX_SIZE_REACHED)
+end
 
 -- Write.
 if is_new then
@@ -253,7 +259,6 @@ if former_process and (replaced or former_process ~= m.process) then
   m.assigned, m.revoking = partition_list.encode(list), ""
 end
 if joins and instance ~= "" then
-  m.instance = instance
   redis.call("HSET", g.instances, instance, id)
 end
 g.subscription, g.ready, g.replicas = subscription, is_ready, replicas

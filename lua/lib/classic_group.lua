@@ -22,7 +22,7 @@ local M = {}
 M.EMPTY, M.PREPARING = "Empty", "PreparingRebalance"
 M.COMPLETING, M.STABLE = "CompletingRebalance", "Stable"
 
--- The first WORDS fields are text, the others numbers.
+-- bytes: those of all members' protocols. The first WORDS fields are text, the others numbers.
 local WORDS = 5
 -- awaiting: members whose JoinGroup waits. pending: ids handed out by MEMBER_ID_REQUIRED. unsynced:
 -- members without SyncGroup in this generation. since: moment of the last change of state.
@@ -32,7 +32,7 @@ local WORDS = 5
 local NAMES = {
   "type", "state", "protocol_type", "protocol", "leader",
   "generation", "size", "awaiting", "pending", "unsynced", "initial", "extended", "delay_ms",
-  "step_ms", "left_ms", "since",
+  "step_ms", "left_ms", "since", "bytes",
 }
 
 --- Load the group; `exists` is false for one that was never written.

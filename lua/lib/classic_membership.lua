@@ -64,7 +64,9 @@ function M.remove_member(g, id)
   if not row then
     return
   end
-  add_votes(g, classic_member.names(redis.call("HGET", g.protocols, id)), -1)
+  local protocols = redis.call("HGET", g.protocols, id)
+  add_votes(g, classic_member.names(protocols), -1)
+  g.bytes = g.bytes - #protocols
   local instance = classic_member.parse_client(redis.call("HGET", g.clients, id)).instance
   if instance then
     redis.call("HDEL", g.instances, instance)
@@ -133,6 +135,7 @@ function M.add_member(g, m, now_ms)
     redis.call("HSET", g.instances, m.instance, m.id)
   end
   add_votes(g, m.names, 1)
+  g.bytes = g.bytes + #m.protocols
   g.size, g.awaiting = g.size + 1, g.awaiting + 1
   if g.state == classic_group.COMPLETING or g.state == classic_group.STABLE then
     g.unsynced = g.unsynced + 1
@@ -142,8 +145,10 @@ end
 
 --- Update a member that joins again with its protocols and timeouts; its JoinGroup waits.
 function M.update_member(g, row, m)
-  add_votes(g, classic_member.names(redis.call("HGET", g.protocols, m.id)), -1)
+  local protocols = redis.call("HGET", g.protocols, m.id)
+  add_votes(g, classic_member.names(protocols), -1)
   add_votes(g, m.names, 1)
+  g.bytes = g.bytes - #protocols + #m.protocols
   redis.call("HSET", g.protocols, m.id, m.protocols)
   row.session, row.rebalance = m.session, m.rebalance
   if not row.awaiting then

@@ -19,7 +19,7 @@ local function subscribed_topics(m, topics)
       found[topic[1]] = topic[2]
     end
   end
-  for _, name in ipairs(pack.unpack(m.names)) do
+  for _, name in ipairs(m.topics or pack.unpack(m.names)) do
     add(name)
   end
   for _, name in ipairs(topics.by_regex[m.regex] or {}) do

@@ -6,6 +6,7 @@
 --- group              generation: the group epoch, grows with the members and their topics.
 ---                    assignment_epoch: the epoch of the target assignment; assigned_at_ms: when it
 ---                    was computed; assignment_size: members and partitions it covered.
+---                    bytes: those of all members, without their assignments.
 ---                    converged: members that own their whole target at that epoch.
 ---                    epoch_at_ms: when the group epoch grew last.
 ---                    subscription: topic names and patterns of all members; topics: the topics
@@ -37,7 +38,7 @@ local STREAMS_COUNTERS = {
 }
 local COUNTERS = {
   "generation", "assignment_epoch", "converged", "size", "assignment_size", "epoch_at_ms",
-  "assigned_at_ms",
+  "assigned_at_ms", "bytes",
 }
 
 --- Return whether groups of the type are stored as here.
@@ -79,6 +80,7 @@ function M.load(keys, type)
   if g.type ~= type then
     -- A classic group without members is converted: group epochs continue after its generations.
     g.size, g.converged, g.assignment_epoch, g.topics_version, g.subscription = 0, 0, 0, "", ""
+    g.bytes = 0
   end
   return g
 end
@@ -95,7 +97,7 @@ function M.save(g, now_ms)
     if g.state ~= M.EMPTY or g.type ~= g.wanted_type then
       redis.call("HSET", g.group, "since", num.text(now_ms))
     end
-    g.state, g.converged, g.shutdown = M.EMPTY, 0, g.shutdown and ""
+    g.state, g.converged, g.bytes, g.shutdown = M.EMPTY, 0, 0, g.shutdown and ""
     redis.call("UNLINK", g.members, g.targets)
     if g.owners then
       redis.call("UNLINK", g.owners, g.instances)
@@ -166,8 +168,16 @@ function M.renew_session(g, id, m, now_ms)
   deadlines.set(g.deadlines, "m:" .. id, moment)
 end
 
+--- Return whether the group has room for the member as it is now.
+function M.has_room(g, m, max_bytes)
+  local grown = consumer_member.bytes(m) - m.counted
+  return grown <= 0 or g.bytes + grown <= max_bytes
+end
+
 --- Store the member and renew its session.
 function M.put_member(g, id, m, now_ms)
+  local bytes = consumer_member.bytes(m)
+  g.bytes, m.counted = g.bytes + bytes - m.counted, bytes
   redis.call("HSET", g.members, id, consumer_member.format(m))
   M.renew_session(g, id, m, now_ms)
 end
@@ -187,7 +197,7 @@ function M.remove_member(g, id, m)
   if m.instance ~= "" then
     redis.call("HDEL", g.instances, m.instance)
   end
-  g.size = g.size - 1
+  g.size, g.bytes = g.size - 1, g.bytes - m.counted
   if m.converged and m.epoch == g.assignment_epoch then
     g.converged = g.converged - 1
   end

@@ -14,12 +14,27 @@ local WORDS = {
   "revoking",
 }
 local STREAMS_WORDS = { "process", "endpoint", "tags", "topology_epoch" }
+-- What grows with the assignment, which other limits bound.
+local ASSIGNED = { assigned = true, revoking = true }
 local HEAD = "^(%-?%d+) (%d+) ([01]) (%d+) (%d+) (%d+) "
 
---- Return the row of a member that has joined and has no assignment yet.
+--- Return the bytes that the member adds to those of its group: all words but its assignment.
+function M.bytes(m)
+  local sum = 0
+  for _, list in ipairs({ WORDS, STREAMS_WORDS }) do
+    for _, name in ipairs(list) do
+      sum = sum + (ASSIGNED[name] and 0 or #(m[name] or ""))
+    end
+  end
+  return sum
+end
+
+--- Return the row of a member that has joined and has no assignment yet. `counted`: the bytes of
+--- its stored row, as the group counts them.
 function M.new(is_streams)
   local m = {
     epoch = 0, previous = 0, converged = false, session = 0, rebalance = 0, revoke_by = 0,
+    counted = 0,
   }
   for _, name in ipairs(WORDS) do
     m[name] = ""
@@ -46,6 +61,7 @@ function M.parse(text)
   for _, name in ipairs(list[at] and STREAMS_WORDS or {}) do
     m[name], at = list[at], at + 1
   end
+  m.counted = M.bytes(m)
   return m
 end
 

@@ -8,6 +8,9 @@ local partition_owners = require("lib.partition_owners")
 
 local M = {}
 
+-- Patterns of a group, at most: a broker compares each with all topics.
+local MAX_REGEXES = 100
+
 -- A target assignment of SMALL members and partitions or more is computed at most once in a time
 -- that grows with it: one ms per SIZE_PER_MS of them.
 local SIZE_PER_MS, SMALL = 10, 200
@@ -28,21 +31,33 @@ function M.encode_subscription(names, regexes)
   })
 end
 
---- Add the member's subscription to the group's. Return whether the group's contained it.
-function M.add_subscription(g, m)
+-- The names of packed lists of this run: members often share theirs.
+local unpacked = {}
+
+local function names_of(text)
+  unpacked[text] = unpacked[text] or pack.unpack(text)
+  return unpacked[text]
+end
+
+--- Add the member's subscription to the group's. Return whether the group's contained it, and
+--- whether the group then has more than `max_topics` names, or too many patterns.
+function M.add_subscription(g, m, max_topics)
   local names, regexes = M.decode_subscription(g.subscription)
   local by_name, by_regex = partition_list.to_set(names), partition_list.to_set(regexes)
   local known = true
-  for _, name in ipairs(pack.unpack(m.names)) do
-    known, by_name[name] = known and by_name[name] == true, true
+  local own, topics, patterns = names_of(m.names), #names, #regexes
+  for _, name in ipairs(own) do
+    if not by_name[name] then
+      known, by_name[name], topics = false, true, topics + 1
+    end
   end
-  if m.regex ~= "" then
-    known, by_regex[m.regex] = known and by_regex[m.regex] == true, true
+  if m.regex ~= "" and not by_regex[m.regex] then
+    known, by_regex[m.regex], patterns = false, true, patterns + 1
   end
   if not known then
     g.subscription = M.encode_subscription(by_name, by_regex)
   end
-  return known
+  return known, not known and (topics > max_topics or patterns > MAX_REGEXES)
 end
 
 --- Return whether the encoded subscription `one`, empty for none, contains `other`.
@@ -116,10 +131,11 @@ local function load_members(g, former)
   for i = 1, #rows, 2 do
     local m = consumer_member.parse(rows[i + 1])
     m.id, m.former = rows[i], partition_list.decode(former[rows[i]] or "")
+    m.topics = names_of(m.names)
     members[#members + 1] = m
     if not parsed[m.names] then
       parsed[m.names] = true
-      for _, name in ipairs(pack.unpack(m.names)) do
+      for _, name in ipairs(names_of(m.names)) do
         names[name] = true
       end
     end

@@ -7,7 +7,7 @@ local M = {}
 function M.pack(list)
   local parts = {}
   for i = 1, #list do
-    parts[i] = num.text(#list[i]) .. ":" .. list[i]
+    parts[i] = num.small(#list[i]) .. ":" .. list[i]
   end
   return table.concat(parts)
 end

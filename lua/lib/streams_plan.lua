@@ -26,24 +26,27 @@ local function missing_sources(subs, existing)
   return partition_list.to_list(missing)
 end
 
--- Return the count of partitions of the subtopologies that write to the repartition topic: the most
--- that one of their source topics has. Nil if none of these is known yet.
-local function sink_count(subs, name, count_of)
-  local most
+-- Index the subtopologies: those that write each repartition topic, those that read each topic, and
+-- the most partitions that one of a subtopology's source topics has, of those known.
+local function index_topics(subs, count_of)
+  local writers, readers, most = {}, {}, {}
   for _, sub in ipairs(subs) do
-    local is_sink = false
-    for _, sink in ipairs(sub.sinks) do
-      is_sink = is_sink or sink == name
+    for _, name in ipairs(sub.sinks) do
+      writers[name] = writers[name] or {}
+      table.insert(writers[name], sub)
     end
-    for _, input in ipairs(is_sink and sub.inputs or {}) do
-      local count = count_of(input)
-      most = count and math.max(most or 0, count) or most
+    for _, name in ipairs(sub.inputs) do
+      readers[name] = readers[name] or {}
+      table.insert(readers[name], sub)
+      local count = count_of(name)
+      most[sub] = count and math.max(most[sub] or 0, count) or most[sub]
     end
   end
-  return most
+  return writers, readers, most
 end
 
--- Decide the partition counts of repartition topics. Return whether all could be.
+-- Decide the partition counts of repartition topics: the most that a source topic of a subtopology
+-- has that writes to the topic. Return whether all could be.
 local function decide_repartitions(subs, decided, count_of)
   local open = {}
   for _, sub in ipairs(subs) do
@@ -55,17 +58,27 @@ local function decide_repartitions(subs, decided, count_of)
       end
     end
   end
-  while next(open) do
-    local progress = false
-    for _, name in ipairs(partition_list.to_list(open)) do
-      local count = sink_count(subs, name, count_of)
-      if count then
-        decided[name], open[name], progress = count, nil, true
+  local writers, readers, most = index_topics(subs, count_of)
+  local left = partition_list.to_list(open)
+  while #left > 0 do
+    local rest = {}
+    for _, name in ipairs(left) do
+      local count
+      for _, sub in ipairs(writers[name] or {}) do
+        count = most[sub] and math.max(count or 0, most[sub]) or count
+      end
+      if not count then
+        rest[#rest + 1] = name
+      end
+      decided[name] = count or decided[name]
+      for _, sub in ipairs(count and readers[name] or {}) do
+        most[sub] = math.max(most[sub] or 0, count)
       end
     end
-    if not progress then
+    if #rest == #left then
       return false
     end
+    left = rest
   end
   return true
 end

@@ -8,8 +8,10 @@
 ---          members...      bytes  p:<topic>:<partition> or g:<group id>
 --- RETURNS  error           int    a lib.codes value
 ---          transaction     int    the transaction's number among those of the id, -1 on an error
---- REFUSES  CONCURRENT_TRANSACTIONS INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED
---- COST     O(members), at most 4 calls + 1 per members
+--- REFUSES  CONCURRENT_TRANSACTIONS INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED INVALID_TXN_STATE
+--- COST     O(members), at most 5 calls + 1 per members
+--- NOTES    INVALID_TXN_STATE: the transaction would have more than 20,000 members, all of which
+---          the script that ends it returns.
 local chunks = require("lib.chunks")
 local codes = require("lib.codes")
 local clock = require("lib.clock")
@@ -17,7 +19,7 @@ local txn_state = require("lib.txn_state")
 
 local transaction, members = KEYS[1], KEYS[2]
 local producer_id, epoch = tonumber(ARGV[1]), tonumber(ARGV[2])
-local MEMBERS = 3
+local MEMBERS, MOST = 3, 20000
 
 -- Check.
 local t = txn_state.read(transaction)
@@ -32,6 +34,10 @@ if t.epoch ~= epoch then
 end
 if txn_state.is_ending(t) then
   return { codes.CONCURRENT_TRANSACTIONS, -1 }
+end
+
+if redis.call("SCARD", members) + #ARGV + 1 - MEMBERS > MOST then
+  return { codes.INVALID_TXN_STATE, -1 }
 end
 
 -- Write. SADD first: if the key is not a set, nothing is written.

@@ -140,6 +140,7 @@ def test_a_group_with_members_is_not_moved(
                 is_registered=1,
                 delay_ms=0,
                 max_size=9,
+                max_bytes=1_000_000,
             )
         )
         assert joined.error == 0
@@ -180,6 +181,7 @@ def test_the_member_of_each_partition_is_shown(
                 is_registered=1,
                 delay_ms=0,
                 max_size=9,
+                max_bytes=1_000_000,
             )
         )
         places = [("orders", [0]), ("more", [2])]
@@ -222,6 +224,8 @@ def test_members_of_a_consumer_group_are_shown(
             "rebalance_ms": 60_000,
             "assignor": "",
             "max_size": 9,
+            "max_bytes": 1_000_000,
+            "max_topics": 100,
             "is_registered": 1,
             "subscription_mask": 1,
             "names": b"6:orders",

@@ -66,6 +66,8 @@ def queue(orders: redis.Redis, valkey_server: TestServer) -> str:
         "session_ms": 45_000,
         "interval_ms": 0,
         "max_size": 10,
+        "max_bytes": 1_000_000,
+        "max_topics": 100,
         "is_registered": 1,
         "has_names": 1,
         "names": pack(["orders"]),

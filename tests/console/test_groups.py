@@ -136,6 +136,8 @@ def test_a_share_group_has_its_queue_and_its_locks(
         "session_ms": 45_000,
         "interval_ms": 0,
         "max_size": 10,
+        "max_bytes": 1_000_000,
+        "max_topics": 100,
         "is_registered": 1,
         "has_names": 1,
         "names": pack([topic]),

@@ -69,6 +69,7 @@ class Group:
         require_member_id: int = 0,
         skip: int = 0,
         max_size: int = 1000,
+        max_bytes: int = 1_000_000,
     ) -> JoinReply:
         """Send a JoinGroup; the first reply may be `waiting`."""
         if not member:
@@ -92,6 +93,7 @@ class Group:
                 is_registered=registered,
                 delay_ms=self.delay_ms,
                 max_size=max_size,
+                max_bytes=max_bytes,
             )
         )
 

@@ -91,6 +91,7 @@ class Group:
             "delay_ms": 0,
             "replicas": 0,
             "max_size": 100,
+            "max_bytes": 1_000_000,
             "is_registered": 1,
             "topology_epoch": 0 if joins else -1,
             "topology": self.topology if joins else b"",

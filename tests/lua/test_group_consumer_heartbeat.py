@@ -51,6 +51,8 @@ class Group:
             "rebalance_ms": 60_000 if epoch == 0 else -1,
             "assignor": "",
             "max_size": 100,
+            "max_bytes": 1_000_000,
+            "max_topics": 100,
             "is_registered": 1,
             "subscription_mask": int(epoch == 0),
             "names": pack(["t"]) if epoch == 0 else b"",

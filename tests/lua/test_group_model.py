@@ -78,13 +78,14 @@ class Both:
             "require_member_id": random.randrange(2),
             "skip": random.randrange(2),
             "max_size": self.max_size,
+            "max_bytes": 10**6,
         }
         likes = random.choice(self.likes)
         reply = self.group.join(id, likes, instance=instance, **words)
         # If two protocols have equal votes, Kafka may choose either.
         stays = not reply.waiting and reply.generation == model.generation
         model.prefers = lambda names: model.protocol if stays else "another"
-        session, rebalance, kind, require_member_id, skip, max_size = words.values()
+        session, rebalance, kind, require_member_id, skip, max_size, _ = words.values()
         fresh = f"m{self.group.next_id}"
         wanted = model.join(
             Join(

@@ -46,6 +46,8 @@ class Group:
             "session_ms": SESSION_MS,
             "interval_ms": 0,
             "max_size": 100,
+            "max_bytes": 1_000_000,
+            "max_topics": 100,
             "is_registered": 1,
             "has_names": int(names is not None),
             "names": pack(sorted(names or ())),

@@ -50,6 +50,8 @@ class ConsumerHeartbeatArgs(TypedDict):
     rebalance_ms: int
     assignor: str
     max_size: int
+    max_bytes: int
+    max_topics: int
     is_registered: int
     subscription_mask: int
     names: bytes

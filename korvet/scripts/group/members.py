@@ -119,6 +119,7 @@ class JoinArgs(TypedDict):
     is_registered: int
     delay_ms: int
     max_size: int
+    max_bytes: int
 
 
 def join(

@@ -45,6 +45,8 @@ class ShareHeartbeatArgs(TypedDict):
     session_ms: int
     interval_ms: int
     max_size: int
+    max_bytes: int
+    max_topics: int
     is_registered: int
     has_names: int
     names: bytes

@@ -60,6 +60,7 @@ class StreamsHeartbeatArgs(TypedDict):
     delay_ms: int
     replicas: int
     max_size: int
+    max_bytes: int
     is_registered: int
     topology_epoch: int
     topology: bytes

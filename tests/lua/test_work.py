@@ -1,0 +1,281 @@
+"""Check the work of each script at its limits: a script that works for long blocks Redis.
+
+The work is counted, not timed: commands, values, bytes and Lua instructions, each with the time
+that a server of 2020 takes for it. A new script is entered in one of the tables.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from korvet.groups.consumer_group import pack
+from korvet.groups.coordinator import ROWS_PER_CALL
+from korvet.keys import Keys
+from korvet.scripts import bundle, log, topic, transaction
+from korvet.scripts import group as groups
+from korvet.scripts.call import Call, Reply
+from korvet.testing import LuaRunner
+from korvet.transactions.coordinator import MEMBERS_PER_CALL
+from tests.lua.groups import Group
+from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
+from tests.lua.test_group_share_heartbeat import Group as ShareGroup
+
+R = TypeVar("R", bound=Reply)
+KEYS = Keys()
+ID = "1" * 32
+LIMIT_US = 50_000
+COMMAND_US, VALUE_US, BYTE_US, INSTRUCTION_US = 1.5, 0.15, 0.0025, 0.02
+MEMBERS, TOPICS, PARTITIONS, LIST = 1000, 1000, 3000, 2000
+"""The defaults of group.consumer.max.size, group.subscription.max.* and group.max.size."""
+PART = 10
+"""Classic groups are tested with a tenth of the members: their work is proportional."""
+NAMES = [f"{n:04}{'n' * 100}" for n in range(TOPICS)]
+
+
+def cost_us(lua: LuaRunner) -> float:
+    work = lua.work
+    return (
+        work.commands * COMMAND_US
+        + work.values * VALUE_US
+        + work.bytes * BYTE_US
+        + work.instructions * INSTRUCTION_US
+    )
+
+
+class Meter(LuaRunner):
+    """A runner that keeps the cost of the dearest run of one script."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.worst = 0.0
+
+    def run(self, call: Call[R]) -> R:
+        reply = super().run(call)
+        if call.script.name == self.name:
+            self.worst = max(self.worst, cost_us(self))
+        return reply
+
+
+def consumers(lua: LuaRunner) -> None:
+    group = ConsumerGroup(lua)
+    each = PARTITIONS // TOPICS
+    group.topics = {name: (f"{n:032x}", each) for n, name in enumerate(NAMES)}
+    reply = group.beat("m1", 0, names=pack(NAMES), max_topics=TOPICS)
+    assert not reply.error and reply.assignment
+    group.version += 1
+    group.beat("m1", reply.epoch)
+    assert group.beat("m2", 0, names=pack([*NAMES, "more"]), max_topics=TOPICS).error == 81
+
+
+def sharers(lua: LuaRunner) -> None:
+    group = ShareGroup(lua, t=PARTITIONS)
+    reply = group.beat("m1", 0, [*NAMES[1:], "t"], max_topics=TOPICS)
+    assert not reply.error and reply.assignment
+    assert group.beat("m2", 0, NAMES, max_topics=TOPICS).error == 81
+
+
+def describe_consumers(lua: LuaRunner) -> None:
+    consumers(lua)
+    lua.run(groups.consumer_describe(KEYS, "g", type="consumer"))
+
+
+def natives(lua: LuaRunner) -> None:
+    lua.run(
+        topic.create(
+            KEYS, 1, topic="t", definition=b"{}", topic_id=ID, format="record", mode="time", bits=10
+        )
+    )
+    for _ in range(3000):
+        lua.command("XADD", KEYS.partition("t", 0).stream, "*", "value", b"v" * 10_000)
+
+
+def lag(lua: LuaRunner) -> None:
+    natives(lua)
+    lua.run(log.lag(KEYS, "t", 0, topic_id=ID, offset=0))
+
+
+def skip(lua: LuaRunner) -> None:
+    natives(lua)
+    lua.run(log.skip_records(KEYS, "t", 0, topic_id=ID, offset=0, records=10**6, end=2**52))
+
+
+def classic(lua: LuaRunner) -> Group:
+    """Return a group whose members have joined."""
+    group = Group(lua, delay_ms=3000)
+    for _ in range(LIST // PART):
+        group.join(max_size=LIST)
+    while group.poll_join("m1").waiting:
+        lua.advance(3001)
+        group.tick()
+    return group
+
+
+def sync(lua: LuaRunner) -> None:
+    group = classic(lua)
+    group.sync("m1", 1, tuple((f"m{n}", b"a" * 100) for n in range(LIST // PART)))
+
+
+def leave(lua: LuaRunner) -> None:
+    group = classic(lua)
+    call = groups.leave(
+        KEYS, group.name, [(f"m{n}", "") for n in range(1, ROWS_PER_CALL // PART + 1)]
+    )
+    assert set(lua.run(call).results) == {0}
+
+
+def describe(lua: LuaRunner) -> None:
+    lua.run(groups.describe(KEYS, classic(lua).name, full=2))
+
+
+def poll(lua: LuaRunner) -> None:
+    assert len(classic(lua).poll_join("m1").members) == 3 * (LIST // PART)
+
+
+def expire(lua: LuaRunner) -> None:
+    group = classic(lua)
+    lua.advance(20_000)
+    group.tick(present_ms=10**9)
+
+
+def commit_rows() -> list[tuple[str, int, int, int, str, str]]:
+    return [("t", n, 1, -1, ID, "m" * 4096) for n in range(ROWS_PER_CALL)]
+
+
+def commit(lua: LuaRunner) -> None:
+    lua.run(
+        groups.commit(
+            *(KEYS, "g", commit_rows()), member="", instance="", generation=-1,
+            allow_member_epoch=1, is_registered=1, retention_ms=-1,
+        )
+    )  # fmt: skip
+
+
+def txn_commit(lua: LuaRunner) -> None:
+    lua.run(
+        groups.txn_commit(
+            *(KEYS, "g", commit_rows()), member="", instance="", generation=-1, is_registered=1,
+            producer_id=1, producer_epoch=0, transaction=1,
+        )
+    )  # fmt: skip
+
+
+def add_members(lua: LuaRunner) -> None:
+    lua.run(
+        transaction.init(KEYS, "x", timeout_ms=1, producer_id=-1, producer_epoch=-1, fresh_id=7)
+    )
+    names = [f"p:{'t' * 200}:{n}" for n in range(MEMBERS_PER_CALL)]
+    call = transaction.add_partitions(KEYS, "x", producer_id=7, producer_epoch=0, members=names)
+    assert not lua.run(call).error
+
+
+WORST: dict[str, Callable[[LuaRunner], object]] = {
+    "group.commit": commit,
+    "group.consumer_describe": describe_consumers,
+    "group.consumer_heartbeat": consumers,
+    "group.describe": describe,
+    "group.join": classic,
+    "group.leave": leave,
+    "group.poll_join": poll,
+    "group.share_heartbeat": sharers,
+    "group.sync": sync,
+    "group.tick": expire,
+    "group.txn_commit": txn_commit,
+    "log.lag": lag,
+    "log.skip_records": skip,
+    "transaction.add_partitions": add_members,
+}
+"""Runs that make a script do the most that the limits allow."""
+CLASSIC = (classic, describe, expire, leave, poll, sync)
+
+ARGUMENTS: dict[str, tuple[int, int]] = {
+    "acl.create": (1, 2000),
+    "acl.delete": (1, 2000),
+    "group.delete_offsets": (8, 2 + ROWS_PER_CALL),
+    "group.delete_topic_offsets": (1, 10_000),
+    "group.heartbeat": (4 * 64, 4 * 2000),
+    "group.share_alter_topics": (5, 2 * TOPICS),
+    "user.alter": (1, 2 + 3 * 2),
+}
+"""The most KEYS and ARGV that callers give: the header's COST says what the script then calls."""
+
+BY_STEPS = {
+    "broker.register": "a row per broker",
+    "group.claim_due": "CLAIM_LIMIT of the coordinator",
+    "group.record_lag": "an hour's and a day's samples",
+    "log.apply_retention": "index steps, an argument",
+    "log.delete_records": "index steps, an argument",
+    "log.expire_producers": "a page of 1,000 producers",
+    "log.group_read": "an argument, and a page of 1,000 pending entries",
+    "log.group_seek": "100 pages of 100 pending entries",
+    "log.trim_local": "index steps, an argument",
+    "schedule.list": "an argument",
+    "transaction.describe": "20,000 members of a transaction",
+    "transaction.end": "20,000 members of a transaction",
+    "transaction.expire": "20,000 members of a transaction",
+    "transaction.list_due": "an argument",
+}
+"""What bounds a script by itself, without a run that measures it."""
+
+UNBOUNDED = {
+    "group.delete": "HKEYS of all commits of the group",
+    "group.share_topics": "the topics ever shared by the group",
+    "group.streams_describe": "topology and members, within group.subscription.max.*",
+    "group.streams_heartbeat": "members times tasks",
+    "group.txn_complete": "pending commits of all producers in the group",
+    "log.append": "the records of a batch, by message.max.bytes",
+    "log.append_many": "the batches of one pipeline, by their bytes",
+    "log.clean_commit": "entries that were appended while a log was cleaned",
+    "log.clean_copy": "ranges that the cleaner plans",
+    "log.drop_segments": "an argument",
+    "log.expire_segments": "an argument",
+    "log.forget_segments": "rows that the caller gives",
+    "log.group_destroy": "pending entries of a Redis group, which XGROUP DESTROY frees",
+    "log.load": "a chunk that restore plans",
+    "log.restore": "segments of a partition",
+    "schedule.add": "records of a batch",
+    "schedule.append_due": "arguments",
+    "share.acknowledge": "runs of a partition, by share.partition.max.record.locks",
+    "share.acquire": "runs of a partition, by share.partition.max.record.locks",
+    "share.dead_letters": "an argument",
+    "share.dead_letters_copied": "runs of a partition",
+    "share.delete": "runs of a partition",
+    "share.describe": "an argument",
+    "share.release": "runs of a partition, by share.partition.max.record.locks",
+    "share.reset": "runs of a partition",
+    "topic.add_partitions": "partitions of a topic",
+    "topic.create": "partitions of a topic",
+    "topic.delete": "partitions of a topic, and groups",
+    "writer.commit": "tasks of a Spark job",
+}
+"""Scripts whose work no test measures yet, with what it grows with."""
+
+
+def is_constant(name: str) -> bool:
+    """Return whether the header says that the work does not grow, or with a logarithm only."""
+    cost = bundle.load(name).contract.cost.split(",")[0]
+    return cost == "O(1)" or cost.startswith("O(log ")
+
+
+def test_each_script_is_in_one_table() -> None:
+    tables = [WORST, ARGUMENTS, BY_STEPS, UNBOUNDED]
+    listed = [name for table in tables for name in table]
+    assert len(listed) == len(set(listed))
+    constant = {name for name in bundle.names() if is_constant(name)} - set(listed)
+    assert sorted({*listed, *constant}) == bundle.names()
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_a_script_at_its_limits_does_not_work_for_long(name: str) -> None:
+    meter = Meter(name)
+    WORST[name](meter)
+    worst = meter.worst * (PART if WORST[name] in CLASSIC else 1)
+    assert 0 < worst < LIMIT_US
+
+
+@pytest.mark.parametrize(("name", "counts"), ARGUMENTS.items())
+def test_a_script_with_most_arguments_makes_few_calls(name: str, counts: tuple[int, int]) -> None:
+    most = bundle.load(name).contract.most_calls(*counts)
+    assert most is not None
+    assert most * COMMAND_US + sum(counts) * VALUE_US < LIMIT_US
