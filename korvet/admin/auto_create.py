@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from korvet.config.dynamic import DynamicBrokerConfig
 from korvet.keys import Keys
 from korvet.store.calls import AsyncCalls
-from korvet.topics.lifecycle import Refused, create_topic, plan_topic
+from korvet.topics.lifecycle import Refused, create_topic, plan_topic, refuse_above
 from korvet.topics.table import Topic, TopicTable
 
 NO_CONFIGS: Mapping[str, str] = {}
@@ -23,11 +23,13 @@ class TopicAutoCreator:
         self._config = config
 
     async def create(self, name: str, configs: Mapping[str, str] = NO_CONFIGS) -> Topic | None:
-        """Create the topic unless it exists; None if its name is not allowed."""
+        """Create the topic unless it exists; None if that is not allowed."""
         if self._topics.find_colliding(name) is not None:
             return None
         partitions = self._config.settings.integer("num.partitions")
         try:
+            most = self._config.settings.integer("max.topics")
+            refuse_above(most, await self._topics.count())
             definition = plan_topic(name, partitions, configs, self._config.topic_configs)
         except Refused:
             return None

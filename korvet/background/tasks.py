@@ -70,7 +70,7 @@ class BackgroundTasks:
         self.group_gauges = GroupGauges(store, keys, topics, self._settings, metrics, self.leases)
         self.consumed_gauges = ConsumedGauges(store, keys, topics, metrics)
         self.schedule_gauges = ScheduleGauges(store, keys, topics, metrics)
-        self._redis_gauges = RedisGauges(store, metrics)
+        self._redis_gauges = RedisGauges(store, keys, metrics)
         self._unfinished: dict[str, bytes] = {}
         self._runner = TaskRunner(services.notifier, metrics)
 

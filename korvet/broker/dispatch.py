@@ -37,7 +37,7 @@ from korvet.network.request_decoder import (
 )
 from korvet.security.quotas import Limit
 from korvet.security.session import Session
-from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.store.errors import LimitReached, StoreError, StoreUnavailable
 from korvet.wire.headers import encode_response_header
 from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from korvet.wire.messages.fetch import FetchRequest
@@ -139,7 +139,10 @@ async def finish(request: Request, services: Services) -> list[Buffer] | None:
         ) from None
     except StoreError as error:
         if not isinstance(error, StoreUnavailable):
-            logger.error_again("request failed in Redis", api=row.name, error=error)
+            event = "request failed in Redis"
+            if isinstance(error, LimitReached):
+                event = "request refused by a limit"
+            logger.error_again(event, api=row.name, error=error)
         response = error_response(row, request.body, error)
     if request.limits or request.slowed or request.pause_ms:
         response = await _throttle(request, response, services)

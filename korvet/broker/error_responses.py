@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from korvet.apis import Api
 from korvet.errors import ErrorCode
-from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.store.errors import LimitReached, StoreError, StoreUnavailable
 from korvet.wire.schema import ZERO_UUID, Message
 
 UNAVAILABLE = {
@@ -54,6 +54,8 @@ def error_response(api: Api, request: Message | None, error: StoreError) -> Mess
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     if isinstance(error, StoreUnavailable):
         code = UNAVAILABLE.get(api.name, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if isinstance(error, LimitReached):
+        code = ErrorCode(error.code)
     return refused(api, request, code)
 
 

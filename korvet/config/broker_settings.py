@@ -70,6 +70,8 @@ _OURS = (
 )  # fmt: skip
 
 _TOPICS = (
+    Setting("max.topics", Whole(0), "0",
+        "Topics that may exist; above it none is created. 0: any number."),
     Setting("num.partitions", Whole(1, 10_000), "1",
         "Default number of partitions of a new topic."),
     Setting("auto.create.topics.enable", Flag(), "true",

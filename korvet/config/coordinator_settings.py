@@ -20,6 +20,8 @@ _GROUPS = (
         "Partitions of these topics: the broker assigns them in one script."),
     Setting("group.subscription.max.bytes", Whole(1), "524288",
         "Bytes of the ids, names and patterns of the members of such a group."),
+    Setting("max.groups", Whole(0), "0",
+        "Groups that may exist; above it none is created. 0: any number."),
     Setting("offsets.retention.minutes", Whole(1), "10080",
         "How long the committed offsets of a group without members are kept."),
     Setting("offset.metadata.max.bytes", Whole(0), "4096",

@@ -29,7 +29,7 @@ from korvet.scripts.call import Call, Reply
 from korvet.scripts.group import JoinReply, SyncReply, TickReply
 from korvet.scripts.signals import Signal
 from korvet.store.async_store import AsyncStore
-from korvet.store.errors import StoreError
+from korvet.store.errors import LimitReached, StoreError
 from korvet.store.notifications import Notifier
 
 MAX_POLL_S = 5.0
@@ -174,13 +174,21 @@ class GroupCoordinator:
     # Registry.
 
     async def _register(self, group_id: str) -> None:
-        """Register the group and schedule a tick, which repairs the registry after a crash."""
+        """Register the group and schedule a tick, which repairs the registry after a crash.
+
+        Raises LimitReached if there are `max.groups`.
+        """
         delay_ms = self._settings().integer("group.initial.rebalance.delay.ms")
-        await self._schedule(
+        most = self._settings().integer("max.groups")
+        reply, *_ = await self._schedule(
             group_id,
             min(delay_ms or NEW_GROUP_TICK_MS, NEW_GROUP_TICK_MS),
-            self.registry.add(group_id),
+            self.registry.add(group_id, most),
         )
+        if reply.error:
+            self._tick_at.pop(group_id, None)
+            reason = f"Group {group_id!r} is not created: max.groups={most} exist."
+            raise LimitReached(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
 
     # Ticks.
 
@@ -197,14 +205,14 @@ class GroupCoordinator:
         if self.needs_tick(group_id, wait_ms):
             await self._schedule(group_id, wait_ms)
 
-    async def _schedule(self, group_id: str, after_ms: int, *calls: Call[Any]) -> None:
-        """Schedule a tick, and run the other calls in the same pipeline."""
+    async def _schedule(self, group_id: str, after_ms: int, *calls: Call[Any]) -> list[Any]:
+        """Schedule a tick, and run the other calls in the same pipeline. Returns their replies."""
         if len(self._tick_at) > 100_000:
             self._tick_at.clear()
         self._tick_at[group_id] = monotonic() + after_ms / 1000
         schedule = scripts.schedule_tick(self._keys, group=group_id, after_ms=after_ms)
         try:
-            await self._store.run_many([schedule, *calls])
+            return (await self._store.run_many([schedule, *calls]))[1:]
         except BaseException:
             self._tick_at.pop(group_id, None)
             raise

@@ -13,6 +13,7 @@ from korvet.topics.lifecycle import (
     Refused,
     create_topic,
     plan_topic,
+    refuse_above,
     refuse_colliding,
 )
 from korvet.topics.table import Definition, TopicTable
@@ -73,6 +74,8 @@ class InternalTopics:
             reason = f"A group can have {MAX_PARTITIONS} new partitions at once, not {total}."
             raise Refused(ErrorCode.POLICY_VIOLATION, reason)
         if planned:
+            most = self._config.settings.integer("max.topics")
+            refuse_above(most, await self._topics.count())
             await charge(total)
         for name, definition in planned.items():
             error = await create_topic(self._store, self._keys, name, definition)

@@ -20,9 +20,9 @@ class GroupRegistry:
         self._store = store
         self._keys = keys
 
-    def add(self, group_id: str) -> Call[RegisterReply]:
-        """Return the call that registers the group, unless it is registered."""
-        return scripts.register(self._keys, group=group_id)
+    def add(self, group_id: str, most: int = 0) -> Call[RegisterReply]:
+        """Return the call that registers the group, unless it is registered or there are `most`."""
+        return scripts.register(self._keys, group=group_id, most=most)
 
     async def remove(self, group_id: str) -> None:
         """Remove a deleted group, unless it was created again."""

@@ -3,6 +3,7 @@
 Behaviour
 - POLICY_VIOLATION for all topics if the request has more than 10,000 partitions in total, not
   counting topics that it names twice
+- POLICY_VIOLATION if there are max.topics
 - checked in this order: INVALID_REQUEST (named twice), INVALID_TOPIC_EXCEPTION,
   TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (the name differs from another topic's only in dots
   and underscores), INVALID_CONFIG, INVALID_REQUEST (assignment and counts),
@@ -32,6 +33,7 @@ from korvet.topics.lifecycle import (
     create_topic,
     invalid_request,
     plan_topic,
+    refuse_above,
     refuse_colliding,
 )
 from korvet.topics.names import check_topic_name
@@ -80,6 +82,7 @@ async def _create(
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if await context.topics.get(topic.name) is not None:
         raise _exists(topic.name)
+    refuse_above(context.settings.integer("max.topics"), await context.topics.count())
     refuse_colliding(context.topics.find_colliding(topic.name), topic.name)
     configs = {config.name: config.value for config in topic.configs}
     reason = validate_all(configs)

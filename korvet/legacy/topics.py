@@ -7,7 +7,13 @@ from korvet.config.dynamic import DynamicBrokerConfig
 from korvet.keys import Keys
 from korvet.log.layouts import BYTES, layout_of
 from korvet.store.async_store import AsyncStore
-from korvet.topics.lifecycle import Refused, create_topic, plan_topic, refuse_colliding
+from korvet.topics.lifecycle import (
+    Refused,
+    create_topic,
+    plan_topic,
+    refuse_above,
+    refuse_colliding,
+)
 from korvet.topics.table import Topic, TopicTable
 from korvet.wire.requests_v07 import LegacyError
 
@@ -73,6 +79,7 @@ class LegacyTopics:
             raise Refusal(LegacyError.WRONG_PARTITION, f"the client may not create topic {name}")
         partitions, configs = settings.integer("legacy.num.partitions"), {"offset.mode": "bytes"}
         try:
+            refuse_above(settings.integer("max.topics"), await self.table.count())
             definition = plan_topic(name, partitions, configs, self.config.topic_configs)
             refuse_colliding(self.table.find_colliding(name), name)
         except Refused as refused:

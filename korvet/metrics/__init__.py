@@ -83,6 +83,9 @@ class Metrics:
             "Foreign entries without an offset, which reads skip.")
         self.expired_records = Counter("korvet_expired_records", "Records removed by retention.")
         self.rebalances = Counter("korvet_rebalances", "Rebalances begun by this broker.")
+        self.topics = Gauge("korvet_topics", "Topics (max.topics).")
+        self.transactional_ids = Gauge("korvet_transactional_ids",
+            "Transactional ids that are kept (transactional.id.expiration.ms).")
         self.groups = Gauge("korvet_groups", "Groups with members or committed offsets.")
         self.groups_not_shown = Gauge("korvet_groups_not_shown",
             "Groups without korvet_group rows: those with the least lag (monitoring.max.groups).")

@@ -79,6 +79,14 @@ class StoreRefused(StoreUnavailable):
         self.code = code_of(message)
 
 
+class LimitReached(StoreError):
+    """A setting limits what there may be in Redis. `code` is the error code of the answer."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class RedisTooOld(StoreError):
     """The server is older than the scripts need."""
 

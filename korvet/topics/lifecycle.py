@@ -63,6 +63,12 @@ def plan_topic(
     return Definition(uuid.uuid4().hex, partitions, defaults.pinned(name, explicit))
 
 
+def refuse_above(most: int, topics: int) -> None:
+    """Raise Refused if there are `most` topics, unless that is 0."""
+    if 0 < most <= topics:
+        raise Refused(ErrorCode.POLICY_VIOLATION, f"There are max.topics={most} topics already.")
+
+
 def refuse_colliding(other: Topic | None, name: str) -> None:
     """Raise Refused if the name differs from another topic's only in dots and underscores."""
     if other is not None:

@@ -230,6 +230,12 @@ class TopicTable:
             await self.refresh()
         return sorted(self._rows.values(), key=lambda topic: topic.name)
 
+    async def count(self) -> int:
+        """Return the number of topics."""
+        if monotonic() >= self._fresh_until:
+            await self.refresh()
+        return len(self._rows)
+
     async def find_unfinished(self) -> dict[str, bytes]:
         """Return the definitions with a change in progress, by topic name."""
         flat = await self._store.command("HGETALL", self._keys.topics())

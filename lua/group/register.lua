@@ -3,21 +3,28 @@
 ---
 --- KEYS     groups  hash   encoded group id -> mark; `:version` counts the changes
 --- ARGV     group   bytes  encoded group id
+---          most    int    groups that there may be, 0: any number
 --- RETURNS  error   int    a lib.codes value
 ---          added   int    1: it was not in the registry
---- COST     O(1), at most 3 calls
+--- REFUSES  GROUP_MAX_SIZE_REACHED
+--- COST     O(1), at most 4 calls
 --- NOTES    Call it before the group's first write: the deletion of a topic reads the registry to
 ---          find the groups that have committed offsets. The mark is new at each registration.
 local codes = require("lib.codes")
 local num = require("lib.num")
 
 local groups = KEYS[1]
-local group = ARGV[1]
+local group, most = ARGV[1], tonumber(ARGV[2])
 
--- Write.
+-- Check.
 if redis.call("HEXISTS", groups, group) == 1 then
   return { codes.NONE, 0 }
 end
+if most > 0 and redis.call("HLEN", groups) > most then
+  return { codes.GROUP_MAX_SIZE_REACHED, 0 }
+end
+
+-- Write.
 local version = redis.call("HINCRBY", groups, ":version", 1)
 redis.call("HSET", groups, group, num.text(version))
 return { codes.NONE, 1 }

@@ -40,9 +40,9 @@ CLAIM_DUE = Script("group.claim_due", ClaimDueReply)
 RELEASE_CLAIM = Script("group.release_claim", ReleaseClaimReply)
 
 
-def register(keys: Keys, *, group: str) -> Call[RegisterReply]:
-    """Add the group to the registry, unless it is in it."""
-    return Call(REGISTER, (keys.groups(),), (encode_group(group),))
+def register(keys: Keys, *, group: str, most: int = 0) -> Call[RegisterReply]:
+    """Add the group to the registry, unless it is in it or has `most` groups."""
+    return Call(REGISTER, (keys.groups(),), (encode_group(group), most))
 
 
 def unregister(keys: Keys, *, group: str, mark: bytes) -> Call[UnregisterReply]:
