@@ -5,12 +5,13 @@ until a client of a SASL listener has authenticated, `Authentication` decides ab
 """
 
 import asyncio
+from contextlib import suppress
 from functools import partial
-from time import monotonic
 from typing import Any, cast
 
 from korvet.broker.authentication import Authentication, RawToken
 from korvet.broker.dispatch import Request, begin, finish, finish_at_once
+from korvet.broker.error_responses import has_response
 from korvet.broker.fetch_answers import PendingFetch
 from korvet.broker.fetch_fast_path import FetchTemplates
 from korvet.broker.produce_fast_path import TemplateCache
@@ -21,7 +22,8 @@ from korvet.network.client_socket import LINGER_S
 from korvet.network.open_connections import OpenConnections
 from korvet.network.ordered_connection import ANY_LISTENER, OrderedConnection
 from korvet.network.receive_buffer import Frame
-from korvet.network.request_decoder import CloseConnection, may_be_large
+from korvet.network.request_decoder import CloseConnection, decode_frame, may_be_large
+from korvet.uptime import clock
 from korvet.wire.records import Buffer
 
 
@@ -77,7 +79,7 @@ class Connection(OrderedConnection):
         """Take no further requests: the last response says why the client is refused."""
         assert auth.ended is not None
         self._refuse(f"authentication failed: {auth.ended.reason}", auth.about)
-        self._abort_at = monotonic() + LINGER_S
+        self._abort_at = clock() + LINGER_S
         self.drain()
 
     # Requests.
@@ -170,6 +172,11 @@ class Connection(OrderedConnection):
             self.spawn(request, number)
         else:
             self.respond(number, cast("list[Buffer] | None", answer))
+
+    def _has_response(self, frame: Buffer) -> bool:
+        with suppress(CloseConnection):
+            return has_response(decode_frame(frame)[2])
+        return True
 
     def _may_be_large(self, frame: Buffer) -> bool:
         return may_be_large(frame)

@@ -91,6 +91,11 @@ async def serve(
     ):
         services.interceptor = ReadOnly() if config.read_only else interceptor
         connections = OpenConnections(lambda: services.settings)
+        stalls = connections.stalls
+        stalls.metrics = services.metrics
+        stalls.on_stall.append(services.store.reconnect)
+        services.store.before_write = stalls.check_now
+        services.registration.on_lapse = stalls.ended
         services.metrics.connections.ask = lambda: {(): len(connections)}
         await services.mechanisms.start(config.listeners, warn=config.worker == 0)
         bound = [await bind(each, services, connections, servers) for each in config.listeners]
@@ -102,6 +107,7 @@ async def serve(
         async with anyio.create_task_group() as tasks:
             background = BackgroundTasks(services)
             tasks.start_soon(background.run)
+            tasks.start_soon(stalls.run)
             max_idle_s = services.settings.integer("connections.max.idle.ms") / 1000
             tasks.start_soon(connections.close_idle, max_idle_s)
             ops_tls = http.ops_tls(config)

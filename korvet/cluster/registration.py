@@ -9,6 +9,7 @@ import msgspec
 from korvet.keys import Keys
 from korvet.scripts import broker
 from korvet.store.async_store import AsyncStore
+from korvet.uptime import clock
 
 TTL_MS = 10_000
 """Age at which a registration that is not renewed ends."""
@@ -72,6 +73,10 @@ class BrokerRegistration:
         self._keys = keys
         self._alone_since: float | None = None
         self._left = False
+        self.on_lapse: Callable[[str, float], None] | None = None
+        """Called if this process did not run without its clock noticing: why, and for how long."""
+        self._renewed: tuple[float, int] | None = None
+        """When the last renewal began, and Redis's time then in ms."""
 
     async def join(self) -> None:
         """Set the cluster id if there is none, and register this broker."""
@@ -96,16 +101,30 @@ class BrokerRegistration:
         """
         if self._left:
             return None
+        began = clock()
         reply = await self._store.run(
             broker.register(
                 self._keys, node_id=self.me.id, address=msgspec.json.encode(self.me), ttl_ms=TTL_MS
             )
         )
+        self._look_for_lapse(began, reply.now_ms)
         self.controller = reply.controller
         rows = [row for row in reply.brokers if isinstance(row, bytes)]
         found = [msgspec.json.decode(row, type=LiveBroker) for row in rows]
         self.brokers = sorted(found, key=lambda row: row.id)
         return msgspec.json.decode(reply.other, type=LiveBroker) if reply.other else None
+
+    def _look_for_lapse(self, began: float, now_ms: int) -> None:
+        """Compare the clocks: a paused virtual machine may have stopped this process and its own.
+
+        Shorter pauses are not told from steps of Redis's clock.
+        """
+        before, self._renewed = self._renewed, (began, now_ms)
+        if before is None or self.on_lapse is None:
+            return
+        passed_ms, seen_ms = now_ms - before[1], (clock() - before[0]) * 1000
+        if passed_ms > TTL_MS and seen_ms < TTL_MS:
+            self.on_lapse("the registration had ended", (passed_ms - seen_ms) / 1000)
 
     async def read(self) -> tuple[list[LiveBroker], int]:
         """Read the live brokers and the controller without a registration of this process."""

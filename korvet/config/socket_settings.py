@@ -24,6 +24,9 @@ ROWS = (
         "Max connections of certain users, as USER:NUMBER."),
     Setting("connections.max.idle.ms", long(-1), "600000",
         "A connection idle for longer is closed; -1 is never.", dynamic=False),
+    Setting("connections.max.stall.ms", Whole(500), "1000",
+        "Once a broker process did not run for longer, it closes its connections unread: clients "
+        "may have repeated their requests at another broker."),
     Setting("queued.max.requests", Whole(1), "500",
         "Requests of one connection that may queue before the broker stops reading from "
         "it.", dynamic=False),

@@ -16,7 +16,11 @@ from korvet.store.async_store import AsyncStore
 from korvet.store.notifications import Notifier
 from korvet.topics.lifecycle import Refused
 from korvet.topics.table import TopicTable
+from korvet.transactions.add_partitions import Producer
 from korvet.transactions.coordinator import TransactionCoordinator
+
+MAX_NOTED = 100
+"""Max transactional ids noted for one connection; one more clears them."""
 
 
 def _release_nothing() -> None:
@@ -52,6 +56,13 @@ class Context(msgspec.Struct, frozen=True):
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
                 f"The quota controller_mutation_rate is used up: try again in {wait_ms} ms.",
             )
+
+    def note_transaction(self, producer: Producer, number: int) -> None:
+        """Note the transaction to which the client has added members on this connection."""
+        noted = self.session.transactions
+        if len(noted) >= MAX_NOTED:
+            noted.clear()
+        noted[producer] = number
 
     @property
     def store(self) -> AsyncStore:

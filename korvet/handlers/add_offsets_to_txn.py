@@ -19,13 +19,11 @@ async def add_offsets_to_txn(
 ) -> AddOffsetsToTxnResponse:
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
-    reply = await context.transactions.add_members(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        [group_member(request.group_id)],
-    )
+    who = (request.transactional_id, request.producer_id, request.producer_epoch)
+    reply = await context.transactions.add_members(*who, [group_member(request.group_id)])
     error = ErrorCode(reply.error)
+    if not error:
+        context.note_transaction(who, reply.transaction)
     if error == ErrorCode.PRODUCER_FENCED and context.version < 2:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return AddOffsetsToTxnResponse(error_code=error)

@@ -138,6 +138,7 @@ async def _add(
     reply = await context.transactions.add_members(*who, members)
     if reply.error:
         return dict.fromkeys(places, ErrorCode(reply.error))
+    context.note_transaction(who, reply.transaction)
     began = await context.store.run_many(
         log.begin_txn(
             context.keys,

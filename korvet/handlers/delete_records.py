@@ -1,7 +1,8 @@
 """DeleteRecords (key 21), versions 0-2. Move the start of partitions to a higher offset.
 
 Behaviour
-- offset -1 is the end; one at or below the log start changes nothing, without an error
+- offset -1 is the end when the request begins; one at or below the log start changes nothing,
+  without an error
 - UNKNOWN_TOPIC_OR_PARTITION; POLICY_VIOLATION if the topic's cleanup.policy lacks `delete`;
   OFFSET_OUT_OF_RANGE above the end or below -1
 - more than 256 rows of the index (of 64 KB, or one larger batch) are deleted by several script
@@ -23,6 +24,7 @@ from korvet.errors import ErrorCode
 from korvet.log.recent_states import FRESH_S
 from korvet.scripts import log
 from korvet.store.errors import StoreError
+from korvet.topics.table import Topic
 from korvet.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -54,7 +56,10 @@ async def _delete(
             return _result(asked, ErrorCode.POLICY_VIOLATION)
         if asked.offset < END:
             return _result(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
-        before, more = asked.offset, True
+        before = asked.offset
+        if before == END:
+            before = await _end(topic, asked.partition_index, context)
+        more = True
         while more:
             reply = await context.store.run(
                 log.delete_records(
@@ -68,6 +73,14 @@ async def _delete(
         context.topics.invalidate()
         return _result(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return _result(asked, ErrorCode(reply.error), reply.start)
+
+
+async def _end(topic: Topic, partition: int, context: Context) -> int:
+    """Return the end of the partition: a call that is late then deletes nothing newer."""
+    found = await context.store.run(
+        log.list_offsets(context.keys, topic.name, partition, topic_id=topic.id)
+    )
+    return found.next if found.error == ErrorCode.NONE else END
 
 
 def _result(

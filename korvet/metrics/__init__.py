@@ -75,6 +75,11 @@ class Metrics:
             "Events for the audit topic, by outcome.", "outcome")
         self.refused = Counter("korvet_connections_refused",
             "Connections that the broker ended, by reason.", "reason")
+        self.stalls = Counter("korvet_stalls",
+            "Times this process did not run for connections.max.stall.ms, and closed its "
+            "connections.")
+        self.late_requests = Counter("korvet_late_requests",
+            "Requests dropped because their client had closed the connection meanwhile.")
         self.redis_round_trips = Counter("korvet_redis_round_trips", "Pipelines sent to Redis.")
         self.redis_calls = Counter("korvet_redis_calls", "Commands and script calls sent to Redis.")
         self.redis_up = Gauge("korvet_redis_up", "1 while Redis answers.")

@@ -9,7 +9,7 @@ Rules
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from time import monotonic
+from math import inf
 from typing import Any, Protocol
 
 from korvet import logfmt
@@ -23,6 +23,7 @@ from korvet.network.request_decoder import PRODUCE
 from korvet.network.response_queue import ResponseQueue
 from korvet.security.quotas import Quotas
 from korvet.store.async_store import AsyncStore
+from korvet.uptime import clock
 
 MAX_HELD = 4 << 20
 """Max bytes of requests that are queued before reading stops."""
@@ -69,6 +70,7 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
     ) -> None:
         self._services: SocketServices = services
         self._connections = connections
+        self._stalls = connections.stalls
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._max_frame = max_frame
@@ -91,7 +93,16 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
         self.closed = self._loop.create_future()
         self.host = ""
         self.port = 0
-        self.last_active = monotonic()
+        self.last_active = clock()
+        self._waits_since = inf
+        """The oldest request that has not begun arrived after this moment."""
+        self._paused_at = inf
+        """A moment before reading was paused, until some ticks after it was resumed.
+
+        -inf once a late request was dropped: the client has ended, all that follows is late.
+        """
+        self._resumed_at = inf
+        self._has_ended = False
 
     @abstractmethod
     def _begin_requests(self) -> None:
@@ -129,6 +140,7 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
 
     def eof_received(self) -> bool:
         """Answer the requests received, then close: the client sends no more."""
+        self._has_ended = True
         half = self._received.half
         if half is not None:
             self._refuse("the client ended the stream inside a frame", known_api_fields(half))
@@ -142,7 +154,11 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._services.metrics.received_bytes.add(nbytes)
-        self.last_active = monotonic()
+        now = self.last_active = clock()
+        if now >= self._stalls.alarm and self._stalls.check(now):
+            return  # it closed this connection
+        if not self._frames or self._paused_at == -inf:
+            self._waits_since = self._unread_since()
         try:
             self._received.took(nbytes)
         except BadFrame as bad:
@@ -183,6 +199,12 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
         if self._muted_until - self._loop.time() < TIMER_S:
             self._muted_until = 0.0
             self._begin_requests()
+
+    def _unread_since(self) -> float:
+        """Return a moment after which the bytes that the socket has now arrived."""
+        if -inf < self._paused_at < inf and self._stalls.unread_since > self._resumed_at:
+            self._paused_at = inf
+        return min(self._paused_at, self._stalls.unread_since)
 
     def _is_muted(self) -> bool:
         return self._muted_until > 0 and self._muted_until > self._loop.time()
@@ -226,8 +248,10 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
             return
         self._reading = wanted
         if wanted:
+            self._resumed_at = self._stalls.ticked
             self._transport.resume_reading()
         else:
+            self._paused_at = min(self._paused_at, self._stalls.ticked)
             self._transport.pause_reading()
 
     # Closing.
@@ -272,7 +296,7 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
     def disconnect(self, reason: str, **about: object) -> None:
         """Close the connection and log the reason; an empty one means that it is logged already."""
         if not self._transport.is_closing():
-            self._abort_at = monotonic() + LINGER_S
+            self._abort_at = clock() + LINGER_S
             if reason:
                 self._refuse(reason, about)
         self._received.clear()
@@ -296,3 +320,8 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
     def abort(self) -> None:
         """Close the connection without sending pending responses."""
         self._transport.abort()
+
+    def abort_unread(self) -> None:
+        """Close at once; no request that was received begins."""
+        self._received.clear()
+        self.abort()

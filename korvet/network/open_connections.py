@@ -11,14 +11,16 @@ Rules
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from time import monotonic
 from typing import Protocol
 
 import anyio
 
 from korvet.config.values import Settings
 from korvet.network.fetch_turns import FetchTurns
+from korvet.network.stall_watch import StallWatch
+from korvet.uptime import clock
 
+BEFORE_STALL = "the client connected before a stall of the broker process"
 DRAIN_S = 5.0
 IDLE_CHECK_S = 5.0
 _ROOM = 0.75
@@ -54,6 +56,9 @@ class ClientConnection(Protocol):
     def abort(self) -> None:
         """Close at once."""
 
+    def abort_unread(self) -> None:
+        """Close at once; no request that was received begins."""
+
 
 class OpenConnections:
     """The open connections of one process; `settings` returns the ones in effect."""
@@ -62,6 +67,8 @@ class OpenConnections:
         self._settings = settings
         self.turns = FetchTurns()
         """Turns of fetches that are answered without waiting."""
+        self.stalls = StallWatch(lambda: settings().integer("connections.max.stall.ms") / 1000)
+        self.stalls.on_stall.append(self._abort_all)
         self._open: set[ClientConnection] = set()
         self._hosts: Counter[str] = Counter()
         self._users: Counter[str] = Counter()
@@ -85,6 +92,11 @@ class OpenConnections:
             return "too many connections"
         self._hosts[host] += 1
         return ""
+
+    def refuses_old(self, transport: asyncio.BaseTransport) -> str:
+        """Return BEFORE_STALL for a connection that waited during a stall, empty for any other."""
+        self.stalls.check_now()
+        return BEFORE_STALL if self.stalls.is_recent and self.stalls.waited(transport) else ""
 
     def leave(self, host: str) -> None:
         """Stop counting a connection that was admitted."""
@@ -122,7 +134,7 @@ class OpenConnections:
         """Close connections on which a client sent nothing, or read no response, for that time."""
         while True:
             await anyio.sleep(min(IDLE_CHECK_S, max_idle_s / 2) if max_idle_s > 0 else IDLE_CHECK_S)
-            now = monotonic()
+            now = clock()
             for connection in list(self._open):
                 connection.check_idle(now, max_idle_s)
 
@@ -134,6 +146,10 @@ class OpenConnections:
             await asyncio.wait([connection.closed for connection in self._open], timeout=DRAIN_S)
         for connection in list(self._open):
             connection.abort()
+
+    def _abort_all(self, reason: str) -> None:
+        for connection in list(self._open):
+            connection.abort_unread()
 
     def count_requests(self, nbytes: int) -> None:
         """Add to the bytes of requests that all connections hold."""

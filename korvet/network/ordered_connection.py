@@ -6,12 +6,16 @@ Rules
 - At most AT_WORK released requests, and AT_WORK_BYTES of them, are in progress at once: requests of
   other clients do not wait for all that this client has sent.
 - A request whose response may be large (`promise`) waits while LARGE_RESPONSES are pending.
+- A request that waited is dropped if its client has closed the connection meanwhile: the client may
+  have repeated it elsewhere. One without a response is processed, as the client repeats none.
 """
 
 import asyncio
 from abc import abstractmethod
 from math import ceil, inf
 from typing import Any, cast
+
+import anyio
 
 from korvet import logfmt
 from korvet.config.listeners import Listener
@@ -21,6 +25,7 @@ from korvet.network.direct_write import LARGE_BYTES, DirectWriter
 from korvet.network.open_connections import OpenConnections
 from korvet.network.receive_buffer import Frame
 from korvet.network.request_decoder import CloseConnection
+from korvet.network.stall_watch import has_ended
 from korvet.network.tls_transport import TlsTransport
 from korvet.security.principal import ANONYMOUS
 from korvet.security.session import Session
@@ -34,6 +39,8 @@ MAX_UNSENT = 4 << 20
 """Bytes of unsent responses above which no request begins."""
 LARGE_RESPONSES = 16 << 20
 """Bytes of pending large responses above which no further Fetch of the connection begins."""
+RECONNECT_S = 1.0
+"""Seconds that a new connection waits for Redis: after a stall the broker connects again."""
 ANY_LISTENER = Listener()
 
 log = logfmt.get("broker.connection")
@@ -98,6 +105,10 @@ class OrderedConnection(ClientSocket):
         """Await the response to a request."""
         self.spawn(request, number)
 
+    def _has_response(self, frame: Buffer) -> bool:
+        """Return whether the client waits for a response to this frame."""
+        return False
+
     # Accepted and closed.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -119,13 +130,17 @@ class OrderedConnection(ClientSocket):
             self._transport.abort()
             return
         self._connections.add(self)
-        if self._services.quotas.limits_connections(self.host):
-            self._start_task(self._charge_connection())
+        charged = self._services.quotas.limits_connections(self.host)
+        if charged or (self._stalls.is_recent and not self._services.store.connected):
+            self._start_task(self._serve_later(self._muted_until, charged=charged))
+            self._muted_until = inf
 
     def _admit(self, *, is_tls: bool) -> str:
         """Count the connection; return why it must be closed instead, empty if it need not."""
         if not is_tls:  # a TlsTransport has admitted its client's address
-            refusal = self._connections.admit(self.host)
+            refusal = self._connections.refuses_old(self._transport) or self._connections.admit(
+                self.host
+            )
             if refusal:
                 return refusal
             self._admitted = True
@@ -142,11 +157,15 @@ class OrderedConnection(ClientSocket):
         self._user = user
         return True
 
-    async def _charge_connection(self) -> None:
-        """Serve the connection once its address is within connection_creation_rate (KIP-612)."""
-        earlier, self._muted_until = self._muted_until, inf
-        wait_ms = await self._services.quotas.charge_connection(self.host)
-        self._muted_until = earlier
+    async def _serve_later(self, muted_until: float, *, charged: bool) -> None:
+        """Serve the connection once Redis is connected, or will not be soon.
+
+        If it is `charged`, once its address is within connection_creation_rate (KIP-612), too.
+        """
+        with anyio.move_on_after(RECONNECT_S):
+            await self._services.store.ready()
+        wait_ms = await self._services.quotas.charge_connection(self.host) if charged else 0
+        self._muted_until = muted_until
         self.mute(wait_ms)
         self._begin_requests()
 
@@ -160,6 +179,8 @@ class OrderedConnection(ClientSocket):
     def _begin_requests(self) -> None:
         """Begin the next requests, as far as order and limits allow."""
         while self._frames and not self._busy and self._may_begin():
+            if self._waits_since < self._stalls.late_before and self._drop_late():
+                break
             frame = self._received.next()
             weight = len(frame)
             try:
@@ -187,6 +208,23 @@ class OrderedConnection(ClientSocket):
                 self._responses.promise(number, promise)
             self._await(frame, begun, number)
         self.regulate()
+
+    def _drop_late(self) -> bool:
+        """Drop the requests of a client that has ended; return whether none is left to begin."""
+        if not self._has_ended and not has_ended(self._transport):
+            self._waits_since = self._stalls.ticked
+            return False
+        self._has_ended, self._paused_at = True, -inf
+        kept = [frame for frame in self._frames if not self._has_response(frame)]
+        count = len(self._frames) - len(kept)
+        if count:
+            self._received.keep(kept)
+            self._services.metrics.late_requests.add(count)
+            log.info("late requests dropped", client=self.client, count=count)
+        self._waits_since = inf
+        if self._closing:
+            self._flush_soon()
+        return not kept
 
     def _may_begin(self) -> bool:
         if not self._writable or self._is_muted():

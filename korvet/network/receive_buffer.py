@@ -11,6 +11,7 @@ Rules
 
 import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import TypeAlias
 
 Frame: TypeAlias = bytes | bytearray
@@ -91,6 +92,12 @@ class ReceiveBuffer:
         frame = self.frames.popleft()
         self.held -= len(frame)
         return frame
+
+    def keep(self, frames: Iterable[Frame]) -> None:
+        """Drop all complete frames except these."""
+        self.clear()
+        for frame in frames:
+            self._keep(frame)
 
     def clear(self) -> None:
         """Drop all complete frames."""

@@ -10,8 +10,9 @@ import asyncio
 import ssl
 from collections.abc import Callable
 
-from korvet.network.open_connections import OpenConnections
+from korvet.network.open_connections import BEFORE_STALL, OpenConnections
 from korvet.network.tls_stream import TlsState, TlsStream, reason_of
+from korvet.uptime import clock
 
 RECEIVE_BYTES = 64 << 10
 HANDSHAKE = 0x16
@@ -45,13 +46,15 @@ class TlsTransport(TlsStream):
         self._admitted = False
         self._timer: asyncio.TimerHandle | None = None
         self._received = 0
+        self._made_at = 0.0
 
     # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._host = (transport.get_extra_info("peername") or ("",))[0]
-        refusal = self._connections.admit(self._host)
+        refusal = self._connections.refuses_old(transport) or self._connections.admit(self._host)
+        self._made_at = clock()
         if refusal:
             self._log(refusal, event="connection refused")
             self.abort()
@@ -112,6 +115,9 @@ class TlsTransport(TlsStream):
             return False
         self._flush()
         self._stop_timer()
+        if self._connections.stalls.ended_at > self._made_at:
+            self._fail(BEFORE_STALL)
+            return False
         try:
             inner = self._make(self._tls.getpeercert(binary_form=True))
         except Refused as refused:

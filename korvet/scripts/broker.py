@@ -11,6 +11,7 @@ class RegisterReply(Reply):
     error: int
     controller: int
     other: bytes
+    now_ms: int
     brokers: list[int | bytes]
 
 

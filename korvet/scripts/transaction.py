@@ -87,6 +87,8 @@ class ListDueReply(Reply):
     ids: list[bytes]
 
 
+FIRST = -2
+"""`seen_epoch` of the first call of a request."""
 INIT = Script("transaction.init", InitReply)
 ADD_PARTITIONS = Script("transaction.add_partitions", AddPartitionsReply)
 END = Script("transaction.end", EndReply)
@@ -106,10 +108,13 @@ def init(
     producer_id: int = -1,
     producer_epoch: int = -1,
     fresh_id: int = -1,
+    seen_epoch: int = FIRST,
 ) -> Call[InitReply]:
     """Give the id's producer an id and an epoch that fences earlier producers."""
     k = keys.transaction(transactional_id)
-    return Call(INIT, (k.transaction,), (timeout_ms, producer_id, producer_epoch, fresh_id))
+    return Call(
+        INIT, (k.transaction,), (timeout_ms, producer_id, producer_epoch, fresh_id, seen_epoch)
+    )
 
 
 def add_partitions(
@@ -136,13 +141,14 @@ def end(
     committed: int,
     bump: int,
     fresh_id: int = -1,
+    number: int = -1,
 ) -> Call[EndReply]:
     """Decide how the transaction ends."""
     k = keys.transaction(transactional_id)
     return Call(
         END,
         (k.transaction, k.participants),
-        (producer_id, producer_epoch, committed, bump, fresh_id),
+        (producer_id, producer_epoch, committed, bump, fresh_id, number),
     )
 
 

@@ -21,3 +21,6 @@ class Session(msgspec.Struct):
     """Security protocol of that listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
     on_close: list[Callable[[], None]] = []
     """Called once when the connection is closed."""
+    transactions: dict[tuple[str, int, int], int] = {}
+    """The number of the last transaction that the client added members to on this connection, by
+    transactional id, producer id and epoch."""

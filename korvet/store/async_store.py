@@ -43,6 +43,8 @@ class AsyncStore(Listener):
     ) -> None:
         self.on_call = on_call
         self.max_pending_bytes = max_pending_bytes
+        self.before_write: Callable[[], object] | None = None
+        """Called before commands leave; it may call `reconnect` to keep them from it."""
         self.connection_epoch = 0
         """Incremented when a connection is made or calls go to another server.
 
@@ -100,6 +102,11 @@ class AsyncStore(Listener):
         await self._router.close()
         for future in self._waiting_for_ready:
             fail(future, StoreUnavailable("the store was closed"))
+
+    def reconnect(self, reason: str) -> None:
+        """Leave all connections: what was not sent never is, and what waits for a reply fails."""
+        for connection in self._router.connections():
+            connection.leave(reason)
 
     # State.
 
@@ -252,6 +259,10 @@ class AsyncStore(Listener):
         taken = self._router.redirected(connection, pending_command, message)
         self.connection_epoch += taken
         return taken
+
+    def writing(self) -> None:
+        if self.before_write is not None:
+            self.before_write()
 
     def progressed(self) -> None:
         if self._waiting_for_ready and self.connected:

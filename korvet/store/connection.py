@@ -97,6 +97,9 @@ class Owner(Protocol):
     def redirected(self, pending_command: PendingCommand, message: str) -> bool:
         """Take over a redirected command; return False if it must fail."""
 
+    def writing(self) -> None:
+        """Decide, before commands leave, whether they still may; `close` keeps them from it."""
+
     def progressed(self) -> None:
         """Continue after replies have arrived."""
 
@@ -184,8 +187,9 @@ class PipelinedConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        # uvloop writes within `write` only what exceeds this limit.
-        self._transport.set_write_buffer_limits(high=WRITTEN_AT_ONCE - 1)
+        # uvloop writes within `write` only what exceeds this limit. Nothing may delay commands
+        # after `writing` was called.
+        self._transport.set_write_buffer_limits(high=0)
         discard_at_close(transport.get_extra_info("socket"))
         self._watch_handle = self._loop.call_later(self._timeout_s / 2, self._watch)
 
@@ -224,6 +228,7 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         self._write()
 
     def _write(self) -> None:
+        self._owner.writing()
         transport = self._transport
         if transport is None or transport.is_closing():
             return

@@ -41,6 +41,9 @@ class Listener:
         """Take over a redirected command; return False if it must fail."""
         return False
 
+    def writing(self) -> None:
+        """Decide, before commands leave, whether they still may."""
+
     def progressed(self) -> None:
         """Continue after replies have arrived."""
 
@@ -177,6 +180,8 @@ class ReconnectingConnection:
         """Close now, fail what is in flight, and connect again to the server that `find` names."""
         if isinstance(self.pipeline, PipelinedConnection):
             self.pipeline.close(reason)
+            self._set_down(reason)
+            self._reopen()
 
     def ensure_opening(self) -> None:
         """Start to connect, unless connected or connecting."""
@@ -214,6 +219,9 @@ class ReconnectingConnection:
 
     def redirected(self, pending_command: PendingCommand, message: str) -> bool:
         return self._listener.redirected(self, pending_command, message)
+
+    def writing(self) -> None:
+        self._listener.writing()
 
     def progressed(self) -> None:
         self._listener.progressed()

@@ -61,7 +61,7 @@ class TransactionCoordinator:
         """Give the id an epoch that fences earlier producers; abort what they left open."""
         await self._schedule_check(transactional_id, timeout_ms)
 
-        def attempt(fresh_id: int) -> Awaitable[InitReply]:
+        def attempt(fresh_id: int, earlier: InitReply | None) -> Awaitable[InitReply]:
             return self._store.run(
                 transaction.init(
                     self._keys,
@@ -70,6 +70,7 @@ class TransactionCoordinator:
                     producer_id=producer_id,
                     producer_epoch=producer_epoch,
                     fresh_id=fresh_id,
+                    seen_epoch=transaction.FIRST if earlier is None else earlier.producer_epoch,
                 )
             )
 
@@ -125,10 +126,14 @@ class TransactionCoordinator:
         producer_epoch: int,
         committed: bool,
         bump: bool,
+        number: int = -1,
     ) -> EndReply:
-        """Commit or abort the transaction, markers included; `error` says why not."""
+        """Commit or abort the transaction of that number, -1 for the one that is open.
 
-        async def attempt(fresh_id: int) -> EndReply:
+        Its markers are written. `error` says why not.
+        """
+
+        async def attempt(fresh_id: int, earlier: EndReply | None) -> EndReply:
             scheduled = self._schedule_check(transactional_id, COMPLETION_TIMEOUT_MS)
             prepared = self._store.submit(
                 transaction.end(
@@ -139,6 +144,7 @@ class TransactionCoordinator:
                     committed=int(committed),
                     bump=int(bump),
                     fresh_id=fresh_id,
+                    number=number if earlier is None else earlier.transaction,
                 )
             )
             await asyncio.gather(scheduled, prepared)
@@ -149,17 +155,24 @@ class TransactionCoordinator:
 
         return await self._repeat(transactional_id, attempt)
 
-    async def _repeat(self, transactional_id: str, attempt: Callable[[int], Awaitable[R]]) -> R:
-        """Repeat while the reply asks for a fresh producer id, or another end is prepared."""
-        fresh_id = -1
+    async def _repeat(
+        self, transactional_id: str, attempt: Callable[[int, R | None], Awaitable[R]]
+    ) -> R:
+        """Repeat while the reply asks for a fresh producer id, or another end is prepared.
+
+        A repetition is about what the earlier reply was about: meanwhile the client may have
+        repeated its request at another broker, and gone on.
+        """
+        fresh_id, reply = -1, None
         for _ in range(MAX_ATTEMPTS):
-            reply = await attempt(fresh_id)
+            reply = await attempt(fresh_id, reply)
             if reply.fresh:
                 fresh_id = (await self._store.run(producer.allocate(self._keys))).producer_id
             elif reply.error == ErrorCode.CONCURRENT_TRANSACTIONS:
                 await self._complete_prepared(transactional_id)
             else:
                 break
+        assert reply is not None
         return reply
 
     async def describe(self, transactional_id: str) -> DescribeReply:

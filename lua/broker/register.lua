@@ -9,6 +9,7 @@
 --- RETURNS  error       int    a lib.codes value
 ---          controller  int    node id of the controller, kept until its registration ends
 ---          other       bytes  the address of another live broker with this node id, empty for none
+---          now_ms      int    Redis's time
 ---          brokers     list   node id, address, node id, address, ... of every live broker
 --- COST     O(brokers), at most 8 calls
 --- NOTES    A registration that ends later than this one predates a step back of Redis's clock:
@@ -66,4 +67,4 @@ redis.call(
 if not known_here or #gone > 0 then
   redis.call("PUBLISH", brokers, node_id)
 end
-return { codes.NONE, tonumber(controller), other, live }
+return { codes.NONE, tonumber(controller), other, now_ms, live }

@@ -8,6 +8,7 @@
 ---          committed       int   1 commit, 0 abort
 ---          bump            int   1: the next transaction has the next epoch (KIP-890, EndTxn 5)
 ---          fresh_id        int   an unused producer id, -1 until the reply asks for one
+---          number          int   the transaction that the request is about, -1: not known
 --- RETURNS  error           int   a lib.codes value
 ---          producer_id     int   the producer id of the next transaction, -1 on an error
 ---          producer_epoch  int   the epoch of the next transaction, -1 on an error
@@ -15,10 +16,13 @@
 ---          pending         int   1: write the markers, then call transaction.complete
 ---          marker_id       int   producer id of the markers
 ---          marker_epoch    int   epoch of the markers
----          transaction     int   the transaction's number
+---          transaction     int   the transaction's number, -1 for an unknown id or producer
 ---          members         list  p:<topic>:<partition> and g:<group id>
 --- REFUSES  INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED INVALID_TXN_STATE CONCURRENT_TRANSACTIONS
+---          NOT_COORDINATOR
 --- COST     O(members), at most 4 calls
+--- NOTES    NOT_COORDINATOR: another transaction is open. The request is an old one that was delayed:
+---          its client has ended its transaction by another broker. Epochs say so only with `bump`.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local txn_state = require("lib.txn_state")
@@ -26,9 +30,10 @@ local txn_state = require("lib.txn_state")
 local transaction, members = KEYS[1], KEYS[2]
 local producer_id, epoch = tonumber(ARGV[1]), tonumber(ARGV[2])
 local committed, bump, fresh_id = ARGV[3] == "1", ARGV[4] == "1", tonumber(ARGV[5])
+local number = tonumber(ARGV[6])
 
-local function answer(code, id, its_epoch)
-  return { code, id or -1, its_epoch or -1, 0, 0, -1, -1, -1, {} }
+local function answer(code, id, its_epoch, round)
+  return { code, id or -1, its_epoch or -1, 0, 0, -1, -1, round or -1, {} }
 end
 
 -- Check.
@@ -55,7 +60,7 @@ if not same then
 end
 if txn_state.is_ending(t) then
   local agrees = committed == (t.state == "PrepareCommit")
-  return answer(agrees and codes.CONCURRENT_TRANSACTIONS or codes.INVALID_TXN_STATE)
+  return answer(agrees and codes.CONCURRENT_TRANSACTIONS or codes.INVALID_TXN_STATE, -1, -1, t.round)
 end
 if complete and (repeated or not bump) then
   if committed ~= (t.state == "CompleteCommit") then
@@ -67,9 +72,12 @@ end
 if t.state ~= "Ongoing" and (committed or not bump) then
   return answer(codes.INVALID_TXN_STATE)
 end
+if t.state == "Ongoing" and number >= 0 and number ~= t.round then
+  return answer(codes.NOT_COORDINATOR)
+end
 local rotates = bump and t.epoch >= txn_state.EXHAUSTED
 if rotates and fresh_id < 0 then
-  return { codes.NONE, -1, -1, 1, 0, -1, -1, -1, {} }
+  return { codes.NONE, -1, -1, 1, 0, -1, -1, t.round, {} }
 end
 local participants = redis.call("SMEMBERS", members)
 

@@ -126,6 +126,42 @@ def test_a_decision_is_final_and_a_repetition_gets_its_result(
     assert tx.finish(1, 0, not committed, bump).error == ErrorCode.INVALID_TXN_STATE
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_request_about_an_earlier_transaction_does_not_end_the_open_one(
+    tx: Coordinator, committed: bool
+) -> None:
+    """A client that ends transactions by EndTxn below 5 keeps its epoch."""
+    tx.init()
+    first = tx.add(1, 0, [0]).transaction
+    assert tx.finish(1, 0, committed, False, first).transaction == first
+    tx.settle()
+    assert tx.finish(1, 0, committed, False, first).error == 0, "a repetition"
+    second = tx.add(1, 0, [0]).transaction
+    assert tx.finish(1, 0, committed, False, first).error == ErrorCode.NOT_COORDINATOR
+    assert tx.view().state == b"Ongoing"
+    assert tx.finish(1, 0, committed, False, second).pending == 1
+    ending = tx.finish(1, 0, committed, False)
+    assert (ending.error, ending.transaction) == (ErrorCode.CONCURRENT_TRANSACTIONS, second)
+
+
+def test_an_init_that_was_overtaken_between_its_calls_fences_nothing(tx: Coordinator) -> None:
+    tx.init()
+    tx.add(1, 0, [0])
+
+    def again(seen_epoch: int) -> transaction.InitReply:
+        return tx.runner.run(
+            transaction.init(KEYS, tx.name, timeout_ms=TIMEOUT_MS, seen_epoch=seen_epoch)
+        )
+
+    late = tx.init()
+    assert (late.error, late.producer_epoch) == (ErrorCode.CONCURRENT_TRANSACTIONS, 1)
+    tx.settle()
+    assert tx.init().producer_epoch == 2
+    assert again(late.producer_epoch).error == ErrorCode.NOT_COORDINATOR
+    assert tx.add(1, 2, [0]).error == 0
+    assert again(2).error == ErrorCode.CONCURRENT_TRANSACTIONS
+
+
 def test_the_second_protocol_needs_the_new_epoch_for_the_next_transaction(tx: Coordinator) -> None:
     tx.init()
     tx.add(1, 0, [0])

@@ -255,8 +255,10 @@ class Coordinator:
             )
         )
 
-    def finish(self, producer: int, epoch: int, committed: bool, bump: bool) -> EndReply:
-        """Decide the end of the transaction, and no more."""
+    def finish(
+        self, producer: int, epoch: int, committed: bool, bump: bool, number: int = -1
+    ) -> EndReply:
+        """Decide the end of the transaction of that number, -1 for any, and no more."""
         fresh = -1
         while True:
             reply = self.runner.run(
@@ -268,6 +270,7 @@ class Coordinator:
                     committed=int(committed),
                     bump=int(bump),
                     fresh_id=fresh,
+                    number=number,
                 )
             )
             if not reply.fresh:
