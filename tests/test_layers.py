@@ -55,6 +55,7 @@ LAYERS: dict[str, Layer] = {
                 "name_pattern",
             ),
             "read_buffers",
+            "uptime",
         ),
         others=("msgspec", "prometheus_client", "re2"),
     ),

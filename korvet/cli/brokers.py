@@ -43,7 +43,7 @@ def live(store: "SyncStore", namespace: str) -> list[table_output.Row]:
     rows: list[table_output.Row] = []
     for raw in fields.values():
         ends, _, address = raw.partition(b" ")
-        if int(ends) < now_ms:
+        if not address or int(ends) < now_ms:
             continue
         broker = msgspec.json.decode(address, type=LiveBroker)
         age = max(0, now_ms - (int(ends) - TTL_MS)) / 1000

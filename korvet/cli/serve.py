@@ -85,7 +85,7 @@ def run(config: Config, *, is_password_listed: bool = False) -> None:
 def _redis(config: Config) -> "Iterator[tuple[Config, RedisServer | None]]":
     """Yield a config that names a running Redis, and the server if it is embedded."""
     if config.redis is not None:
-        yield config, None
+        yield _with_node_id(config), None
         return
     from korvet.embedded_redis.server import RedisServer
 
@@ -97,6 +97,28 @@ def _redis(config: Config) -> "Iterator[tuple[Config, RedisServer | None]]":
         yield _embedded(config, server), server
     finally:
         server.stop()
+
+
+def _with_node_id(config: Config) -> Config:
+    """Return the configuration with a free node id, unless one is given."""
+    if config.node_id_is_chosen:
+        return config
+    from korvet.broker.server import endpoint
+    from korvet.cluster.registration import TTL_MS
+    from korvet.keys import Keys
+    from korvet.scripts import broker
+    from korvet.store.errors import StoreError
+    from korvet.store.sync_store import SyncStore
+
+    assert config.redis is not None
+    endpoints = [endpoint(listener) for listener in config.listeners]
+    known = msgspec.json.encode(endpoints) if all(each.port for each in endpoints) else b""
+    call = broker.claim_id(Keys(config.namespace), endpoints=known, ttl_ms=TTL_MS)
+    try:
+        with SyncStore.connect(config.redis) as store:
+            return msgspec.structs.replace(config, node_id=store.run(call).node_id)
+    except StoreError:
+        return config  # the broker reports why
 
 
 def _embedded(config: Config, server: "RedisServer") -> Config:

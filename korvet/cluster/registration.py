@@ -117,7 +117,7 @@ class BrokerRegistration:
     def _look_for_lapse(self, began: float, now_ms: int) -> None:
         """Compare the clocks: a paused virtual machine may have stopped this process and its own.
 
-        Shorter pauses are not told from steps of Redis's clock.
+        A shorter pause looks like a step of Redis's clock.
         """
         before, self._renewed = self._renewed, (began, now_ms)
         if before is None or self.on_lapse is None:
@@ -135,7 +135,7 @@ class BrokerRegistration:
         found = []
         for row in rows.values():
             ends_ms, _, address = row.partition(b" ")
-            if int(ends_ms) >= int(now_s) * 1000:
+            if address and int(ends_ms) >= int(now_s) * 1000:
                 found.append(msgspec.json.decode(address, type=LiveBroker))
         self.brokers = sorted(found, key=lambda broker: broker.id)
         self.controller = controller

@@ -63,6 +63,8 @@ class Config(msgspec.Struct, frozen=True):
     redis_server: str | None = None
     data_dir: str = "./korvet-data"
     node_id: int = 0
+    node_id_is_chosen: bool = False
+    """Whether `node_id` is an option given; not an option."""
     namespace: str = "korvet"
     workers: int = 1
     log_level: str = "info"
@@ -98,7 +100,8 @@ OPTIONS: dict[str, str] = {
     "redis": f"URL of the Redis to use (or {REDIS_VARIABLE}); without it Korvet starts one.",
     "redis-server": "Path of the redis-server or valkey-server that Korvet starts.",
     "data-dir": "Data directory of the Redis that Korvet starts.",
-    "node-id": "This broker's id, different for each broker on one Redis.",
+    "node-id": "This broker's id, different for each broker on one Redis; by default the lowest "
+    "one that is free, 0 with a Redis that Korvet starts.",
     "namespace": "First part of every Redis key.",
     "workers": "Processes that share the port.",
     "log-level": "debug, info, warning or error.",
@@ -131,6 +134,7 @@ def load(
         ops=ops,
         ops_is_chosen=is_chosen,
         ops_tls=ops_tls,
+        node_id_is_chosen="node-id" in given,
         settings=values,
         patterns=patterns,
         **_typed(given),

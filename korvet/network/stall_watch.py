@@ -8,7 +8,8 @@ Rules
   anything else happens: each tick, each read from a client and each write to Redis compare the
   clock with the last tick.
 - After a stall, `on_stall` closes the connections of before: those of clients, unread, and those to
-  Redis with what was not written yet. A connection that waited to be accepted is closed too.
+  Redis, whose unwritten calls then never leave. A connection that waited to be accepted is closed
+  too.
 - The clock counts the time of a suspended machine where the system has such a clock (Linux). A
   virtual machine may hide a pause from all its clocks. `BrokerRegistration` compares them with
   Redis's.

@@ -36,6 +36,14 @@ class LeaseReply(Reply):
     held: int
 
 
+class ClaimIdReply(Reply):
+    """`node_id` is held for the caller."""
+
+    error: int
+    node_id: int
+
+
+CLAIM_ID = Script("broker.claim_id", ClaimIdReply)
 REGISTER = Script("broker.register", RegisterReply)
 INIT_CLUSTER_ID = Script("broker.init_cluster_id", InitClusterIdReply)
 INIT_LINEAGE = Script("broker.init_lineage", InitLineageReply)
@@ -47,6 +55,11 @@ SET_STORAGE = Script("broker.set_storage", ErrorReply)
 def register(keys: Keys, *, node_id: int, address: bytes, ttl_ms: int) -> Call[RegisterReply]:
     """Register a broker for `ttl_ms`."""
     return Call(REGISTER, (keys.brokers(),), (node_id, address, ttl_ms))
+
+
+def claim_id(keys: Keys, *, endpoints: bytes, ttl_ms: int) -> Call[ClaimIdReply]:
+    """Choose a node id that is free, or that a broker with these endpoints has."""
+    return Call(CLAIM_ID, (keys.brokers(),), (endpoints, ttl_ms))
 
 
 def init_cluster_id(keys: Keys, *, cluster_id: str) -> Call[InitClusterIdReply]:

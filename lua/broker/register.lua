@@ -2,7 +2,8 @@
 --- Register a broker for ttl_ms, remove expired brokers, and choose a controller if there is none.
 ---
 --- KEYS     brokers     hash   node id -> moment the registration ends in ms, a space, the address;
----                             field `:controller`: the controller's node id
+---                             field `:controller`: the controller's node id. An id that
+---                             broker.claim_id holds has no address: no broker lives there yet
 --- ARGV     node_id     int    the calling broker
 ---          address     bytes  its advertised address, which no script parses
 ---          ttl_ms      int    how long the registration is valid without another call
@@ -33,7 +34,7 @@ for i = 1, #rows, 2 do
   elseif rows[i] == node_id then
     local ends, where = string.match(rows[i + 1], "^(%d+) (.*)$")
     known_here = where == address
-    if not known_here and tonumber(ends) >= now_ms then
+    if not known_here and where ~= "" and tonumber(ends) >= now_ms then
       other = where
     end
   else
@@ -45,9 +46,11 @@ for i = 1, #rows, 2 do
         shortened[#shortened + 1] = rows[i]
         shortened[#shortened + 1] = num.text(latest) .. " " .. where
       end
-      live[#live + 1] = tonumber(rows[i])
-      live[#live + 1] = where
-      alive[rows[i]] = true
+      if where ~= "" then
+        live[#live + 1] = tonumber(rows[i])
+        live[#live + 1] = where
+        alive[rows[i]] = true
+      end
     end
   end
 end

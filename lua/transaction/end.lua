@@ -21,8 +21,8 @@
 --- REFUSES  INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED INVALID_TXN_STATE CONCURRENT_TRANSACTIONS
 ---          NOT_COORDINATOR
 --- COST     O(members), at most 4 calls
---- NOTES    NOT_COORDINATOR: another transaction is open. The request is an old one that was delayed:
----          its client has ended its transaction by another broker. Epochs say so only with `bump`.
+--- NOTES    NOT_COORDINATOR: another transaction is open. The request was delayed, and its client
+---          has ended its transaction by another broker. Epochs say so only with `bump`.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local txn_state = require("lib.txn_state")
@@ -60,7 +60,8 @@ if not same then
 end
 if txn_state.is_ending(t) then
   local agrees = committed == (t.state == "PrepareCommit")
-  return answer(agrees and codes.CONCURRENT_TRANSACTIONS or codes.INVALID_TXN_STATE, -1, -1, t.round)
+  local code = agrees and codes.CONCURRENT_TRANSACTIONS or codes.INVALID_TXN_STATE
+  return answer(code, -1, -1, t.round)
 end
 if complete and (repeated or not bump) then
   if committed ~= (t.state == "CompleteCommit") then

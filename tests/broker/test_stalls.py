@@ -1,7 +1,7 @@
 """Check that a broker which was stopped begins nothing that its clients have given up.
 
 Two brokers on one Redis. One is stopped by SIGSTOP; what its clients had sent is in its sockets
-then. They repeat it at the other broker, and go on from there.
+then. They repeat it at the other broker, and continue there.
 """
 
 import os

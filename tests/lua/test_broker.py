@@ -53,6 +53,28 @@ def test_two_brokers_with_one_node_id_are_reported_to_each_other(runner: Runner)
     assert registered(b"here") == b""
 
 
+def claimed(runner: Runner, endpoints: bytes = b"") -> int:
+    return runner.run(broker.claim_id(KEYS, endpoints=endpoints, ttl_ms=1000)).node_id
+
+
+def test_brokers_without_a_node_id_get_the_lowest_free_ones(runner: Runner) -> None:
+    register(runner, 1, ttl_ms=60_000)
+    assert [claimed(runner) for _ in range(3)] == [0, 2, 3]
+    assert register(runner, 1)[1] == {1: b"address of 1"}, "an id that is held is no broker"
+    call = broker.register(KEYS, node_id=2, address=b"there", ttl_ms=60_000)
+    assert runner.run(call).other == b""
+    assert claimed(runner) == 4
+
+
+def test_a_broker_gets_its_id_again_at_the_same_endpoints(lua: LuaRunner) -> None:
+    register(lua, 5)
+    assert claimed(lua, b"of 5") == 5
+    assert claimed(lua, b"of 6") == 0
+    lua.advance(1001)
+    assert claimed(lua, b"of 5") == 5
+    assert claimed(lua, b"of 6") == 0, "the time for which it was held has passed"
+
+
 def test_an_expired_registration_at_another_address_is_not_reported(
     lua: LuaRunner,
 ) -> None:
