@@ -1,10 +1,12 @@
 """Run one broker process: event loop, signals, embedded Redis."""
 
 import gc
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
@@ -17,12 +19,12 @@ from korvet.cli import event_loop, systemd
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Listener
 from korvet.console.thread import ConsoleThread
-from korvet.embedded_redis import aof
 from korvet.legacy.listener import LegacyListener
 from korvet.ops import http
 
 if TYPE_CHECKING:
     from korvet.cli.finding import Finding
+    from korvet.embedded_redis.disk import Disk
     from korvet.embedded_redis.server import RedisServer
     from korvet.store.sync_store import SyncStore
 
@@ -69,7 +71,7 @@ async def _main(
         tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope)
         if server is not None:
             tasks.start_soon(_restart_if_dead, server)
-            tasks.start_soon(_maintain, server)
+            tasks.start_soon(_keep_on_disk, server.disk)
         if parent is not None:
             tasks.start_soon(_stop_with_parent, parent, stop)
         tasks.start_soon(systemd.keep_alive)
@@ -118,18 +120,18 @@ def restart_if_dead(server: "RedisServer") -> None:
         log.error("embedded Redis restart failed", error=error.strerror)
 
 
-async def _maintain(server: "RedisServer") -> None:
-    while True:
-        await anyio.sleep(aof.SYNC_S)
-        await anyio.to_thread.run_sync(maintain, server, abandon_on_cancel=True)
-
-
-def maintain(server: "RedisServer") -> None:
-    """Sync the embedded Redis's file, and rewrite it if due; log an error."""
+async def _keep_on_disk(disk: "Disk") -> None:
     try:
-        server.maintain()
-    except OSError as error:
-        log.error("AOF fsync failed", error=error.strerror)
+        await anyio.to_thread.run_sync(disk.run, abandon_on_cancel=True)
+    finally:
+        disk.stop()
+
+
+def keep_on_disk(disk: "Disk", serving: Callable[[], None], parent: int) -> None:
+    """Sync the embedded Redis's file, in a process of its own, until the parent ends."""
+    Thread(target=disk.run, daemon=True).start()
+    serving()
+    os.read(parent, 1)
 
 
 async def _stop_with_parent(parent: int, stop: anyio.Event) -> None:

@@ -19,7 +19,7 @@ from korvet.keys import Keys
 from korvet.remote_log.memory import SLOW_MARK
 from korvet.store import redis_user
 from korvet.store.errors import CommandFailed, advice_for
-from korvet.store.handshake import describe_server, parse_info
+from korvet.store.handshake import describe_server, parse_info, why_writes_are_refused
 
 if TYPE_CHECKING:
     from korvet.store.sync_store import SyncStore
@@ -119,12 +119,12 @@ def _persistence(info: Mapping[str, str]) -> Iterator[Finding]:
             "the append-only file is off: a crash loses the writes after the last snapshot "
             "(CONFIG SET appendonly yes, or `korvet doctor --fix`)",
         )
-    elif info.get("aof_last_write_status", "ok") != "ok":
-        yield Finding(
-            "bad", "persistence", "the last write of the append-only file failed: disk full?"
-        )
     else:
         yield Finding("ok", "persistence", "the append-only file is on")
+    if reason := why_writes_are_refused(info):
+        yield Finding("bad", "writes", f"Redis refuses writes: {reason}")
+    if info.get("aof_last_bgrewrite_status", "ok") != "ok":
+        yield Finding("bad", "rewrite", "the last rewrite of the append-only file failed: no room?")
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
         yield Finding("bad", "snapshots", "the last snapshot failed: not enough disk or memory?")
 
@@ -139,7 +139,7 @@ def _syncing(store: "SyncStore", info: Mapping[str, str]) -> Iterator[Finding]:
     except CommandFailed:
         return
     if ours and policy == "no":
-        yield Finding("ok", "disk", "its broker syncs the file once a second")
+        yield Finding("ok", "disk", "its broker syncs the file: at most 2 s are not on disk")
     elif policy in _SYNCING:
         grade, sentence = _SYNCING[policy]
         yield Finding(grade, "disk", sentence)

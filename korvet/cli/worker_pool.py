@@ -26,12 +26,11 @@ import typer
 
 from korvet import logfmt
 from korvet.cli import systemd
-from korvet.cli.broker_process import maintain, restart_if_dead, run_broker, serve_ops
+from korvet.cli.broker_process import keep_on_disk, restart_if_dead, run_broker, serve_ops
 from korvet.cli.errors import complain, sentence
 from korvet.cli.start_lines import Announcement, announce_console, announce_legacy, embedded
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Address, Listener
-from korvet.embedded_redis import aof
 from korvet.network.listeners import unserved
 from korvet.ops import sockets as ops_sockets
 
@@ -40,7 +39,11 @@ if TYPE_CHECKING:
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGALRM)
 _SHORT_LIFE_S = 1.0
+_CHECK_S = 1.0
+"""Seconds between two checks of the embedded Redis."""
 _OPS = -1
+_DISK = -2
+"""Numbers of the processes that serve the ops port, and that sync the embedded Redis's file."""
 log = logfmt.get("workers")
 
 
@@ -142,6 +145,8 @@ class _Workers:
 
     def start(self) -> None:
         """Start all workers. The first starts alone, so that an error is reported once."""
+        if self._server is not None:
+            _await(self._fork(_DISK))
         _await(self._fork(0))
         for ready in [self._fork(number) for number in range(1, self._config.workers)]:
             _await(ready)
@@ -151,12 +156,10 @@ class _Workers:
     def supervise(self) -> None:
         """Replace dead workers until a signal, then wait for all to end."""
         stopping = False
-        signal.setitimer(signal.ITIMER_REAL, aof.SYNC_S, aof.SYNC_S)
-        while self._numbers:
+        signal.setitimer(signal.ITIMER_REAL, _CHECK_S, _CHECK_S)
+        while self._serving:
             number = signal.sigwait(_SIGNALS)
             systemd.notify(systemd.WATCHDOG)
-            if number == signal.SIGALRM and self._server is not None:
-                maintain(self._server)
             if number in (signal.SIGTERM, signal.SIGINT):
                 systemd.notify(systemd.STOPPING)
                 stopping = True
@@ -173,14 +176,22 @@ class _Workers:
         if signal.SIGALRM in signal.sigpending():
             signal.sigwait([signal.SIGALRM])  # once unblocked it would end this process
         self._signal(signal.SIGTERM)
-        while self._numbers:
-            pid, _ = os.waitpid(next(iter(self._numbers)), 0)
+        while self._serving:
+            pid, _ = os.waitpid(self._serving[0], 0)
             del self._numbers[pid]
+        for pid in self._numbers:
+            os.kill(pid, signal.SIGTERM)
+            os.waitpid(pid, 0)
         os.close(self._alive)
         os.close(self._parent)
 
+    @property
+    def _serving(self) -> list[int]:
+        """The pids of all but the process that syncs the file, which ends last."""
+        return [pid for pid, number in self._numbers.items() if number != _DISK]
+
     def _signal(self, number: signal.Signals) -> None:
-        for pid in self._numbers:
+        for pid in self._serving:
             os.kill(pid, number)
 
     def _reap(self) -> list[int]:
@@ -230,6 +241,9 @@ class _Workers:
             if number == _OPS:
                 assert self._ops is not None
                 serve_ops(self._config, self._ops, self._sockets, serving, self._parent)
+            elif number == _DISK:
+                assert self._server is not None
+                keep_on_disk(self._server.disk, serving, self._parent)
             else:
                 own = str(self._sockets[number])
                 mine = msgspec.structs.replace(self._config, ops_socket=own, worker=number)

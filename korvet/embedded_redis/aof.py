@@ -9,8 +9,8 @@ is hardly smaller after it. By default a server rewrites whenever the file has d
 written at once would be written three times.
 
 Rules
-- Sync once a second, whatever the server is doing: a power failure loses 1 s, as with everysec.
-- Rewrite a file that has doubled when the write rate is low; check every CHECK_S.
+- `disk` syncs once a second, whatever the server is doing.
+- Rewrite a file that has doubled when the write rate is low.
 - Under constant load the server rewrites by itself, when the file has grown to eight times.
 - Never rewrite below MIN_BYTES: a restart replays that in about a second.
 """
@@ -20,10 +20,6 @@ from pathlib import Path
 
 from korvet.embedded_redis.socket import ask
 
-SYNC_S = 1.0
-"""Interval of fsync."""
-CHECK_S = 20.0
-"""Interval of the check whether a rewrite is due."""
 MIN_BYTES = 512 << 20
 """Smallest file worth a rewrite."""
 GROWTH = 2
@@ -67,8 +63,7 @@ def rewrite_if_due(socket: Path) -> bool:
 
 def is_due(info: bytes) -> bool:
     """Return whether INFO persistence and stats say that a rewrite is due."""
-    lines = (line.partition(b":") for line in info.splitlines())
-    known = {name: value for name, colon, value in lines if colon}
+    known = parsed(info)
     if known.get(b"aof_enabled") != b"1" or b"instantaneous_input_kbps" not in known:
         return False
     if known[b"aof_rewrite_in_progress"] != b"0":
@@ -76,3 +71,9 @@ def is_due(info: bytes) -> bool:
     size, base = int(known[b"aof_current_size"]), int(known[b"aof_base_size"])
     busy = float(known[b"instantaneous_input_kbps"]) >= QUIET_KB_S
     return size >= max(MIN_BYTES, GROWTH * base) and not busy
+
+
+def parsed(info: bytes) -> dict[bytes, bytes]:
+    """Return the fields of an INFO reply."""
+    lines = (line.partition(b":") for line in info.splitlines())
+    return {name: value for name, colon, value in lines if colon}

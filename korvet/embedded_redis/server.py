@@ -2,8 +2,8 @@
 
 Rules
 - One data directory, one owner: an exclusive lock on it is held while the server runs.
-- Acknowledged writes survive: the append-only file is written before a reply is sent, and Korvet
-  syncs it once a second (aof.py). A server is asked to stop (SIGTERM, SHUTDOWN), never killed.
+- Acknowledged writes survive: the append-only file is written before a reply is sent, and a broker
+  syncs it once a second (`disk`). A server is asked to stop (SIGTERM, SHUTDOWN), never killed.
 - A server never outlives its owner: on Linux the kernel stops it when the owner dies, and the next
   owner of the directory first stops a server that is left. The kernel's owner is the thread that
   started the server: it must live as long as the server is needed.
@@ -24,6 +24,7 @@ from pathlib import Path
 from korvet.config.setting import StartError
 from korvet.embedded_redis import aof
 from korvet.embedded_redis.binary import environment, find, major_version, parent_death_signal
+from korvet.embedded_redis.disk import Disk
 from korvet.embedded_redis.socket import ask, socket_path
 
 STOP_SECONDS = 60.0
@@ -54,7 +55,7 @@ class RedisServer:
         self._executable = executable
         self._lock = lock
         self._process = _spawn(executable, data_dir, socket)
-        self._check_at = time.monotonic() + aof.CHECK_S
+        self.disk = Disk(data_dir, socket)
 
     @property
     def url(self) -> str:
@@ -118,17 +119,6 @@ class RedisServer:
     def relaunch(self) -> None:
         """Start a new server on the same data and socket after the process ended."""
         self._process = _spawn(self._executable, self.data_dir, self.socket)
-
-    def sync(self) -> None:
-        """Sync all acknowledged writes to disk. Raises OSError."""
-        aof.sync(self.data_dir)
-
-    def maintain(self) -> None:
-        """Sync, and rewrite the append-only file if due. The owner calls this every SYNC_S."""
-        if time.monotonic() >= self._check_at:
-            aof.rewrite_if_due(self.socket)
-            self._check_at = time.monotonic() + aof.CHECK_S
-        self.sync()
 
     def last_log_lines(self) -> str:
         """Return the last warnings of the server's log, on one line."""
@@ -232,6 +222,7 @@ def _spawn(executable: Path, directory: Path, socket: Path) -> subprocess.Popen[
             # Ctrl-C must not reach the server: requests in flight still need it.
             start_new_session=True,
             preexec_fn=parent_death_signal(signal.SIGTERM),
+            umask=0o077,
         )
     with suppress(OSError):  # the disk is full; the socket also identifies the server
         (directory / "redis.pid").write_text(f"{process.pid}\n")

@@ -45,6 +45,11 @@ _ADVICE = tuple(
         ),
         ("used memory > 'maxmemory'", "raise its maxmemory, or delete topics or records"),
         ("No space left on device", "make room on the disk of its append-only file"),
+        (
+            "NOREPLICAS|Not enough good replicas",
+            "connect the replicas that its min-replicas-to-write wants; Korvet's own Redis has the "
+            "setting while its disk fails, see the broker's log",
+        ),
         ("NOPERM|no permissions", "`korvet redis-acl` prints the rule that its user needs"),
         (
             "scripting engine|unknown command .EVAL",

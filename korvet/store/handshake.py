@@ -117,3 +117,18 @@ def parse_info(reply: bytes) -> dict[str, str]:
     """Parse the `name:value` lines of an INFO reply."""
     rows = (line.partition(":") for line in reply.decode(errors="replace").splitlines())
     return {name: value for name, colon, value in rows if colon}
+
+
+def why_writes_are_refused(info: Mapping[str, str]) -> str:
+    """Return why a server refuses writes, from its INFO; empty if it does not.
+
+    A full memory is no reason here: reads, and what frees memory, continue.
+    """
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return "the last write or sync of the append-only file failed: is the disk full?"
+    if info.get("min_slaves_good_slaves") == "0":
+        return (
+            "min-replicas-to-write wants more replicas than are connected; "
+            "Korvet sets it to 1 on its own Redis if the disk fails: see the broker's log"
+        )
+    return ""

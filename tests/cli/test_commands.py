@@ -181,7 +181,7 @@ def test_doctor_accepts_the_embedded_server(korvet: Korvet, tmp_path: Path) -> N
         code, out, _ = korvet("doctor", "--data-dir", "data")
     assert code == 0, out
     assert "ok\teviction\tmaxmemory-policy is noeviction\n" in out
-    assert "ok\tdisk\tits broker syncs the file once a second\n" in out
+    assert "ok\tdisk\tits broker syncs the file: at most 2 s are not on disk\n" in out
     assert f"ok\tscripts\t0 of {len(bundle.names())} loaded" in out
 
 

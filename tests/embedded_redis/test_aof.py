@@ -1,13 +1,8 @@
 """Check syncs and rewrites of the embedded Redis's append-only file."""
 
 import os
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis import Redis
@@ -88,7 +83,7 @@ def test_every_file_that_a_server_writes_is_synced(
         for _ in range(2):
             client.set("key", b"value")
             found.clear()
-            server.sync()
+            aof.sync(tmp_path)
             (written,) = found
             if sys.platform == "linux":
                 assert b"value" in Path(written).read_bytes()
@@ -101,54 +96,5 @@ def test_every_file_that_a_server_writes_is_synced(
     assert len(found) == 2
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_broker_syncs_again_after_a_failed_sync(tmp_path: Path, workers: str) -> None:
-    program = (
-        "import korvet.embedded_redis.aof as f, sys\n"
-        "f.SYNC_S = 0.01\n"
-        "def sync(directory): raise OSError(5, 'no disk')\n"
-        "f.sync = sync\n"
-        "from korvet.__main__ import main\n"
-        "main()\n"
-    )
-    with running(program, tmp_path, workers) as broker:
-        for _ in range(3):
-            while b"AOF fsync failed" not in (line := broker.stderr.readline()):
-                assert broker.poll() is None
-            assert b"no disk" in line
-
-
 def test_a_stopped_server_is_not_rewritten(tmp_path: Path) -> None:
     assert not aof.rewrite_if_due(tmp_path / "no.sock")
-
-
-def test_the_timer_of_a_worker_pool_ends_no_process(tmp_path: Path) -> None:
-    """SIGALRM stops neither parent nor worker, while they serve and while they stop."""
-    program = (
-        "import korvet.embedded_redis.aof as f, sys\n"
-        "f.SYNC_S = f.CHECK_S = 0.01\n"
-        "f.rewrite_if_due = lambda socket: sys.stderr.write('checked\\n')\n"
-        "from korvet.__main__ import main\n"
-        "main()\n"
-    )
-    with running(program, tmp_path, "2") as broker:
-        for _ in range(3):
-            while broker.stderr.readline() != b"checked\n":
-                assert broker.poll() is None
-
-
-@contextmanager
-def running(program: str, folder: Path, workers: str) -> Iterator[Any]:
-    """Run the program as a broker; it stops with exit code 0."""
-    words = ["--listen", "127.0.0.1:0", "--data-dir", str(folder / "data"), "--workers", workers]
-    broker = subprocess.Popen(
-        [sys.executable, "-c", program, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert broker.stdout is not None
-    assert broker.stdout.readline().startswith(b"listening on ")
-    yield broker
-    broker.send_signal(signal.SIGTERM)
-    broker.communicate(timeout=60)
-    assert broker.returncode == 0

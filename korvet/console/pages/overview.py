@@ -9,7 +9,7 @@ from korvet.console.visit import Visit
 from korvet.ops.http import Snapshots
 from korvet.security.acl import Operation, ResourceType
 from korvet.store.errors import StoreError
-from korvet.store.handshake import describe_server, parse_info
+from korvet.store.handshake import describe_server, parse_info, why_writes_are_refused
 
 _ORDER = ("bad", "note", "ok")
 
@@ -165,7 +165,8 @@ async def _redis(visit: Visit) -> RedisState | None:
 
 
 def _persistence(info: dict[str, str]) -> str:
+    if reason := why_writes_are_refused(info):
+        return f"writes are refused: {reason}"
     if info.get("aof_enabled") == "1":
-        is_ok = info.get("aof_last_write_status", "ok") == "ok"
-        return "append-only file" if is_ok else "append-only file, whose last write failed"
+        return "append-only file"
     return "snapshots only: a crash loses the writes after the last one"

@@ -1,0 +1,147 @@
+"""Keep what the embedded Redis has acknowledged on disk, or hold its writers.
+
+The server writes its append-only file before it replies, and `Disk` syncs the file. A slow or a
+failing disk then concerns every program that writes to the server, so the server stops them.
+
+Rules
+- Sync once a second, and again at once after a slow sync.
+- If the last completed sync began LATE_S ago, the server holds all writes (CLIENT PAUSE): at most
+  2 s of acknowledged writes are not on disk. They continue when the sync completes.
+- After REFUSE_S, and as soon as a sync fails, it refuses them: min-replicas-to-write is 1, and a
+  server that listens on a Unix socket only has no replicas. Reads continue.
+- A failed sync may have lost pages that no later sync writes. So the file is rewritten from memory
+  before the server takes writes again.
+- Whether writes are refused is a setting of the server: it outlives a `Disk` that ends.
+"""
+
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
+
+from korvet import logfmt
+from korvet.embedded_redis import aof
+from korvet.embedded_redis.socket import ask
+
+SYNC_S = 1.0
+"""Seconds from the begin of a sync to that of the next one."""
+LATE_S = 1.8
+"""Age of the last completed sync, in seconds, at which writes are held."""
+REFUSE_S = 10.0
+"""Age of the last completed sync, in seconds, at which writes are refused."""
+WATCH_S = 0.1
+"""Seconds between two checks of that age."""
+HOLD_MS = 1000
+"""Duration of one CLIENT PAUSE in ms: writes continue if this process ends."""
+CHECK_S = 20.0
+"""Seconds between two checks whether a rewrite is due."""
+
+REWRITE_S = 5.0
+"""Seconds between the begins of two rewrites after a failed sync."""
+
+ACCEPT, HOLD, REFUSE = "accept", "hold", "refuse"
+log = logfmt.get("disk")
+
+
+class Disk:
+    """The disk under the server of a data directory; call `run` in a thread."""
+
+    def __init__(self, data_dir: Path, socket: Path) -> None:
+        self._data_dir = data_dir
+        self._socket = socket
+        self._stopped = Event()
+        self._state = ACCEPT
+        self._synced_to = monotonic()
+        self._failure = ""
+        """Why the last sync failed; empty once the file is rewritten."""
+        self._rewriting = False
+        self._check_at = monotonic() + CHECK_S
+        """Time of the next rewrite, or of the next check whether one is due."""
+
+    def run(self) -> None:
+        """Sync the file, and hold or refuse writes while that is late, until `stop`."""
+        self.resume()
+        Thread(target=self._sync_always, name="korvet-fsync", daemon=True).start()
+        while not self._stopped.wait(WATCH_S):
+            self.watch()
+
+    def resume(self) -> None:
+        """Begin with what an earlier Disk of this server found."""
+        if b"\r\n1\r\n" in ask(self._socket, b"CONFIG GET min-replicas-to-write"):
+            self._state, self._failure = REFUSE, "an earlier sync failed"
+            self._check_at = monotonic()
+        self._synced_to = monotonic()
+
+    def stop(self) -> None:
+        """End `run`. Threadsafe."""
+        self._stopped.set()
+
+    def _sync_always(self) -> None:
+        began = monotonic()
+        while not self._stopped.wait(max(0.0, began + SYNC_S - monotonic())):
+            began = monotonic()
+            self.sync(began)
+
+    def sync(self, began: float) -> None:
+        """Sync what was written before `began`, and note the result."""
+        try:
+            aof.sync(self._data_dir)
+        except OSError as error:
+            if not self._failure:
+                log.error("AOF fsync failed", error=error.strerror)
+            self._failure, self._rewriting = error.strerror or str(error), False
+            self._check_at = began
+        else:
+            self._synced_to = began
+
+    def watch(self) -> None:
+        """Hold, refuse or accept writes, as the age and the result of the last sync require."""
+        age = monotonic() - self._synced_to
+        if self._failure:
+            self._refuse(self._failure)
+            if age < LATE_S:
+                self._rewrite()
+        elif age >= REFUSE_S:
+            self._refuse(f"a sync has taken {age:.0f} s")
+        elif age >= LATE_S:
+            self._hold(age)
+        else:
+            self._accept()
+
+    def _hold(self, age: float) -> None:
+        if self._state == ACCEPT:
+            log.warning("disk is slow, writes wait", unsynced_s=round(age, 1))
+        if self._state != REFUSE:
+            self._enter(HOLD, b"CLIENT PAUSE %d WRITE" % HOLD_MS)
+
+    def _refuse(self, reason: str) -> None:
+        if self._state != REFUSE:
+            log.error("disk failed, writes refused", reason=reason)
+        # Each time: a server that was restarted has the setting's default.
+        self._enter(REFUSE, b"CONFIG SET min-replicas-to-write 1")
+        ask(self._socket, b"CLIENT UNPAUSE")
+
+    def _accept(self) -> None:
+        if self._state == REFUSE:
+            log.info("disk is in time again, writes accepted")
+            self._enter(ACCEPT, b"CONFIG SET min-replicas-to-write 0")
+        elif self._state == HOLD:
+            self._enter(ACCEPT, b"CLIENT UNPAUSE")
+        elif monotonic() >= self._check_at:
+            self._check_at = monotonic() + CHECK_S
+            aof.rewrite_if_due(self._socket)
+
+    def _enter(self, state: str, command: bytes) -> None:
+        """Send the command; the state is entered if the server takes it."""
+        if ask(self._socket, command).startswith(b"+"):
+            self._state = state
+
+    def _rewrite(self) -> None:
+        """Rewrite the file from memory, and forget the failure once that is done."""
+        info = aof.parsed(ask(self._socket, b"INFO persistence"))
+        if info.get(b"aof_rewrite_in_progress") != b"0" or info[b"aof_rewrite_scheduled"] != b"0":
+            return
+        if self._rewriting and info[b"aof_last_bgrewrite_status"] == b"ok":
+            self._failure, self._rewriting = "", False
+        elif monotonic() >= self._check_at:
+            self._check_at = monotonic() + REWRITE_S
+            self._rewriting = ask(self._socket, b"BGREWRITEAOF").startswith(b"+")
