@@ -35,7 +35,7 @@ from korvet.ops.readiness import ready
 from korvet.ops.service_metrics import call_counter, show_services
 from korvet.security.tls import ListenerTls
 from korvet.store.async_store import AsyncStore
-from korvet.store.errors import StoreError, advice_for
+from korvet.store.errors import StoreError, advice_for, is_temporary
 from korvet.store.notifications import Notifier
 from korvet.topics.table import TopicTable
 
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 RELEASE_S = 2.0
 """How long a broker that stops waits until the records of share sessions are released."""
+
+RETRY_S = 2.0
+"""Seconds between two tries to start while Redis is away."""
 
 log = logfmt.get("broker.server")
 
@@ -82,8 +85,50 @@ async def serve(
 ) -> None:
     """Serve until `stop`, then drain for at most DRAIN_S. Raises StartError.
 
-    `console` serves the other pages of the ops port; `on_console` gets its URL.
+    `console` serves the other pages of the ops port; `on_console` gets its URL. While Redis is away
+    at the start, /readyz says so, and the broker tries again.
     """
+    page = http.StartingPage()
+    ops_tls = http.ops_tls(config)
+    failure: StartError | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            announce_console = await _serve_ops(tasks, page, config, console, on_console, ops_tls)
+            tasks.start_soon(refresh_tls, [ops_tls] if ops_tls is not None else [])
+            while not stop.is_set():
+                try:
+                    await _serve(
+                        config, on_listening, stop, interceptor, extra, page, announce_console
+                    )
+                except StoreError as error:
+                    reason = f"--redis: {advice_for(error)}"
+                    if not is_temporary(error):
+                        raise StartError(reason) from None
+                    if page.wait(reason):
+                        log.warning("waiting for Redis", reason=reason)
+                    with anyio.move_on_after(RETRY_S):
+                        await stop.wait()
+                else:
+                    break
+        except StartError as error:
+            failure = error
+        if console is not None:
+            console.close()
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def _serve(
+    config: Config,
+    on_listening: Callable[[Sequence[Listener]], None],
+    stop: anyio.Event,
+    interceptor: Interceptor | None,
+    extra: ExtraListener | None,
+    starting: http.StartingPage,
+    announce_console: Callable[[], None],
+) -> None:
+    """Serve until `stop`. Raises StoreError before clients can connect, or StartError."""
     async with (
         traced(os.environ, config.node_id) as tracing,
         connected(config, tracing=tracing) as services,
@@ -110,10 +155,7 @@ async def serve(
             tasks.start_soon(stalls.run)
             max_idle_s = services.settings.integer("connections.max.idle.ms") / 1000
             tasks.start_soon(connections.close_idle, max_idle_s)
-            ops_tls = http.ops_tls(config)
-            tasks.start_soon(
-                refresh_tls, [tls for tls in (*(each.tls for each in bound), ops_tls) if tls]
-            )
+            tasks.start_soon(refresh_tls, [each.tls for each in bound if each.tls])
             kafka = KafkaPage(
                 services.store,
                 services.keys,
@@ -121,10 +163,8 @@ async def serve(
                 lambda: services.settings,
                 services.registration,
             )
-            page = http.OpsPage(services.metrics, partial(_ready, services.store, stop), kafka)
-            announce_console = await _serve_ops(
-                tasks, page, config, servers, console, on_console, ops_tls
-            )
+            ready_now = partial(_ready, services.store, stop)
+            starting.page = http.OpsPage(services.metrics, ready_now, kafka)
             for each in bound:
                 await listeners.open_to_all("--listen", each.listener.address, each.server)
             if extra is not None:
@@ -162,14 +202,11 @@ async def connected(
     assert config.redis is not None, "the command line starts a Redis when none is named"
     keys = Keys(config.namespace)
     metrics = Metrics()
-    try:
-        store = await store_type.connect(
-            config.redis,
-            client_name=f"{client}-{config.node_id}",
-            timeout_s=config.settings.integer("redis.timeout.ms") / 1000,
-        )
-    except StoreError as error:
-        raise StartError(f"--redis: {advice_for(error)}") from None
+    store = await store_type.connect(
+        config.redis,
+        client_name=f"{client}-{config.node_id}",
+        timeout_s=config.settings.integer("redis.timeout.ms") / 1000,
+    )
     async with store:
         store.on_call = call_counter(metrics)
         notifier = await notifier_type.connect(config.redis)
@@ -206,9 +243,8 @@ def _rack(config: Config) -> str | None:
 
 async def _serve_ops(
     tasks: TaskGroup,
-    page: http.OpsPage,
+    page: http.Page,
     config: Config,
-    servers: AsyncExitStack,
     console: http.Console | None,
     on_console: Callable[[str], None],
     tls: ListenerTls | None,
@@ -220,7 +256,6 @@ async def _serve_ops(
         sockets = ops_sockets.bind(config.ops, or_free=not config.ops_is_chosen)
         await tasks.start(http.serve, page, sockets, console, tls)
         if console is not None:
-            servers.callback(console.close)
             return partial(on_console, ops_sockets.url_of(sockets, tls=tls is not None))
     return _announce_nothing
 
@@ -249,21 +284,18 @@ async def _join(services: Services, endpoints: Sequence[Endpoint]) -> None:
     """Register this broker, so that brokers and clients can find it."""
     registration = services.registration
     registration.me = msgspec.structs.replace(registration.me, endpoints=tuple(endpoints))
-    try:
-        await registration.join()
-        given = services.config.settings.describe("cluster.id")
-        if not given.is_default and given.value != registration.cluster_id:
-            log.warning(
-                "cluster.id ignored: the cluster has an id",
-                id=registration.cluster_id,
-                given=given.value,
-            )
-        await services.tiered.publish()
-        await services.dynamic_config.refresh()
-        await services.authorizer.refresh()
-        await services.topics.refresh()
-    except StoreError as error:
-        raise StartError(f"--redis: {advice_for(error)}") from None
+    await registration.join()
+    given = services.config.settings.describe("cluster.id")
+    if not given.is_default and given.value != registration.cluster_id:
+        log.warning(
+            "cluster.id ignored: the cluster has an id",
+            id=registration.cluster_id,
+            given=given.value,
+        )
+    await services.tiered.publish()
+    await services.dynamic_config.refresh()
+    await services.authorizer.refresh()
+    await services.topics.refresh()
 
 
 async def _ready(store: AsyncStore, stop: anyio.Event) -> str | None:

@@ -80,6 +80,10 @@ app.command("check")(check.check)
 options.command(app, "settings")(settings.settings)
 
 
+FAULT = 3
+"""The exit code after an error of Korvet itself: systemd starts it again, unlike after 2."""
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code. Errors are written to stderr."""
     try:
@@ -97,8 +101,8 @@ def run(arguments: Sequence[str]) -> int:
         if words is None:
             # Not raised: Python would exit with code 1, which means that a check found a problem.
             traceback.print_exception(error)
-        else:
-            complain(words)
+            return FAULT
+        complain(words)
         return 2
     return code if isinstance(code, int) else 0
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 from anyio import CancelScope
+from anyio.abc import TaskStatus
 
 from korvet import logfmt
 from korvet.broker.client_listeners import refresh_tls
@@ -75,8 +76,10 @@ async def _main(
         if parent is not None:
             tasks.start_soon(_stop_with_parent, parent, stop)
         tasks.start_soon(systemd.keep_alive)
+        starting = await tasks.start(_extend_start)
 
         def announce_ready(listeners: Sequence[Listener]) -> None:
+            starting.cancel()
             announce(listeners)
             systemd.notify(systemd.READY)
 
@@ -89,6 +92,12 @@ async def _main(
             on_console=announce_console,
         )
         tasks.cancel_scope.cancel()
+
+
+async def _extend_start(*, task_status: TaskStatus[CancelScope]) -> None:
+    with CancelScope() as scope:
+        task_status.started(scope)
+        await systemd.keep_starting()
 
 
 async def _stop_on_signal(stop: anyio.Event, scope: CancelScope) -> None:

@@ -9,6 +9,8 @@ import socket
 import anyio
 
 SOCKET, WATCHDOG_USEC, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
+EXTENDED = "EXTEND_TIMEOUT_USEC=30000000"
+"""Gives a start 30 s more than now, whatever TimeoutStartSec is."""
 READY, STOPPING, WATCHDOG = "READY=1", "STOPPING=1", "WATCHDOG=1"
 
 
@@ -36,6 +38,13 @@ def watchdog_s() -> float | None:
     if not microseconds.isdecimal() or (pid and pid != str(os.getpid())):
         return None
     return int(microseconds) / 2e6 or None
+
+
+async def keep_starting() -> None:
+    """Extend the start until cancelled: it waits for Redis as long as that is away."""
+    while True:
+        notify(EXTENDED)
+        await anyio.sleep(10)
 
 
 async def keep_alive() -> None:

@@ -10,6 +10,7 @@ Rules
 """
 
 import os
+import select
 import shutil
 import signal
 import socket
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from korvet.embedded_redis.server import RedisServer
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGALRM)
+_ENDS = {signal.SIGTERM, signal.SIGINT}
+_SIGNAL_CHECK_S = 0.2
+"""Seconds between two checks for a signal while a child starts."""
 _SHORT_LIFE_S = 1.0
 _CHECK_S = 1.0
 """Seconds between two checks of the embedded Redis."""
@@ -144,14 +148,17 @@ class _Workers:
         self._started: dict[int, float] = {}
 
     def start(self) -> None:
-        """Start all workers. The first starts alone, so that an error is reported once."""
+        """Start all workers. The first starts alone, so that an error is reported once.
+
+        It may wait for Redis: the ops port says so meanwhile.
+        """
         if self._server is not None:
             _await(self._fork(_DISK))
+        if self._ops is not None:
+            _await(self._fork(_OPS))
         _await(self._fork(0))
         for ready in [self._fork(number) for number in range(1, self._config.workers)]:
             _await(ready)
-        if self._ops is not None:
-            _await(self._fork(_OPS))
 
     def supervise(self) -> None:
         """Replace dead workers until a signal, then wait for all to end."""
@@ -259,7 +266,12 @@ class _Workers:
 
 
 def _await(ready: int) -> None:
-    """Wait until the child serves. Raises _Failed if it ended."""
+    """Wait until the child serves. Raises _Failed if it ended, Exit after a signal."""
+    while not select.select([ready], [], [], _SIGNAL_CHECK_S)[0]:
+        systemd.notify(systemd.EXTENDED)
+        if not _ENDS.isdisjoint(signal.sigpending()):
+            signal.sigwait(_ENDS)
+            raise typer.Exit
     served = os.read(ready, 1)
     os.close(ready)
     if not served:

@@ -35,6 +35,7 @@ _LONGEST_REQUEST = 8192
 _TIMEOUT_S = 5
 _SCRAPE, _SNAPSHOT = "/scrape", "/snapshot"
 """Pages of a worker with its metrics: for Prometheus, and for the console."""
+_LIVE = ("/healthz", "/livez")
 _TEXT = "text/plain; charset=utf-8"
 _METRICS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
@@ -82,7 +83,7 @@ class OpsPage:
         self._kafka = kafka
 
     async def answer(self, path: str) -> Answer:
-        if path in ("/healthz", "/livez"):
+        if path in _LIVE:
             return 200, _TEXT, b"ok\n"
         if path == "/readyz":
             return readiness(await self._ready())
@@ -108,6 +109,28 @@ class OpsPage:
         return [(None, self._metrics.snapshot())]
 
 
+class StartingPage:
+    """The pages of a broker process, of which most are those of `page` once that is set."""
+
+    def __init__(self) -> None:
+        self.page: Page | None = None
+        self._reason = "the broker is starting"
+
+    def wait(self, reason: str) -> bool:
+        """Show why the broker has not started; return whether that is new."""
+        is_new = reason != self._reason
+        self.page, self._reason = None, reason
+        return is_new
+
+    async def answer(self, path: str) -> Answer:
+        if self.page is not None:
+            return await self.page.answer(path)
+        return (200, _TEXT, b"ok\n") if path in _LIVE else readiness(self._reason)
+
+    async def snapshots(self) -> Snapshots:
+        return [] if self.page is None else await self.page.snapshots()
+
+
 class WorkerPoolPage:
     """The pages of all workers; each is asked on its socket."""
 
@@ -115,7 +138,7 @@ class WorkerPoolPage:
         self._sockets = sockets
 
     async def answer(self, path: str) -> Answer:
-        if path in ("/healthz", "/livez"):
+        if path in _LIVE:
             return 200, _TEXT, b"ok\n"
         if path == "/readyz":
             return readiness(await self._ready())

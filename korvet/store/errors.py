@@ -2,7 +2,8 @@
 
 StoreError
   StoreUnavailable      the outcome is unknown, or Redis refused for now: try later
-    RedisUnreachable    no connection could be made, or its handshake was refused
+    RedisUnreachable    no connection could be made
+      HandshakeRefused  Redis refused the user, the password or the database
     StoreRefused        Redis answered, but cannot do it now (OOM, READONLY, LOADING, ...)
   RedisTooOld           the server lacks what the scripts need
   ScriptFailed          a script raised an error: a broken contract, to be fixed in Korvet
@@ -76,6 +77,10 @@ class RedisUnreachable(StoreUnavailable):
     """No connection to Redis; the message says where, why and what to do."""
 
 
+class HandshakeRefused(RedisUnreachable):
+    """Redis refused the user, the password or the database of a new connection."""
+
+
 class StoreRefused(StoreUnavailable):
     """Redis cannot do this now and did nothing. `code` is its error code."""
 
@@ -127,6 +132,13 @@ def code_of(message: str) -> str:
 def is_transient(message: str) -> bool:
     """Return whether a Redis error is transient."""
     return code_of(message) in TRANSIENT
+
+
+def is_temporary(error: StoreError) -> bool:
+    """Return whether a first connection that failed so may succeed later, unchanged."""
+    if isinstance(error, StoreRefused):
+        return error.code != "READONLY"
+    return isinstance(error, StoreUnavailable) and not isinstance(error, HandshakeRefused)
 
 
 def script_error(script: str, version: int, message: str) -> StoreError:

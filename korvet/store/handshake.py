@@ -10,7 +10,7 @@ from korvet import logfmt
 from korvet.scripts.call import Arg
 from korvet.store.address import Address
 from korvet.store.connection import PendingCommand, PipelinedConnection
-from korvet.store.errors import CommandFailed, RedisTooOld, RedisUnreachable, StoreRefused
+from korvet.store.errors import CommandFailed, HandshakeRefused, RedisTooOld, StoreRefused
 
 OLDEST = (6, 2)
 LATE_CALLS = "a call of a connection that broke may run after newer calls"
@@ -62,7 +62,7 @@ async def handshake(
             info |= parse_info(await ask(pipeline, "INFO", section))
         await _wait_until_loaded(pipeline)
     except CommandFailed as error:
-        raise RedisUnreachable(
+        raise HandshakeRefused(
             f"Redis at {address} refused {error.command}: {error.message}"
         ) from error
     pipeline.identity = (info.get("run_id", ""), number)

@@ -34,7 +34,7 @@ from korvet.config.broker_config import StartError, load
 from korvet.config.listeners import Address
 from korvet.network.listeners import bind, open_to_all, unserved
 from tests.support.ports import free_port
-from tests.support.redis_servers import TestServer
+from tests.support.redis_servers import TestServer, server
 
 
 class Broker:
@@ -66,7 +66,8 @@ class Broker:
 
 
 @contextmanager
-def broker(*arguments: str, cwd: Path) -> Iterator[Broker]:
+def starting(*arguments: str, cwd: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Run a broker process; end it if it still runs."""
     command = [sys.executable, "-m", "korvet", "--listen", "127.0.0.1:0", *arguments]
     environ = {k: v for k, v in os.environ.items() if k != "KORVET_REDIS_URL"}
     environ["PYTHONPATH"] = str(Path(__file__).parents[2])
@@ -74,11 +75,17 @@ def broker(*arguments: str, cwd: Path) -> Iterator[Broker]:
         command, cwd=cwd, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        yield Broker(process)
+        yield process
     finally:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+@contextmanager
+def broker(*arguments: str, cwd: Path) -> Iterator[Broker]:
+    with starting(*arguments, cwd=cwd) as process:
+        yield Broker(process)
 
 
 def refusal(*arguments: str, cwd: Path) -> str:
@@ -167,8 +174,8 @@ def test_the_second_process_to_listen_on_a_bound_port_is_refused(run: Callable[.
         await open_to_all("--listen", where, bound[0])
         with pytest.raises(StartError, match="Address already in use; choose another port"):
             await open_to_all("--listen", where, bound[1])
-        for server in bound:
-            server.close()
+        for each in bound:
+            each.close()
 
     run(both())
 
@@ -189,13 +196,35 @@ def test_an_address_of_another_machine_is_one_sentence(
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_an_unreachable_redis_is_one_sentence(tmp_path: Path, workers: str) -> None:
-    url = f"redis://127.0.0.1:{free_port()}"
-    sentence = refusal(
-        "--listen", "127.0.0.1:0", "--redis", url, "--workers", workers, cwd=tmp_path
-    )
-    assert "--redis" in sentence
+def test_a_broker_waits_for_a_redis_that_comes_after_it(tmp_path: Path, workers: str) -> None:
+    port, ops = free_port(), free_port()
+    words = ["--ops", f"127.0.0.1:{ops}", "--workers", workers]
+    with starting(*words, "--redis", f"redis://127.0.0.1:{port}", cwd=tmp_path) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert "waiting for Redis" in line
+        assert "start it, or give another --redis URL" in line
+        with pytest.raises(HTTPError) as unready:
+            urlopen(f"http://127.0.0.1:{ops}/readyz", timeout=20)
+        assert unready.value.code == 503
+        assert urlopen(f"http://127.0.0.1:{ops}/livez", timeout=20).status == 200
+        with server("valkey", "--bind", "127.0.0.1", "--port", str(port)):
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("listening on ")
+            wait_until_ready(ops)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
     assert not (tmp_path / "korvet-data").exists()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_broker_that_waits_for_redis_stops_at_a_signal(tmp_path: Path, workers: str) -> None:
+    url = f"redis://127.0.0.1:{free_port()}"
+    with starting("--workers", workers, "--redis", url, cwd=tmp_path) as process:
+        assert process.stderr is not None
+        assert "waiting for Redis" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
 
 
 def test_a_named_redis_is_used_and_left_running(tmp_path: Path, valkey_server: TestServer) -> None:
@@ -231,8 +260,7 @@ def test_the_console_is_on_by_default_at_a_free_port(tmp_path: Path, workers: st
         for url in urls:
             with urlopen(url, timeout=30) as answer:
                 assert b"<h1>Overview</h1>" in answer.read()
-            with urlopen(f"{url}/readyz", timeout=30) as answer:
-                assert answer.read() == b"ready\n"
+            wait_until_ready(int(url.rsplit(":", 1)[1].rstrip("/")))
         assert (first.stop(), second.stop()) == (0, 0)
 
 
