@@ -1,7 +1,8 @@
 # `make help` lists the targets. `make check test-all` is what .ci/run runs.
 PYTHON ?= python3
 
-.PHONY: help dev run test test-all coverage check lint types lock docs site bench release
+.PHONY: help dev run test test-all coverage check lint types lock docs site bench release \
+  requirements audit
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' Makefile
@@ -57,3 +58,14 @@ bench: ## Measure a fresh broker
 
 release: ## Build sdist and wheel, check them, run the wheel in a clean environment
 	PYTHON=$(PYTHON) bash .ci/release
+
+# The exact packages of the image and of a release, with their hashes.
+COMPILE = UV_CUSTOM_COMPILE_COMMAND="make requirements" uv pip compile -q --upgrade --universal \
+  --python-version 3.11 --generate-hashes --no-annotate
+
+requirements: ## Update the locked packages of the image and of a release; needs uv
+	$(COMPILE) --extra oauth --extra zookeeper -o deploy/requirements.txt pyproject.toml
+	$(COMPILE) -o deploy/requirements-release.txt deploy/requirements-release.in
+
+audit: ## Ask for known flaws of the locked packages; needs pip-audit and its service
+	pip-audit --require-hashes --disable-pip -r deploy/requirements.txt

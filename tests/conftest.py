@@ -64,9 +64,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(autouse=True)
 def log_handlers() -> Iterator[None]:
-    """The end of a test undoes its log setup: the stderr that it captured is closed then."""
+    """The end of a test undoes its log setup: the stderr that it captured is closed then.
+
+    Commands that run in the test process also change its umask.
+    """
     root = logging.getLogger("korvet")
     before = (root.handlers, root.level, root.propagate)
+    os.umask(0o022)
     yield
     root.handlers, root.level, root.propagate = before
 

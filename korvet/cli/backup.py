@@ -7,6 +7,7 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.target import make_files_private
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
@@ -38,6 +39,7 @@ def backup(
     """
     from korvet.cli.admin_client import on_log
 
+    make_files_private()
     report = on_log(lambda log: _run(log, to, target, wait), target)
     if json:
         table_output.document(report)

@@ -12,7 +12,7 @@ import typer
 from korvet.cli import options as o
 from korvet.cli.options import GLOBAL
 from korvet.cli.start_lines import Announcement, announce_console, announce_legacy, embedded
-from korvet.cli.target import load_config
+from korvet.cli.target import load_config, make_files_private
 from korvet.config.broker_config import REDIS_VARIABLE, Config, ConfigError
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def run(config: Config, *, is_password_listed: bool = False) -> None:
     """
     from korvet import logfmt
 
+    make_files_private()
     logfmt.setup(config.log_level, config.log_format)
     if is_password_listed:
         logfmt.get("serve").warning(

@@ -10,7 +10,7 @@ import typer
 from korvet.cli import options as o
 from korvet.cli.backup import store_url
 from korvet.cli.restore import ClusterId, From
-from korvet.cli.target import load_config
+from korvet.cli.target import load_config, make_files_private
 
 
 def serve_from(
@@ -37,6 +37,7 @@ def serve_from(
     from korvet.cli.start_lines import Announcement, announce_console
     from korvet.embedded_redis.server import RedisServer
 
+    make_files_private()
     from_ = store_url(from_)
     settings = {
         "remote.log.storage.system.enable": "true",

@@ -35,6 +35,11 @@ def target_of(after: Mapping[str, Any], before: Mapping[str, Any]) -> Target:
     return Target(redis, config.data_dir, config.namespace, config.settings)
 
 
+def make_files_private() -> None:
+    """Let this process create files and directories that only its user may read."""
+    os.umask(os.umask(0o077) | 0o077)
+
+
 def load_config(given: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
     """Load the configuration that the parameters of a command give."""
     file = given.get("config")

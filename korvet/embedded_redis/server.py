@@ -72,6 +72,7 @@ class RedisServer:
         directory = Path(data_dir).absolute()
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make_private(directory)
             lock = _lock(directory)
         except OSError as error:
             raise _unusable(directory, error) from None
@@ -176,6 +177,23 @@ def _unusable(directory: Path, error: OSError) -> StartError:
         f"The data directory {directory} cannot be used: {error.strerror}; "
         "choose another with --data-dir."
     )
+
+
+def _make_private(directory: Path) -> None:
+    """Keep other users out: the files have records, and the credentials of users.
+
+    Raises StartError if they may enter a directory of another owner.
+    """
+    mode = directory.stat().st_mode & 0o777
+    if not mode & 0o077:
+        return
+    try:
+        directory.chmod(mode & 0o700)
+    except PermissionError:
+        raise StartError(
+            f"Other users may enter the data directory {directory}, which has another owner: "
+            "have it changed to mode 700, or choose another with --data-dir."
+        ) from None
 
 
 def _lock(directory: Path) -> int:

@@ -264,3 +264,25 @@ def test_a_system_without_any_server_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(StartError, match=r"brings none for this system \(.*, riscv64\)\. Install"):
         find()
+
+
+def test_a_directory_that_others_may_enter_is_made_private(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    with RedisServer.launch(data) as server:
+        write(server, "orders", "1")
+        modes = {path: path.stat().st_mode for path in data.rglob("append*")}
+    assert data.stat().st_mode & 0o777 == 0o700
+    assert modes and not any(mode & 0o077 for mode in modes.values())
+
+
+def test_a_directory_of_another_owner_that_others_may_enter_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    (tmp_path / "data").mkdir(mode=0o755)
+    with pytest.raises(StartError, match="Other users may enter the data directory"):
+        RedisServer.launch(tmp_path / "data")

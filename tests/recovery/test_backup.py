@@ -188,6 +188,8 @@ def test_a_restored_backup_is_read_by_clients_as_before(
         report = json.loads(out)
     assert (report["topics"], report["partitions"], report["groups"]) == (6, 12, 1)
     assert (report["open"], report["left_out"]) == ([], [])
+    modes = {path: path.stat().st_mode & 0o777 for path in [folder, *folder.rglob("*")]}
+    assert not {path: oct(mode) for path, mode in modes.items() if mode & 0o077}
     counts = [len(rows) for (name, level), rows in before.items() if level == "read_uncommitted"]
     assert sum(counts) - 200 <= report["records"] <= sum(counts), "or the cleaner has run"
 
