@@ -59,9 +59,11 @@ _OURS = (
     Setting("legacy.num.partitions", Whole(1, 10_000), "1",
         "Partitions of a topic that a Kafka 0.7 client creates by producing to it."),
     Setting("acks.all.wait.replicas", Whole(0, 100), "0",
-        "Redis replicas that must have a write before acks=-1 is acknowledged (WAIT)."),
+        "Redis replicas that must have a write before acks=-1 is acknowledged, and a decision "
+        "before it is executed elsewhere (WAIT)."),
     Setting("acks.all.fsync", Flag(), "false",
-        "Whether acks=-1 waits for fsync of the append-only file (WAITAOF, Redis 7.2)."),
+        "Whether acks=-1, and what executes a decision elsewhere, waits for fsync of the "
+        "append-only file (WAITAOF, Redis 7.2)."),
     Setting("redis.timeout.ms", Whole(100), "15000",
         "Time without any reply after which a Redis connection counts as lost: its pending "
         "commands fail, and the broker reconnects.", dynamic=False),

@@ -26,6 +26,7 @@ from korvet.keys import Keys
 from korvet.log.append_batcher import AppendBatcher
 from korvet.log.reader import LogReader
 from korvet.metrics import Metrics
+from korvet.produce.acks import wait_for_decision
 from korvet.produce.append import PartitionAppender
 from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers
@@ -76,6 +77,7 @@ class Services:
         """Returns for how long the client of a Produce request shall send nothing, in ms."""
         self.tracing: Tracing | None = None
         self.replica_wait = ReplicaWait(store)
+        store.decision_wait = self._wait_for_decision
         self.response_memory = ResponseMemory()
         self._add_configs()
         self._add_security()
@@ -207,6 +209,9 @@ class Services:
         """Move the Redis group to the offsets that a transaction committed."""
         move = not self.stream_reads.is_stream_group(group_id)
         await self.groups.redis_groups.seek(group_id, rows, move=move)
+
+    async def _wait_for_decision(self, key: str, run: str) -> None:
+        await wait_for_decision(self._settings(), self.replica_wait, key, run)
 
     def _settings(self) -> Settings:
         return self.dynamic_config.settings

@@ -92,5 +92,10 @@ async def _store(request: TxnOffsetCommitRequest, rows: list[Row], context: Cont
             transaction=enlisted.transaction,
         )
 
+    key = context.keys.group(request.group_id).group
+    run = context.store.run_of(key)
     replies = await context.services.groups.run_rows(request.group_id, rows, make)
-    return ErrorCode(replies[-1].error)
+    error = ErrorCode(replies[-1].error)
+    if error == ErrorCode.NONE:
+        await context.store.until_durable(key, run)
+    return error

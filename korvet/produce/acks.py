@@ -3,6 +3,7 @@
 - acks=N above 1 (Produce 0-2): the Redis master and N - 1 of its replicas
 - acks=-1: what acks.all.wait.replicas and acks.all.fsync ask for
 - acks=0 and acks=1: nothing more than the script's reply
+- a decision that is executed in another slot or by a later script: as acks=-1
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,10 +12,14 @@ from typing import NamedTuple
 
 from korvet import logfmt
 from korvet.config.values import Settings
-from korvet.store.errors import StoreError
+from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.store.replica_wait import ReplicaWait
 
 log = logfmt.get("produce.acks")
+
+
+DECISION_WAIT_MS = 10_000
+"""Longest wait for a decision. After it the decision remains, to be executed later."""
 
 
 class DurabilityRequirement(NamedTuple):
@@ -79,3 +84,16 @@ async def wait_until_durable(
         log.warning("replica wait failed", reason=str(error))
         return False
     return True
+
+
+async def wait_for_decision(
+    settings: Settings, replica_wait: ReplicaWait, key: str, run: str
+) -> None:
+    """Wait as an append with acks=-1 does. Raises StoreUnavailable if that fails."""
+    required = durability_required(-1, settings)
+    if required is None:
+        return
+    if not await enough_replicas(required, [key], replica_wait):
+        raise StoreUnavailable("there are not enough replicas for a decision: it waits for them")
+    if not await wait_until_durable(required, {run: key}, DECISION_WAIT_MS, replica_wait):
+        raise StoreUnavailable("replicas or disk do not have a decision yet: it is executed later")

@@ -55,12 +55,16 @@ class RemoteRetention:
 
     async def expire(self, topic: Topic, partition: int) -> None:
         """Remove old segments, or all if the topic is not tiered any more, and their objects."""
-        removed = MOST
+        removed, key = MOST, self._keys.partition(topic.name, partition).log
         while removed == MOST:
+            run = self._store.run_of(key)
             reply = await self._store.run(self._expiration(topic, partition))
             if reply.error != ErrorCode.NONE:
                 return
             removed = reply.removed
+            if reply.due:
+                # A failover must not bring back rows of objects that are gone.
+                await self._store.until_durable(key, run)
             for row in reply.due:
                 segment = SegmentRow.parse(row)
                 name = segment.object_name(self._cluster_id(), topic.id, partition)

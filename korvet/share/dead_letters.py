@@ -10,6 +10,8 @@ Rules
   copy begins after the last number that the partition has.
 - A broker copies after a response that says there are dead letters. Those that it leaves at a crash
   are copied when a member reads the partition again, or by background/dead_letter_copies.py.
+- A number is durable, as acks=-1 asks for, before its copy is appended: a failover must not give it
+  to another record, whose copy would count as stored.
 - A queue that cannot take them, because it is missing or not permitted, keeps them waiting.
 - A record that left the log meanwhile has headers only, as with copy.record.enable=false.
 """
@@ -126,9 +128,12 @@ class DeadLetters:
         Raises CopyFailed and StoreError.
         """
         queue = await self._queue(config.dead_letter_topic)
+        key = self._keys.partition(topic.name, partition).log
+        run = self._store.run_of(key)
         producer_id, letters = await self._read(group, topic, partition)
         if not letters:
             return 0
+        await self._store.until_durable(key, run)
         target = partition % queue.partitions
         done = await self._stored(queue, target, producer_id, letters[0].number)
         waiting = letters[done:]

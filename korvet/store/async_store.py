@@ -7,7 +7,7 @@ Guarantees
   sees every write that was *answered* before it was submitted, and perhaps later ones.
 - `StoreUnavailable` means that the outcome of the call is unknown: Redis has run it, or it never
   will. The store never sends it again. A writing call whose connection broke fails only once the
-  server has no such connection any more, so nothing that its caller does then runs before it. There
+  server has no such connection any more. So it never runs after what its caller does then. There
   are three exceptions, see `reconnect`: no server could be reached for HELD_S; the server refuses
   CLIENT KILL, which is logged; the store was closed.
 - No blocking command (BLPOP, XREAD BLOCK, WAIT): it would block every other caller. Use Notifier.
@@ -16,7 +16,7 @@ Guarantees
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any, Self, TypeVar
 
@@ -33,6 +33,7 @@ from korvet.store.router import SingleRouter
 
 R = TypeVar("R", bound=Reply)
 OnCall = Callable[[str, float, str], None]
+DecisionWait = Callable[[str, str], Awaitable[None]]
 
 
 class AsyncStore(Listener):
@@ -50,6 +51,7 @@ class AsyncStore(Listener):
 
         A replica may have taken over by then, without everything that was answered before.
         """
+        self.decision_wait: DecisionWait | None = None
         self._router: SingleRouter | ClusterRouter
         self._loop = loop
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
@@ -234,6 +236,15 @@ class AsyncStore(Listener):
         A server with another run id (failover, restart) may lack what was written before.
         """
         return self._router.for_write(key).run
+
+    async def until_durable(self, key: str, run: str) -> None:
+        """Wait until what was decided at the key's server is as durable as acks=-1 asks for.
+
+        `run` is `run_of` the key before the decision was made or read. Callers that execute it in
+        another slot, or report it, wait first. Raises StoreUnavailable.
+        """
+        if self.decision_wait is not None:
+            await self.decision_wait(key, run)
 
     def is_promoted(self, key: str) -> bool:
         """Return whether that server was promoted from replica, as far as it reports."""

@@ -54,7 +54,18 @@ class LibraryStore(AsyncCalls, Protocol):
     async def close(self) -> None: ...
 
 
-class InlineStore:
+class WithoutDecisions:
+    """The part of a store that only brokers use: they have the settings."""
+
+    def run_of(self, key: str) -> str:
+        """Return an empty run id."""
+        return ""
+
+    async def until_durable(self, key: str, run: str) -> None:
+        """Wait for nothing."""
+
+
+class InlineStore(WithoutDecisions):
     """A SyncStore behind coroutines that never suspend."""
 
     def __init__(self, store: SyncStore) -> None:
@@ -149,7 +160,7 @@ def iterate_inline(items: AsyncGenerator[T, None]) -> Iterator[T]:
         run_inline(items.aclose())
 
 
-class ClientStore:
+class ClientStore(WithoutDecisions):
     """A store over a redis.asyncio client's address and credentials."""
 
     is_cluster = False

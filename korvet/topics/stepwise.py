@@ -10,6 +10,9 @@ Rules
   definition is replaced only if it is still the one that was read.
 - So any broker can complete a change in progress: `finish`, which a background task with a lease
   calls.
+- A deletion touches another slot once its definition is as durable as acks=-1 asks for: a failover
+  that lost it would keep a topic without its logs. The definition is removed once the same is true
+  of what was deleted elsewhere.
 - If a log and a definition disagree about the topic, the definition is right: cluster nodes fail
   over one by one, and one may lose a definition whose logs other nodes still have.
 """
@@ -133,6 +136,12 @@ async def _delete(
     store: AsyncCalls, keys: Keys, name: str, raw: bytes, definition: Definition
 ) -> None:
     partitions = max(definition.partitions, definition.planned)
+    run = store.run_of(keys.topics())
+    if await store.command("HGET", keys.topics(), name) != raw:
+        return
+    await store.until_durable(keys.topics(), run)
+    logs = [keys.partition(name, number).log for number in range(partitions)]
+    servers = {store.run_of(key): key for key in logs}
     await _drop(store, keys, name, definition.id, range(partitions))
     version: bytes | None = None
     while True:
@@ -147,6 +156,8 @@ async def _delete(
             store,
             (group_scripts.delete_topic_offsets(keys, group, name, partitions) for group in groups),
         )
+    for run, key in servers.items():
+        await store.until_durable(key, run)
     await store.run(
         scripts.delete_definition(keys, topic=name, expected=raw, remote_id=definition.remote_id)
     )

@@ -2,7 +2,7 @@
 
 Rules
 - A prepared end can only be completed. Steps: a marker in each partition, the offsets of each
-  group, then `transaction.complete`.
+  group, then `transaction.complete`. On other servers than the id's these are durable by then.
 - Any broker may repeat any step. A repetition changes nothing: the transaction's number separates
   it from the producer's next transaction.
 """
@@ -69,6 +69,7 @@ async def complete(
     store: AsyncStore, keys: Keys, topics: TopicTable, end: PreparedEnd, on_commit: OnCommit
 ) -> None:
     """Write every marker and group offset of a prepared end, then complete it."""
+    servers = _other_servers(store, keys, end)
     for _ in range(2):
         written = _write_markers(store, keys, end, await _find_topics(topics, end))
         replies = await asyncio.gather(*written)
@@ -79,7 +80,20 @@ async def complete(
     await asyncio.gather(
         *(_complete_group(store, keys, end, group_id, on_commit) for group_id in end.groups)
     )
+    await asyncio.gather(*(store.until_durable(key, run) for run, key in servers.items()))
     await store.run(transaction.complete(keys, end.transactional_id, transaction=end.transaction))
+
+
+def _other_servers(store: AsyncStore, keys: Keys, end: PreparedEnd) -> dict[str, str]:
+    """Return the runs of the members' servers except that of the id, each with a member's key.
+
+    On the id's server a failover cannot lose a marker and keep what was written after it.
+    """
+    members = [keys.partition(*place).stream for place in end.partitions]
+    members += [keys.group(group_id).group for group_id in end.groups]
+    servers = {store.run_of(key): key for key in members}
+    servers.pop(store.run_of(keys.transaction(end.transactional_id).transaction), None)
+    return servers
 
 
 async def _complete_group(

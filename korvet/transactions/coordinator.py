@@ -3,6 +3,9 @@
 Rules
 - `transaction.end` (or `init`, `expire`) prepares the end in Redis; from then on it can only be
   completed (`completion`), by any broker.
+- A broker completes it once it is as durable as acks=-1 asks for. If that wait fails, it stays
+  prepared. A new epoch is durable before the producer gets it; on a cluster, so is a member before
+  anything is written to it.
 - Before an end is prepared a check of the id is scheduled, so that another broker completes it if
   this one dies. Check times are Redis's clock. A check schedules the next one only if no request
   scheduled one meanwhile.
@@ -74,16 +77,24 @@ class TransactionCoordinator:
                 )
             )
 
-        return await self._repeat(transactional_id, attempt)
+        mark = self._mark(transactional_id)
+        reply = await self._repeat(transactional_id, attempt)
+        if not reply.error:
+            await self._store.until_durable(*mark)
+        return reply
 
     async def add_members(
         self, transactional_id: str, producer_id: int, producer_epoch: int, members: Sequence[str]
     ) -> AddPartitionsReply:
         """Add members to the id's transaction, opening one if none is open."""
+        mark = self._mark(transactional_id)
         for some in chunks(members, MEMBERS_PER_CALL) if members else (members,):
             reply = await self._add_some(transactional_id, producer_id, producer_epoch, some)
             if reply.error:
                 break
+        if self._store.is_cluster and not reply.error:
+            # A failover that loses the member and keeps its records would split the transaction.
+            await self._store.until_durable(*mark)
         return reply
 
     async def _add_some(
@@ -134,6 +145,7 @@ class TransactionCoordinator:
         """
 
         async def attempt(fresh_id: int, earlier: EndReply | None) -> EndReply:
+            mark = self._mark(transactional_id)
             scheduled = self._schedule_check(transactional_id, COMPLETION_TIMEOUT_MS)
             prepared = self._store.submit(
                 transaction.end(
@@ -150,7 +162,7 @@ class TransactionCoordinator:
             await asyncio.gather(scheduled, prepared)
             reply = prepared.result()
             if reply.pending:
-                await self._complete(prepared_end(transactional_id, reply, committed))
+                await self._complete(prepared_end(transactional_id, reply, committed), mark)
             return reply
 
         return await self._repeat(transactional_id, attempt)
@@ -198,6 +210,7 @@ class TransactionCoordinator:
         self, transactional_id: str, *, forget_ms: int, completion_timeout_ms: int
     ) -> ExpireReply:
         """Apply the id's timeouts and complete an end that was prepared too long ago."""
+        mark = self._mark(transactional_id)
         reply = await self._store.run(
             transaction.expire(
                 self._keys,
@@ -207,7 +220,8 @@ class TransactionCoordinator:
             )
         )
         if reply.pending:
-            await self._complete(prepared_end(transactional_id, reply, bool(reply.committed)))
+            end = prepared_end(transactional_id, reply, bool(reply.committed))
+            await self._complete(end, mark)
         return reply
 
     async def expire_due(self, *, forget_ms: int) -> int:
@@ -255,5 +269,11 @@ class TransactionCoordinator:
             transaction.schedule_check(self._keys, id=transactional_id, after_ms=after_ms)
         )
 
-    async def _complete(self, end: PreparedEnd) -> None:
+    def _mark(self, transactional_id: str) -> tuple[str, str]:
+        """Return the id's key and the run of its server, for `until_durable`."""
+        key = self._keys.transaction(transactional_id).transaction
+        return key, self._store.run_of(key)
+
+    async def _complete(self, end: PreparedEnd, mark: tuple[str, str]) -> None:
+        await self._store.until_durable(*mark)
         await complete(self._store, self._keys, self._topics, end, self.on_commit)

@@ -53,3 +53,35 @@ async def test_a_write_before_a_failover_is_not_durable(monkeypatch: pytest.Monk
             answer = await produce(broker, packed(rows(b"b"), 13))
             assert answer.error_code == E.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             await replica_wait.close()
+
+
+@pytest.mark.parametrize("setting", ["acks.all.fsync=false", "acks.all.fsync=true"])
+async def test_a_decision_waits_for_what_an_append_waits_for(setting: str) -> None:
+    """A Redis without an append-only file does no fsync."""
+    with server("valkey") as running:
+        config = load(
+            {"redis": running.url, "node-id": "7", "advertise": "me:9092"},
+            sets=[setting],
+            environ={},
+        )
+        async with connected(config) as node:
+            decided = node.store.until_durable("k", node.store.run_of("k"))
+            if setting.endswith("false"):
+                await decided
+            else:
+                with pytest.raises(StoreUnavailable, match="executed later"):
+                    await decided
+            await node.replica_wait.close()
+
+
+async def test_a_decision_is_not_waited_for_without_enough_replicas() -> None:
+    with server("valkey") as running:
+        config = load(
+            {"redis": running.url, "node-id": "7", "advertise": "me:9092"},
+            sets=["acks.all.wait.replicas=1"],
+            environ={},
+        )
+        async with connected(config) as node:
+            with pytest.raises(StoreUnavailable, match="not enough replicas"):
+                await node.store.until_durable("k", node.store.run_of("k"))
+            await node.replica_wait.close()

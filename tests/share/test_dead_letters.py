@@ -121,6 +121,24 @@ async def test_a_dead_letter_has_the_record_and_says_where_it_was(
     }
 
 
+async def test_no_dead_letter_is_copied_before_its_number_is_durable(broker: Broker) -> None:
+    setup = await prepare(broker, b"a")
+    await setup.reject(0)
+    key = broker.services.keys.partition("t", 0).log
+
+    async def wait(waited_for: str, run: str) -> None:
+        assert waited_for == key
+        raise StoreUnavailable("the replicas do not have it")
+
+    broker.services.store.decision_wait = wait
+    with pytest.raises(StoreUnavailable):
+        await setup.copy()
+    assert await setup.letters() == []
+    broker.services.store.decision_wait = None
+    assert await setup.copy() == 0
+    assert len(await setup.letters()) == 1
+
+
 async def test_without_copies_of_records_a_dead_letter_has_headers_only(broker: Broker) -> None:
     setup = await prepare(broker, b"a", copies=False)
     await setup.reject(0)

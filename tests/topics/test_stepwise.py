@@ -13,6 +13,7 @@ from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreUnavailable
 from korvet.topics import stepwise
 from korvet.topics.lifecycle import add_partitions, create_topic, delete_topic, plan_topic
 from korvet.topics.table import Definition, Topic, TopicTable
@@ -60,6 +61,12 @@ class Dying:
 
     async def command(self, *command: Any) -> Any:
         return await self._store.command(*command)
+
+    def run_of(self, key: str) -> str:
+        return self._store.run_of(key)
+
+    async def until_durable(self, key: str, run: str) -> None:
+        await self._store.until_durable(key, run)
 
 
 def planned(name: str, mode: str = "time") -> Definition:
@@ -188,6 +195,35 @@ async def test_a_topic_half_deleted_is_unknown_and_is_deleted_by_another(
     if steps:
         assert keys_left(running) == {KEYS.group_offsets(f"group-{n}").encode() for n in range(3)}
         assert await create_topic(store, KEYS, "t", planned("t")) == ErrorCode.NONE
+
+
+async def test_no_log_is_deleted_before_the_deletion_is_durable(
+    running: TestCluster, store: AsyncStore
+) -> None:
+    await create_topic(store, KEYS, "t", planned("t"))
+    topic = await look(store, "t")
+    assert topic is not None
+    logs = {KEYS.partition("t", number).log for number in range(PARTITIONS)}
+    lacking = {KEYS.topics()}
+
+    async def wait(key: str, run: str) -> None:
+        if key in lacking:
+            raise StoreUnavailable("the replicas do not have it")
+
+    store.decision_wait = wait
+    with pytest.raises(StoreUnavailable):
+        await delete_topic(store, KEYS, topic)
+    assert await look(store, "t") is None
+    assert keys_left(running) >= {key.encode() for key in logs}
+    lacking = logs
+    tombstone = await store.command("HGET", KEYS.topics(), "t")
+    with pytest.raises(StoreUnavailable):
+        await stepwise.finish(store, KEYS, "t", tombstone)
+    assert await store.command("HGET", KEYS.topics(), "t") == tombstone
+    lacking = set()
+    await finish_all(store)
+    assert keys_left(running) == set()
+    assert await store.command("HGET", KEYS.topics(), "t") is None
 
 
 async def test_logs_opened_after_the_topic_is_gone_are_withdrawn(
