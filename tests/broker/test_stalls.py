@@ -39,6 +39,7 @@ from korvet.wire.messages.produce import (
     TopicProduceData,
 )
 from korvet.wire.structs import NamedPartitions
+from tests.broker import stall_load
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
 from tests.support.raw_client import Peer, batch, request, to_fetch, to_produce, until
@@ -288,3 +289,7 @@ def test_a_short_pause_closes_no_connection(tmp_path: Path, own_server: TestServ
         peer.socket.shutdown(socket.SHUT_RDWR)
     mine.close()
     assert "stall" not in mine.log
+
+
+def test_clients_of_two_brokers_that_are_stopped_in_turn_see_no_late_effect(tmp_path: Path) -> None:
+    assert stall_load.run(seed=3, seconds=15, longest=4, folder=tmp_path) == []
