@@ -50,6 +50,7 @@ class GroupGauges:
         self._hidden_rows = 0
         metrics.group_members.ask = self.members
         metrics.group_lag.ask = self.lag
+        metrics.group_age.ask = self.age
         metrics.share_records.ask = lambda: self._shared(
             available=lambda part: part.available,
             acquired=lambda part: part.acquired,
@@ -73,8 +74,16 @@ class GroupGauges:
         return {(group.group,): group.members for group in groups}
 
     def lag(self) -> Mapping[Labels, float]:
-        """Return the lag of each committed partition."""
+        """Return the lag of each partition that a group has committed or is assigned."""
         return {(group, row.topic, str(row.partition)): row.lag for group, row in self._rows}
+
+    def age(self) -> Mapping[Labels, float]:
+        """Return the age of the oldest unread record of each, in seconds."""
+        return {
+            (group, row.topic, str(row.partition)): row.age_ms / 1000
+            for group, row in self._rows
+            if row.age_ms >= 0
+        }
 
     def _shared(self, **numbers: Callable[[SharePartition], int]) -> Mapping[Labels, float]:
         """Return the numbers of share groups' partitions that have rows, by their names."""

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 _MEMBER = ("member", "instance", "client", "host")
 _STREAMS_MEMBER = ("member", "instance", "process", "client", "host", "active", "standby")
-_OFFSET = ("topic", "partition", "committed", "end", "lag", "behind", "metadata", "member")
+_OFFSET = ("topic", "partition", "committed", "end", "lag", "behind", "age", "metadata", "member")
+_TIMES = ("behind", "age")
 
 
 class _Described(NamedTuple):
@@ -35,7 +36,7 @@ class GroupView(NamedTuple):
         found = self.described
         members = [] if found is None else table_output.objects(found.columns, found.members)
         state = {} if found is None else found.state
-        columns = [{"behind": "behind_ms"}.get(name, name) for name in _OFFSET]
+        columns = [f"{name}_ms" if name in _TIMES else name for name in _OFFSET]
         rows = table_output.objects(columns, self.offsets)
         return {"group": self.name, **state, "members": members, "offsets": rows}
 
@@ -55,30 +56,30 @@ async def read(log: "CommandLog", name: str) -> GroupView:
     found = await _described(log, name)
     rows: dict[tuple[str, int], tuple[object, ...]] = {
         (row.topic, row.partition): (
-            row.offset,
+            None if row.offset < 0 else row.offset,
             row.log_end_offset,
             row.lag,
             None if row.lag_ms < 0 else row.lag_ms,
+            None if row.age_ms < 0 else row.age_ms,
             row.metadata or None,
         )
-        for row in await log.committed(name)
+        for row in await log.lags(name)
     }
     if found is None and not rows:
         raise StartError(f"There is no group {name!r}.")
     owners = found.owners if found else {}
     for place in owners.keys() - rows.keys():
-        rows[place] = (None, await _end(log, *place), None, None, None)
+        rows[place] = (None, await _end(log, *place), None, None, None, None)
     return GroupView(name, found, [(*at, *row, owners.get(at)) for at, row in sorted(rows.items())])
 
 
 def _with_seconds(row: table_output.Row) -> table_output.Row:
-    """Show the time a group is behind in seconds."""
-    at = _OFFSET.index("behind")
-    return [
-        *row[:at],
-        None if row[at] is None else f"{cast(int, row[at]) / 1000:g} s",
-        *row[at + 1 :],
-    ]
+    """Show the times in seconds."""
+    cells = list(row)
+    for name in _TIMES:
+        at = _OFFSET.index(name)
+        cells[at] = None if row[at] is None else f"{cast(int, row[at]) / 1000:g} s"
+    return cells
 
 
 async def _end(log: "CommandLog", topic: str, partition: int) -> int | None:

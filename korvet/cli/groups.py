@@ -39,8 +39,8 @@ def describe(
 ) -> None:
     """Print a group's members, offsets and lag.
 
-    Lag is a number of records in every offset mode. `behind` is the time between the committed
-    offset and the newest record.
+    Lag is a number of records in every offset mode; without a commit it counts all of them.
+    `behind` is the time from the oldest unread record to the newest one, `age` that to now.
     """
     from korvet.cli import group_view
     from korvet.cli.live import show

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_PARTITIONS, MAX_GROUPS = 2_000, 200
 """Numbers of partitions and of groups that are read each time."""
 _TOPICS = ("topic", "partitions", "records", "bytes", "records/s", "bytes/s")
-_GROUPS = ("group", "state", "members", "lag", "slowest", "slowest_lag", "behind")
+_GROUPS = ("group", "state", "members", "lag", "slowest", "slowest_lag", "oldest_unread")
 
 
 def top(
@@ -146,14 +146,15 @@ class _Sampler:
         groups = await self._log.groups()
         rows: list[tuple[Any, ...]] = []
         for group in groups[:MAX_GROUPS]:
-            offsets = await self._log.committed(group.group)
+            offsets = await self._log.lags(group.group)
             slowest = max(offsets, key=lambda row: row.lag, default=None)
             row = (group.group, group.state, group.members, sum(each.lag for each in offsets))
             if slowest is None:
                 rows.append((*row, None, None, None))
                 continue
-            behind = None if slowest.lag_ms < 0 else f"{slowest.lag_ms / 1000:g} s"
-            rows.append((*row, f"{slowest.topic}-{slowest.partition}", slowest.lag, behind))
+            age = max(each.age_ms for each in offsets)
+            oldest = None if age < 0 else f"{age / 1000:g} s"
+            rows.append((*row, f"{slowest.topic}-{slowest.partition}", slowest.lag, oldest))
         rows.sort(key=lambda row: (-row[3], row[0]))
         shown: list[table_output.Row] = list(rows)
         return shown, max(0, len(groups) - MAX_GROUPS)

@@ -9,29 +9,27 @@ from collections.abc import Sequence
 
 import msgspec
 
+from korvet.bounded import chunks
 from korvet.console.visit import Visit
-from korvet.groups.consumed import commit_fields
-from korvet.groups.offset_commit import parse_commit
+from korvet.groups.lag import lag_call, read_groups
 from korvet.groups.share_offsets import describe_partitions, list_partitions
-from korvet.scripts import log
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic
 
 MAX_GROUPS = 200
 """Max groups whose commits a page reads."""
-MAX_COMMITS = 20_000
-"""Max commits that a page looks up, over groups and partitions."""
+GROUPS_AT_ONCE = 50
 MAX_LAGS = 1_000
 """Max partitions of groups whose lag a page counts."""
 
 
 class GroupLag(msgspec.Struct, frozen=True):
-    """A group's lag on a topic. `lag` counts records of the partitions with a commit."""
+    """A group's lag on a topic: in records of the partitions that it committed or is assigned."""
 
     group: str
     lag: int
     partitions: int
-    """Partitions with a commit, or with state of a share group."""
+    """Partitions with a commit or a member, or with state of a share group."""
     newest_commit_ms: int
     """Time of the last commit, -1 if unknown."""
 
@@ -50,30 +48,15 @@ async def lags_of(visit: Visit, topics: Sequence[Topic]) -> TopicLags:
     store, keys = services.store, services.keys
     names = (await services.groups.registry.scan_all())[: MAX_GROUPS + 1]
     names = [name for name in names if visit.may(Operation.DESCRIBE, ResourceType.GROUP, name)]
-    fields = [
-        (topic, number, field)
-        for topic in topics
-        for number, field in enumerate(commit_fields(keys, topic.name, topic.partitions))
-    ]
-    fields = fields[:MAX_COMMITS]
-    is_complete = len(names) <= MAX_GROUPS and len(fields) * len(names) <= MAX_COMMITS
-    names = names[: min(MAX_GROUPS, MAX_COMMITS // max(1, len(fields)))]
-    if not fields or not names:
+    is_complete = len(names) <= MAX_GROUPS
+    names = names[:MAX_GROUPS]
+    if not topics or not names:
         return TopicLags({}, is_complete)
-    only = [field for _, _, field in fields]
-    rows = await gather(
-        *(store.submit_command("HMGET", keys.group_offsets(name), *only) for name in names)
-    )
-    found = [
-        (name, topic, number, commit)
-        for name, row in zip(names, rows, strict=True)
-        for (topic, number, _), raw in zip(fields, row, strict=True)
-        if raw and (commit := parse_commit(raw)) and commit.topic_id in ("", topic.id)
-    ]
-    replies = await store.run_many(
-        log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(commit.offset, 0))
-        for _, topic, number, commit in found[:MAX_LAGS]
-    )
+    wanted, found = {topic.id for topic in topics}, []
+    for some in chunks(names, GROUPS_AT_ONCE):
+        for group in await read_groups(store, keys, services.topics, some):
+            found += [(group.name, *row) for row in group.commits if row[0].id in wanted]
+    replies = await store.run_many(lag_call(keys, *row[1:]) for row in found[:MAX_LAGS])
     lags = [
         (name, topic.name, reply.records, commit.time_ms)
         for (name, topic, _, commit), reply in zip(found, replies, strict=False)

@@ -4,6 +4,7 @@ import msgspec
 
 from korvet.console.described_group import DescribedGroup, Place
 from korvet.console.visit import Visit
+from korvet.groups.lag import NO_COMMIT, age_ms, lag_call, redis_ms
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
 from korvet.scripts import log as log_scripts
 from korvet.topics.table import Topic
@@ -28,6 +29,8 @@ class OffsetRow(msgspec.Struct, frozen=True):
     """Reads of committed records end here."""
     end: int
     lag: int
+    age_ms: int
+    """Age of the oldest unread record: 0 without lag, -1 if unknown."""
     commit_ms: int
     """Time of the commit, -1 if unknown."""
     metadata: str
@@ -68,18 +71,14 @@ async def _rows(
         for name, number in places
     )
     lags = await store.run_many(
-        log_scripts.lag(
-            keys,
-            name,
-            number,
-            topic_id=topics[name].id,
-            offset=max(commits[name, number].offset if (name, number) in commits else 0, 0),
-        )
-        for name, number in places
+        lag_call(keys, topics[place[0]], place[1], commits.get(place, NO_COMMIT))
+        for place in places
     )
+    now_ms = await redis_ms(store)
     rows = []
     for place, end, lag in zip(places, ends, lags, strict=True):
-        commit = commits.get(place, CommittedOffset(-1))
+        commit = commits.get(place, NO_COMMIT)
+        records = max(0, counted.get(place, lag.records))
         if end.error or lag.error:
             continue  # the topic was deleted meanwhile
         rows.append(
@@ -90,7 +89,8 @@ async def _rows(
                 first=end.first,
                 stable=end.next if end.stable < 0 else end.stable,
                 end=end.next,
-                lag=max(0, counted.get(place, lag.records)),
+                lag=records,
+                age_ms=age_ms(records, lag.oldest, now_ms),
                 commit_ms=commit.time_ms,
                 metadata=commit.metadata.encode("utf-8", "replace").decode(),
                 member=owners.get(place, ""),

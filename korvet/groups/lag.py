@@ -1,30 +1,66 @@
 """The lag of consumer groups, and the offsets that tools reset them to."""
 
+from asyncio import gather
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
+from korvet.bounded import chunks
+from korvet.groups.assignment import decode_assignment
+from korvet.groups.consumer_protocol import assigned_partitions
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
+from korvet.groups.streams_group import (
+    ACTIVE,
+    decode_tasks,
+    decode_topology,
+    input_partitions,
+    input_topics,
+)
 from korvet.keys import Keys
 from korvet.log.offset_for_time import find_time
 from korvet.log.position import EARLIEST, Position
 from korvet.log.reader import LogReader
 from korvet.scripts import log
+from korvet.scripts.call import Call
+from korvet.scripts.log import LagReply
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 
+_FIELDS = ("type", "state", "protocol_type", "size", "topology")
+
 
 class PartitionLag(msgspec.Struct, frozen=True):
-    """The lag of one committed partition: `lag` in records, `lag_ms` in ms, -1 if unknown."""
+    """The lag of a partition that a group has committed or is assigned: `lag` in records."""
 
     topic: str
     partition: int
     commit: CommittedOffset
+    """Offset -1 without a commit: the lag then counts all records of the partition."""
     end: int
     lag: int
     lag_ms: int
+    """From the oldest unread record to the newest one, in ms; -1 if unknown."""
+    age_ms: int
+    """From the oldest unread record to now, in ms: 0 without lag, -1 if unknown."""
+
+
+Commit = tuple[Topic, int, CommittedOffset]
+NO_COMMIT = CommittedOffset(-1)
+
+
+class GroupPositions(msgspec.Struct, frozen=True):
+    """A group, and the partitions that it has committed or is assigned."""
+
+    name: str
+    type: str
+    state: str
+    protocol_type: str
+    members: int
+    commits: Sequence[Commit]
+    """In order of topic and partition, with NO_COMMIT for those that are only assigned."""
 
 
 async def find_offset(
@@ -53,21 +89,107 @@ async def find_offset(
 async def list_lags(
     store: AsyncStore, keys: Keys, topics: TopicTable, group_id: str
 ) -> list[PartitionLag]:
-    """Return the lag of every committed partition of topics that exist, in order."""
-    flat = await store.command("HGETALL", keys.group_offsets(group_id))
-    rows = await parse_commits(topics, zip(flat[::2], flat[1::2], strict=True))
-    replies = await store.run_many(
-        log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(commit.offset, 0))
-        for topic, number, commit in rows
-    )
-    found = [
+    """Return the lag of every partition that the group has committed or is assigned, in order."""
+    replies = [await store.command(*each) for each in _commands(keys, group_id)]
+    rows = (await _positions(topics, group_id, replies)).commits
+    lags = await store.run_many(lag_call(keys, *row) for row in rows)
+    now_ms = await redis_ms(store)
+    return [
         PartitionLag(
-            topic.name, number, commit, reply.next, reply.records, _lag_ms(topic, commit, reply)
+            *(topic.name, number, commit, reply.next, reply.records),
+            lag_ms=_behind_ms(reply),
+            age_ms=age_ms(reply.records, reply.oldest, now_ms),
         )
-        for (topic, number, commit), reply in zip(rows, replies, strict=True)
+        for (topic, number, commit), reply in zip(rows, lags, strict=True)
         if not reply.error
     ]
-    return sorted(found, key=lambda row: (row.topic, row.partition))
+
+
+def lag_call(keys: Keys, topic: Topic, number: int, commit: CommittedOffset) -> Call[LagReply]:
+    """Return the call that counts a group's lag: without a commit that of all records."""
+    return log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(commit.offset, 0))
+
+
+async def redis_ms(store: AsyncStore) -> int:
+    """Return the time of Redis in ms."""
+    seconds, micros = await store.command("TIME")
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def age_ms(lag: int, oldest_ms: int, now_ms: int) -> int:
+    """Return the age of the oldest unread record: 0 without lag, -1 if unknown."""
+    if lag <= 0:
+        return 0
+    return -1 if oldest_ms < 0 else max(0, now_ms - oldest_ms)
+
+
+def _behind_ms(reply: LagReply) -> int:
+    if reply.records <= 0:
+        return 0
+    return -1 if reply.oldest < 0 else max(0, reply.newest - reply.oldest)
+
+
+async def read_groups(
+    store: AsyncStore, keys: Keys, topics: TopicTable, names: Sequence[str]
+) -> list[GroupPositions]:
+    """Return the groups of these names that exist, in this order."""
+    asked = [each for name in names for each in _commands(keys, name)]
+    replies = await gather(*(store.submit_command(*each) for each in asked))
+    each_has = len(asked) // max(1, len(names))
+    rows = zip(names, chunks(replies, each_has), strict=True)
+    return [await _positions(topics, name, some) for name, some in rows if some[0][3] is not None]
+
+
+def _commands(keys: Keys, name: str) -> list[tuple[str, ...]]:
+    k = keys.group(name)
+    return [
+        ("HMGET", k.group, *_FIELDS),
+        ("HGETALL", keys.group_offsets(name)),
+        ("HVALS", k.assignments),
+        ("HVALS", k.target_assignment),
+    ]
+
+
+async def _positions(topics: TopicTable, name: str, replies: Sequence[Any]) -> GroupPositions:
+    """Return a group of the replies to its commands."""
+    head, flat, classic, targets = replies
+    commits = await parse_commits(topics, zip(flat[::2], flat[1::2], strict=True))
+    rows = {(topic.name, number): (topic, number, commit) for topic, number, commit in commits}
+    kind, state, protocol_type = ((word or b"").decode() for word in head[:3])
+    for topic, number in await _assigned(topics, kind, head, classic, targets):
+        rows.setdefault((topic.name, number), (topic, number, NO_COMMIT))
+    ordered = [rows[place] for place in sorted(rows)]
+    return GroupPositions(name, kind, state, protocol_type, int(head[3] or 0), ordered)
+
+
+async def _assigned(
+    topics: TopicTable,
+    kind: str,
+    head: Sequence[bytes | None],
+    classic: Sequence[bytes],
+    targets: Sequence[bytes],
+) -> list[tuple[Topic, int]]:
+    """Return the partitions that are assigned to members; of a share group they are none."""
+    places: list[tuple[Topic | None, int]] = []
+    if kind == "classic" and head[2] == b"consumer":
+        for each in classic:
+            places += [
+                (await topics.get(name), number) for name, number in assigned_partitions(each)
+            ]
+    elif kind == "consumer":
+        await topics.count()  # reads the table again if it is old
+        for encoded in targets:
+            for topic_id, numbers in decode_assignment(encoded).items():
+                topic = topics.last_known(None, UUID(topic_id))
+                places += [(topic, number) for number in numbers]
+    elif kind == "streams":
+        inputs = input_topics(decode_topology(head[4] or b""))
+        known = {name: await topics.get(name) for names in inputs.values() for name in names}
+        counts = {name: topic.partitions if topic else 0 for name, topic in known.items()}
+        for encoded in targets:
+            tasks = decode_tasks(encoded)[ACTIVE]
+            places += [(known[name], n) for name, n in input_partitions(inputs, tasks, counts)]
+    return [(topic, n) for topic, n in places if topic is not None and 0 <= n < topic.partitions]
 
 
 async def parse_commits(
@@ -83,12 +205,3 @@ async def parse_commits(
         if topic is not None and commit.topic_id in ("", topic.id):
             rows.append((topic, found[1], commit))
     return rows
-
-
-def _lag_ms(topic: Topic, commit: CommittedOffset, reply: Any) -> int:
-    """Return the ms from the committed offset to the newest record; -1 unless offsets are times."""
-    if reply.records == 0:
-        return 0
-    if topic.policy.offset_mode != "time" or reply.newest < 0:
-        return -1
-    return max(0, int(reply.newest) - (commit.offset >> topic.policy.offset_bits))

@@ -4,8 +4,9 @@ Rules
 - Every group is read: which ones are shown depends on their lag and their ids only.
 - Redis works for it a part of the time only: after each pipeline the survey sleeps for
   THROTTLE_FACTOR times the pipeline's duration.
-- The end of a partition is read once for all groups. Only a group below the end of a log whose
-  offsets have gaps needs a call more, and none if an earlier count still holds.
+- The end of a partition is read once for all groups. Only a group below the end of a log needs a
+  call more, and none if an earlier count still holds.
+- As everywhere, a partition that is assigned and has no commit counts from the log start.
 """
 
 import asyncio
@@ -18,7 +19,14 @@ import msgspec
 
 from korvet.bounded import chunks
 from korvet.groups.counted_lags import CountedLags
-from korvet.groups.lag import parse_commits
+from korvet.groups.lag import (
+    Commit,
+    GroupPositions,
+    age_ms,
+    lag_call,
+    read_groups,
+    redis_ms,
+)
 from korvet.groups.offset_commit import CommittedOffset
 from korvet.groups.registry import GroupRegistry
 from korvet.groups.share_offsets import (
@@ -47,8 +55,11 @@ class LagRow(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     committed: int
+    """-1 for none."""
     end: int
     lag: int
+    age_ms: int = 0
+    """Age of the oldest unread record; -1 if unknown."""
 
 
 class GroupLag(msgspec.Struct, frozen=True):
@@ -83,7 +94,6 @@ class Survey(msgspec.Struct, frozen=True):
         return [found[at] for at, _ in sorted(kept)], len(found) - max_rows
 
 
-Commit = tuple[Topic, int, CommittedOffset]
 Proceed = Callable[[], Awaitable[bool]]
 
 
@@ -131,6 +141,7 @@ class LagSurvey:
         self._topics = topics
         self._ends = ends or PartitionEnds(store, keys)
         self._lags = counted or CountedLags()
+        self._now_ms = 0
         self._lags.begin()
 
     async def run(self, max_groups: int, proceed: Proceed | None = None) -> Survey | None:
@@ -139,6 +150,7 @@ class LagSurvey:
         `proceed` is called between pipelines. Returns None once it returns False.
         """
         began, total = monotonic(), 0
+        self._now_ms = await redis_ms(self._store)
         kept: list[GroupLag] = []
         names = await GroupRegistry(self._store, self._keys).scan_all()
         for some in chunks(names, GROUPS_PER_PIPELINE):
@@ -151,25 +163,17 @@ class LagSurvey:
 
     async def _read(self, names: Sequence[str]) -> list[GroupLag]:
         """Return the groups of these names, with their lag."""
-        submit, keys = self._store.submit_command, self._keys
-        replies = await await_throttled(
-            asyncio.gather(
-                *(submit("HMGET", keys.group(name).group, "size", "type") for name in names),
-                *(submit("HGETALL", keys.group_offsets(name)) for name in names),
-            )
-        )
-        found: list[tuple[str, int, Sequence[Commit]]] = []
-        shared: list[GroupLag] = []
-        for name, (size, type), flat in zip(names, replies, replies[len(names) :], strict=False):
-            if type == b"share":
-                shared.append(await self._shared(name, int(size)))
-            elif size is not None:
-                pairs = zip(flat[::2], flat[1::2], strict=True)
-                found.append((name, int(size), await parse_commits(self._topics, pairs)))
+        groups = await await_throttled(read_groups(self._store, self._keys, self._topics, names))
+        found = [group for group in groups if group.type != "share"]
         await self._ends.read(
-            (topic, number) for _, _, commits in found for topic, number, _ in commits
+            (topic, number) for group in found for topic, number, _ in group.commits
         )
-        return [await self._lag_of(*each) for each in found] + shared
+        shared = [
+            await self._shared(group.name, group.members)
+            for group in groups
+            if group.type == "share"
+        ]
+        return [await self._lag_of(group) for group in found] + shared
 
     async def _shared(self, name: str, members: int) -> GroupLag:
         """Return a share group's rows, of the partitions that it has read."""
@@ -187,37 +191,36 @@ class LagSurvey:
         ]
         return GroupLag(name, members, rows, sum(row.lag for row in rows), found)
 
-    async def _lag_of(self, name: str, members: int, commits: Sequence[Commit]) -> GroupLag:
+    async def _lag_of(self, group: GroupPositions) -> GroupLag:
         """Return the group's rows, in order of topic and partition."""
         rows: list[LagRow] = []
         counted: list[Commit] = []
-        for topic, number, commit in commits:
+        for topic, number, commit in group.commits:
             end = self._ends[topic.name, number]
             if end.error:
                 continue
-            lag = _lag_without_call(topic, commit.offset, end)
-            if lag is None:
+            lag: tuple[int, int] | None = (0, -1)
+            if commit.offset < end.next:
                 lag = self._lags.find(topic, number, max(commit.offset, 0), end)
             if lag is None:
                 counted.append((topic, number, commit))
             else:
-                rows.append(LagRow(topic.name, number, commit.offset, end.next, lag))
+                rows.append(self._row(topic, number, commit, end.next, *lag))
         for some in chunks(counted, CALLS_PER_PIPELINE):
             rows += await self._counted(some)
         rows.sort(key=lambda row: (row.topic, row.partition))
-        return GroupLag(name, members, rows, sum(row.lag for row in rows))
+        return GroupLag(group.name, group.members, rows, sum(row.lag for row in rows))
+
+    def _row(
+        self, topic: Topic, number: int, commit: CommittedOffset, end: int, lag: int, oldest: int
+    ) -> LagRow:
+        age = age_ms(lag, oldest, self._now_ms)
+        return LagRow(topic.name, number, commit.offset, end, lag, age)
 
     async def _counted(self, commits: Sequence[Commit]) -> list[LagRow]:
         """Return the rows of these commits, with records counted by Redis."""
         replies = await await_throttled(
-            self._store.run_many(
-                log.lag(
-                    *(self._keys, topic.name, number),
-                    topic_id=topic.id,
-                    offset=max(commit.offset, 0),
-                )
-                for topic, number, commit in commits
-            )
+            self._store.run_many(lag_call(self._keys, *commit) for commit in commits)
         )
         rows = []
         for (topic, number, commit), reply in zip(commits, replies, strict=True):
@@ -225,18 +228,10 @@ class LagSurvey:
                 continue
             end = self._ends[topic.name, number]
             if reply.next == end.next:
-                self._lags.keep(topic, number, max(commit.offset, 0), end, reply.records)
-            rows.append(LagRow(topic.name, number, commit.offset, reply.next, reply.records))
+                found = (reply.records, reply.oldest)
+                self._lags.keep(topic, number, max(commit.offset, 0), end, found)
+            rows.append(self._row(topic, number, commit, reply.next, reply.records, reply.oldest))
         return rows
-
-
-def _lag_without_call(topic: Topic, offset: int, end: ListOffsetsReply) -> int | None:
-    """Return the lag in records if the ends of the log give it, else None."""
-    if offset >= end.next:
-        return 0
-    if topic.policy.offset_mode == "dense" and end.records >= end.next - end.first:
-        return end.next - max(offset, end.first)
-    return None
 
 
 def _rank(group: GroupLag) -> tuple[int, str]:

@@ -29,6 +29,13 @@ class GroupCalls(RecordCalls):
 
     async def committed(self, group: str) -> list[GroupOffset]:
         """Return what a group has committed, by topic and partition."""
+        return [row for row in await self.lags(group) if row.offset >= 0]
+
+    async def lags(self, group: str) -> list[GroupOffset]:
+        """Return what a group has to read, by topic and partition.
+
+        A partition that is assigned and has no commit has the lag of all its records.
+        """
         await self.refresh()
         rows = await list_lags(self.store, self.keys, self.table, group)
         return [
@@ -40,6 +47,7 @@ class GroupCalls(RecordCalls):
                 log_end_offset=row.end,
                 lag=row.lag,
                 lag_ms=row.lag_ms,
+                age_ms=row.age_ms,
             )
             for row in rows
         ]

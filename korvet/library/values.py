@@ -102,7 +102,7 @@ class GroupInfo(msgspec.Struct, frozen=True):
 
 
 class GroupOffset(msgspec.Struct, frozen=True):
-    """The offset a group committed for one partition. `lag` counts records."""
+    """The offset a group committed for one partition, -1 for none. `lag` counts records."""
 
     topic: str
     partition: int
@@ -111,4 +111,6 @@ class GroupOffset(msgspec.Struct, frozen=True):
     log_end_offset: int
     lag: int
     lag_ms: int
-    """-1 where offsets are not times."""
+    """From the oldest unread record to the newest one; -1 if unknown."""
+    age_ms: int
+    """From the oldest unread record to now; 0 without lag, -1 if unknown."""

@@ -11,11 +11,14 @@
 ---          records   int     records at or above the offset
 ---          next      int     the end: last record + 1
 ---          newest    int     ms, the max timestamp since the log was empty, -1 for none
+---          oldest    int     ms, the time of the first of these records, -1 if unknown
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(log index), and 10,000 entries or 8 MB, at most 110 calls
 --- NOTES    Foreign entries above the last append count. Older ones count only in the offset's own
 ---          index step. Beyond 10,000 entries or 8 MB the number is an estimate: from the offsets
----          in mode dense, else from the index and the length of the stream.
+---          in mode dense, else from the index and the length of the stream. `oldest` is the
+---          append time or timestamp of the record, that of the last record of its batch or of its
+---          segment, or the time of its id.
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
 local entry_pages = require("lib.entry_pages")
@@ -33,14 +36,31 @@ local state = redis.call(
   "start_records", "local_start", "tiered", "tiered_records"
 )
 if state[1] ~= topic_id then
-  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1 }
+  return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1, -1 }
 end
 local format, mode, bits = state[2], state[3], tonumber(state[4])
 local appended, newest = tonumber(state[5]), tonumber(state[7])
 local next_offset = stream_end.log_end(format, mode, bits, stream, appended)
 offset = math.max(offset, tonumber(state[8]))
 if offset >= next_offset then
-  return { codes.NONE, 0, next_offset, newest }
+  return { codes.NONE, 0, next_offset, newest, -1 }
+end
+
+local oldest
+
+-- Note the time of the first record: `found` is its entry.
+local function note(found)
+  if oldest then
+    return
+  end
+  local row, id_ms = found[2], mode == "time" and string.match(found[1], "^%d+")
+  for _, name in ipairs({ "append.time", "timestamp", "max.timestamp" }) do
+    local text = fields.get(row, name) or ""
+    if not oldest and #text < 16 and string.match(text, "^%d+$") then
+      oldest = tonumber(text)
+    end
+  end
+  oldest = oldest or tonumber(id_ms or nil) or -1
 end
 
 -- Records below the local part: those of the segments, and a share of the offset's own segment.
@@ -52,6 +72,7 @@ if offset < tonumber(state[10] or "0") then
     local share = (offset - found.first) / (found.last - found.first + 1)
     in_segments = tonumber(state[12]) - found.before
       - math.min(math.floor(share * found.records), found.records)
+    oldest = found.newest
   end
   offset = math.max(offset, tonumber(state[11]))
 end
@@ -61,14 +82,17 @@ local step = redis.call(
   "ZRANGEBYSCORE", index, "(" .. num.text(offset), "+inf", "LIMIT", 0, 1
 )[1]
 local records, last, known = 0, appended - 1, tonumber(state[6])
+local newest_below
 if step then
   local row = index_rows.parse(step)
   records, last, known = known - row.records, row.offset - 1, row.records
+  newest_below = row.newest
 end
 local budget = entry_pages.budget()
 if offset <= last then
   local from, to, counted = entry_id.id(mode, bits, offset), entry_id.id(mode, bits, last), 0
   local is_whole = entry_pages.each(stream, from, to, budget, function(found)
+    note(found)
     local count = format == "batch" and tonumber(fields.get(found[2], "count"))
     -- The id of a batch is its last offset: the batch may begin below the offset.
     local most = count and entry_id.offset(mode, bits, found[1]) - offset + 1
@@ -88,7 +112,8 @@ if offset <= last then
 end
 if next_offset > appended then
   local from, counted = math.max(offset, appended), 0
-  local is_whole = entry_pages.each(stream, entry_id.id(mode, bits, from), "+", budget, function()
+  local is_whole = entry_pages.each(stream, entry_id.id(mode, bits, from), "+", budget, function(found)
+    note(found)
     counted = counted + 1
   end)
   if not is_whole then
@@ -99,4 +124,5 @@ if next_offset > appended then
   end
   records = records + counted
 end
-return { codes.NONE, in_segments + records, next_offset, newest }
+-- Without an entry in its index step, the first record is in a later one.
+return { codes.NONE, in_segments + records, next_offset, newest, oldest or newest_below or -1 }

@@ -1,5 +1,6 @@
 """Check the lag of all groups: exact in every offset mode, and bounded."""
 
+import struct
 from typing import Any
 
 import pytest
@@ -9,14 +10,15 @@ from korvet.context import Services
 from korvet.groups import lag_survey
 from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag import list_lags
-from korvet.groups.lag_survey import LagRow, LagSurvey, Survey
+from korvet.groups.lag_survey import LagSurvey, Survey
 from korvet.scripts.log import list_offsets
+from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from korvet.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from tests.groups.test_classic_groups import commit
+from tests.groups.test_classic_groups import commit, stable
 from tests.support.connected_broker import Broker, broker
 from tests.support.raw_client import batch, to_produce
 
@@ -119,7 +121,8 @@ async def test_lag_is_in_records_and_as_the_commands_show_it(
         }
     for name, each in by_group.items():
         (shown,) = await list_lags(services.store, services.keys, services.topics, name)
-        assert each.rows == [LagRow("t", 0, shown.commit.offset, shown.end, shown.lag)]
+        (row,) = each.rows
+        assert (row.committed, row.end, row.lag) == (shown.commit.offset, shown.end, shown.lag)
     assert by_group["none"].lag == 0 < by_group["some"].lag < by_group["all"].lag
 
 
@@ -204,3 +207,35 @@ async def test_an_update_ends_when_another_broker_has_the_lease(
     await gauges.update()
     assert gauges.members() == {}
     assert services.metrics.groups.family().samples == []
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+async def test_an_assigned_partition_without_a_commit_counts_from_the_log_start(
+    broker: Broker, kind: str
+) -> None:
+    """The console, top, metrics and the CLI had counted such partitions differently."""
+    await broker.create("t", 2, offset_mode="dense")
+    for partition, count in enumerate((3, 4)):
+        await produce(broker, "t", count, partition)
+    services = broker.services
+    if kind == "classic":
+        member, generation = await stable(broker)
+        given = struct.pack(">hih1siii", 0, 1, 1, b"t", 2, 0, 1) + b"\xff\xff\xff\xff"
+        key = services.keys.group("g").assignments
+        await services.store.command("HSET", key, member, given)
+        assert generation == 1
+    else:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=1000,
+            subscribed_topic_names=["t"], topic_partitions=[],
+        )  # fmt: skip
+        assert (await broker.ask(request)).error_code == 0
+    rows = await list_lags(services.store, services.keys, services.topics, "g")
+    assert [(row.partition, row.commit.offset, row.lag) for row in rows] == [(0, -1, 3), (1, -1, 4)]
+    assert all(row.age_ms >= 0 and 0 <= row.lag_ms <= row.age_ms for row in rows)
+    found = await surveyed(services)
+    assert [(row.partition, row.committed, row.lag) for row in found.groups[0].rows] == [
+        (0, -1, 3),
+        (1, -1, 4),
+    ]
+    assert found.groups[0].lag == 7

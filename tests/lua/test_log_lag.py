@@ -135,3 +135,32 @@ def test_large_native_entries_are_counted_without_reading_them_all(
     half = lag(lua, 0).next - entries // 2 if mode == "dense" else None
     if half is not None:
         assert lag(lua, half).records == entries // 2
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("format", ["record", "batch"])
+def test_the_oldest_record_has_its_own_time(lua: LuaRunner, format: str, mode: str) -> None:
+    create(lua, format, mode)
+    assert lag(lua, 0).oldest == -1
+    bases = []
+    for time in range(5_000, 10_000, 1_000):
+        fields: tuple[object, ...] = (4, b"value", b"v", b"timestamp", time)
+        if format == "batch":
+            fields = (b"batch", b"b", b"count", 1, b"max.timestamp", time)
+        call = log.append(
+            KEYS, "orders", 0, topic_id=ID, count=1, size=70_000, max_timestamp=time,
+            fields=fields,  # type: ignore[arg-type]
+        )  # fmt: skip
+        bases.append(lua.run(call).base)
+        lua.advance(1)
+    assert [lag(lua, base).oldest for base in bases] == list(range(5_000, 10_000, 1_000))
+    assert lag(lua, bases[-1] + 1).oldest == -1
+
+
+def test_a_native_entry_without_a_timestamp_has_the_time_of_its_id(lua: LuaRunner) -> None:
+    for mode, expected in (("time", 77), ("dense", -1)):
+        lua.command("FLUSHALL")
+        create(lua, "record", mode)
+        native = "77-0" if mode == "time" else "*"
+        lua.command("XADD", KEYS.partition("orders", 0).stream, native, "timestamp", "late")
+        assert lag(lua, 0).oldest == expected

@@ -43,12 +43,13 @@ class SkipRecordsReply(Reply):
 
 
 class LagReply(Reply):
-    """`records` is the number of records at or above the offset."""
+    """`records` is the number of records at or above the offset, `oldest` the first one's time."""
 
     error: int
     records: int
     next: int
     newest: int
+    oldest: int
 
 
 LIST_OFFSETS = Script("log.list_offsets", ListOffsetsReply)
