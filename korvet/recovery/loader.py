@@ -64,13 +64,13 @@ class Loader:
         for row in rows:
             try:
                 segment, entries = await self._read(topic, number, row)
-            except CorruptSegment:
+                for call in _calls(each for each in entries if each.last >= start):
+                    loaded = [self._loaded(topic, each) for each in call]
+                    await _load(self._store, self._keys, name, number, definition, loaded)
+            except (CorruptSegment, records.BadBatch):
                 corrupt.append(row)
-                continue
-            aborted.update(dict.fromkeys(map(_aborted, segment)))
-            for call in _calls(each for each in entries if each.last >= start):
-                loaded = [self._loaded(topic, each) for each in call]
-                await _load(self._store, self._keys, name, number, definition, loaded)
+            else:
+                aborted.update(dict.fromkeys(map(_aborted, segment)))
         await _load(self._store, self._keys, name, number, definition, [], list(aborted))
         return corrupt
 

@@ -13,6 +13,8 @@ Rules
 - All numbers are big-endian.
 """
 
+import operator
+import re
 import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -31,6 +33,8 @@ _COUNTS = struct.Struct(">III")
 _TRAILER = struct.Struct(">IIII8s")
 TRAILER_BYTES = _TRAILER.size
 _OFFSET = struct.Struct(">q")
+_NAME = re.compile(r"[\w.:-]{1,255}", re.ASCII)
+MAX_INT64 = 2**63 - 1
 
 
 class CorruptSegment(ValueError):
@@ -179,7 +183,40 @@ def read_footer(footer: Buffer) -> Segment:
     if found.format != FORMAT:
         raise CorruptSegment(f"format {found.format} is unknown; this version reads {FORMAT}")
     aborted_rows = list(map(AbortedRow._make, _ABORTED.iter_unpack(view[split:after])))
-    return Segment(found, IndexRows(view[:split]), aborted_rows)
+    segment = Segment(found, IndexRows(view[:split]), aborted_rows)
+    flaw = _flaw_of_header(found) or _flaw_of_rows(segment)
+    if flaw:
+        raise CorruptSegment(flaw)
+    return segment
+
+
+def _flaw_of_header(header: SegmentHeader) -> str:
+    """Return what no writer puts into a header; empty if there is nothing."""
+    names = (header.id, header.cluster_id, header.topic, header.topic_id)
+    if not all(map(_NAME.fullmatch, names)):
+        return "a name in the header has characters that none has"
+    if not 0 <= header.first <= header.last <= MAX_INT64:
+        return f"the header has offsets from {header.first} to {header.last}"
+    numbers = (header.partition, header.records, header.bytes, header.max_timestamp + 1)
+    if not all(0 <= number <= MAX_INT64 for number in numbers):
+        return "a number in the header is negative or too large"
+    return ""
+
+
+def _flaw_of_rows(segment: Segment) -> str:
+    """Return what no writer puts into the rows of a footer; empty if there is nothing."""
+    header, rows = segment.header, segment.rows
+    begins = [*rows.positions, header.bytes]
+    if begins[0] or not all(map(operator.lt, begins, begins[1:])):
+        return "the positions of the index do not rise from 0 to the end of the batches"
+    offsets = [*rows.offsets, header.last + 1]
+    if not all(map(operator.lt, offsets, offsets[1:])):
+        return "the offsets of the index do not rise to the last one"
+    if sum(rows.records) != header.records:
+        return "the records of the index are not those of the header"
+    if any(row.producer_id < 0 or not 0 <= row.first <= row.last for row in segment.aborted):
+        return "an aborted transaction has no valid offsets"
+    return ""
 
 
 def read_segment(data: Buffer) -> tuple[Segment, memoryview]:

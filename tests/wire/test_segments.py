@@ -1,12 +1,15 @@
 """Check the segment format: it is read as written, and a changed byte is detected."""
 
 import struct
+from contextlib import suppress
+from random import Random
 
 import msgspec
 import pytest
 
 from korvet.wire import batch_builder, batch_runs, control_records, segments
 from korvet.wire.records import read_header
+from korvet.wire.segment_index import IndexRow
 from korvet.wire.segment_writer import SegmentWriter
 from korvet.wire.segments import AbortedRow, CorruptSegment, SegmentHeader
 
@@ -183,3 +186,60 @@ def test_a_newer_format_is_refused() -> None:
     newer = b"".join(writer.finish(msgspec.structs.replace(HEADER, format=2), []))
     with pytest.raises(CorruptSegment, match="format 2 is unknown"):
         segments.read_segment(newer)
+
+
+ROWS = [IndexRow(100, 0, 5, 20, 1), IndexRow(120, 70_000, 6, 10, 2)]
+WRONG = {
+    "first above last": ({"first": 130}, ROWS),
+    "negative first": ({"first": -1}, ROWS),
+    "huge last": ({"last": 2**63}, ROWS),
+    "negative bytes": ({"bytes": -1}, ROWS),
+    "huge bytes": ({"bytes": 2**70}, ROWS),
+    "negative partition": ({"partition": -1}, ROWS),
+    "huge timestamp": ({"max_timestamp": 2**64}, ROWS),
+    "other records": ({"records": 31}, ROWS),
+    "path for an id": ({"id": "../../etc"}, ROWS),
+    "control characters": ({"topic": "\x1b[31m"}, ROWS),
+    "long name": ({"topic": "x" * 256}, ROWS),
+    "no name": ({"cluster_id": ""}, ROWS),
+    "no rows": ({}, []),
+    "rows twice": ({}, [*ROWS, *ROWS]),
+    "begin after 0": ({}, [ROWS[0]._replace(position=1), ROWS[1]]),
+    "position after the end": ({}, [ROWS[0], ROWS[1]._replace(position=90_000)]),
+    "offset after the last": ({}, [ROWS[0], ROWS[1]._replace(offset=130)]),
+    "falling offsets": ({}, [ROWS[0], ROWS[1]._replace(offset=100)]),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_footer_with_a_right_checksum_and_wrong_content_is_corrupt(wrong: str) -> None:
+    right = {"first": 100, "last": 129, "bytes": 80_000, "records": 30}
+    values, rows = WRONG[wrong]
+    header = msgspec.structs.replace(HEADER, **{**right, **values})
+    with pytest.raises(segments.CorruptSegment):
+        segments.read_footer(segments.footer_of(header, rows, []))
+    sound = msgspec.structs.replace(HEADER, **right)
+    assert segments.read_footer(segments.footer_of(sound, ROWS, [])).header == sound
+
+
+@pytest.mark.parametrize("aborted", [(-1, 90, 130, 131), (7, 131, 130, 131), (7, -1, 130, 131)])
+def test_an_aborted_transaction_without_valid_offsets_is_corrupt(aborted: tuple[int, ...]) -> None:
+    header = msgspec.structs.replace(HEADER, first=100, last=129, bytes=80_000, records=30)
+    with pytest.raises(segments.CorruptSegment, match="aborted transaction"):
+        segments.read_footer(segments.footer_of(header, ROWS, [AbortedRow(*aborted)]))
+
+
+def test_no_mutation_raises_anything_else() -> None:
+    """As bytes change on a disk: the checksums are not made right again."""
+    good, random = written(40, size=1000), Random(7)
+    for _ in range(300):
+        data = bytearray(good)
+        for _ in range(random.randint(1, 8)):
+            at = random.choice([random.randrange(len(data)), -1 - random.randrange(400)])
+            data[at] = random.randrange(256)
+        if random.random() < 0.2:
+            del data[random.randrange(len(data)) :]
+        with suppress(segments.CorruptSegment):
+            segments.read_segment(data)
+        with suppress(segments.CorruptSegment):
+            list(batch_runs.headers_in(data))
