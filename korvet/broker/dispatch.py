@@ -46,6 +46,8 @@ from korvet.wire.schema import Message, encode_parts
 
 USUAL_BATCH = 1 << 20
 """Bytes of a batch that few exceed: the default of max.message.bytes."""
+USUAL_RATIO = 16
+"""Decompressed bytes that count as one byte for producer_byte_rate: few batches pack better."""
 MANY_ROWS = 500
 """Rows of a response above which it is encoded in a thread."""
 _encoder = ThreadPoolExecutor(1, "encoder")
@@ -70,6 +72,8 @@ class Request(msgspec.Struct):
     """Quotas that the client is charged for this request."""
     received: int = 0
     """Bytes of the request, if it has limits."""
+    session: Session | None = None
+    """The client's session, if the request has limits."""
     slowed: bool = False
     """Whether the client waits because Redis is nearly full."""
     throttle_ms: int = 0
@@ -92,6 +96,8 @@ def begin(
         return _unsupported(header.correlation_id, services)
     row, body = decode_body(frame, header, at)
     limits = services.quotas.limits(session, header.client_id)
+    if limits:
+        session.opened_bytes = 0
     slowed = row.key == PRODUCE and services.memory.slows
     # The next request of a limited client waits for the charge of this one.
     released = _no_release if limits or slowed else release
@@ -116,6 +122,7 @@ def begin(
         promise,
         limits,
         len(frame),
+        session if limits else None,
         slowed,
         pause_ms=pause_ms,
     )
@@ -158,8 +165,11 @@ async def _throttle(
 ) -> Message | None:
     """Charge the client's quotas and return the response with the time it has to wait."""
     assert isinstance(request.answer, TimedAwaitable)
+    received = request.received
+    if request.session is not None:
+        received = max(received, request.session.opened_bytes // USUAL_RATIO)
     request.throttle_ms = await services.quotas.throttle_ms(
-        request.limits, request.api.key, request.received, response, request.answer.seconds
+        request.limits, request.api.key, received, response, request.answer.seconds
     )
     if request.slowed:
         request.throttle_ms = max(request.throttle_ms, services.memory.throttle_ms())

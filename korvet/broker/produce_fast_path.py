@@ -20,6 +20,7 @@ from korvet import apis
 from korvet.broker.dispatch import Request
 from korvet.context import Services
 from korvet.deferred import Deferred
+from korvet.log.opening import OpensMuch
 from korvet.network.receive_buffer import Frame
 from korvet.network.request_decoder import PRODUCE
 from korvet.produce.append import TOPIC_IDS_SINCE, PartitionAppend
@@ -117,7 +118,7 @@ class ProduceTemplate:
         append = FastAppend(self, frame, index, batch, sink, number, began)
         try:
             append.appender.prepare(append)
-        except BadBatch:
+        except (BadBatch, OpensMuch):
             return False
         append.appender.submit(append)
         return True

@@ -45,6 +45,8 @@ REMOTE = "remote.storage.enable"
 _NOT_REMOTE = ConfigValue(
     TOPIC[REMOTE], "false", Source.DEFAULT, (Synonym(REMOTE, "false", Source.DEFAULT),)
 )
+MAX_OPENED = 128 << 20
+"""Max decompressed bytes of a batch, unless max.message.bytes is above a quarter of it."""
 
 
 class TopicPolicy(msgspec.Struct, frozen=True, rename=lambda name: name.replace("_", ".")):
@@ -91,6 +93,13 @@ class TopicPolicy(msgspec.Struct, frozen=True, rename=lambda name: name.replace(
     schedule_max_records: int = field(name="delivery.schedule.max.records")
     schedule_max_bytes: int = field(name="delivery.schedule.max.bytes")
     schedule_max_delay_ms: int = field(name="delivery.schedule.max.delay.ms")
+
+    @property
+    def max_opened_bytes(self) -> int:
+        """Return the most bytes that a batch may have decompressed."""
+        most = self.max_message_bytes
+        times = 16 if self.storage_format == "record" else 64
+        return min(most * times, max(MAX_OPENED, 4 * most))
 
     @property
     def local_limits(self) -> tuple[int, int]:

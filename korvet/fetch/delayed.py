@@ -15,10 +15,17 @@ Rules
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from time import monotonic
 
-from korvet.fetch.partition_reader import FetchParams, PartitionFetch, PartitionReader
+from korvet.fetch.partition_reader import (
+    FetchParams,
+    PartitionFetch,
+    PartitionReader,
+    opens_batches,
+)
 from korvet.log.layouts import layout_of
+from korvet.log.opening import in_thread
 from korvet.log.read_result import ReadResult
 from korvet.store.notifications import Notifier
 
@@ -83,7 +90,10 @@ class DelayedFetch:
             at += len(wave)
             results = await self._read_wave(wave, limit - size, min(planned, limit))
             for one, result in zip(wave, results, strict=True):
-                reader.respond(one, result, params, limit - size, size == 0)
+                encoded = None
+                if opens_batches(one.topic, params.version):
+                    encoded = await in_thread(partial(reader.encode, one, result, params))
+                reader.respond(one, result, params, limit - size, size == 0, encoded)
                 size += one.size
                 failed = failed or (one.response is not None and one.response.error_code != 0)
                 more = more or _has_more(one, result, params.committed)

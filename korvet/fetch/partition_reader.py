@@ -6,6 +6,8 @@ delivers to it; every other client reads the log from its fetch offset.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import msgspec
 
@@ -20,6 +22,7 @@ from korvet.groups.stream_reads import StreamReads
 from korvet.keys import Keys
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
+from korvet.log.opening import in_thread
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.log.reader import LogReader
@@ -33,6 +36,7 @@ READ_COMMITTED = 1
 TOPIC_IDS_SINCE = 13
 """The first version of Fetch that names topics by their ids."""
 GROWTH = ("topic_id", "start", "bytes")
+Encoded: TypeAlias = tuple[ErrorCode, list[Buffer]]
 logger = logfmt.get("fetch.partition_reader")
 
 
@@ -127,7 +131,9 @@ class PartitionReader:
                 if result.error == ErrorCode.KAFKA_STORAGE_ERROR:
                     self._log_missing_store(wanted)
                 # A message set cannot say that offsets hold no records: skip those here.
-                if params.version >= BATCHES_SINCE or not _holds_nothing(wanted, result.entries):
+                if params.version >= BATCHES_SINCE or not await in_thread(
+                    partial(_holds_nothing, wanted, result.entries)
+                ):
                     return result
                 wanted = msgspec.structs.replace(wanted, offset=result.entries[-1].last + 1)
         except StoreError:
@@ -161,6 +167,19 @@ class PartitionReader:
         result.size = sum(entry.size for entry in result.entries)
         return result
 
+    def encode(self, fetch: PartitionFetch, result: ReadResult, params: FetchParams) -> Encoded:
+        """Return the entries as the client reads them, or an error."""
+        request = fetch.request
+        try:
+            return ErrorCode.NONE, encode_records(
+                *(fetch.topic, result, request.fetch_offset),
+                *(request.partition_max_bytes, params.version),
+            )
+        except BadBatch as bad:
+            # INVALID_RECORD is an error for producers.
+            is_invalid = bad.error == ErrorCode.INVALID_RECORD
+            return ErrorCode.CORRUPT_MESSAGE if is_invalid else bad.error, []
+
     def respond(
         self,
         fetch: PartitionFetch,
@@ -168,6 +187,7 @@ class PartitionReader:
         params: FetchParams,
         limit: int,
         first: bool,
+        encoded: Encoded | None = None,
     ) -> None:
         """Set the partition's response: records if they fit the limit or are the `first` ones."""
         error = result.error
@@ -179,16 +199,9 @@ class PartitionReader:
         elif not error and result.remote and (result.size <= limit or first):
             parts = list(result.remote)
         elif not error and result.entries and (result.size <= limit or first):
-            request = fetch.request
-            try:
-                parts = encode_records(
-                    *(fetch.topic, result, request.fetch_offset),
-                    *(request.partition_max_bytes, params.version),
-                )
-            except BadBatch as bad:
-                # INVALID_RECORD is an error for producers.
-                is_invalid = bad.error == ErrorCode.INVALID_RECORD
-                error = ErrorCode.CORRUPT_MESSAGE if is_invalid else bad.error
+            if encoded is None:
+                encoded = self.encode(fetch, result, params)
+            error, parts = encoded
         aborted = None
         if params.committed:
             aborted = [AbortedTransaction(producer_id=p, first_offset=o) for p, o in result.aborted]
@@ -232,6 +245,12 @@ class PartitionReader:
                 return False
             one.grown = max(0, int(state[2]) - one.appended)
         return True
+
+
+def opens_batches(topic: Topic, version: int) -> bool:
+    """Return whether stored batches are opened for a client of that version."""
+    is_old = version < BATCHES_SINCE and layout_of(topic).holds_batches
+    return is_old or topic.policy.offset_mode == "bytes"
 
 
 def takes_batches(topic: Topic, version: int) -> bool:

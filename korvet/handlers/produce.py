@@ -39,5 +39,5 @@ from korvet.wire.messages.produce import ProduceRequest, ProduceResponse
 
 def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceResponse | None]:
     return context.services.produce.produce(
-        request, context.version, context.release, context.may_create
+        request, context.version, context.release, context.may_create, context.session.count_opened
     )

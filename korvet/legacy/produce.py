@@ -12,16 +12,22 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.legacy.topics import LegacyTopics, check_partition
 from korvet.log.layouts import bytes as bytes_layout
+from korvet.log.opening import MAX_AT_ONCE, in_thread
 from korvet.metrics import Metrics
+from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply, count_of
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import RedisUnreachable, StoreRefused, StoreUnavailable
 from korvet.topics.table import Topic
+from korvet.wire.records import BadBatch
 from korvet.wire.requests_v07 import RANDOM_PARTITION, Produce
 
+OPENED_AT_ONCE = MAX_AT_ONCE // 8
+"""Max bytes of a set that the event loop decompresses: it decodes each message."""
 NOT_APPLIED = (RedisUnreachable, StoreRefused)
 """Errors of an append that Redis has certainly not applied: it may be sent again."""
 
@@ -40,12 +46,19 @@ class SetAppender:
     metrics: Metrics
 
     def append(self, request: Produce) -> "asyncio.Future[AppendReply] | None":
-        """Send the messages to Redis; None if the topic has to be looked up first.
+        """Send the messages to Redis; None if `create_and_append` has to do it.
 
         Raises Refusal or BadBatch.
         """
         topic = self.topics.table.peek(request.topic)
-        return None if topic is None else self._submit(topic, request)
+        if topic is None:
+            return None
+        try:
+            return self._submit(topic, request, self._call(topic, request, OPENED_AT_ONCE))
+        except BadBatch as bad:
+            if bad.error != ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+            return None
 
     async def create_and_append(
         self, request: Produce, may_create: Callable[[str], bool]
@@ -56,7 +69,9 @@ class SetAppender:
         except StoreUnavailable as error:
             # If the topic was created all the same, the next attempt finds it.
             raise SetNotApplied(str(error)) from error
-        answer: Awaitable[AppendReply] = self._submit(topic, request)
+        most = topic.policy.max_opened_bytes
+        call = await in_thread(lambda: self._call(topic, request, most))
+        answer: Awaitable[AppendReply] = self._submit(topic, request, call)
         try:
             return await answer
         except NOT_APPLIED as error:
@@ -66,12 +81,17 @@ class SetAppender:
         """Read the topics again: the topic of a set is gone."""
         self.topics.table.invalidate()
 
-    def _submit(self, topic: Topic, request: Produce) -> "asyncio.Future[AppendReply]":
+    def _call(self, topic: Topic, request: Produce, limit: int) -> Call[AppendReply]:
+        """Return the call that appends the messages, which open `limit` bytes at most."""
         partition = request.partition
         if partition == RANDOM_PARTITION:
             partition = random.randrange(topic.partitions)
         check_partition(topic, partition)
-        call = bytes_layout.append_set(self.keys, topic, partition, request.messages)
+        return bytes_layout.append_set(self.keys, topic, partition, request.messages, limit)
+
+    def _submit(
+        self, topic: Topic, request: Produce, call: Call[AppendReply]
+    ) -> "asyncio.Future[AppendReply]":
         future = self.store.submit(call)
         count, size = count_of(call), len(request.messages)
 

@@ -33,6 +33,7 @@ Rules
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 
 from korvet.keys import Keys
 from korvet.log.busy_timer import BusyTimer
@@ -41,6 +42,7 @@ from korvet.log.cleaner_records import UNREADABLE, entries_with_records, key_mar
 from korvet.log.compacted_copy import THROTTLE_FACTOR, CompactedCopy, Superseded
 from korvet.log.entry import Entry
 from korvet.log.entry_id import entry_id, offset_of
+from korvet.log.opening import in_thread
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.log.reader import LogReader
@@ -132,7 +134,7 @@ class LogCleaner:
         Below `cleaned` no key occurs twice, except in the last entry, which a pass never changes.
         """
         async for found in self._slices(await self._entry_before(plan), plan.limit):
-            for _, records in entries_with_records(self._topic, found):
+            for _, records in await in_thread(partial(entries_with_records, self._topic, found)):
                 for offset, _, key, _, _ in records:
                     if key is not None and key is not UNREADABLE:
                         self._newest[key_mark(key)] = offset
@@ -161,7 +163,8 @@ class LogCleaner:
         outcome = Outcome(plan.limit)
         held: tuple[Entry, list[Record], list[Record]] | None = None
         async for found in self._slices(plan.start, plan.limit):
-            for entry, records in entries_with_records(self._topic, found):
+            rows = await in_thread(partial(entries_with_records, self._topic, found))
+            for entry, records in rows:
                 if held is not None:
                     await self._copy_entry(*held, outcome)
                 held = (entry, records, [row for row in records if self._is_retained(row, plan)])

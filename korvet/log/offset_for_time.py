@@ -1,10 +1,12 @@
 """Find the first record at or after a timestamp: the sparse index gives where to scan from."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.layouts import layout_of
+from korvet.log.opening import in_thread
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.scripts import log
@@ -94,7 +96,8 @@ async def _scan(
         if result.error or not result.entries:
             return
         for entry in result.entries:
-            for time, at in layout.timestamps_of(topic, entry, min(timestamp, FAR)):
+            find = partial(layout.timestamps_of, topic, entry, min(timestamp, FAR))
+            for time, at in await in_thread(find) if layout.holds_batches else find():
                 if time >= timestamp and at >= offset:
                     yield time, at
         offset = result.entries[-1].last + 1

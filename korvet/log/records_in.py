@@ -1,10 +1,12 @@
 """The records of entries, whatever their layout."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
 from korvet.log.layouts.base import BaseLayout
+from korvet.log.opening import in_thread
 from korvet.topics.table import Topic
 from korvet.wire.records import Record
 
@@ -25,6 +27,14 @@ def with_records(
         if is_marker:
             aborted_ids.discard(producer_id)
         yield entry, not is_marker and producer_id not in aborted_ids
+
+
+async def read_records(
+    topic: Topic, entries: Sequence[Entry], aborted: Sequence[tuple[int, int]] = ()
+) -> list[Record]:
+    """Return `records_in`; the thread opens batches."""
+    work = partial(records_in, topic, entries, aborted)
+    return await in_thread(work) if layout_of(topic).holds_batches else work()
 
 
 def records_in(

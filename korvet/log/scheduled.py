@@ -44,6 +44,8 @@ IN_TRANSACTION = (
     "producer without transactional.id."
 )
 _ANY = re.compile(rb"korvet-(?:deliver-at|delay-ms|schedule-id)")
+_SEARCHED, _LONGEST_NAME = 1 << 20, 18
+"""Bytes searched at once, as the interpreter runs nothing else meanwhile, and those of a name."""
 _MAX_DIGITS = 15
 
 
@@ -61,7 +63,10 @@ class _Invalid(Exception):
 
 def mentions_schedule(section: Buffer) -> bool:
     """Return whether the records, decompressed, may have a header of scheduled records."""
-    return _ANY.search(section) is not None
+    return any(
+        _ANY.search(section, at, at + _SEARCHED + _LONGEST_NAME)
+        for at in range(0, len(section), _SEARCHED)
+    )
 
 
 def prepare_scheduled(

@@ -9,9 +9,13 @@ Rules
 - A max timestamp that is not that of the records is corrected, as in Kafka.
 - A batch with scheduled records is split: `korvet/log/scheduled.py`.
 - A transactional batch says so in its attributes; the caller knows which transaction that is.
-- Decompression is bounded: a batch by BOMB_FACTOR times the topic's max.message.bytes, a record by
-  its max.decompressed.message.bytes, if set.
+- Decompression is bounded: a batch by TopicPolicy.max_opened_bytes, a record by
+  max.decompressed.message.bytes, if set.
+- Records are decoded only for layout `record` and for a schedule: otherwise their values, which
+  may be large, are skipped.
 """
+
+from collections.abc import Iterable
 
 from korvet.config.setting import LONG_MAX, LONGEST_ARRAY
 from korvet.config.topic_policy import TopicPolicy
@@ -20,12 +24,16 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.layouts import Layout, layout_of
 from korvet.log.layouts.record import RecordLayout
+from korvet.log.opening import Allowance
 from korvet.log.scheduled import mentions_schedule, prepare_scheduled
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, compression, message_sets, record_walk, records
-from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record, corrupt, invalid
+from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record, corrupt, invalid
+
+UNLIMITED = Allowance()
+"""The allowance of a caller that no other client waits for."""
 
 
 def prepare_append(
@@ -38,21 +46,25 @@ def prepare_append(
     now_ms: int,
     settings: Settings,
     transaction: int | None = None,
+    allowance: Allowance = UNLIMITED,
 ) -> Call[AppendReply]:
     """Return the call that appends one partition's data of Produce `version`, or raise BadBatch.
 
-    `transaction` is log.append's, for transactional batches; None: there must be none.
+    `transaction` is log.append's, for transactional batches; None: there must be none. Raises
+    OpensMuch if the `allowance` does not suffice for the batch.
     """
     if len(data) <= records.MAGIC_AT:
         raise invalid(f"{len(data)} bytes are no record batch")
     layout = layout_of(topic)
     if data[records.MAGIC_AT] != records.MAGIC:
-        return _append_message_set(keys, topic, partition, data, version, now_ms, settings)
+        return _append_message_set(
+            keys, topic, partition, data, version, now_ms, settings, allowance
+        )
     header = records.check_produced(data)
     transaction = _check_batch(topic, layout, data, header, version, transaction)
-    section, newest = _open(topic, layout, data, header)
+    section, newest = _open(topic, layout, data, header, allowance)
     if topic.policy.schedules and mentions_schedule(section):
-        found = records.decode_section(header, section)
+        found = _decode(header, section, allowance)
         _check_records(topic, found, header, now_ms)
         split = prepare_scheduled(
             keys,
@@ -67,7 +79,7 @@ def prepare_append(
         if split is not None:
             return split
     if isinstance(layout, RecordLayout):
-        found = records.decode_section(header, section)
+        found = _decode(header, section, allowance)
         return layout.append_records(
             keys,
             topic,
@@ -83,16 +95,25 @@ def prepare_append(
         newest != header.max_timestamp or header.attributes & records.LOG_APPEND_TIME
     )
     if misdated or _must_check_records(topic, header, now_ms):
-        section = section or records.open_section(data, header, _limit(topic))
-        newest = _check_records(topic, records.decode_section(header, section), header, now_ms)
+        section = section or allowance.open(topic, data, header)
+        newest = _check_section(topic, section, header, now_ms)
     if misdated:
         data = batch_builder.with_max_timestamp(data, header, newest)
         header = records.read_header(data)
-    batch = _recompressed(topic, data, header)
-    return layout.append_batch(keys, topic, partition, batch, header, transaction)
+    codec = compression.BY_NAME.get(topic.policy.compression_type, compression.NONE)
+    if codec not in (compression.NONE, header.codec):
+        section = section or allowance.open(topic, data, header)
+        data = batch_builder.with_codec(header, section, codec)
+        header = records.read_header(data)
+    if topic.policy.offset_mode == "bytes":
+        section = section or allowance.open(topic, data, header)
+        allowance.decode(header.records)
+    return layout.append_batch(keys, topic, partition, data, header, transaction)
 
 
-def _open(topic: Topic, layout: Layout, data: Buffer, header: BatchHeader) -> tuple[Buffer, int]:
+def _open(
+    topic: Topic, layout: Layout, data: Buffer, header: BatchHeader, allowance: Allowance
+) -> tuple[Buffer, int]:
     """Return the batch's records, decompressed and checked, and their newest timestamp.
 
     Without a check the timestamp is the header's, and no records are returned if the layout does
@@ -101,7 +122,7 @@ def _open(topic: Topic, layout: Layout, data: Buffer, header: BatchHeader) -> tu
     checked = topic.policy.validates_records
     if not checked and layout.holds_batches and not topic.policy.schedules:
         return b"", header.max_timestamp
-    section = records.open_section(data, header, _limit(topic))
+    section = allowance.open(topic, data, header)
     if not checked:
         return section, header.max_timestamp
     newest = header.first_timestamp + record_walk.check_records(section, header.records)
@@ -110,9 +131,10 @@ def _open(topic: Topic, layout: Layout, data: Buffer, header: BatchHeader) -> tu
     return section, newest
 
 
-def _limit(topic: Topic) -> int:
-    """Return the most bytes that a batch of the topic may have decompressed."""
-    return topic.policy.max_message_bytes * BOMB_FACTOR
+def _decode(header: BatchHeader, section: Buffer, allowance: Allowance) -> list[Record]:
+    """Return the records of an opened section. Raises BadBatch and OpensMuch."""
+    allowance.decode(header.records)
+    return records.decode_section(header, section)
 
 
 def _append_message_set(
@@ -123,15 +145,18 @@ def _append_message_set(
     version: int,
     now_ms: int,
     settings: Settings,
+    allowance: Allowance,
 ) -> Call[AppendReply]:
     """Return the call that appends a message set of magic 0 or 1."""
-    magic, limit = data[records.MAGIC_AT], topic.policy.max_message_bytes
+    magic = data[records.MAGIC_AT]
     if magic > records.MAGIC:
         raise corrupt(f"there is no magic {magic}")
     if version >= 3:
         raise invalid("Produce from version 3 on takes record batches of magic 2 only")
-    found = message_sets.parse(data, limit=limit * BOMB_FACTOR)
     _check_size(topic, data)
+    found = allowance.parse(
+        len(data), topic.policy.max_opened_bytes, lambda most: message_sets.parse(data, limit=most)
+    )
     newest = _check_records(topic, found, None, now_ms)
     layout = layout_of(topic)
     if isinstance(layout, RecordLayout):
@@ -211,41 +236,75 @@ def _check_records(
     topic: Topic, found: list[Record], header: BatchHeader | None, now_ms: int
 ) -> int:
     """Return the max timestamp; BadBatch names every record that the topic does not take."""
-    policy = topic.policy
-    if header is not None and header.codec and _limits_records(policy):
-        _check_record_sizes(policy, found)
+    timestamps = [record[1] for record in found]
+    newest, oldest = max(timestamps), min(timestamps)
+    keyless = topic.policy.compact and any(record[2] is None for record in found)
+    is_packed = header is not None and bool(header.codec)
+    longest = max(map(_size, found)) if is_packed and _limits_records(topic.policy) else 0
+    if not _takes(topic.policy, oldest, newest, keyless, longest, now_ms):
+        rows = ((stamp, key is None, 0) for _, stamp, key, _, _ in found)
+        if longest:
+            rows = ((row[1], row[2] is None, _size(row)) for row in found)
+        _refuse(topic.policy, rows, len(found), now_ms)
+    return newest
+
+
+def _check_section(topic: Topic, section: Buffer, header: BatchHeader, now_ms: int) -> int:
+    """Return the max timestamp as `_check_records` does, of records that are not decoded."""
+    first, count = header.first_timestamp, header.records
+    if not topic.policy.validates_records:
+        record_walk.check_records(section, count)
+    found = record_walk.survey(section, count)
+    longest = found.longest if header.codec and _limits_records(topic.policy) else 0
+    bounds = (first + found.oldest, first + found.newest)
+    if not _takes(topic.policy, *bounds, topic.policy.compact and found.keyless, longest, now_ms):
+        rows = (
+            (first + delta, keyless, size if longest else 0)
+            for delta, keyless, size in record_walk.rows_of(section, count)
+        )
+        _refuse(topic.policy, rows, count, now_ms)
+    return bounds[1]
+
+
+def _takes(
+    policy: TopicPolicy, oldest: int, newest: int, keyless: int, longest: int, now_ms: int
+) -> bool:
+    """Return whether the topic certainly takes records with these extremes."""
+    if keyless or longest > policy.max_decompressed_message_bytes:
+        return False
+    return policy.log_append_time or (
+        now_ms - policy.timestamp_before_max_ms <= oldest
+        and newest <= now_ms + policy.timestamp_after_max_ms
+    )
+
+
+def _refuse(
+    policy: TopicPolicy, rows: Iterable[tuple[int, bool, int]], count: int, now_ms: int
+) -> None:
+    """Raise BadBatch with every record that the topic does not take, if there is one.
+
+    A row has the timestamp, whether the record has no key, and its bytes.
+    """
     earliest, latest = -1, LONG_MAX
     if not policy.log_append_time:
         earliest = now_ms - policy.timestamp_before_max_ms
         latest = now_ms + policy.timestamp_after_max_ms
-    timestamps = [record[1] for record in found]
-    newest, oldest = max(timestamps), min(timestamps)
-    keyless = policy.compact and any(record[2] is None for record in found)
-    if not keyless and earliest <= oldest and newest <= latest:
-        return newest
-    error = ErrorCode.INVALID_RECORD
+    limit, error = policy.max_decompressed_message_bytes, ErrorCode.INVALID_RECORD
+    large: list[tuple[int, str]] = []
     wrong: list[tuple[int, str]] = []
-    for at, (_, timestamp, key, _, _) in enumerate(found):
-        if policy.compact and key is None:
+    for at, (timestamp, keyless, size) in enumerate(rows):
+        if size > limit:
+            why = f"A record has {size} bytes; max.decompressed.message.bytes is {limit}."
+            large.append((at, why))
+        elif policy.compact and keyless:
             wrong.append((at, "A compacted topic takes no record without a key."))
         elif timestamp > latest or 0 <= timestamp < earliest:
             wrong.append((at, _out_of_range(policy, timestamp, timestamp > latest)))
             error = ErrorCode.INVALID_TIMESTAMP
+    if large:
+        raise BadBatch(ErrorCode.INVALID_RECORD, _summary(large, count), large)
     if wrong:
-        raise BadBatch(error, _summary(wrong, len(found)), wrong)
-    return newest
-
-
-def _check_record_sizes(policy: TopicPolicy, found: list[Record]) -> None:
-    """Raise BadBatch with every record above max.decompressed.message.bytes."""
-    limit = policy.max_decompressed_message_bytes
-    wrong = [
-        (at, f"A record has {size} bytes; max.decompressed.message.bytes is {limit}.")
-        for at, size in enumerate(map(_size, found))
-        if size > limit
-    ]
-    if wrong:
-        raise BadBatch(ErrorCode.INVALID_RECORD, _summary(wrong, len(found)), wrong)
+        raise BadBatch(error, _summary(wrong, count), wrong)
 
 
 def _size(record: Record) -> int:
@@ -269,17 +328,4 @@ def _out_of_range(policy: TopicPolicy, timestamp: int, future: bool) -> str:
     return (
         f"A record's timestamp {timestamp} is more than message.timestamp.{name}.max.ms "
         f"({most} ms) in the {'future' if future else 'past'}."
-    )
-
-
-def _recompressed(topic: Topic, data: Buffer, header: BatchHeader) -> Buffer:
-    """Return the batch, in the topic's codec if that is not the producer's."""
-    wanted = compression.BY_NAME.get(topic.policy.compression_type, compression.NONE)
-    if wanted in (compression.NONE, header.codec):
-        return data
-    return batch_builder.build(
-        records.decode_produced(data, limit=_limit(topic)),
-        codec=wanted,
-        transactional=bool(header.attributes & records.TRANSACTIONAL),
-        producer=(header.producer_id, header.producer_epoch, header.base_sequence),
     )

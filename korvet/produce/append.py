@@ -18,6 +18,7 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.append_batcher import AppendBatcher
 from korvet.log.layouts import layout_of
+from korvet.log.opening import TURN_BYTES, Allowance, in_thread
 from korvet.log.read_cache import ReadCache
 from korvet.log.validator import prepare_append
 from korvet.metrics import Metrics
@@ -61,6 +62,7 @@ class PartitionAppend(ABC):
         "epoch",
         "error",
         "index",
+        "opened",
         "reply",
         "topic",
         "version",
@@ -79,6 +81,8 @@ class PartitionAppend(ABC):
         self.reply: AppendReply | None = None
         self.error: BaseException | None = None
         self.attempts = 1
+        self.opened = 0
+        """Bytes that the batch's records have decompressed."""
         self.epoch = -1
         """The store's connection epoch when the batch was sent."""
 
@@ -133,6 +137,7 @@ class PartitionAppender:
         memory: Memory,
         copies: Copies,
     ) -> None:
+        self._allowance = Allowance(TURN_BYTES)
         self._memory = memory
         self._copies = copies
         self._store = store
@@ -155,10 +160,27 @@ class PartitionAppender:
         raise BadBatch(ErrorCode.KAFKA_STORAGE_ERROR, reason)
 
     def prepare(self, append: PartitionAppend, transaction: int | None = None) -> None:
-        """Validate the batch and make its call, or raise BadBatch."""
+        """Validate the batch and make its call, or raise BadBatch.
+
+        Raises OpensMuch if `prepare_in_thread` has to do it.
+        """
         if self._memory.is_full:
             self._refuse_if_full(append)
-        append.call = prepare_append(
+        before = self._allowance.opened
+        append.call = self._call(append, transaction, self._allowance)
+        append.opened = self._allowance.opened - before
+
+    async def prepare_in_thread(self, append: PartitionAppend, transaction: int | None) -> None:
+        """Validate a batch that opens much, once Redis takes more. Raises BadBatch."""
+        await self._store.room()
+        allowance = Allowance()
+        append.call = await in_thread(lambda: self._call(append, transaction, allowance))
+        append.opened = allowance.opened
+
+    def _call(
+        self, append: PartitionAppend, transaction: int | None, allowance: Allowance
+    ) -> Call[AppendReply]:
+        return prepare_append(
             self._keys,
             append.topic,
             append.index,
@@ -167,6 +189,7 @@ class PartitionAppender:
             now_ms=int(time() * 1000),
             settings=self._settings(),
             transaction=transaction,
+            allowance=allowance,
         )
 
     def submit(self, append: PartitionAppend) -> None:

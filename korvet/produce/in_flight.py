@@ -8,7 +8,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from korvet import logfmt
@@ -62,7 +62,9 @@ class ProduceInFlight:
         appender: PartitionAppender,
         topics: TopicTable,
         enlisted: EnlistedPartitions,
+        opened: Callable[[int], None] | None = None,
     ) -> None:
+        self.opened = opened
         self.request = request
         self.version = version
         self.appender = appender

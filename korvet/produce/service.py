@@ -11,12 +11,15 @@ Rules
   before `produce` returns, and without a task.
 - Any other runs the same steps in a coroutine. The connection's next request waits until the
   batches are sent: `release`.
-- A request with many batches yields to the event loop between them. It is sent to the end even if
-  its client disconnects: with acks=0 no client would send the rest again.
+- A request with many batches yields to the event loop between them. One with batches that open
+  much waits for the thread that opens them. Both are sent to the end even if the client
+  disconnects: with acks=0 no client would send the rest again.
+- Of a partition named twice, the last batch counts, and the response has one row, as in Kafka.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -24,6 +27,7 @@ from korvet.config.values import Settings
 from korvet.deferred import CloseWithoutResponse
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
+from korvet.log.opening import OpensMuch
 from korvet.produce.acks import (
     DurabilityRequirement,
     durability_required,
@@ -56,6 +60,9 @@ RETRIED = frozenset(
 """Errors after which a producer sends the batch again, whole or split."""
 
 AutoCreate = Callable[[str], Awaitable[Topic | None]]
+Opening: TypeAlias = asyncio.Future[None]
+"""A batch that is opened in the thread."""
+Sending: TypeAlias = Generator[Opening | None, None, None]
 Rejected = Mapping[Producer, ErrorCode]
 NONE_REJECTED: Rejected = {}
 
@@ -91,13 +98,16 @@ class ProduceService:
         version: int,
         release: Callable[[], None],
         may_create: Callable[[str], bool],
+        opened: Callable[[int], None] | None = None,
     ) -> Awaitable[ProduceResponse | None]:
         """Send the request's batches; return the response to await.
 
-        `may_create` returns whether the client may create a topic of that name.
+        `may_create` returns whether the client may create a topic of that name. `opened` counts
+        decompressed bytes.
         """
         if not _acks_valid(request.acks, version):
             return self._reject_all(request, ErrorCode.INVALID_REQUIRED_ACKS, version)
+        request = _without_repeats(request, version)
         durability = durability_required(request.acks, self._settings())
         topics = self._cached_topics(request, version)
         if (
@@ -106,26 +116,45 @@ class ProduceService:
             or _has_many(request)
             or self._enlisted.missing(request, topics, version)
         ):
-            return self._produce_in_steps(request, version, release, may_create, durability)
-        in_flight = self.in_flight(request, version)
-        for _ in self._send(in_flight, topics, NONE_REJECTED):
-            pass
+            in_flight = self.in_flight(request, version, opened)
+            return self._produce_in_steps(in_flight, release, may_create, durability)
+        in_flight = self.in_flight(request, version, opened)
+        sending = self._send(in_flight, topics, NONE_REJECTED)
+        for opening in sending:
+            if opening is not None:
+                return self._continue(in_flight, sending, opening, release)
         response = in_flight.response()
         release()
         return response
 
-    def in_flight(self, request: ProduceRequest, version: int) -> ProduceInFlight:
+    async def _continue(
+        self,
+        in_flight: ProduceInFlight,
+        sending: Sending,
+        opening: Opening,
+        release: Callable[[], None],
+    ) -> ProduceResponse | None:
+        """Send the rest of a request, after a batch that is opened in the thread."""
+        await asyncio.shield(asyncio.create_task(_yielding(sending, opening)))
+        response = in_flight.response()
+        release()
+        return await response
+
+    def in_flight(
+        self, request: ProduceRequest, version: int, opened: Callable[[int], None] | None = None
+    ) -> ProduceInFlight:
         """Return the request with no append sent yet."""
-        return ProduceInFlight(request, version, self.appender, self._topics, self._enlisted)
+        services = self.appender, self._topics, self._enlisted
+        return ProduceInFlight(request, version, *services, opened)
 
     async def _produce_in_steps(
         self,
-        request: ProduceRequest,
-        version: int,
+        in_flight: ProduceInFlight,
         release: Callable[[], None],
         may_create: Callable[[str], bool],
         durability: DurabilityRequirement | None,
     ) -> ProduceResponse | None:
+        request, version = in_flight.request, in_flight.version
         try:
             topics = [await self._resolve(data, version, may_create) for data in request.topic_data]
         except StoreUnavailable:
@@ -135,9 +164,8 @@ class ProduceService:
             return await self._reject_all(request, ErrorCode.NOT_ENOUGH_REPLICAS, version)
         rejected = await self._enlisted.enlist(self._enlisted.missing(request, topics, version))
         runs = {self._store.run_of(stream): stream for stream in streams}
-        in_flight = self.in_flight(request, version)
         sending = _yielding(self._send(in_flight, topics, rejected))
-        await (asyncio.shield(asyncio.create_task(sending)) if _has_many(request) else sending)
+        await asyncio.shield(asyncio.create_task(sending))
         waiting = in_flight.response()
         release()
         response = await waiting
@@ -184,13 +212,13 @@ class ProduceService:
 
     def _send(
         self, in_flight: ProduceInFlight, topics: Sequence[Topic | None], rejected: Rejected
-    ) -> Iterator[None]:
-        """Send, or reject, one batch at each step."""
+    ) -> Sending:
+        """Send, or reject, one batch at each step; a yielded awaitable is to be awaited first."""
         for data, topic in zip(in_flight.request.topic_data, topics, strict=True):
             rows = in_flight.rows_for(data)
             for partition in data.partition_data:
-                rows.append(self._append(in_flight, data, topic, partition, rejected))
-                yield
+                rows.append((yield from self._append(in_flight, data, topic, partition, rejected)))
+                yield None
 
     def _append(
         self,
@@ -199,7 +227,7 @@ class ProduceService:
         topic: Topic | None,
         partition: PartitionProduceData,
         rejected: Rejected,
-    ) -> Row:
+    ) -> Generator[Opening, None, Row]:
         """Send one partition's batch; return its append, or its response if it is rejected."""
         version, transactional_id = in_flight.version, in_flight.request.transactional_id
         if topic is None or not 0 <= partition.index < topic.partitions:
@@ -216,7 +244,16 @@ class ProduceService:
             transaction = self._enlisted.number_for(producer, version)
         append = RequestAppend(in_flight, topic, partition.index, batch)
         try:
-            self.appender.prepare(append, transaction)
+            try:
+                self.appender.prepare(append, transaction)
+            except OpensMuch:
+                opening = asyncio.ensure_future(
+                    self.appender.prepare_in_thread(append, transaction)
+                )
+                yield opening
+                opening.result()
+            if in_flight.opened is not None:
+                in_flight.opened(append.opened)
         except BadBatch as bad:
             return self._reject(data, partition, bad.error, version, str(bad), bad.blamed)
         in_flight.expect_reply()
@@ -266,13 +303,41 @@ def _acks_valid(acks: int, version: int) -> bool:
     return acks in (0, 1, -1) or (acks > 1 and version <= 2)
 
 
+def _without_repeats(request: ProduceRequest, version: int) -> ProduceRequest:
+    """Return the request with the last batch of each partition."""
+    count = sum(len(data.partition_data) for data in request.topic_data)
+    if count < 2 and len(request.topic_data) < 2:
+        return request
+    topics: dict[object, TopicProduceData] = {}
+    rows: dict[object, dict[int, PartitionProduceData]] = {}
+    for data in request.topic_data:
+        name = data.topic_id if version >= TOPIC_IDS_SINCE else data.name
+        topics.setdefault(name, data)
+        rows.setdefault(name, {}).update((row.index, row) for row in data.partition_data)
+    if len(topics) == len(request.topic_data) and sum(map(len, rows.values())) == count:
+        return request
+    return replace(
+        request,
+        topic_data=[
+            replace(data, partition_data=list(rows[name].values())) for name, data in topics.items()
+        ],
+    )
+
+
 def _has_many(request: ProduceRequest) -> bool:
     return sum(len(data.partition_data) for data in request.topic_data) > BATCHES_PER_ITERATION
 
 
-async def _yielding(sending: Iterator[None]) -> None:
-    """Send the batches, yielding to the event loop every BATCHES_PER_ITERATION."""
-    for count, _ in enumerate(sending, 1):
+async def _yielding(sending: Sending, opening: Opening | None = None) -> None:
+    """Send the batches after `opening`, yielding to the event loop every BATCHES_PER_ITERATION."""
+    if opening is not None:
+        await asyncio.wait((opening,))
+    count = 0
+    for opening in sending:
+        if opening is not None:
+            await asyncio.wait((opening,))
+            continue
+        count += 1
         if count % BATCHES_PER_ITERATION == 0:
             await asyncio.sleep(0)
 

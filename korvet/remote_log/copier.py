@@ -9,11 +9,13 @@ Rules
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from time import time
 
 from korvet.config.topic_policy import TopicPolicy
 from korvet.keys import Keys
 from korvet.log.layouts import layout_of
+from korvet.log.opening import in_thread
 from korvet.log.read_cache import ReadCache
 from korvet.remote_log.collector import Collector
 from korvet.remote_log.copy_cache import CopyCache
@@ -164,13 +166,9 @@ class PartitionCopier:
         if claim.bytes >= segment_bytes(policy):
             return True
         result = await self._collector.read(claim.first, 1)
-        layout = layout_of(self._topic)
-        times = [
-            time
-            for entry in result.entries
-            for time, _ in layout.timestamps_of(self._topic, entry, 0)
-        ]
-        oldest = max(times, default=0)
+        find = partial(layout_of(self._topic).timestamps_of, self._topic)
+        rows = [await in_thread(partial(find, entry, 0)) for entry in result.entries]
+        oldest = max((time for found in rows for time, _ in found), default=0)
         return bool(result.entries) and oldest + policy.segment_ms <= time() * 1000
 
 

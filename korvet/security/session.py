@@ -19,8 +19,14 @@ class Session(msgspec.Struct):
     """Name of the listener that the client connected to."""
     protocol: str = "PLAINTEXT"
     """Security protocol of that listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+    opened_bytes: int = 0
+    """Bytes that the batches of the current Produce request have decompressed, for quotas."""
     on_close: list[Callable[[], None]] = []
     """Called once when the connection is closed."""
     transactions: dict[tuple[str, int, int], int] = {}
     """The number of the last transaction that the client added members to on this connection, by
     transactional id, producer id and epoch."""
+
+    def count_opened(self, size: int) -> None:
+        """Count decompressed bytes."""
+        self.opened_bytes += size

@@ -28,7 +28,7 @@ from korvet.groups.share_group import ShareGroupConfig
 from korvet.keys import Keys
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
-from korvet.log.records_in import records_in
+from korvet.log.records_in import read_records
 from korvet.produce.service import ProduceService
 from korvet.scripts import producer, share
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
@@ -228,7 +228,7 @@ class DeadLetters:
                     raise CopyFailed(f"offset {offset} cannot be read: {result.error.name}")
                 if not result.entries:
                     break
-                for record in records_in(topic, result.entries):
+                for record in await read_records(topic, result.entries):
                     if record[0] in wanted:
                         found[record[0]] = record
                 offset = result.entries[-1].last + 1

@@ -8,10 +8,12 @@ Rules
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from korvet.errors import ErrorCode
 from korvet.fetch.record_format import encode_records
 from korvet.log.layouts import layout_of
+from korvet.log.opening import in_thread
 from korvet.log.read_result import ReadResult
 from korvet.scripts import share
 from korvet.scripts.share import AcquireReply
@@ -166,15 +168,16 @@ class PartitionAcquire:
         position, most = self._position, self._budget.records
         together = most if position.room <= 0 else min(most, position.room)
         ranges: Sequence[Range] | Sequence[tuple[int, str]]
-        if position.ordered:
-            ranges = keyed_records(self._topic, result, position.next)
-        else:
-            ranges = ranges_of(self._topic, result, position.next, together)
         read_to = result.entries[-1].last
         # Other partitions of the request get none meanwhile.
         self._budget.records = 0
         taken = 0
         try:
+            if position.ordered:
+                read = partial(keyed_records, self._topic, result, position.next)
+                ranges = await in_thread(read) if self._layout.holds_batches else read()
+            else:
+                ranges = ranges_of(self._topic, result, position.next, together)
             exact = self._params.exact or not self._layout.holds_batches
             reply = await self._call(
                 ranges,

@@ -7,6 +7,7 @@ from itertools import chain
 from korvet.wire import compression
 from korvet.wire.records import (
     ATTRIBUTES_AT,
+    CODEC_MASK,
     CRC_AT,
     HEADER,
     HEADER_SIZE,
@@ -91,9 +92,13 @@ def build(
 
 def _compressed(batch: bytearray, codec: int) -> bytearray:
     """Compress an uncompressed batch with that codec."""
-    header = read_header(batch)
-    found = batch[:HEADER_SIZE] + compression.compress(codec, memoryview(batch)[HEADER_SIZE:])
-    length, attributes = len(found) - LOG_OVERHEAD, header.attributes | codec
+    return with_codec(read_header(batch), memoryview(batch)[HEADER_SIZE:], codec)
+
+
+def with_codec(header: BatchHeader, section: Buffer, codec: int) -> bytearray:
+    """Return the batch of these decompressed records, compressed with that codec."""
+    found = bytearray(HEADER_SIZE) + compression.compress(codec, section)
+    length, attributes = len(found) - LOG_OVERHEAD, header.attributes & ~CODEC_MASK | codec
     put_header(found, header._replace(length=length, attributes=attributes))
     return found
 

@@ -11,7 +11,7 @@ from functools import cache
 
 import cramjam
 
-from korvet.wire.work_buffer import CAPACITY, work_buffer
+from korvet.wire.work_buffer import has_room, work_buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -38,6 +38,10 @@ _INTO: dict[int, Callable[..., int]] = {
 }
 MAX_GZIP_MEMBERS = 16
 """Max gzip members read; for each member, the bytes after it are copied."""
+_GZIP_STEP = 1 << 20
+"""Bytes of gzip that are decompressed and copied at once."""
+MAX_BLOCKS = 1 << 14
+"""Max blocks of a snappy or lz4 payload, and one more for each KiB: each costs a microsecond."""
 
 
 class CorruptPayload(ValueError):
@@ -73,20 +77,27 @@ def decompress_produced(
     Raises as `decompress`, and CorruptPayload for bytes after the end and for lz4 frames that Java
     does not read. The result is valid until the next call.
     """
-    if codec == GZIP:
-        return _gunzip(data, limit, exact=True)
-    if codec == LZ4 and 6 * len(data) > CAPACITY:
-        _check_lz4_frame(memoryview(data))
     if codec == SNAPPY and data[:8] == _XERIAL and data[8:_XERIAL_HEADER] != _XERIAL_VERSIONS:
         raise CorruptPayload("snappy: only version 1 of Java's framing is read by all clients")
     into = _INTO_WORK_BUFFER.get(codec)
-    if into is not None and 6 * len(data) <= CAPACITY:
-        room = work_buffer().room[:limit]
+    if into is not None and has_room(limit):
+        room = work_buffer(limit).room[:limit]
         try:
             return room[: into(memoryview(data), room)]
-        except cramjam.DecompressionError:
-            pass  # `decompress` finds out whether the bytes are corrupt or too many
+        except cramjam.DecompressionError as error:
+            raise _failure(error, codec, limit) from None
+    if codec == GZIP:
+        return _gunzip(data, limit, exact=True)
+    if codec == LZ4:
+        _check_lz4_frame(memoryview(data))
     return decompress(codec, data, limit)
+
+
+def _failure(error: Exception, codec: int, limit: int) -> ValueError:
+    """Return what an error of cramjam means."""
+    if "whole buffer" in str(error) or "too small" in str(error):
+        return PayloadTooLarge(f"{NAMES[codec]}: more than {limit} bytes")
+    return CorruptPayload(f"{NAMES[codec]}: {error}")
 
 
 def decompress(codec: int, data: bytes | bytearray | memoryview, limit: int) -> bytes | memoryview:
@@ -160,8 +171,14 @@ def _check_lz4_frame(frame: memoryview) -> list[tuple[int, int]]:
                 return blocks
             break
         blocks.append((at, field))
+        _check_block_count(len(blocks), frame)
         at += size + after_block
     raise CorruptPayload("lz4: the frame ends early, or bytes follow it")
+
+
+def _check_block_count(count: int, payload: memoryview) -> None:
+    if count > MAX_BLOCKS + (len(payload) >> 10):
+        raise CorruptPayload(f"a payload of {len(payload)} bytes has more than {count - 1} blocks")
 
 
 @cache
@@ -190,14 +207,19 @@ def _lz4_into(frame: memoryview, room: memoryview) -> int:
     for start, field in blocks:
         size = field & ~_LZ4_STORED
         left = min(most, end - at)
-        if not 0 < size <= most or (field & _LZ4_STORED and size > left):
-            raise cramjam.DecompressionError
+        if not 0 < size <= most:
+            raise CorruptPayload(f"lz4: a block of {size} bytes")
         block = frame[start : start + size]
-        if field & _LZ4_STORED:
-            room[at : at + size] = block
-            at += size
-        else:
-            at += cramjam.lz4.decompress_block_into(block, room[at : at + left], left)
+        try:
+            if field & _LZ4_STORED:
+                room[at : at + size] = block
+                at += size
+            else:
+                at += cramjam.lz4.decompress_block_into(block, room[at : at + left], left)
+        except (cramjam.DecompressionError, ValueError) as error:
+            if left < most:
+                raise PayloadTooLarge(f"lz4: more than {end} bytes") from None
+            raise CorruptPayload(f"lz4: {error}") from None
     return at
 
 
@@ -205,11 +227,39 @@ def _snappy_into(data: memoryview, room: memoryview) -> int:
     """Decompress snappy of either framing into `room`; raise DecompressionError if it fails."""
     at = 0
     for block in _snappy_blocks(data):
+        if cramjam.snappy.decompress_raw_len(block) > len(room) - at:
+            raise PayloadTooLarge(f"snappy: more than {len(room)} bytes")
         at += cramjam.snappy.decompress_raw_into(block, room[at:])
     return at
 
 
+def _gunzip_into(data: memoryview, room: memoryview) -> int:
+    """Decompress all gzip members into `room`, a step at a time: the rest is not copied."""
+    at = 0
+    for _ in range(MAX_GZIP_MEMBERS):
+        inflate, left = zlib.decompressobj(wbits=47), bytes(data)
+        while not inflate.eof:
+            try:
+                part = inflate.decompress(left, _GZIP_STEP)
+            except zlib.error as error:
+                raise CorruptPayload(f"gzip: {error}") from None
+            left = inflate.unconsumed_tail
+            if len(part) > len(room) - at:
+                raise PayloadTooLarge(f"gzip: more than {len(room)} bytes")
+            room[at : at + len(part)] = part
+            at += len(part)
+            if not (part or left or inflate.eof):
+                raise CorruptPayload("gzip: the stream ends early")
+        data = memoryview(inflate.unused_data)
+        if not data:
+            return at
+        if data[:2] != _GZIP_MAGIC:
+            raise CorruptPayload("gzip: bytes follow the stream")
+    raise CorruptPayload(f"gzip: more than {MAX_GZIP_MEMBERS} members")
+
+
 _INTO_WORK_BUFFER: dict[int, Callable[[memoryview, memoryview], int]] = {
+    GZIP: _gunzip_into,
     SNAPPY: _snappy_into,
     LZ4: _lz4_into,
     ZSTD: cramjam.zstd.decompress_into,
@@ -259,8 +309,10 @@ def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
     if view[: len(_XERIAL)] != _XERIAL:
         yield view
         return
-    at = _XERIAL_HEADER
+    at, count = _XERIAL_HEADER, 0
     while at < len(view):
+        count += 1
+        _check_block_count(count, view)
         if at + 4 > len(view):
             raise CorruptPayload("snappy: half a block length")
         (size,) = struct.unpack_from(">i", view, at)

@@ -6,6 +6,7 @@
 -- invalid; trailing bytes count as the record after the last.
 -- A lead byte below 0x80 is a whole varint: nearly all are, or have two bytes. Positions above the
 -- end are read in the padding only, because each length is checked before its bytes are skipped.
+-- `survey` reads walked records once more, for topics that limit times, keys or sizes.
 local ffi = require("ffi")
 local band = require("bit").band
 local bytes_of = ffi.typeof("const uint8_t*")
@@ -87,7 +88,7 @@ local function headers(p, at, last, count)
   return at
 end
 
-return function(address, size, count, most_headers)
+local function walk(address, size, count, most_headers)
   local p = ffi.cast(bytes_of, ffi.cast("uintptr_t", address))
   local at, highest, i = 0, 0, 0
   while i < count do
@@ -139,3 +140,28 @@ return function(address, size, count, most_headers)
   if at ~= size then return INVALID - count end
   return highest / 2
 end
+
+-- Return the lowest and highest timestamp delta of walked records, how many have no key, and the
+-- most bytes that one has; no bytes if a timestamp is no exact number.
+local function survey(address, count)
+  local p = ffi.cast(bytes_of, ffi.cast("uintptr_t", address))
+  local at, lowest, highest, keyless, longest = 0, 2 ^ 53, -2 ^ 53, 0, 0
+  for _ = 1, count do
+    local length, delta
+    length, at = varint(p, at)
+    local last = at + length / 2
+    if length / 2 > longest then longest = length / 2 end
+    at, delta = long_timestamp(p, at + 1)
+    if delta >= 2 ^ 53 then return 0, 0, 0, 0 end
+    delta = delta % 2 == 0 and delta / 2 or -(delta + 1) / 2
+    if delta < lowest then lowest = delta end
+    if delta > highest then highest = delta end
+    length, at = varint(p, at)
+    length, at = varint(p, at)
+    if length % 2 == 1 then keyless = keyless + 1 end
+    at = last
+  end
+  return lowest, highest, keyless, longest
+end
+
+return walk, survey

@@ -14,11 +14,11 @@ Rules
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from korvet.wire.header_counts import read_varint
 from korvet.wire.records import (
@@ -38,6 +38,17 @@ _VARINT, _VARLONG = 5, 10
 
 Walk = Callable[[int, int, int, int], float]
 """Takes the records' address and size, their number, and the headers they may have together."""
+Survey = Callable[[int, int], tuple[float, float, float, float]]
+"""Takes the records' address and number."""
+
+
+class Found(NamedTuple):
+    """What a topic may limit, of the records of a batch: ms after its first timestamp, bytes."""
+
+    oldest: int
+    newest: int
+    keyless: int
+    longest: int
 
 
 def check_records(section: Buffer, count: int) -> int:
@@ -45,12 +56,12 @@ def check_records(section: Buffer, count: int) -> int:
 
     Raises BadBatch: INVALID_RECORD, MESSAGE_TOO_LARGE above MAX_HEADERS_PER_BATCH.
     """
-    walk = native_walk()
-    if walk is None:
+    native = native_walk()
+    if native is None:
         return walk_in_python(section, count)
     size = len(section)
     buffer = work_buffer(size)
-    found = walk(buffer.take(section), size, count, MAX_HEADERS_PER_BATCH)
+    found = native[0](buffer.take(section), size, count, MAX_HEADERS_PER_BATCH)
     if found >= 0:
         return int(found)
     if found == _DECODE:
@@ -60,9 +71,42 @@ def check_records(section: Buffer, count: int) -> int:
     raise _invalid(_INVALID - int(found), count)
 
 
+def survey(section: Buffer, count: int) -> Found:
+    """Return what a topic may limit, of records that `check_records` has accepted."""
+    native = native_walk()
+    if native is not None:
+        found = native[1](work_buffer(len(section)).take(section), count)
+        if found[3]:
+            return Found(*map(int, found))
+    deltas, keyless, sizes = zip(*rows_of(section, count), strict=True)
+    return Found(min(deltas), max(deltas), sum(keyless), max(sizes))
+
+
+def rows_of(section: Buffer, count: int) -> Iterator[tuple[int, bool, int]]:
+    """Yield the timestamp delta of each accepted record, whether it has no key, and its bytes.
+
+    Reads lengths only: no key and no value is copied. The bytes are those of key, value, headers.
+    """
+    view, at = memoryview(section), 0
+    for _ in range(count):
+        length, at = read_varint(view, at, _VARINT)
+        last = at + length
+        delta, at = read_varint(view, at + 1, _VARLONG)
+        _, at = read_varint(view, at, _VARINT)
+        key, at = read_varint(view, at, _VARINT)
+        value, at = read_varint(view, at + max(key, 0), _VARINT)
+        headers, at = read_varint(view, at + max(value, 0), _VARINT)
+        size = max(key, 0) + max(value, 0)
+        for _ in range(2 * headers):
+            length, at = read_varint(view, at, _VARINT)
+            size, at = size + max(length, 0), at + max(length, 0)
+        yield delta, key < 0, size
+        at = last
+
+
 @cache
-def native_walk() -> Walk | None:
-    """Return the walk compiled by LuaJIT, or None if lupa has no LuaJIT on this platform."""
+def native_walk() -> tuple[Walk, Survey] | None:
+    """Return the walks compiled by LuaJIT, or None if lupa has no LuaJIT on this platform."""
     source = files("korvet.wire").joinpath("record_walk.lua").read_bytes()
     try:
         luajit21 = _luajit()
@@ -70,10 +114,10 @@ def native_walk() -> Walk | None:
         return None
     runtime = luajit21.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
     try:
-        walk: Walk = runtime.execute(source)
+        walks: tuple[Walk, Survey] = runtime.execute(source)
     except luajit21.LuaError:  # LuaJIT without FFI
         return None
-    return walk
+    return walks
 
 
 def _luajit() -> Any:

@@ -36,9 +36,6 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 MAX_SPAN = 2**31 - 1
-BOMB_FACTOR = 64
-"""Max ratio of a batch's decompressed bytes to `message.max.bytes`."""
-
 MAX_RECORDS = 500_000
 """Max records of a batch: the count is used as it is wherever records are not counted again."""
 MAX_DECODED_RECORDS = 100_000

@@ -2,6 +2,7 @@
 
 import warnings
 from random import Random
+from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -158,3 +159,29 @@ def test_the_buffer_for_decompressed_records_is_bounded() -> None:
 def test_large_records_are_walked() -> None:
     batch = batch_builder.build([(at, 1, b"k", bytes(900_000), []) for at in range(5)])
     assert record_walk.check_records(memoryview(batch)[records.HEADER_SIZE :], 5) == 0
+
+
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@given(rows=made, first=st.integers(0, 2**42))
+def test_a_survey_finds_the_extremes_of_all_records(rows: list[Any], first: int) -> None:
+    found = [(at, *row) for at, row in enumerate([(first, None, b"v", []), *rows])]
+    section = memoryview(batch_builder.build(found))[records.HEADER_SIZE :]
+    record_walk.check_records(section, len(found))
+    deltas = [row[1] - first for row in found]
+    listed = list(record_walk.rows_of(section, len(found)))
+    assert [row[0] for row in listed] == deltas
+    assert [row[1] for row in listed] == [row[2] is None for row in found]
+    assert [row[2] for row in listed] == [
+        sum(len(part or b"") for part in (key, value))
+        + sum(len(name.encode()) + len(text or b"") for name, text in headers)
+        for _, _, key, value, headers in found
+    ]
+    survey = record_walk.survey(section, len(found))
+    assert survey[:3] == (min(deltas), max(deltas), sum(row[2] is None for row in found))
+    assert survey.longest >= max(row[2] for row in listed)
+
+
+def test_a_survey_takes_timestamps_that_are_no_exact_numbers() -> None:
+    rows = [(0, 0, b"k", b"v", []), (1, 2**62 + 1, None, b"v", [])]
+    section = memoryview(batch_builder.build(rows))[records.HEADER_SIZE :]
+    assert record_walk.survey(section, 2) == (0, 2**62 + 1, 1, 2)

@@ -108,7 +108,7 @@ class BatchLayout(BaseLayout):
         batch = _payload(entry)
         append_time = record_entries.append_time_of(entry.fields)
         shift = entry.first - records.read_header(batch).base_offset
-        limit = topic.policy.max_message_bytes * records.BOMB_FACTOR
+        limit = topic.policy.max_opened_bytes
         return [
             (offset + shift, timestamp if append_time is None else append_time, key, value, headers)
             for offset, timestamp, key, value, headers in records.records_of(batch, limit=limit)

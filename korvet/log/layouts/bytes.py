@@ -24,7 +24,7 @@ from korvet.scripts.call import Arg, Call
 from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, message_sets_v07, record_entries, records
-from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record
+from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record
 
 _SET = b"set"
 
@@ -36,7 +36,7 @@ class BytesLayout(BatchLayout):
     has_tail = True
 
     def _fields(self, topic: Topic, batch: Buffer, header: BatchHeader) -> Sequence[Arg]:
-        limit = topic.policy.max_message_bytes * BOMB_FACTOR
+        limit = topic.policy.max_opened_bytes
         sizes = message_sets_v07.sizes(records.decode_produced(batch, limit=limit))
         span = sum(sizes)
         return (
@@ -93,10 +93,14 @@ class ByteEntry(NamedTuple):
     append_time: int | None
 
 
-def append_set(keys: Keys, topic: Topic, partition: int, data: Buffer) -> Call[AppendReply]:
-    """Build the call that appends a set of 0.7 messages. Raises BadBatch."""
-    most = topic.policy.max_message_bytes
-    found = message_sets_v07.pieces(data, limit=most * BOMB_FACTOR, most=most)
+def append_set(
+    keys: Keys, topic: Topic, partition: int, data: Buffer, limit: int
+) -> Call[AppendReply]:
+    """Build the call that appends a set of 0.7 messages, which open `limit` bytes at most.
+
+    Raises BadBatch.
+    """
+    found = message_sets_v07.pieces(data, limit=limit, most=topic.policy.max_message_bytes)
     fields: list[Arg] = []
     for piece in found:
         size = len(piece.raw)

@@ -1,0 +1,131 @@
+"""Limit how much the event loop decompresses and decodes; a thread does the rest.
+
+Rules
+- A few hundred compressed bytes may hold 60 MB, or 100,000 records. In one turn of the event loop,
+  TURN_BYTES are opened for all clients together, and MAX_AT_ONCE for one batch.
+- What exceeds that is opened in one thread, one batch after another in the order of arrival. A
+  connection has one batch there at a time, so clients take turns.
+- So the memory for decompressed records is that of one batch, and that of the turn.
+- An opened record counts as RECORD_BYTES at least: a decoded one is a Python object.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from korvet.errors import ErrorCode
+from korvet.topics.table import Topic
+from korvet.wire import records
+from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record
+from korvet.wire.work_buffer import CAPACITY, free_large, keep_large
+
+MAX_AT_ONCE = CAPACITY
+"""Max bytes of one batch's records that the event loop opens: about a millisecond."""
+TURN_BYTES = 4 << 20
+"""Max bytes of records that one iteration of the event loop opens."""
+RECORD_BYTES = 100
+"""Bytes that take as long to open as it takes to decode one record."""
+
+KEPT_S = 1.0
+"""Seconds after the last batch when the thread's buffer is freed."""
+
+T = TypeVar("T")
+
+
+class OpensMuch(Exception):
+    """The records must be opened in the thread."""
+
+
+class Allowance:
+    """What may be opened where the caller runs; without `turn_bytes` there is no limit."""
+
+    def __init__(self, turn_bytes: int | None = None) -> None:
+        self._turn_bytes = turn_bytes
+        self._left = turn_bytes
+        self.opened = 0
+        """Decompressed bytes so far."""
+
+    def open(self, topic: Topic, batch: Buffer, header: BatchHeader) -> Buffer:
+        """Return the batch's records, decompressed.
+
+        Raises BadBatch as `records.open_section`, and OpensMuch.
+        """
+        if not header.codec:
+            return records.open_section(batch, header, 0)
+        section = self._within(
+            *(len(batch), MAX_AT_ONCE, topic.policy.max_opened_bytes),
+            lambda most: records.open_section(batch, header, most),
+        )
+        self._take(len(section))
+        self.opened += len(section)
+        return section
+
+    def parse(
+        self, size: int, limit: int, parse_within: Callable[[int], list[Record]]
+    ) -> list[Record]:
+        """Return the records of a message set of `size` bytes. Raises BadBatch and OpensMuch.
+
+        Each of its messages is decoded, so the event loop takes an eighth of MAX_AT_ONCE.
+        """
+        found = self._within(size, MAX_AT_ONCE // 8, limit, parse_within)
+        self._take(len(found) * RECORD_BYTES)
+        self.opened += sum(len(row[2] or b"") + len(row[3] or b"") for row in found)
+        return found
+
+    def _within(self, size: int, most: int, limit: int, work: Callable[[int], T]) -> T:
+        """Return what `work` makes of `size` bytes, within `most` or what is left of the turn."""
+        if self._left is None:
+            return work(limit)
+        most = min(self._left, most)
+        if size > most:
+            raise OpensMuch
+        try:
+            return work(min(limit, most))
+        except BadBatch as bad:
+            self._take(most)
+            if bad.error != ErrorCode.MESSAGE_TOO_LARGE or limit <= most:
+                raise
+            self._left = 0  # The next attempt of this turn does not try again.
+            raise OpensMuch from None
+
+    def decode(self, count: int) -> None:
+        """Allow that `count` records are decoded. Raises OpensMuch."""
+        if self._left is not None and count * RECORD_BYTES > min(self._left, MAX_AT_ONCE):
+            raise OpensMuch
+        self._take(count * RECORD_BYTES)
+
+    def _take(self, size: int) -> None:
+        """Count bytes of this turn; the next iteration of the event loop begins another."""
+        if self._left is None or not size:
+            return
+        if self._left == self._turn_bytes:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        self._left = max(0, self._left - size)
+
+    def _begin_turn(self) -> None:
+        self._left = self._turn_bytes
+
+
+class _Opener:
+    """The thread that opens batches, and the timer that frees its buffer."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "opener", initializer=keep_large)
+        self._freeing: asyncio.TimerHandle | None = None
+
+    def run(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        loop = asyncio.get_running_loop()
+        if self._freeing is not None:
+            self._freeing.cancel()
+        done = loop.run_in_executor(self._thread, work)
+        self._freeing = loop.call_later(KEPT_S, self._thread.submit, free_large)
+        return done
+
+
+_opener = _Opener()
+
+
+def in_thread(work: Callable[[], T]) -> "asyncio.Future[T]":
+    """Do work that opens batches in the thread when its turn comes; return its result."""
+    return _opener.run(work)
