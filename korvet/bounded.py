@@ -1,4 +1,4 @@
-"""Bounded concurrency for large requests, and a limit on repeated names.
+"""Bounded concurrency for large requests, a limit on repeated names, and caches bounded in bytes.
 
 A request may have hundreds of thousands of names. All their calls at once would be one write to
 Redis, and every other client would wait for its end. A request of some kilobytes that repeats one
@@ -8,7 +8,12 @@ name with a long answer would have a response of gigabytes.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TypeVar
+from sys import getsizeof
+from threading import Lock
+from typing import Any, ClassVar, Generic, TypeVar
+from weakref import WeakSet
+
+import msgspec
 
 MAX_CONCURRENT = 100
 """Max concurrent calls of one request."""
@@ -73,3 +78,76 @@ class RepeatLimit:
         """Return whether this repetition exceeds the limit."""
         self._seen[thing] += 1
         return self._seen[thing] > MAX_REPEATS
+
+
+ROW_BYTES = 150
+"""Approximate memory of a row in a dict, without its key and value."""
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class ByteBounded(Generic[K, V]):
+    """A cache that forgets its oldest rows above a number of bytes.
+
+    Names come from clients, and one may have 32 KB: a limit on rows would be none on memory. The
+    opener's thread uses some caches too, so `put` takes a lock; `get` is that of the dict.
+    """
+
+    made: ClassVar[WeakSet[Any]] = WeakSet()
+    """All caches of the process, for tests."""
+
+    def __init__(self, name: str, limit: int) -> None:
+        self.name = name
+        self.limit = limit
+        self.bytes = 0
+        self._rows: dict[K, V] = {}
+        self._sizes: dict[K, int] = {}
+        self._lock = Lock()
+        self.get = self._rows.get
+        self.made.add(self)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def put(self, key: K, value: V, size: int | None = None) -> V:
+        """Set a row and return its value; the oldest ones leave. A row above the limit is not kept.
+
+        `size` is that of the value, if it is known. Call this again for a value that has grown.
+        """
+        size = ROW_BYTES + size_of(key) + (size_of(value) if size is None else size)
+        with self._lock:
+            self._remove(key)
+            if size <= self.limit:
+                self._rows[key], self._sizes[key] = value, size
+                self.bytes += size
+            while self.bytes > self.limit:
+                self._remove(next(iter(self._sizes)))
+        return value
+
+    def pop(self, key: K) -> None:
+        """Remove a row if it is there."""
+        with self._lock:
+            self._remove(key)
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        with self._lock:
+            self._rows.clear()
+            self._sizes.clear()
+            self.bytes = 0
+
+    def _remove(self, key: K) -> None:
+        self.bytes -= self._sizes.pop(key, 0)
+        self._rows.pop(key, None)
+
+
+def size_of(value: object) -> int:
+    """Return the memory of a value and of what it contains, in bytes."""
+    size = getsizeof(value)
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.astuple(value)
+    if isinstance(value, dict):
+        return size + sum(size_of(key) + size_of(row) for key, row in value.items())
+    if isinstance(value, tuple | list | set | frozenset):
+        return size + sum(map(size_of, value))
+    return size

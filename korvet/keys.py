@@ -9,35 +9,24 @@ part inside the first braces, so a script on one partition or one group uses one
 
 from __future__ import annotations
 
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
 import msgspec
 
-_PLAIN = frozenset(
-    b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/+=@~,;!*()'\" "
-)
+from korvet.bounded import ByteBounded
+
+_PLAIN = "/+=@,;!*()'\" "
+"""What stays as it is, as letters, digits and `._-~` do."""
 
 
 def encode_group(group_id: str) -> str:
     """Percent-encode `%`, `{`, `}`, `:`, control bytes and non-ASCII bytes of a group id."""
-    raw = group_id.encode("utf-8", "surrogateescape")
-    if _PLAIN.issuperset(raw):
-        return group_id
-    return "".join(chr(b) if b in _PLAIN else f"%{b:02X}" for b in raw)
+    return quote_from_bytes(group_id.encode("utf-8", "surrogateescape"), _PLAIN)
 
 
 def decode_group(encoded: str) -> str:
     """Return the group id that `encode_group` encoded."""
-    if "%" not in encoded:
-        return encoded
-    out = bytearray()
-    i = 0
-    while i < len(encoded):
-        if encoded[i] == "%":
-            out.append(int(encoded[i + 1 : i + 3], 16))
-            i += 3
-        else:
-            out += encoded[i].encode()
-            i += 1
-    return out.decode("utf-8", "surrogateescape")
+    return unquote_to_bytes(encoded).decode("utf-8", "surrogateescape")
 
 
 def replica_wait_key(key: str) -> str:
@@ -154,8 +143,8 @@ class Keys:
 
     def __init__(self, namespace: str = "korvet") -> None:
         self.namespace = namespace
-        self._partitions: dict[tuple[str, int], Partition] = {}
-        self._groups: dict[str, Group] = {}
+        self._partitions = ByteBounded[tuple[str, int], Partition]("partition keys", 128 << 20)
+        self._groups = ByteBounded[str, Group]("group keys", 16 << 20)
 
     def topics(self) -> str:
         """Name the hash: topic -> definition (JSON); field `:version` changes with each change."""
@@ -232,10 +221,8 @@ class Keys:
             plain = f"{self.namespace}:{topic}:{partition}"
             tagged = f"{{{plain}}}"
             keys = {part: f"{tagged}:{part}" for part in Partition.__struct_fields__}
-            known = Partition(**keys | {"stream": plain, "channel": plain})
-            if len(self._partitions) > 100_000:
-                self._partitions.clear()
-            self._partitions[topic, partition] = known
+            made = Partition(**keys | {"stream": plain, "channel": plain})
+            known = self._partitions.put((topic, partition), made)
         return known
 
     def group_offsets(self, group_id: str) -> str:
@@ -249,10 +236,7 @@ class Keys:
             offsets = self.group_offsets(group_id)
             tagged = f"{{{offsets}}}"
             keys = {part: f"{tagged}:{part}" for part in Group.__struct_fields__}
-            known = Group(**keys | {"offsets": offsets})
-            if len(self._groups) > 100_000:
-                self._groups.clear()
-            self._groups[group_id] = known
+            known = self._groups.put(group_id, Group(**keys | {"offsets": offsets}))
         return known
 
     def transactions(self) -> str:

@@ -29,7 +29,7 @@ class Log:
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._written: dict[str, tuple[float, int]] = {}
+        self._written: dict[int, tuple[float, int]] = {}
 
     def debug(self, event: str, **fields: object) -> None:
         self._write(logging.DEBUG, event, fields)
@@ -55,7 +55,7 @@ class Log:
         self._write_again(logging.WARNING, event, fields)
 
     def _write_again(self, level: int, event: str, fields: dict[str, object]) -> None:
-        line = " ".join((event, *map(str, fields.values())))
+        line = hash((event, *map(str, fields.values())))  # a line may be long
         now = monotonic()
         written_at, left_out = self._written.get(line, (-REPEAT_INTERVAL_S, 0))
         if now - written_at < REPEAT_INTERVAL_S:

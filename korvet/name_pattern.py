@@ -4,7 +4,10 @@ Kafka uses RE2J. Of 42,000 random patterns the two engines matched the same name
 `\\C`, two groups of one name and `{` before a repetition, which RE2J refuses.
 """
 
-from functools import lru_cache
+from korvet.bounded import ByteBounded
+
+MAX_PATTERN_BYTES = 1 << 20
+"""Max memory of a compiled pattern and of the states that its matches add."""
 
 
 class BadPattern(ValueError):
@@ -20,6 +23,7 @@ class NamePattern:
 
         options = re2.Options()
         options.log_errors = False
+        options.max_mem = MAX_PATTERN_BYTES
         try:
             self._pattern = re2.compile(text, options)
         except re2.error as error:
@@ -31,7 +35,10 @@ class NamePattern:
         return self._pattern.fullmatch(name) is not None
 
 
-@lru_cache(maxsize=256)
+_patterns = ByteBounded[str, NamePattern]("name patterns", 64 << 20)
+
+
 def compile_pattern(text: str) -> NamePattern:
     """Return the pattern of the text. Raises BadPattern."""
-    return NamePattern(text)
+    found = _patterns.get(text)
+    return _patterns.put(text, NamePattern(text), MAX_PATTERN_BYTES) if found is None else found

@@ -28,6 +28,8 @@ from korvet.topics.table import Topic
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest
 from korvet.wire.records import Buffer
 
+MAX_FRAME_BYTES = 1024
+"""Bytes of a frame that becomes a template: a client id alone may have 32 KB."""
 MAX_TEMPLATES = 4
 """Templates of one connection."""
 MAX_MISSES = 16
@@ -82,7 +84,7 @@ class FetchTemplates:
         self._misses += 1
         if self._misses > MAX_MISSES and self._misses & (self._misses - 1):
             return
-        at = index_at(frame, request)
+        at = index_at(frame, request) if len(frame) <= MAX_FRAME_BYTES else None
         if at is None or not self._may_read(topic):
             return
         if len(self._templates) >= MAX_TEMPLATES:

@@ -40,6 +40,8 @@ from korvet.wire.schema import decode, encode_parts
 
 RECORD_BATCHES_SINCE = 3
 """The first Produce version with record batches; older ones are always decoded."""
+MAX_HEAD_BYTES = 1024
+"""Bytes of a template's head: a client id alone may have 32 KB."""
 MAX_TEMPLATES = 16
 """Max templates of one connection."""
 _START_OFFSET_SINCE = 5
@@ -237,7 +239,7 @@ class TemplateCache:
         if self._misses > MAX_TEMPLATES and self._misses & (self._misses - 1):
             return
         found = _learn(frame, request, self._services, self._session)
-        if found is None:
+        if found is None or found[1] > MAX_HEAD_BYTES:
             return
         template, index_at = found
         if len(self._templates) >= MAX_TEMPLATES:

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from korvet import logfmt
-from korvet.bounded import chunks
+from korvet.bounded import ByteBounded, chunks
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import HeartbeatBatcher
@@ -68,7 +68,7 @@ class GroupCoordinator:
         self._notifier = notifier
         self._on_rebalance = on_rebalance
         self._presence = Presence(present_ms)
-        self._tick_at: dict[str, float] = {}
+        self._tick_at = ByteBounded[str, float]("group ticks", 16 << 20)
         self.registry = GroupRegistry(store, keys)
         self.redis_groups = RedisGroups(store, keys)
         self.heartbeats = HeartbeatBatcher(store, keys, self)
@@ -207,14 +207,12 @@ class GroupCoordinator:
 
     async def _schedule(self, group_id: str, after_ms: int, *calls: Call[Any]) -> list[Any]:
         """Schedule a tick, and run the other calls in the same pipeline. Returns their replies."""
-        if len(self._tick_at) > 100_000:
-            self._tick_at.clear()
-        self._tick_at[group_id] = monotonic() + after_ms / 1000
+        self._tick_at.put(group_id, monotonic() + after_ms / 1000)
         schedule = scripts.schedule_tick(self._keys, group=group_id, after_ms=after_ms)
         try:
             return (await self._store.run_many([schedule, *calls]))[1:]
         except BaseException:
-            self._tick_at.pop(group_id, None)
+            self._tick_at.pop(group_id)
             raise
 
     async def tick(self, group_id: str) -> int:

@@ -16,6 +16,7 @@ from time import monotonic
 import msgspec
 
 from korvet import logfmt
+from korvet.bounded import ByteBounded
 from korvet.config.dynamic import ConfigTable, group_resource
 from korvet.config.values import Settings
 from korvet.keys import Keys
@@ -47,21 +48,26 @@ class GroupMembers:
     """The members of groups by client id, as this process has seen them."""
 
     def __init__(self) -> None:
-        self._by_client: dict[str, dict[tuple[str, str], GroupMember]] = {}
-        self._claims: dict[tuple[str, int, str], tuple[tuple[str, int], bytes]] = {}
-        self._logged: set[str] = set()
+        self._by_client = ByteBounded[str, dict[tuple[str, str], GroupMember]](
+            "stream group members", 16 << 20
+        )
+        self._claims = ByteBounded[tuple[str, int, str], tuple[tuple[str, int], bytes]](
+            "claims of stream groups", 16 << 20
+        )
+        self._logged: set[int] = set()
 
     def note(self, client_id: str, group: str, member: str, generation: int) -> None:
         """Record that the client has just used this member id."""
-        rows = self._by_client.setdefault(client_id, {})
+        rows = self._by_client.get(client_id, {})
         rows[group, member] = GroupMember(client_id, group, generation, monotonic())
+        self._by_client.put(client_id, rows)
 
     def forget(self, client_id: str, group: str, member: str) -> None:
         """Remove a member that has left."""
         rows = self._by_client.get(client_id, {})
         rows.pop((group, member), None)
         if not rows:
-            self._by_client.pop(client_id, None)
+            self._by_client.pop(client_id)
 
     def find(self, client_id: str) -> GroupMember | None:
         """Return the client's only member, or None."""
@@ -70,14 +76,14 @@ class GroupMembers:
         for key in [key for key, row in rows.items() if row.seen_at < limit]:
             del rows[key]
         if not rows:
-            self._by_client.pop(client_id, None)
+            self._by_client.pop(client_id)
             return None
         if len(rows) == 1:
             return next(iter(rows.values()))
-        if client_id not in self._logged:
+        if hash(client_id) not in self._logged:
             if len(self._logged) >= MAX_KNOWN:
                 self._logged.clear()
-            self._logged.add(client_id)
+            self._logged.add(hash(client_id))
             logger.warning(
                 "several members have one client id: their fetches read by offset",
                 client_id=client_id,
@@ -89,16 +95,15 @@ class GroupMembers:
 
     def claim(self, topic: Topic, partition: int, member: GroupMember) -> bytes:
         """Return up to where the member has claimed what others left pending."""
-        owner, claimed = self._claims.get((topic.id, partition, member.group), (None, b""))
-        return claimed if owner == (member.client_id, member.generation) else log.CLAIM_ALL
+        row = self._claims.get((topic.id, partition, member.group))
+        is_mine = row is not None and row[0] == (member.client_id, member.generation)
+        return row[1] if row is not None and is_mine else log.CLAIM_ALL
 
     def set_claim(self, topic: Topic, partition: int, member: GroupMember, claimed: bytes) -> None:
         """Record up to where the member has claimed."""
+        # Without a row the next delivery claims again what its member has pending.
         owner = member.client_id, member.generation
-        if len(self._claims) >= MAX_KNOWN:
-            # The next delivery claims again what its member has pending, and others left.
-            self._claims.clear()
-        self._claims[topic.id, partition, member.group] = owner, claimed
+        self._claims.put((topic.id, partition, member.group), (owner, claimed))
 
 
 class StreamReads:

@@ -29,10 +29,10 @@ from time import monotonic
 
 import msgspec
 
+from korvet.bounded import ByteBounded
+
 EXPIRES_S = 300.0
 """Seconds to wait for a retry: more than the default of delivery.timeout.ms."""
-MAX_PRODUCERS = 10_000
-"""Max entries; the oldest is dropped first."""
 _WRAP = 2**31
 
 ProducerKey = tuple[str, int, int, int]
@@ -60,7 +60,7 @@ class UnknownProducers:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._first: dict[ProducerKey, _First] = {}
+        self._first = ByteBounded[ProducerKey, _First]("unknown producers", 8 << 20)
         self._resends: dict[ProducerKey, int] = {}
 
     def __len__(self) -> int:
@@ -74,7 +74,8 @@ class UnknownProducers:
         """Return what to do with a batch that log.append answered with UNKNOWN_PRODUCER_ID."""
         if self._note_first(producer, sequence, sent=True):
             return Verdict.START
-        return Verdict.RESEND if self._first[producer].sent else Verdict.REJECT
+        found = self._first.get(producer)
+        return Verdict.RESEND if found is not None and found.sent else Verdict.REJECT
 
     def begin_resend(self, producer: ProducerKey) -> None:
         """Count a batch that is sent again."""
@@ -92,7 +93,7 @@ class UnknownProducers:
 
     def forget(self, producer: ProducerKey) -> None:
         """Drop the entry: the partition has the producer's state and checks sequences itself."""
-        self._first.pop(producer, None)
+        self._first.pop(producer)
 
     def _note_first(self, producer: ProducerKey, sequence: int, *, sent: bool) -> bool:
         """Make the batch the expected first one, unless an earlier batch is expected."""
@@ -100,7 +101,5 @@ class UnknownProducers:
         found = self._first.get(producer)
         if found and now < found.expires_s and 0 < (sequence - found.sequence) % _WRAP < _WRAP // 2:
             return False
-        if found is None and len(self._first) >= MAX_PRODUCERS:
-            del self._first[next(iter(self._first))]
-        self._first[producer] = _First(sequence, now + EXPIRES_S, sent)
+        self._first.put(producer, _First(sequence, now + EXPIRES_S, sent))
         return True

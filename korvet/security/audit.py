@@ -97,7 +97,8 @@ class Audit:
         self.queue = AuditQueue() if self.topic else None
         self._sends_allowed = bool(self.topic) and settings.flag("audit.topic.allowed")
         self.takes_allowed = self._logs_allowed or self._sends_allowed
-        self._known: dict[tuple[object, ...], list[float]] = {}
+        self._known: dict[int, list[float]] = {}
+        """The hashes of recent events, with their times and repeats: names may be long."""
 
     def record(self, decision: Decision) -> None:
         """Audit a decision."""
@@ -145,7 +146,7 @@ class Audit:
 
     def _repeats(self, session: Session, *about: object) -> int | None:
         """Return how often the event was left out before, or None to leave it out now."""
-        event = (session.principal, session.client_host, session.listener, *about)
+        event = hash((session.principal, session.client_host, session.listener, *about))
         now = monotonic()
         row = self._known.get(event)
         if row is not None and now - row[0] < REPEAT_S:

@@ -16,6 +16,7 @@ from time import monotonic
 import msgspec
 
 from korvet import logfmt
+from korvet.bounded import ByteBounded
 from korvet.config.setting import ConfigError
 from korvet.config.values import Settings
 from korvet.keys import Keys
@@ -40,15 +41,14 @@ CHECK_S = 0.5
 """Max seconds between two checks of the rules' version."""
 TRUST_S = 30.0
 """Seconds for which the last copy of the rules is used while they cannot be read."""
-MAX_CLIENTS = 10_000
-"""Clients, by principal and host, whose decisions are cached."""
-MAX_DECISIONS = 10_000
-"""Cached decisions of one client."""
+MAX_DECISION_BYTES = 16 << 20
+"""Memory of cached decisions."""
 VERSION_FIELD = b":version"
 
 log = logfmt.get("acls")
 
-Decisions = dict[tuple[str, str], dict[tuple[int, str], int]]
+Decisions = ByteBounded[tuple[str, str, int, str], int]
+"""Operations by principal, host, type and name of the resource."""
 
 
 class RulesUnreadable(StoreUnavailable):
@@ -78,8 +78,8 @@ class Authorizer:
     def _use(self, rules: list[Rule]) -> None:
         self._rules = rules
         self._index = RuleIndex(rules)
-        self.decisions: Decisions = {}
-        """The cached decisions; another dict after every change of the rules."""
+        self.decisions = Decisions("authorizer decisions", MAX_DECISION_BYTES)
+        """The cached decisions; another cache after every change of the rules."""
 
     async def refresh(self) -> None:
         """Read the rules if their version changed. Raises StoreError."""
@@ -117,19 +117,12 @@ class Authorizer:
         """
         if not self.enabled:
             return EVERY_OPERATION
-        client = (str(session.principal), session.client_host)
-        cached = self.decisions.get(client)
-        if cached is None:
-            if len(self.decisions) >= MAX_CLIENTS:
-                self._use(self._rules)
-            cached = self.decisions[client] = {}
         if monotonic() >= self._trusted_until:
             raise RulesUnreadable
-        found = cached.get((kind, name))
+        place = (str(session.principal), session.client_host, int(kind), name)
+        found = self.decisions.get(place)
         if found is None:
-            if len(cached) >= MAX_DECISIONS:
-                cached.clear()
-            found = cached[kind, name] = self._decide(session, kind, name)
+            found = self.decisions.put(place, self._decide(session, kind, name))
         return found
 
     def _decide(self, session: Session, kind: ResourceType, name: str) -> int:
@@ -146,11 +139,10 @@ class Authorizer:
         if self.operations(session, kind, "any resource") >> operation & 1:
             return True
         client = (str(session.principal), session.client_host)
-        cached = self.decisions[client]
-        place = (-kind, operation.name)
-        found = cached.get(place)
+        place = (*client, -kind, operation.name)
+        found = self.decisions.get(place)
         if found is None:
-            found = cached[place] = self._index.allows_on_any(*client, kind, operation)
+            found = self.decisions.put(place, self._index.allows_on_any(*client, kind, operation))
         return bool(found)
 
     def allows(

@@ -10,11 +10,14 @@ Rules
 """
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
 from korvet import logfmt
+from korvet.bounded import ByteBounded
 from korvet.config.dynamic import ConfigTable
 from korvet.keys import Keys
 from korvet.scripts import quota
@@ -38,11 +41,11 @@ BURST_S = {
 """Seconds of its rate that an idle client may use at once; Kafka's mutation quota has 11."""
 MAX_REQUEST_WAIT_MS = 1000
 """Longest wait for request_percentage, as in Kafka."""
+MAX_BUCKET = 500
+"""Max length of a bucket's name: Redis keeps it while its client is limited."""
 PRODUCE, FETCHES = 0, (1, 78)
 MUTATING = (19, 20, 37)
 """CreateTopics, DeleteTopics and CreatePartitions."""
-MAX_CLIENTS = 10_000
-"""Clients whose limits are cached."""
 
 Entity = Mapping[str, str | None]
 log = logfmt.get("quotas")
@@ -71,6 +74,18 @@ def entity_of(resource: str) -> dict[str, str | None]:
     return msgspec.json.decode(resource.removeprefix(PREFIX), type=dict[str, str | None])
 
 
+def bucket_of(name: str, sharing: Mapping[str, str]) -> str:
+    """Return the bucket of a quota: of its name, and of the names that share it.
+
+    A client may choose its name, so each is encoded. A long list of names has a hash.
+    """
+    names = [f"{part}={quote(sharing[part], safe='')}" for part in sorted(sharing)]
+    bucket = "&".join([name, *names])
+    if len(bucket) <= MAX_BUCKET:
+        return bucket
+    return f"{name}&#{sha256(bucket.encode('utf-8', 'surrogateescape')).hexdigest()}"
+
+
 class Quotas:
     """The quotas in effect, and the charges of this broker's clients."""
 
@@ -80,7 +95,7 @@ class Quotas:
         self._table = table
         self._read: bytes | None = None
         self._values: dict[str, dict[str, float]] = {}
-        self._limits: dict[tuple[str, str], tuple[Limit, ...]] = {}
+        self._limits = ByteBounded[tuple[str, str], tuple[Limit, ...]]("quota limits", 8 << 20)
         self.version = 0
         """Changes with the quotas: what was derived from older ones is invalid."""
 
@@ -98,10 +113,9 @@ class Quotas:
         key = (user, client)
         found = self._limits.get(key)
         if found is None:
-            if len(self._limits) >= MAX_CLIENTS:
-                self._limits.clear()
             named = (self._limit(name, user, client) for name in OF_CLIENTS)
-            found = self._limits[key] = tuple(limit for limit in named if limit is not None)
+            made = tuple(limit for limit in named if limit is not None)
+            found = self._limits.put(key, made)
         return found
 
     def _refresh(self) -> None:
@@ -132,8 +146,7 @@ class Quotas:
             value = self._values.get(resource_of(entity), {}).get(name)
             if value is not None:
                 shared = {USER: user, CLIENT_ID: client}
-                names = [f"{part}={shared[part]}" for part in sorted(entity)]
-                return Limit(name, value, "&".join([name, *names]))
+                return Limit(name, value, bucket_of(name, {part: shared[part] for part in entity}))
         return None
 
     async def throttle_ms(
@@ -174,7 +187,7 @@ class Quotas:
         rate = self._connection_rate(host)
         if rate is None:
             return 0
-        return await self._charge(Limit(CONNECTIONS, rate, f"{CONNECTIONS}&ip={host}"), 1)
+        return await self._charge(Limit(CONNECTIONS, rate, bucket_of(CONNECTIONS, {IP: host})), 1)
 
     def _connection_rate(self, host: str) -> float | None:
         for entity in ({IP: host}, {IP: None}):

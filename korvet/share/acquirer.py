@@ -7,6 +7,7 @@ the same records, and one would get them.
 import asyncio
 from collections.abc import Callable
 
+from korvet.bounded import ByteBounded
 from korvet.config.values import Settings
 from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.fetch.response_memory import ResponseMemory
@@ -26,8 +27,6 @@ from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable
 
-MAX_POSITIONS = 10_000
-
 
 class Acquirer:
     """Acquires records of the partitions of one store."""
@@ -45,7 +44,9 @@ class Acquirer:
         self._services = AcquireServices(store, keys, log_reader, dead_letters, memory)
         self._topics = topics
         self._settings = settings
-        self._positions: dict[tuple[str, str, int], ReadPosition] = {}
+        self._positions = ByteBounded[tuple[str, str, int], ReadPosition](
+            "share positions", 16 << 20
+        )
 
     def max_bytes(self, asked: int) -> int:
         """Return how many bytes of records a response may have, after its first batch."""
@@ -102,7 +103,5 @@ class Acquirer:
         key = (group, topic.id, partition)
         position = self._positions.get(key)
         if position is None:
-            if len(self._positions) >= MAX_POSITIONS:
-                self._positions.clear()
-            position = self._positions[key] = ReadPosition(asyncio.Lock())
+            position = self._positions.put(key, ReadPosition(asyncio.Lock()))
         return position

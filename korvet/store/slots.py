@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from redis.crc import key_slot
 
+from korvet.bounded import ByteBounded
 from korvet.scripts.call import Arg, Call
 
 SLOTS = 16384
@@ -30,10 +30,13 @@ class Redirect:
     port: int
 
 
-@lru_cache(maxsize=1 << 16)
+_slots = ByteBounded[str, int]("cluster slots", 16 << 20)
+
+
 def slot_of_key(key: str) -> int:
     """Return the slot of a key, with its hash tag."""
-    return key_slot(key.encode())
+    found = _slots.get(key)
+    return _slots.put(key, key_slot(key.encode())) if found is None else found
 
 
 def slot_of_call(call: Call[Any]) -> int | None:

@@ -8,6 +8,7 @@ get its marker. So nothing is cached beyond the connections it was learned over.
 
 from collections.abc import Callable, Iterator, Sequence
 
+from korvet.bounded import ByteBounded
 from korvet.errors import ErrorCode
 from korvet.topics.table import Topic
 from korvet.transactions.coordinator import TransactionCoordinator
@@ -20,8 +21,8 @@ IMPLICIT_SINCE = 12
 """The Produce version from which on a partition is enlisted by being produced to."""
 ABORTABLE_SINCE = 11
 """The Produce version from which on TRANSACTION_ABORTABLE is known."""
-MAX_PRODUCERS = 10_000
-"""Max producers in the cache; one more clears it."""
+MEMBER_BYTES = 150
+"""Approximate memory of a partition's name in the cache."""
 
 Producer = tuple[str, int, int]
 """Transactional id, producer id, epoch."""
@@ -40,7 +41,9 @@ class EnlistedPartitions:
         self._coordinator = coordinator
         self._connection_epoch = connection_epoch
         self._epoch = 0
-        self._transactions: dict[Producer, tuple[int, set[str]]] = {}
+        self._transactions = ByteBounded[Producer, tuple[int, set[str]]](
+            "enlisted partitions", 32 << 20
+        )
         """The number of each producer's transaction, and its members."""
 
     def missing(
@@ -52,8 +55,8 @@ class EnlistedPartitions:
         self._drop_outdated()
         found: dict[Producer, set[str]] = {}
         for producer, member in _members(request, topics, request.transactional_id):
-            _, known = self._transactions.get(producer, (0, ()))
-            if member not in known:
+            row = self._transactions.get(producer)
+            if row is None or member not in row[1]:
                 found.setdefault(producer, set()).add(member)
         return found
 
@@ -73,17 +76,14 @@ class EnlistedPartitions:
     def remember(self, producer: Producer, number: int, members: set[str]) -> None:
         """Cache that these partitions are in the producer's transaction of that number."""
         self._drop_outdated()
-        if len(self._transactions) >= MAX_PRODUCERS:
-            self._transactions.clear()
-        before, known = self._transactions.get(producer, (number, set[str]()))
-        if before != number:
-            known = set()
+        row = self._transactions.get(producer)
+        known = set[str]() if row is None or row[0] != number else row[1]
         known |= members
-        self._transactions[producer] = (number, known)
+        self._transactions.put(producer, (number, known), len(known) * MEMBER_BYTES)
 
     def forget(self, producer: Producer) -> None:
         """Drop the producer's entry: its transaction has ended."""
-        self._transactions.pop(producer, None)
+        self._transactions.pop(producer)
 
     def number_for(self, producer: Producer | None, version: int) -> int:
         """Return log.append's `transaction` for a batch of a request with a transactional id.
@@ -93,7 +93,8 @@ class EnlistedPartitions:
         if producer is None or version < IMPLICIT_SINCE:
             return 0
         self._drop_outdated()
-        return self._transactions[producer][0] if producer in self._transactions else 0
+        found = self._transactions.get(producer)
+        return 0 if found is None else found[0]
 
     async def why_rejected(
         self, producer: Producer, topic: str, partition: int, version: int
