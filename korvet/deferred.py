@@ -35,11 +35,14 @@ class Deferred(msgspec.Struct, Generic[T], frozen=True):
 
 
 class TimedAwaitable(Generic[T]):
-    """An awaitable that measures the time in which it runs; waiting does not count."""
+    """An awaitable that measures the time in which it runs; waiting does not count.
 
-    def __init__(self, inner: Awaitable[T]) -> None:
+    `seconds` is the time that was used before.
+    """
+
+    def __init__(self, inner: Awaitable[T], seconds: float = 0.0) -> None:
         self._inner = inner
-        self.seconds = 0.0
+        self.seconds = seconds
 
     def __await__(self) -> Generator[Any, Any, T]:
         steps = self._inner.__await__()

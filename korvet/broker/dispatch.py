@@ -97,7 +97,7 @@ def begin(
     row, body = decode_body(frame, header, at)
     limits = services.quotas.limits(session, header.client_id)
     if limits:
-        session.opened_bytes = 0
+        session.opened_bytes = session.mutation_ms = 0
     slowed = row.key == PRODUCE and services.memory.slows
     # The next request of a limited client waits for the charge of this one.
     released = _no_release if limits or slowed else release
@@ -110,7 +110,7 @@ def begin(
         answer = handle(row, body, context)
     promise = _promise(body, services) if row.key == FETCH else 0
     if limits or slowed or pause_ms:
-        answer = TimedAwaitable(answer)
+        answer = TimedAwaitable(answer, perf_counter() - began)
     return Request(
         row,
         version,
@@ -165,11 +165,13 @@ async def _throttle(
 ) -> Message | None:
     """Charge the client's quotas and return the response with the time it has to wait."""
     assert isinstance(request.answer, TimedAwaitable)
-    received = request.received
+    received, mutation_ms = request.received, 0
     if request.session is not None:
         received = max(received, request.session.opened_bytes // USUAL_RATIO)
+        mutation_ms = request.session.mutation_ms
     request.throttle_ms = await services.quotas.throttle_ms(
-        request.limits, request.api.key, received, response, request.answer.seconds
+        *(request.limits, request.api.key, received, response),
+        *(request.answer.seconds, mutation_ms),
     )
     if request.slowed:
         request.throttle_ms = max(request.throttle_ms, services.memory.throttle_ms())

@@ -45,12 +45,13 @@ class Context(msgspec.Struct, frozen=True):
     async def charge_mutation(self, partitions: int, *, strict_since: int) -> None:
         """Charge created or deleted partitions to the client's controller_mutation_rate.
 
-        Raises Refused if the client is over it, from request version `strict_since` on; an older
-        client only waits. KIP-599.
+        Raises Refused if the client is over it, from request version `strict_since` on, and says
+        how long to wait. An older client is never refused, but waits. KIP-599.
         """
         wait_ms = await self.services.quotas.charge_mutation(
             self.session, self.client_id, partitions, strict=self.version >= strict_since
         )
+        self.session.mutation_ms = max(self.session.mutation_ms, wait_ms)
         if wait_ms and self.version >= strict_since:
             raise Refused(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,

@@ -65,8 +65,7 @@ async def _grow(asked: CreatePartitionsTopic, validate_only: bool, context: Cont
             live = {broker.id for broker in context.services.registration.brokers}
             for row in asked.assignments:
                 check_assignment(row.broker_ids, live)
-        if not validate_only:
-            await context.charge_mutation(added, strict_since=3)
+        await context.charge_mutation(added, strict_since=3)
         done = await add_partitions(
             context.store, context.keys, topic, asked.count, validate_only=validate_only
         )

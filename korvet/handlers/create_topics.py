@@ -91,8 +91,8 @@ async def _create(
     definition = plan_topic(
         topic.name, _partitions(topic, context), configs, context.services.topic_configs
     )
+    await context.charge_mutation(definition.partitions, strict_since=6)
     if not validate_only:
-        await context.charge_mutation(definition.partitions, strict_since=6)
         error = await create_topic(context.store, context.keys, topic.name, definition)
         context.topics.invalidate()
         if error == ErrorCode.TOPIC_ALREADY_EXISTS:

@@ -76,7 +76,11 @@ class Allowance:
     def _within(self, size: int, most: int, limit: int, work: Callable[[int], T]) -> T:
         """Return what `work` makes of `size` bytes, within `most` or what is left of the turn."""
         if self._left is None:
-            return work(limit)
+            try:
+                return work(limit)
+            except BadBatch as bad:
+                self.opened += limit if bad.error == ErrorCode.MESSAGE_TOO_LARGE else 0
+                raise
         most = min(self._left, most)
         if size > most:
             raise OpensMuch

@@ -167,15 +167,19 @@ class PartitionAppender:
         if self._memory.is_full:
             self._refuse_if_full(append)
         before = self._allowance.opened
-        append.call = self._call(append, transaction, self._allowance)
-        append.opened = self._allowance.opened - before
+        try:
+            append.call = self._call(append, transaction, self._allowance)
+        finally:
+            append.opened = self._allowance.opened - before
 
     async def prepare_in_thread(self, append: PartitionAppend, transaction: int | None) -> None:
         """Validate a batch that opens much, once Redis takes more. Raises BadBatch."""
         await self._store.room()
         allowance = Allowance()
-        append.call = await in_thread(lambda: self._call(append, transaction, allowance))
-        append.opened = allowance.opened
+        try:
+            append.call = await in_thread(lambda: self._call(append, transaction, allowance))
+        finally:
+            append.opened += allowance.opened
 
     def _call(
         self, append: PartitionAppend, transaction: int | None, allowance: Allowance

@@ -252,10 +252,11 @@ class ProduceService:
                 )
                 yield opening
                 opening.result()
-            if in_flight.opened is not None:
-                in_flight.opened(append.opened)
         except BadBatch as bad:
             return self._reject(data, partition, bad.error, version, str(bad), bad.blamed)
+        finally:
+            if in_flight.opened is not None and append.opened:
+                in_flight.opened(append.opened)
         in_flight.expect_reply()
         self.appender.submit(append)
         return append

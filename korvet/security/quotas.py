@@ -44,8 +44,6 @@ MAX_REQUEST_WAIT_MS = 1000
 MAX_BUCKET = 500
 """Max length of a bucket's name: Redis keeps it while its client is limited."""
 PRODUCE, FETCHES = 0, (1, 78)
-MUTATING = (19, 20, 37)
-"""CreateTopics, DeleteTopics and CreatePartitions."""
 
 Entity = Mapping[str, str | None]
 log = logfmt.get("quotas")
@@ -60,8 +58,8 @@ class Limit(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Tokens a second: bytes, partitions, connections, or seconds of request time."""
-        return self.value / 100 if self.quota == REQUEST_PERCENTAGE else self.value
+        """Tokens a second: bytes, partitions, connections, or ms of request time."""
+        return self.value * 10 if self.quota == REQUEST_PERCENTAGE else self.value
 
 
 def resource_of(entity: Entity) -> str:
@@ -150,19 +148,27 @@ class Quotas:
         return None
 
     async def throttle_ms(
-        self, limits: tuple[Limit, ...], api_key: int, received: int, response: Any, took_s: float
+        self,
+        limits: tuple[Limit, ...],
+        api_key: int,
+        received: int,
+        response: Any,
+        took_s: float,
+        mutation_ms: int = 0,
     ) -> int:
-        """Charge an answered request and return how long its client has to wait."""
-        waits = [0]
+        """Charge an answered request and return how long its client has to wait.
+
+        `mutation_ms` is what `charge_mutation` returned for it.
+        """
+        waits = [mutation_ms]
         for limit in limits:
             if limit.quota == PRODUCER_BYTES and api_key == PRODUCE:
                 waits.append(await self._charge(limit, received))
             elif limit.quota == CONSUMER_BYTES and api_key in FETCHES:
                 waits.append(await self._charge(limit, _record_bytes(response)))
-            elif limit.quota == MUTATIONS and api_key in MUTATING:
-                waits.append(await self._charge(limit, 0))
             elif limit.quota == REQUEST_PERCENTAGE:
-                waits.append(min(await self._charge(limit, took_s), MAX_REQUEST_WAIT_MS))
+                wait_ms = await self._charge(limit, took_s * 1000)
+                waits.append(min(wait_ms, MAX_REQUEST_WAIT_MS))
         return max(waits)
 
     async def charge_mutation(

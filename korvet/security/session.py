@@ -21,6 +21,8 @@ class Session(msgspec.Struct):
     """Security protocol of that listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
     opened_bytes: int = 0
     """Bytes that the batches of the current Produce request have decompressed, for quotas."""
+    mutation_ms: int = 0
+    """Time to wait for the quota that the current request's new partitions used."""
     on_close: list[Callable[[], None]] = []
     """Called once when the connection is closed."""
     transactions: dict[tuple[str, int, int], int] = {}

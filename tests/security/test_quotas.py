@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from korvet.errors import ErrorCode as E
+from korvet.security.quotas import CLIENT_ID, MAX_BUCKET, USER, bucket_of
 from korvet.testing import Broker
 from korvet.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -13,11 +15,13 @@ from korvet.wire.messages.alter_client_quotas import (
     EntryData,
     OpData,
 )
+from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from korvet.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from korvet.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
 )
+from korvet.wire.messages.metadata import MetadataRequest
 from tests.support.raw_client import (
     API_VERSIONS,
     Peer,
@@ -193,6 +197,93 @@ def test_topics_are_refused_once_the_mutation_rate_is_used_up(broker: Broker) ->
     errors = [E(row.error_code) for row in answer.topics]
     assert errors == [E.NONE] * 4 + [E.THROTTLING_QUOTA_EXCEEDED] * 2
     assert 0 < answer.throttle_time_ms <= 1000
+
+
+def mutated(broker: Broker, api: str, version: int) -> list[tuple[E, bool]]:
+    """Use up the mutation rate of a client; return each error, and whether it has to wait."""
+    client = f"{api}-{version}"
+    assert alter(broker, {"client-id": client}, {"controller_mutation_rate": 2}) is E.NONE
+    found = []
+    with Peer(broker.bootstrap_servers) as peer:
+
+        def create(at: int, version: int, client_id: str, *, validate_only: bool = False) -> Any:
+            topic = CreatableTopic(
+                name=f"{client}-{at}",
+                num_partitions=10 if client_id == client else 1,
+                replication_factor=1,
+                assignments=[],
+                configs=[],
+            )
+            request = CreateTopicsRequest(topics=[topic], validate_only=validate_only)
+            answer = peer.ask("CreateTopics", version, request, client_id=client_id)
+            return answer.topics[0].error_code, answer.throttle_time_ms
+
+        for at in range(4):
+            if api == "CreateTopics":
+                # A validated request is charged, too.
+                code, wait_ms = create(at, version, client, validate_only=at == 0)
+            else:
+                assert create(at, 5, "other")[0] == 0
+                topic = CreatePartitionsTopic(name=f"{client}-{at}", count=11, assignments=None)
+                answer = peer.ask(
+                    api,
+                    version,
+                    CreatePartitionsRequest(topics=[topic], timeout_ms=9, validate_only=False),
+                    client_id=client,
+                )
+                code, wait_ms = answer.results[0].error_code, answer.throttle_time_ms
+            found.append((E(code), wait_ms > 0))
+            if wait_ms:
+                return found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("api", "strict"), [("CreateTopics", 6), ("CreatePartitions", 3)], ids=["create", "grow"]
+)
+def test_a_stored_change_says_no_time_and_a_refused_one_does(
+    broker: Broker, api: str, strict: int
+) -> None:
+    # 22 partitions at once: Apache Kafka 4.3 answers the same.
+    accepted = (E.NONE, False)
+    assert mutated(broker, api, strict) == [*[accepted] * 3, (E.THROTTLING_QUOTA_EXCEEDED, True)]
+    assert mutated(broker, api, strict - 1) == [*[accepted] * 2, (E.NONE, True)]
+
+
+def test_short_requests_use_up_a_share_of_the_event_loop(broker: Broker) -> None:
+    assert alter(broker, {"client-id": "busy"}, {"request_percentage": 0.01}) is E.NONE
+    with Peer(broker.bootstrap_servers) as peer:
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        waits = [
+            peer.ask("Metadata", 9, request, client_id="busy").throttle_time_ms for _ in range(3)
+        ]
+    assert 0 < max(waits) <= 1000
+
+
+def test_buckets_of_different_names_differ() -> None:
+    names = ["app", "app&user=bob", "a%26b", "a&b", "", "ü" * 9000, "ü" * 9001]
+    buckets = {
+        bucket_of("q", {USER: user, CLIENT_ID: client}) for user in names for client in names
+    } | {bucket_of("q", {CLIENT_ID: client}) for client in names}
+    assert len(buckets) == len(names) ** 2 + len(names)
+    assert max(map(len, buckets)) <= MAX_BUCKET
+
+
+def test_decompressed_bytes_count_for_a_producer(broker: Broker) -> None:
+    assert alter(broker, {"client-id": "zip"}, {"producer_byte_rate": 200_000}) is E.NONE
+    packed = batch([bytes(16 << 20)], 4)
+    huge = batch([bytes(15 << 20)] * 2, 4)
+    with Peer(broker.bootstrap_servers) as peer:
+        plain = peer.ask("Produce", 9, to_produce("t", batch([b"v"])), client_id="zip")
+        answer = peer.ask("Produce", 9, to_produce("t", packed), client_id="zip")
+    assert len(packed) < 2000 and plain.throttle_time_ms == 0
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert answer.throttle_time_ms > 3000
+    assert alter(broker, {"client-id": "zap"}, {"producer_byte_rate": 200_000}) is E.NONE
+    with Peer(broker.bootstrap_servers) as peer:
+        answer = peer.ask("Produce", 9, to_produce("t", huge), client_id="zap")
+    assert answer.responses[0].partition_responses[0].error_code == E.MESSAGE_TOO_LARGE
+    assert answer.throttle_time_ms > 3000
 
 
 def test_connections_of_an_address_are_served_at_its_rate(broker: Broker) -> None:
