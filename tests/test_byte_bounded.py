@@ -15,6 +15,7 @@ from korvet.keys import Keys
 from korvet.name_pattern import compile_pattern
 from korvet.produce.unknown_producers import UnknownProducers
 from korvet.security.acl import ResourceType
+from korvet.security.attempts import Attempts
 from korvet.security.principal import Principal
 from korvet.security.session import Session
 from korvet.store.slots import slot_of_key
@@ -36,7 +37,7 @@ def floods(broker: Broker) -> dict[str, Callable[[str], object]]:
     authorizer = services.authorizer
     authorizer.enabled = True
     services.quotas._values = {'quota:{"client-id":null}': {"producer_byte_rate": 1.0}}
-    acquirer = services.share.acquirer
+    acquirer, attempts = services.share.acquirer, Attempts()
     topic: Any = type("Topic", (), {"id": "i", "name": "t"})
     claimant: Any = type("Member", (), {"group": "", "client_id": "c", "generation": 1})
 
@@ -58,6 +59,7 @@ def floods(broker: Broker) -> dict[str, Callable[[str], object]]:
         ),
         "stream group members": lambda name: members.note(name, "g", "m", 1),
         "claims of stream groups": claim,
+        "failed authentications": lambda name: attempts._failures.put((name, ""), (1, 0.0)),
         "share positions": lambda name: acquirer._position(name, topic, 0),
     }
 
@@ -126,7 +128,7 @@ REVIEWED = {
         log/append_batcher.py:_waiting log/cleaner.py:_newest
         network/open_connections.py:_hosts network/open_connections.py:_users
         remote_log/chunk_cache.py:_pending remote_log/reader.py:_loading
-        share/dead_letters.py:_tasks store/notifications.py:_asked
+        security/attempts.py:_locks share/dead_letters.py:_tasks store/notifications.py:_asked
         store/notifications.py:_changed store/notifications.py:_confirmed
         store/notifications.py:_idle store/notifications.py:_missed
         store/notifications.py:_news store/notifications.py:_subscriptions

@@ -39,6 +39,8 @@ class Whole(msgspec.Struct, frozen=True):
     note: str = ""
     on_any_topic: bool = False
     """Whether WRITE on any topic suffices too."""
+    repeated: Callable[[Any], Any] = lambda request: request
+    """Returns the request of whose rows a denied response has one each."""
 
     @property
     def error(self) -> ErrorCode:

@@ -13,6 +13,8 @@ Rules
 
 from typing import Any
 
+import msgspec
+
 from korvet.broker.acl_needs import (
     CLUSTER,
     GROUP,
@@ -55,6 +57,12 @@ def _has_no_id(request: Any) -> bool:
 
 def _cluster(*operations: Operation, top_only: bool = False) -> Whole:
     return Whole(CLUSTER, operations, top_only=top_only)
+
+
+def _without_names(request: Any) -> Any:
+    """Return the request with an empty name for each user, as the rows of Kafka's refusal have."""
+    users = [msgspec.structs.replace(user, name="") for user in request.users or ()]
+    return msgspec.structs.replace(request, users=users)
 
 
 def _create_on_cluster(_: Any) -> Operation:
@@ -177,7 +185,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     ),
     "DescribeClientQuotas": (_cluster(DESCRIBE_CONFIGS),),
     "AlterClientQuotas": (_cluster(ALTER_CONFIGS),),
-    "DescribeUserScramCredentials": (_cluster(DESCRIBE, top_only=True),),
+    "DescribeUserScramCredentials": (Whole(CLUSTER, (DESCRIBE,), repeated=_without_names),),
     "AlterUserScramCredentials": (_cluster(ALTER),),
     "SaslAuthenticate": (),
     "DescribeQuorum": (_cluster(DESCRIBE, top_only=True),),

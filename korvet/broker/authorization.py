@@ -30,6 +30,8 @@ from korvet.wire.schema import ZERO_UUID, Message
 Rows = Each | EachConfig
 _NAMES = ("topic", "topic_name", "name")
 """Fields with the name of a row's topic."""
+WAITING = ("JoinGroup", "SyncGroup")
+"""APIs whose response may wait for other members; Fetch and ShareFetch ask for each topic."""
 Denied = list[tuple[Any, ErrorCode]]
 """Denied rows of a request with their errors."""
 
@@ -46,7 +48,8 @@ def handle(api: Api, request: Any, context: Context) -> Awaitable[Message | None
         if rows is None:
             if api.name == "Metadata" and not context.services.authorizer.readable:
                 raise RulesUnreadable  # the response would list no topics
-            return api.handler(request, context)
+            answer = api.handler(request, context)
+            return _asking_again(api, request, context, answer) if api.name in WAITING else answer
         unresolved = _unresolved(rows, request, context)
         if unresolved:
             return _resolve_first(api, rows, request, unresolved, context)
@@ -61,6 +64,20 @@ async def _unreadable(request: Any, error: RulesUnreadable) -> Message | None:
     raise error
 
 
+async def _asking_again(
+    api: Api, request: Any, context: Context, answer: Awaitable[Message | None]
+) -> Message | None:
+    """Return the response, unless the client's right was taken while it waited."""
+    authorizer = context.services.authorizer
+    decisions = authorizer.decisions
+    response = await answer
+    if authorizer.decisions is not decisions:
+        denied = _deny_whole(api, request, context)
+        if denied is not None:
+            return await denied
+    return response
+
+
 # The whole request.
 
 
@@ -70,7 +87,7 @@ def _deny_whole(api: Api, request: Any, context: Context) -> Awaitable[Message |
         if not isinstance(need, Whole) or not need.when(request):
             continue
         if not all(_may(need, name, context) for name in need.names(request)):
-            return _denied(api, None if need.top_only else request, need.error)
+            return _denied(api, None if need.top_only else need.repeated(request), need.error)
     return None
 
 

@@ -88,7 +88,7 @@ async def _is_right(request: Request, console: ConsoleServices, user: str, passw
     if not user or not password or len(user) + len(password) > MAX_NAME:
         return False
     try:
-        await console.passwords.check(user, password.encode())
+        await console.passwords.check(user, password.encode(), host)
     except AuthenticationFailed as failed:
         audit.authentication(session, None, "PLAIN", failed.reason, failed.user or "")
         log.warning("console sign-in failed", client=host, user=failed.user, reason=failed.reason)

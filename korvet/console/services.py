@@ -13,7 +13,6 @@ from korvet.context import Services
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.read_result import RemoteReader
 from korvet.remote_log.manifest import CLUSTER_ID
-from korvet.security.plain import PasswordCheck
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.store.sync_store import SyncStore
@@ -68,7 +67,7 @@ class ConsoleServices:
         self.avro = ConsoleAvro(config.settings)
         self.is_secured = is_secured(config)
         self.sessions = Sessions()
-        self.passwords = PasswordCheck(services.users)
+        self.passwords = services.mechanisms.passwords
         self._checks = checks
         self._fresh_until = 0.0
         self._findings: list[Finding] | None = None

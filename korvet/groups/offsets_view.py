@@ -79,12 +79,18 @@ class OffsetsView:
         self._is_listed = False
 
     async def listed(self, stored: list[Topic]) -> list[Topic]:
-        """Return all topics by name: with this one from the first group on, as in Kafka."""
+        """Return all topics by name: with this one once a client named a group, as in Kafka."""
         if not self._is_listed:
             self._is_listed = bool(await self._store.command("EXISTS", self._keys.groups()))
         if not self._is_listed or any(topic.name == NAME for topic in stored):
             return stored
         return sorted([self.topic, *stored], key=attrgetter("name"))
+
+    async def list_from_now(self) -> None:
+        """List the topic: a client asks for the coordinator of a group. Raises StoreError."""
+        if not self._is_listed:
+            await self._registry.make()
+            self._is_listed = True
 
     async def bounds(self, partition: int) -> tuple[int, int]:
         """Return the first offset and the end of a partition."""

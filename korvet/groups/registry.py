@@ -24,6 +24,10 @@ class GroupRegistry:
         """Return the call that registers the group, unless it is registered or there are `most`."""
         return scripts.register(self._keys, group=group_id, most=most)
 
+    async def make(self) -> None:
+        """Make the registry unless there is one: `__consumer_offsets` is listed from then on."""
+        await self._store.run(scripts.make_registry(self._keys))
+
     async def remove(self, group_id: str) -> None:
         """Remove a deleted group, unless it was created again."""
         store, keys = self._store, self._keys

@@ -37,10 +37,12 @@ from korvet.fetch.partition_reader import (
 )
 from korvet.fetch.record_age import max_timestamp_of
 from korvet.metrics import Metrics
+from korvet.security.acl import Operation, ResourceType
 from korvet.store.errors import StoreUnavailable
 from korvet.topics.table import Topic
 from korvet.wire.messages.fetch import (
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
@@ -81,6 +83,8 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
     services = context.services
     delayed = DelayedFetch(services.partition_reader, context.notifier, partitions, params)
     await delayed.run()
+    if delayed.waited_s and services.authorizer.enabled:
+        _refuse_denied(partitions, context)
     if _only_storage_errors(partitions, topics):
         await asyncio.sleep(min(STORAGE_ERROR_PAUSE_S, delayed.remaining_s))
     _count(partitions, services.metrics)
@@ -94,6 +98,20 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
             )
             for data, rows in zip(request.topics, topics, strict=True)
         ]
+    )
+
+
+def _refuse_denied(partitions: Iterable[PartitionFetch], context: Context) -> None:
+    """Replace the records of topics that the client may no longer read, after a wait."""
+    for one in partitions:
+        if not context.allows(Operation.READ, ResourceType.TOPIC, one.topic.name):
+            one.size = one.records = 0
+            one.response = _refusal(one.request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _refusal(partition: FetchPartition, error: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=partition.partition, error_code=error, high_watermark=-1, records=[]
     )
 
 
@@ -140,9 +158,5 @@ async def _resolve(data: FetchTopic, context: Context) -> list[Row]:
             rows.append(PartitionFetch(topic, partition))
             continue
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is not None else unknown
-        rows.append(
-            PartitionData(
-                partition_index=partition.partition, error_code=error, high_watermark=-1, records=[]
-            )
-        )
+        rows.append(_refusal(partition, error))
     return rows

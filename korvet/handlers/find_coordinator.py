@@ -3,6 +3,7 @@
 Behaviour
 - any broker can coordinate any group and any transaction, since all state is in Redis; all return
   the same reachable one, so that a client that asks two brokers does not join twice
+- from the first request for a group on, `__consumer_offsets` is in a list of all topics
 - GROUP_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED per key
 - INVALID_REQUEST for an unsupported key type
 Versions
@@ -11,10 +12,13 @@ Left out
 - share coordinators (key type 2, v6): INVALID_REQUEST; the state of share groups is in Redis
 """
 
+from contextlib import suppress
+
 from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.security.acl import Operation, ResourceType
+from korvet.store.errors import StoreError
 from korvet.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -50,6 +54,9 @@ async def _coordinator(key: str, key_type: int, context: Context) -> Coordinator
     kind = ResourceType.GROUP if key_type == GROUP else ResourceType.TRANSACTIONAL_ID
     if not context.allows(Operation.DESCRIBE, kind, key):
         return _refusal(key, DENIED[key_type])
+    if key_type == GROUP:
+        with suppress(StoreError):
+            await context.services.offsets_view.list_from_now()
     named = await context.services.coordinators.choose(key, context.session.listener)
     if named is None:
         return _refusal(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)

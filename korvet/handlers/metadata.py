@@ -7,7 +7,7 @@ Behaviour
 - TOPIC_AUTHORIZATION_FAILED for a topic that the client may not describe, whether it exists or not,
   and for a missing one that it may not create; other topics are left out of a list of all
 - `__consumer_offsets` is a view of the committed offsets: an internal topic of 50 partitions, in a
-  list of all once there was a group
+  list of all once a client asked for the coordinator of a group
 - a missing topic with a reserved name is logged with the setting that permits it
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic
 - a missing topic is created if broker and client allow it; the response has it at once, up to

@@ -31,6 +31,7 @@ Versions
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from uuid import UUID
 
 from korvet.context import Context
@@ -176,6 +177,7 @@ async def _fetch(
             list(partitions.values()),
             0 if refused or request.min_bytes <= 0 else request.max_wait_ms,
             Budget(request.max_records, most),
+            partial(_refusal_of, session.group, context),
         )
         await fetch.run()
         if fetch.only_storage_errors():
@@ -186,6 +188,15 @@ async def _fetch(
         if one.acquired.error or one.acquired.runs:
             found[where] = one.acquired
     return found
+
+
+def _refusal_of(group: str, context: Context, topic: str) -> ErrorCode:
+    """Return why the client may not read the topic for its group, NONE if it may."""
+    if not context.allows(Operation.READ, ResourceType.GROUP, group):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if not context.allows(Operation.READ, ResourceType.TOPIC, topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
 
 
 def _put(rows: Rows, where: SharePartitionId, acquired: Acquired) -> None:

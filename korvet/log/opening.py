@@ -38,7 +38,7 @@ class OpensMuch(Exception):
 
 
 class Allowance:
-    """What may be opened where the caller runs; without `turn_bytes` there is no limit."""
+    """The bytes that the caller may open itself; without `turn_bytes` there is no limit."""
 
     def __init__(self, turn_bytes: int | None = None) -> None:
         self._turn_bytes = turn_bytes

@@ -6,6 +6,8 @@ Rules
 - An event names the client, the operation and the resource. It has no data of the request.
 - The same event about the same client is audited once in REPEAT_S; the next event has the
   number of repeats. So a client that reads `audit.topic` does not cause events without end.
+- A client has MAX_PER_CLIENT events in REPEAT_S; its next event has the number of those left out. A
+  request may name 100,000 topics: other clients' events are not lost for it.
 - Events wait in a queue of limited size, which a background task appends to the topic. An event
   that does not fit is dropped and counted: no request waits for its audit.
 """
@@ -26,6 +28,7 @@ from korvet.security.session import Session
 
 MAX_KNOWN = 10_000
 """Max distinct events whose repeats are counted."""
+MAX_PER_CLIENT = 100
 REPEAT_S = 1.0
 MAX_NAME = 500
 MAX_QUEUED_BYTES = 4 << 20
@@ -99,11 +102,14 @@ class Audit:
         self.takes_allowed = self._logs_allowed or self._sends_allowed
         self._known: dict[int, list[float]] = {}
         """The hashes of recent events, with their times and repeats: names may be long."""
+        self._shares: dict[int, list[float]] = {}
+        """The hashes of clients, with the time of a share, its events, and those left out."""
 
     def record(self, decision: Decision) -> None:
         """Audit a decision."""
         repeats = self._repeats(*msgspec.structs.astuple(decision))
-        if repeats is None:
+        left_out = None if repeats is None else self._left_out(decision.session)
+        if left_out is None:
             return
         fields: dict[str, object] = {
             **_client(decision.session, decision.client_id),
@@ -113,6 +119,8 @@ class Audit:
             "resource": decision.resource[:MAX_NAME],
             "repeats": repeats,
         }
+        if left_out:
+            fields["left_out"] = left_out
         if not decision.allowed:
             log.warning("request denied", **fields)
         elif self._logs_allowed:
@@ -156,6 +164,21 @@ class Audit:
             self._known.clear()
         self._known[event] = [now, 0]
         return int(row[1]) if row is not None else 0
+
+    def _left_out(self, session: Session) -> int | None:
+        """Return how many events of the client were left out, or None to leave out this one."""
+        client, now = hash((session.principal, session.client_host)), monotonic()
+        row = self._shares.get(client)
+        if row is not None and now - row[0] < REPEAT_S and row[1] >= MAX_PER_CLIENT:
+            row[2] += 1
+            return None
+        if row is None or now - row[0] >= REPEAT_S:
+            if row is None and len(self._shares) >= MAX_KNOWN:
+                self._shares.clear()
+            self._shares[client] = row = [now, 0, 0 if row is None else row[2]]
+        row[1] += 1
+        left_out, row[2] = int(row[2]), 0
+        return left_out
 
 
 def _client(session: Session, client_id: str | None) -> dict[str, object]:

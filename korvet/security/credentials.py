@@ -9,11 +9,12 @@ Rules
 import hashlib
 import hmac
 import secrets
+from collections.abc import Sequence
 from enum import IntEnum
 
 import msgspec
 
-MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
+MIN_ITERATIONS, DEFAULT_ITERATIONS, MAX_ITERATIONS = 4096, 8192, 16384
 SALT_BYTES = 24
 
 
@@ -96,7 +97,15 @@ def decoy(key: bytes, user: str, mechanism: Mechanism, shape: str) -> Credential
 
 def default_shape() -> str:
     """Return the shape of decoys before any credential was set."""
-    return f"{MIN_ITERATIONS}:{SALT_BYTES}:bytes"
+    return f"{DEFAULT_ITERATIONS}:{SALT_BYTES}:bytes"
+
+
+def shape_for(key: bytes, user: str, shapes: Sequence[str]) -> str:
+    """Return which of the shapes that credentials have an unknown user's decoy gets.
+
+    A further shape changes the decoys that get it, and no others.
+    """
+    return max(shapes, key=lambda shape: hmac.digest(key, f"{shape}:{user}".encode(), "sha256"))
 
 
 def encode(credential: Credential) -> bytes:

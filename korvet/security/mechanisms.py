@@ -12,6 +12,7 @@ import msgspec
 from korvet import logfmt
 from korvet.config.setting import StartError
 from korvet.config.values import Settings
+from korvet.security.attempts import Attempts
 from korvet.security.credentials import Mechanism
 from korvet.security.exchange import Exchange
 from korvet.security.plain import PasswordCheck, PlainExchange
@@ -56,7 +57,8 @@ class Mechanisms:
     def __init__(self, users: Users, settings: Settings) -> None:
         self._users = users
         self._settings = settings
-        self._passwords = PasswordCheck(users)
+        self._attempts = Attempts()
+        self.passwords = PasswordCheck(users, self._attempts)
         self._policies: dict[str, ListenerPolicy] = {}
         self._validators: dict[str, TokenValidator] = {}
 
@@ -95,15 +97,15 @@ class Mechanisms:
             )
         return found
 
-    def exchange(self, mechanism: str, listener: str) -> Exchange:
-        """Begin an exchange of an enabled mechanism."""
+    def exchange(self, mechanism: str, listener: str, address: str) -> Exchange:
+        """Begin an exchange of an enabled mechanism with a client at an address."""
         if mechanism == "PLAIN":
-            return PlainExchange(self._passwords)
+            return PlainExchange(self.passwords, address)
         if mechanism == "OAUTHBEARER":
             from korvet.security.oauthbearer import OAuthBearerExchange
 
             return OAuthBearerExchange(self._validators[listener])
-        return ScramExchange(Mechanism.of(mechanism), self._users)
+        return ScramExchange(Mechanism.of(mechanism), self._users, self._attempts, address)
 
     def _validator(self, listener: str) -> "TokenValidator":
         try:

@@ -12,6 +12,7 @@ import secrets
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 
+from korvet.security.attempts import Attempts, TooManyAttempts
 from korvet.security.credentials import Mechanism
 from korvet.security.exchange import AuthenticationFailed, Identity, Step
 from korvet.security.users import Found, Users
@@ -25,27 +26,34 @@ _threads = ThreadPoolExecutor(2, "pbkdf2")
 class PasswordCheck:
     """Checks passwords, and recognises those that were right."""
 
-    def __init__(self, users: Users) -> None:
+    def __init__(self, users: Users, attempts: Attempts) -> None:
         self._users = users
+        self._attempts = attempts
         self._secret = secrets.token_bytes(32)
         self._verified: OrderedDict[bytes, None] = OrderedDict()
 
-    async def check(self, user: str, password: bytes) -> None:
-        """Check the user's password. Raises AuthenticationFailed if it is wrong."""
+    async def check(self, user: str, password: bytes, address: str) -> None:
+        """Check the password that a client at an address gave.
+
+        Raises AuthenticationFailed if it is wrong, or if too many others are being checked.
+        """
         found = await self._users.find(user, _MECHANISMS)
         mark = self._mark(found, password)
         if found.is_known and mark in self._verified:
             self._verified.move_to_end(mark)
             return
-        loop = asyncio.get_running_loop()
+        loop, known = asyncio.get_running_loop(), user if found.is_known else None
         matches = found.credential.matches
-        right = await loop.run_in_executor(_threads, matches, found.mechanism, password)
+        try:
+            async with self._attempts.turn(address, user):
+                right = await loop.run_in_executor(_threads, matches, found.mechanism, password)
+        except TooManyAttempts:
+            raise _failed("Invalid username or password", "too many attempts", known) from None
         if not right or not found.is_known:
-            raise _failed(
-                "Invalid username or password",
-                "wrong password" if found.is_known else "unknown user",
-                user if found.is_known else None,
-            )
+            await self._attempts.failed(address, user)
+            reason = "wrong password" if found.is_known else "unknown user"
+            raise _failed("Invalid username or password", reason, known)
+        self._attempts.succeeded(address, user)
         self._verified[mark] = None
         if len(self._verified) > MAX_VERIFIED:
             self._verified.popitem(last=False)
@@ -62,8 +70,9 @@ class PasswordCheck:
 class PlainExchange:
     """The server's side of a PLAIN exchange: one message with name and password."""
 
-    def __init__(self, passwords: PasswordCheck) -> None:
+    def __init__(self, passwords: PasswordCheck, address: str) -> None:
         self._passwords = passwords
+        self._address = address
 
     async def step(self, token: bytes) -> Step:
         """Check name and password. Raises AuthenticationFailed."""
@@ -87,7 +96,7 @@ class PlainExchange:
                 "Client requested an authorization id that is different from username",
                 "authorization id differs from user name",
             )
-        await self._passwords.check(user, password)
+        await self._passwords.check(user, password, self._address)
         return Step(b"", Identity(user))
 
 

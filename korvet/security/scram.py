@@ -17,6 +17,7 @@ import hmac
 import re
 import secrets
 
+from korvet.security.attempts import Attempts, TooManyAttempts
 from korvet.security.credentials import Mechanism
 from korvet.security.exchange import AuthenticationFailed, Identity, Step
 from korvet.security.users import Found, Users
@@ -36,7 +37,11 @@ _DEFAULT_HEADER = b"n,,"
 class ScramExchange:
     """The server's side of a SCRAM exchange: the first message, then the proof."""
 
-    def __init__(self, mechanism: Mechanism, users: Users) -> None:
+    def __init__(
+        self, mechanism: Mechanism, users: Users, attempts: Attempts, address: str
+    ) -> None:
+        self._attempts = attempts
+        self._address = address
         self._mechanism = mechanism
         self._users = users
         self._user = ""
@@ -53,7 +58,16 @@ class ScramExchange:
             raise self._failed("a message is not UTF-8") from None
         if self._found is None:
             return await self._first(text)
-        return self._final(text, self._found)
+        try:
+            async with self._attempts.turn(self._address, self._user):
+                step = self._final(text, self._found)
+        except TooManyAttempts:
+            raise self._failed("too many attempts") from None
+        except AuthenticationFailed:
+            await self._attempts.failed(self._address, self._user)
+            raise
+        self._attempts.succeeded(self._address, self._user)
+        return step
 
     async def _first(self, text: str) -> Step:
         match = _FIRST.fullmatch(text)

@@ -54,9 +54,12 @@ class Users:
                 self._decoy_key,
                 user,
                 each,
-                shape.decode() if shape else credentials.default_shape(),
+                credentials.shape_for(
+                    *(self._decoy_key, user),
+                    shapes.decode().split(",") if shapes else [credentials.default_shape()],
+                ),
             )
-            for each, _, shape in rows
+            for each, _, shapes in rows
         ]
         for each, raw, _ in rows:
             credential = credentials.decode(raw)

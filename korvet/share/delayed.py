@@ -10,7 +10,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import inf
 from time import monotonic
 
@@ -51,7 +51,10 @@ class DelayedShareFetch:
         partitions: Sequence[SharedPartition],
         max_wait_ms: int,
         budget: Budget,
+        refusal_of: Callable[[str], ErrorCode],
     ) -> None:
+        """`refusal_of` returns why the client may not read a topic now, NONE if it may."""
+        self._refusal_of = refusal_of
         self._acquirer = acquirer
         self._notifier = notifier
         self._params = params
@@ -105,6 +108,11 @@ class DelayedShareFetch:
         _note_expiry(one, measured.wait_ms)
 
     async def _acquire(self, one: SharedPartition) -> None:
+        # The client's rights may have been taken while it waited.
+        refusal = self._refusal_of(one.topic.name)
+        if refusal:
+            one.acquired = Acquired(refusal)
+            return
         one.acquired = await self._acquirer.acquire(
             self._params, one.topic, one.partition, self._budget
         )

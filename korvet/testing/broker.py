@@ -26,7 +26,7 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.library.korvet import Korvet
 from korvet.scripts.user import alter
-from korvet.security.credentials import MIN_ITERATIONS, Mechanism, encode, from_password
+from korvet.security.credentials import DEFAULT_ITERATIONS, Mechanism, encode, from_password
 from korvet.store.sync_store import SyncStore
 from korvet.testing.faults import Faults
 
@@ -123,7 +123,7 @@ class Broker:
                 rows = [
                     (each.title, encode(made), made.shape)
                     for each in Mechanism
-                    for made in [from_password(each, password, MIN_ITERATIONS)]
+                    for made in [from_password(each, password, DEFAULT_ITERATIONS)]
                 ]
                 store.run(alter(Keys(), rows, user=name, condition=""))
 

@@ -43,7 +43,7 @@ Survey = Callable[[int, int], tuple[float, float, float, float]]
 
 
 class Found(NamedTuple):
-    """What a topic may limit, of the records of a batch: ms after its first timestamp, bytes."""
+    """The extremes of a batch's records: ms after its first timestamp, a count, and bytes."""
 
     oldest: int
     newest: int

@@ -1,4 +1,4 @@
---- user.alter  version 1  writes
+--- user.alter  version 2  writes
 --- Set or delete SCRAM credentials of a user.
 ---
 --- KEYS     users          hash   `<mechanism>:<user>` -> credential, and `:version`
@@ -7,19 +7,21 @@
 ---                                user has at least one of them; empty: no condition
 ---          mechanism...   bytes  a SCRAM mechanism
 ---          credential...  bytes  its credential, which no script parses; empty deletes it
----          shape...       bytes  iterations and salt length of the credential, for decoys
+---          shape...       bytes  iterations, salt length and alphabet, for decoys
 --- RETURNS  error          int    a lib.codes value
 ---          version        int    the new version of the users table, -1 on an error
 --- REFUSES  RESOURCE_NOT_FOUND DUPLICATE_RESOURCE
---- COST     O(mechanisms), at most 4 calls + 4 per mechanism
---- NOTES    `:shape:<mechanism>` has the shape of the newest credential. A broker gives unknown
----          users a decoy of that shape, so that a client cannot distinguish them.
+--- COST     O(mechanisms), at most 4 calls + 5 per mechanism
+--- NOTES    `:shape:<mechanism>` has the shapes of all credentials. A broker gives each unknown
+---          user a decoy of one of them, so that a client cannot distinguish them.
 local codes = require("lib.codes")
 local table_version = require("lib.table_version")
 
 local users = KEYS[1]
 local user, condition = ARGV[1], ARGV[2]
 local FIRST, ROW = 3, 3
+-- Max length of the shapes, about ten of them: above it those of older credentials are forgotten.
+local MAX_SHAPES = 200
 
 -- Check.
 local known = 0
@@ -40,7 +42,13 @@ end
 for i = FIRST, #ARGV, ROW do
   if ARGV[i + 1] ~= "" then
     redis.call("HSET", users, ARGV[i] .. ":" .. user, ARGV[i + 1])
-    redis.call("HSET", users, ":shape:" .. ARGV[i], ARGV[i + 2])
+    local field, shape = ":shape:" .. ARGV[i], ARGV[i + 2]
+    local shapes = redis.call("HGET", users, field)
+    if not shapes or #shapes > MAX_SHAPES then
+      redis.call("HSET", users, field, shape)
+    elseif not string.find("," .. shapes .. ",", "," .. shape .. ",", 1, true) then
+      redis.call("HSET", users, field, shapes .. "," .. shape)
+    end
   end
 end
 return { codes.NONE, table_version.raise(users) }

@@ -28,6 +28,7 @@ from korvet.wire.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from korvet.wire.messages.find_coordinator import FindCoordinatorRequest
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -263,3 +264,17 @@ async def test_it_cannot_be_changed(broker: Broker) -> None:
     trimmed = await broker.ask(DeleteRecordsRequest(topics=[cut], timeout_ms=1000))
     assert trimmed.topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     assert not await broker.services.store.command("KEYS", f"*{NAME}*")
+
+
+async def test_lists_have_it_once_a_client_asks_for_the_coordinator_of_a_group(
+    broker: Broker,
+) -> None:
+    await broker.ask(FindCoordinatorRequest(key="id", key_type=1), 3)
+    assert (await broker.ask(MetadataRequest(topics=None))).topics == []
+    await broker.ask(FindCoordinatorRequest(key="g"), 3)
+    for _ in range(2):
+        # The second time as another broker does, which has not been asked.
+        listed = (await broker.ask(MetadataRequest(topics=None))).topics
+        assert [row.name for row in listed] == [NAME]
+        broker.services.offsets_view._is_listed = False
+    assert await broker.services.groups.registry.list_all() == []

@@ -68,3 +68,21 @@ def test_credentials_of_several_mechanisms_change_together(runner: Runner) -> No
 def test_the_first_decoy_key_stays(runner: Runner) -> None:
     assert runner.run(user.init_decoy_key(KEYS, decoy_key=b"\xff\0one")).decoy_key == b"\xff\0one"
     assert runner.run(user.init_decoy_key(KEYS, decoy_key=b"two")).decoy_key == b"\xff\0one"
+
+
+def test_the_shapes_of_all_credentials_are_kept_for_decoys(runner: Runner) -> None:
+    def shapes() -> Any:
+        found: Any = runner.command("HGET", KEYS.users(), f":shape:{SHA256}")
+        return found.decode() if isinstance(found, bytes) else found
+
+    def set_with(shape: str) -> None:
+        rows = [(SHA256, b"new", shape)]
+        runner.run(user.alter(KEYS, rows, user="alice", condition=""))
+
+    for shape in ("4096:24:bytes", "8192:24:bytes", "4096:24:bytes", "8192:24"):
+        set_with(shape)
+    assert shapes() == "4096:24:bytes,8192:24:bytes,8192:24"
+    for count in range(4096, 4200):
+        set_with(f"{count}:24:bytes")
+    assert shapes().split(",")[-1] == "4199:24:bytes"
+    assert len(shapes()) < 250

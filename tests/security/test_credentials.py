@@ -7,6 +7,7 @@ import hmac
 import pytest
 
 from korvet.security.credentials import (
+    DEFAULT_ITERATIONS,
     Mechanism,
     decode,
     decoy,
@@ -14,6 +15,7 @@ from korvet.security.credentials import (
     encode,
     from_password,
     from_salted,
+    shape_for,
 )
 
 
@@ -61,3 +63,27 @@ def test_a_decoy_has_the_shape_of_other_credentials_and_stays(shape: str, length
 @pytest.mark.parametrize("raw", [b"", b"{}", b"[]", b"\xff", b'{"iterations": "x"}'])
 def test_a_foreign_value_is_no_credential(raw: bytes) -> None:
     assert decode(raw) is None
+
+
+def test_decoys_have_the_shapes_of_all_credentials_and_keep_theirs() -> None:
+    shapes = ["4096:24:bytes", "8192:24:bytes"]
+    names = [f"user{number}" for number in range(200)]
+    before = {name: shape_for(b"key", name, shapes) for name in names}
+    assert set(before.values()) == set(shapes)
+    after = {name: shape_for(b"key", name, [*shapes, "16384:24:bytes"]) for name in names}
+    changed = {name for name in names if after[name] != before[name]}
+    assert {after[name] for name in changed} == {"16384:24:bytes"}
+    assert 20 < len(changed) < 120
+
+
+def test_passwords_have_one_count_of_iterations_wherever_they_are_set() -> None:
+    from inspect import signature
+
+    from korvet.cli import users
+    from korvet.console.pages import security
+
+    counts = {
+        signature(call).parameters["iterations"].default for call in (users.add, users.passwd)
+    }
+    assert counts == {DEFAULT_ITERATIONS} == {security.DEFAULT_ITERATIONS}
+    assert default_shape().startswith(f"{DEFAULT_ITERATIONS}:")

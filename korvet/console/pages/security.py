@@ -17,7 +17,7 @@ from korvet.security.acl import (
     Permission,
     ResourceType,
 )
-from korvet.security.credentials import MIN_ITERATIONS, SALT_BYTES, Mechanism
+from korvet.security.credentials import DEFAULT_ITERATIONS, SALT_BYTES, Mechanism
 from korvet.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -71,11 +71,11 @@ async def set_user(visit: Visit) -> Done:
         raise PageError(400, "A user needs a name and a password.")
     for mechanism in Mechanism:
         salt = secrets.token_bytes(SALT_BYTES)
-        salted = hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, MIN_ITERATIONS)
+        salted = hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, DEFAULT_ITERATIONS)
         row = ScramCredentialUpsertion(
             name=name,
             mechanism=mechanism,
-            iterations=MIN_ITERATIONS,
+            iterations=DEFAULT_ITERATIONS,
             salt=salt,
             salted_password=salted,
         )

@@ -45,6 +45,11 @@ def register(keys: Keys, *, group: str, most: int = 0) -> Call[RegisterReply]:
     return Call(REGISTER, (keys.groups(),), (encode_group(group), most))
 
 
+def make_registry(keys: Keys, *, group: str = ":version") -> Call[RegisterReply]:
+    """Make the registry unless there is one; `group`, its version, is no encoded id."""
+    return Call(REGISTER, (keys.groups(),), (group,))
+
+
 def unregister(keys: Keys, *, group: str, mark: bytes) -> Call[UnregisterReply]:
     """Remove the group from the registry if it has that mark."""
     return Call(UNREGISTER, (keys.groups(),), (encode_group(group), mark))
