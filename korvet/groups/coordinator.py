@@ -186,7 +186,7 @@ class GroupCoordinator:
             self.registry.add(group_id, most),
         )
         if reply.error:
-            self._tick_at.pop(group_id, None)
+            self._tick_at.pop(group_id)
             reason = f"Group {group_id!r} is not created: max.groups={most} exist."
             raise LimitReached(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
 

@@ -212,7 +212,7 @@ async def test_any_broker_serves_any_member(
     assert await member.poll(0) == [(0, 3, 1)]
     sessions, acquirer = broker.services.share.sessions, broker.services.share.acquirer
     monkeypatch.setattr(sessions, "_sessions", {})
-    monkeypatch.setattr(acquirer, "_positions", {})
+    acquirer._positions.clear()
     answer = await member.fetch()
     assert answer.error_code == E.SHARE_SESSION_NOT_FOUND
     member.epoch = 0
