@@ -22,7 +22,7 @@ FREE = 3
 PAIR_S, ADDRESS_S, USER_S = 2.0, 0.1, 2.0
 FIRST_S = 0.05
 FORGET_S = 300.0
-MAX_WAITING = 4
+MAX_WAITING = 2
 
 Key = tuple[str, str]
 """Address and user; one of them is empty for failures of all users, or of all addresses."""
