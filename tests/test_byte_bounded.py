@@ -154,7 +154,8 @@ REVIEWED = {
         store/cluster_router.py:_nodes store/connection.py:_broken
         store/connection.py:_loaded store/notifications.py:_watchers
         store/replica_wait.py:_idle store/replica_wait.py:_known
-        store/sync_cluster.py:_clients wire/primitives.py:packers
+        store/sync_cluster.py:_clients
+        store/predecessors.py:_known store/handshake.py:kill_refused wire/primitives.py:packers
         wire/primitives.py:unpackers
     """,
 }
