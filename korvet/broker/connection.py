@@ -173,9 +173,10 @@ class Connection(OrderedConnection):
         else:
             self.respond(number, cast("list[Buffer] | None", answer))
 
-    def _has_response(self, frame: Buffer) -> bool:
+    def _may_be_repeated(self, frame: Buffer) -> bool:
         with suppress(CloseConnection):
-            return has_response(decode_frame(frame)[2])
+            api, _, body = decode_frame(frame)
+            return has_response(body) and api.name != "LeaveGroup"
         return True
 
     def _may_be_large(self, frame: Buffer) -> bool:

@@ -7,7 +7,8 @@ Rules
   other clients do not wait for all that this client has sent.
 - A request whose response may be large (`promise`) waits while LARGE_RESPONSES are pending.
 - A request that waited is dropped if its client has closed the connection meanwhile: the client may
-  have repeated it elsewhere. One without a response is processed, as the client repeats none.
+  have repeated it elsewhere. One without a response is processed, as the client repeats none, and
+  LeaveGroup, whose response many clients do not wait for.
 """
 
 import asyncio
@@ -105,8 +106,8 @@ class OrderedConnection(ClientSocket):
         """Await the response to a request."""
         self.spawn(request, number)
 
-    def _has_response(self, frame: Buffer) -> bool:
-        """Return whether the client waits for a response to this frame."""
+    def _may_be_repeated(self, frame: Buffer) -> bool:
+        """Return whether a client without a response may send this request again elsewhere."""
         return False
 
     # Accepted and closed.
@@ -215,7 +216,7 @@ class OrderedConnection(ClientSocket):
             self._waits_since = self._stalls.ticked
             return False
         self._has_ended, self._paused_at = True, -inf
-        kept = [frame for frame in self._frames if not self._has_response(frame)]
+        kept = [frame for frame in self._frames if not self._may_be_repeated(frame)]
         count = len(self._frames) - len(kept)
         if count:
             self._received.keep(kept)

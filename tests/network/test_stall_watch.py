@@ -20,6 +20,7 @@ from korvet.network.open_connections import BEFORE_STALL, OpenConnections
 from korvet.network.stall_watch import LATE_S, StallWatch, has_ended
 from korvet.scripts import log
 from korvet.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from korvet.wire.messages.leave_group import LeaveGroupRequest
 from tests.support.raw_client import batch, request, to_produce
 from tests.support.redis_servers import TestServer
 
@@ -155,7 +156,8 @@ async def test_requests_that_waited_are_dropped_if_their_client_has_closed(
         client.close()
         unanswered = request("Produce", 9, to_produce("kept", batch([b"v"]), acks=0))
         node.connection._busy = True  # an earlier request is in progress
-        node.receive(to_create("dropped"), unanswered, to_create("dropped too"))
+        leaves = request("LeaveGroup", 1, LeaveGroupRequest(group_id="absent", member_id="m"))
+        node.receive(to_create("dropped"), unanswered, leaves, to_create("dropped too"))
         node.connection._release()
         node.connection._begin_requests()
         bounds = log.list_offsets(services.keys, "kept", 0, topic_id="")
@@ -164,6 +166,9 @@ async def test_requests_that_waited_are_dropped_if_their_client_has_closed(
         await services.topics.refresh()
         assert [topic.name for topic in services.topics] == ["kept"]
         assert services.metrics.late_requests.values == {(): 2}
+        while not node.connection.idle:
+            await checkpoint()
+        assert ("LeaveGroup", "UNKNOWN_MEMBER_ID") in services.metrics.requests.values
 
 
 async def test_a_stall_ends_requests_in_progress_and_what_was_not_sent_to_redis(
