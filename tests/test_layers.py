@@ -164,7 +164,7 @@ LAYERS: dict[str, Layer] = {
     # Jobs between the log and a data lake.
     "pipeline": Layer(
         ("pipeline",),
-        ours=(*LOG, "spark"),
+        ours=(*LOG, "avro", "spark"),
         others=("msgspec", "py4j", "pyarrow", "pyspark", "rich"),
     ),
     # The web console, in a thread of the broker.

@@ -16,6 +16,8 @@ from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -60,6 +62,7 @@ class Schema:
             raise AvroError(MISSING) from None
 
         self.text = text if isinstance(text, str) else text.decode("utf-8", "replace")
+        self.references = tuple(references)
         self._named: dict[str, Any] = {}
         try:
             for each in references:
@@ -147,6 +150,20 @@ class Schema:
                     return self._native(value[name], branch)
         shown = ", ".join(_name_of(branch) for branch in branches)
         raise ValueError(f"{_shown(value)} is none of {shown}")
+
+
+def inline(text: str, references: Sequence[str]) -> str:
+    """Return a schema's text with the schemas that it names, each where it is named first."""
+    if not references:
+        return msgspec.json.encode(_json(text)).decode()
+    from fastavro.schema import load_schema_ordered
+
+    with TemporaryDirectory() as folder:
+        paths = [Path(folder, f"{number}.avsc") for number in range(len(references) + 1)]
+        for path, each in zip(paths, [*references, text], strict=True):
+            path.write_text(each)
+        found = load_schema_ordered([str(path) for path in paths], _write_hint=False)
+    return msgspec.json.encode(found).decode()
 
 
 class _TypeVisitor:

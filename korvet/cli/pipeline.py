@@ -8,12 +8,14 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.avro_records import RegistryUrl
 from korvet.cli.help_text import group
 from korvet.cli.pipeline_session import need_spark, spark_session
 from korvet.cli.progress import progress
 
 if TYPE_CHECKING:
     from korvet.pipeline.archive import ArchivedCommit
+    from korvet.pipeline.avro_columns import AvroById
     from korvet.pipeline.replay import ReplayResult
     from korvet.pipeline.verify import PartitionComparison, Verdict
 
@@ -46,8 +48,14 @@ def archive(
         str, typer.Option("--value", help="Typed columns: bytes (none), string, json, avro.")
     ] = "bytes",
     avro_schema: Annotated[
-        str | None, typer.Option("--avro-schema", metavar="FILE", help="For --value avro.")
+        list[str] | None,
+        typer.Option(
+            "--avro-schema",
+            metavar="FILE|ID=FILE",
+            help="Schema of bare Avro, or of the values with this schema id; then repeatable.",
+        ),
     ] = None,
+    registry: RegistryUrl = None,
     delete_archived_before: Annotated[
         str | None,
         typer.Option(
@@ -87,7 +95,7 @@ def archive(
     if delete_archived_before is not None:
         older_ms = units.milliseconds("--delete-archived-before", delete_archived_before)
     target_bytes = units.size("--target-file-size", target_file_size)
-    schema = None if avro_schema is None else _text_of(avro_schema)
+    schema = _avro_schemas(avro_schema or [], target, registry, is_used=value == "avro")
     check_mode(value, schema)
     with spark_session(
         "archive", to, format, target, master, conf, topics=topics, avro=value == "avro"
@@ -282,6 +290,27 @@ def _stopper() -> Callable[[float], bool]:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     return stopping.wait
+
+
+def _avro_schemas(
+    given: list[str], target: o.Target, url: str | None, *, is_used: bool
+) -> "str | AvroById | None":
+    """Return the schema of bare Avro, or those by id; None without any."""
+    from korvet.avro.decoder import registry_of
+    from korvet.avro.schema import require_fastavro
+    from korvet.pipeline.avro_columns import AvroById
+
+    by_id = [each.partition("=") for each in given if each.partition("=")[0].isdecimal()]
+    registry = registry_of(target.settings, url) if url or (is_used and not given) else None
+    if registry is not None:
+        require_fastavro()
+    if registry is not None or by_id:
+        if len(by_id) < len(given):
+            raise typer.BadParameter("name the schema's id as well: --avro-schema ID=FILE")
+        return AvroById({int(number): _text_of(path) for number, _, path in by_id}, registry)
+    if len(given) > 1:
+        raise typer.BadParameter("bare Avro has one schema: give one --avro-schema FILE")
+    return _text_of(given[0]) if given else None
 
 
 def _text_of(path: str) -> str:

@@ -17,6 +17,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
 from korvet.pipeline import trim
+from korvet.pipeline.avro_columns import AvroById
 from korvet.pipeline.commit_metadata import CommitMetadata, next_commit
 from korvet.pipeline.errors import ConcurrentCommit
 from korvet.pipeline.next_commit import (
@@ -51,7 +52,7 @@ class ArchiveJob(msgspec.Struct, frozen=True):
     target_bytes: int = 128 << 20
     trim_older_ms: int | None = None
     skip_lost: bool = False
-    avro_schema: str | None = None
+    avro_schema: str | AvroById | None = None
 
 
 class ArchivedCommit(msgspec.Struct, frozen=True):
@@ -74,7 +75,7 @@ class Archiver:
         self._spark = spark
         self._table = table
         self._job = job
-        self._typing = TypedColumns(spark, job.values, job.avro_schema)
+        self._typing = TypedColumns(spark, job.values, job.avro_schema, widens=table.widens)
 
     def waiting(self) -> int:
         """Return how many records are in the log but not in the table."""

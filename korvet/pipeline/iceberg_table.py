@@ -34,6 +34,7 @@ class IcebergTable(ArchiveTable):
     """An Iceberg table with our commits."""
 
     kind = "an Iceberg table"
+    widens = True
     unfinished = re.compile(
         r"metadata(/\.?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.metadata\.json(\.crc)?)?"
     )

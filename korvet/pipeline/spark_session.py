@@ -24,6 +24,13 @@ _CLASSES: dict[str, str] = {
     "delta": "io.delta.sql.DeltaSparkSessionExtension",
     "iceberg": "org.apache.iceberg.spark.SparkCatalog",
 }
+_JAVA = "spark.executor.extraJavaOptions"
+_AVRO_LIMITS = {
+    "org.apache.avro.limits.string.maxLength": 128 << 20,
+    "org.apache.avro.limits.bytes.maxLength": 128 << 20,
+    "org.apache.avro.limits.collectionItems.maxLength": 16 << 20,
+}
+"""Spark's decoder allocates the length that a value states: one wrong byte would end Java."""
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -47,11 +54,15 @@ def open_session(
 
     # Workers must run the Python of the driver, not whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    wanted = session_settings(location, master=master, conf=conf, submitted=submitted_settings())
+    submitted = submitted_settings()
+    wanted = session_settings(location, master=master, conf=conf, submitted=submitted)
     if wanted["spark.master"].startswith("local"):
         # Otherwise Spark warns about a loopback address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     wanted |= package_settings(location.format if location else "parquet", conf, avro=avro)
+    if avro:
+        limits = " ".join(f"-D{name}={most}" for name, most in _AVRO_LIMITS.items())
+        wanted[_JAVA] = f"{limits} {wanted.get(_JAVA, submitted.get(_JAVA, ''))}".strip()
     builder = SparkSession.builder.appName(app)
     for name, value in wanted.items():
         builder = builder.config(name, value)
@@ -74,6 +85,12 @@ def open_session(
     _check_runtime(spark, location)
     spark.dataSource.register(KorvetDataSource)
     return spark
+
+
+def limit_avro_lengths(spark: Any) -> None:
+    """Limit the lengths that the driver's decoder accepts; Avro reads the limits at first use."""
+    for name, most in _AVRO_LIMITS.items():
+        spark._jvm.java.lang.System.setProperty(name, str(most))
 
 
 def submitted_settings() -> dict[str, str]:

@@ -28,6 +28,8 @@ class ArchiveTable(ABC):
     """The words for such a table in errors."""
     unfinished: ClassVar[re.Pattern[str]]
     """The files of a table whose creation was interrupted."""
+    widens: ClassVar[bool] = False
+    """Whether columns can get a wider type: int to long, float to double, decimals."""
 
     @classmethod
     def open(cls, spark: Any, location: TableLocation, creation: "TableCreation | None") -> Self:

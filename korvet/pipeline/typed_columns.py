@@ -3,46 +3,66 @@
 Rules
 - The raw key and value are always kept, so no content is lost.
 - A row whose value does not fit has the reason in `_corrupt`.
-- Columns are only added to a table: none is dropped or changes its type.
+- Columns are only added to a table: none is dropped. A type changes only to a wider one, if the
+  table's format can widen it.
 """
 
 from typing import Any
 
 from pyspark.sql import functions as f
-from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import (
     ArrayType,
-    StringType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
     StructField,
     StructType,
     _parse_datatype_json_string,
 )
 
+from korvet.pipeline import avro_columns, json_columns
+from korvet.pipeline.avro_columns import AvroById
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.maven_packages import AVRO
-from korvet.pipeline.spark_session import error_text
+from korvet.pipeline.spark_session import limit_avro_lengths
 
 MODES = ("bytes", "string", "json", "avro")
 PREFIX = "value_"
 _UNFIT = set(" ,;{}()\n\t=.`")
+_PROMOTED = {(IntegerType, LongType), (FloatType, DoubleType)}
 
 
-def check_mode(mode: str, avro_schema: str | None) -> None:
+def check_mode(mode: str, avro_schema: str | AvroById | None) -> None:
     """Raise PipelineError unless mode and schema fit together."""
     if mode not in MODES:
         raise PipelineError(f"--value must be one of {', '.join(MODES)}, not {mode!r}.")
     if (mode == "avro") != (avro_schema is not None):
-        raise PipelineError("--value avro and --avro-schema FILE belong together.")
+        raise PipelineError(
+            "--value avro and --registry URL or --avro-schema FILE belong together."
+        )
 
 
 class TypedColumns:
     """Adds the typed columns of one mode."""
 
-    def __init__(self, spark: Any, mode: str, avro_schema: str | None = None) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        mode: str,
+        avro_schema: str | AvroById | None = None,
+        *,
+        widens: bool = False,
+    ) -> None:
         check_mode(mode, avro_schema)
         self._spark = spark
         self._mode = mode
         self._avro_schema = avro_schema
+        self._widens = widens
+        if mode == "avro":
+            limit_avro_lengths(spark)
 
     def typed(self, frame: Any, known: str) -> tuple[Any, str]:
         """Return the frame with its typed columns, and the schema of these as JSON."""
@@ -50,68 +70,85 @@ class TypedColumns:
             return self._json(frame, known)
         if self._mode == "bytes":
             return frame, known
-        typed = _text(frame) if self._mode == "string" else self._avro(frame)
-        return typed, _check_kept_types(known, typed.schema)
+        if self._mode == "avro":
+            return self._avro(frame, known)
+        typed = _text(frame)
+        fresh = StructType([StructField("string", typed.schema["value_string"].dataType)])
+        return typed, _check_kept_types(known, fresh, self._widens)
 
     def _json(self, frame: Any, known: str) -> tuple[Any, str]:
-        text = f.col("value").cast("string")
-        before = _parse_datatype_json_string(known) if known else StructType([])
-        schema = _merge_schemas(
-            before, _supported_fields(self._inferred(frame.select(text.alias("value"))))
-        )
-        marked = StructType([*schema.fields, StructField("_bad", StringType())])
-        parsed = f.from_json(text, marked, {"columnNameOfCorruptRecord": "_bad"})
-        variant = f.try_parse_json(text)
-        wrong = (
-            f.when(f.col("value").isNull(), None)
-            .when(variant.isNull(), "no JSON")
-            .when(~f.schema_of_variant(variant).startswith("OBJECT"), "no JSON object")
-            .when(f.col("_parsed._bad").isNotNull(), "a field has another type than its column")
-        )
-        more = [f.col(f"_parsed.`{each.name}`").alias(PREFIX + each.name) for each in schema]
-        typed = frame.withColumn("_parsed", parsed).select(
-            *frame.columns, *more, wrong.alias("_corrupt")
-        )
+        fresh = _supported_fields(json_columns.infer(self._spark, frame))
+        schema = _merge_schemas(_parsed_schema(known), fresh, self._widens)
+        wide, parsed, wrong = json_columns.parse(frame, schema)
+        more = [parsed[each.name].alias(PREFIX + each.name) for each in schema]
+        typed = wide.select(*frame.columns, *more, wrong.alias("_corrupt"))
         return typed, schema.json()
 
-    def _inferred(self, texts: Any) -> Any:
-        """Infer the schema of all values that are JSON objects."""
-        encoder = self._spark._jvm.org.apache.spark.sql.Encoders.STRING()
-        reader = self._spark._jsparkSession.read()
-        reader = reader.option("dropFieldIfAllNull", True)
-        reader = reader.option("columnNameOfCorruptRecord", "_bad")
-        found: Any = _parse_datatype_json_string(
-            reader.json(getattr(texts._jdf, "as")(encoder)).schema().json()
-        )
-        return StructType([each for each in found.fields if each.name != "_bad"])
-
-    def _avro(self, frame: Any) -> Any:
+    def _avro(self, frame: Any, known: str) -> tuple[Any, str]:
         assert self._avro_schema is not None
-        try:
-            parsed = from_avro(f.col("value"), self._avro_schema, {"mode": "PERMISSIVE"})
-            wide = frame.withColumn("_parsed", parsed)
-            names = wide.schema["_parsed"].dataType.names
-        except Exception as error:
-            raise PipelineError(
-                f"--value avro: {error_text(error)} (if Spark could not download {AVRO}, see above)"
-            ) from error
-        absent = f.coalesce(*(f.col(f"_parsed.`{name}`").cast("string") for name in names)).isNull()
-        wrong = f.when(f.col("value").isNotNull() & absent, "does not fit the Avro schema")
-        more = [f.col(f"_parsed.`{name}`").alias(PREFIX + name) for name in names]
-        return wide.select(*frame.columns, *more, wrong.alias("_corrupt"))
+        wide, cases, absent = avro_columns.decode(frame, self._avro_schema)
+        schema = _parsed_schema(known)
+        for each in cases:
+            if each.type is not None:
+                schema = _merge_schemas(schema, _supported_fields(each.type), self._widens)
+        if isinstance(self._avro_schema, str):
+            _check_kept_types(known, _supported_fields(cases[0].type), self._widens)
+        wrong = avro_columns.reason_of(cases, absent)
+        more, clashes = [], []
+        for field in schema:
+            held, clash = _field_of(field, cases)
+            more.append(held.alias(PREFIX + field.name))
+            clashes.append(clash)
+        wrong = f.coalesce(wrong, *clashes)
+        return wide.select(*frame.columns, *more, wrong.alias("_corrupt")), schema.json()
 
 
-def _check_kept_types(known: str, schema: Any) -> str:
-    """Return the schema of old and new typed columns; raise PipelineError if a type changed."""
-    before: Any = _parse_datatype_json_string(known) if known else StructType([])
-    fresh = StructType(
-        [
-            StructField(each.name.removeprefix(PREFIX), each.dataType)
-            for each in schema.fields
-            if each.name.startswith(PREFIX)
+def _parsed_schema(text: str) -> Any:
+    return _parse_datatype_json_string(text) if text else StructType([])
+
+
+def _field_of(field: Any, cases: Any) -> tuple[Any, Any]:
+    """Return a table's column from the values of all schemas, and why a value is not in it."""
+    held, clash = [f.lit(None).cast(field.dataType)], [f.lit(None).cast("string")]
+    for each in cases:
+        mine = {} if each.type is None else {one.name.lower(): one for one in each.type}
+        fresh = mine.get(field.name.lower())
+        if fresh is None:
+            continue
+        value = each.column[fresh.name]
+        whole = each.matches & each.is_whole
+        held.append(f.when(whole, _fit(value, fresh.dataType, field.dataType)))
+        if _find_type_clash(fresh.dataType, field.dataType):
+            reason = f"field {fresh.name} has another type than its column"
+            clash.append(f.when(whole & value.isNotNull(), reason))
+    return f.coalesce(*held[::-1]), f.coalesce(*clash)
+
+
+def _fit(value: Any, fresh: Any, whole: Any) -> Any:
+    """Return the value as the type of its column; NULL in place of what has another type."""
+    if fresh.simpleString() == whole.simpleString():
+        return value
+    if isinstance(fresh, StructType) and isinstance(whole, StructType):
+        types = {each.name.lower(): each for each in fresh}
+        fields = [
+            (
+                _fit(value[mine.name], mine.dataType, each.dataType)
+                if (mine := types.get(each.name.lower()))
+                else f.lit(None).cast(each.dataType)
+            ).alias(each.name)
+            for each in whole
         ]
-    )
-    whole = _merge_schemas(before, fresh)
+        return f.when(value.isNotNull(), f.struct(*fields))
+    if isinstance(fresh, ArrayType) and isinstance(whole, ArrayType):
+        return f.transform(value, lambda each: _fit(each, fresh.elementType, whole.elementType))
+    if _wider(fresh, whole) is not None and _wider(fresh, whole) == whole:
+        return value.cast(whole)
+    return f.lit(None).cast(whole)
+
+
+def _check_kept_types(known: str, fresh: Any, widens: bool) -> str:
+    """Return the schema of old and new typed columns; raise PipelineError if a type changed."""
+    whole = _merge_schemas(_parsed_schema(known), fresh, widens)
     clash = _find_type_clash(fresh, whole)
     if clash:
         raise PipelineError(
@@ -126,13 +163,15 @@ def _find_type_clash(fresh: Any, whole: Any) -> str:
     if isinstance(fresh, ArrayType) and isinstance(whole, ArrayType):
         return _find_type_clash(fresh.elementType, whole.elementType) and "[]"
     if not (isinstance(fresh, StructType) and isinstance(whole, StructType)):
-        return "" if fresh.simpleString() == whole.simpleString() else "?"
+        same = fresh.simpleString() == whole.simpleString() or _wider(fresh, whole) == whole
+        return "" if same else "?"
     types = {each.name.lower(): each.dataType for each in whole.fields}
     return next(
         (
             each.name
             for each in fresh.fields
-            if _find_type_clash(each.dataType, types[each.name.lower()])
+            if each.name.lower() in types
+            and _find_type_clash(each.dataType, types[each.name.lower()])
         ),
         "",
     )
@@ -160,23 +199,36 @@ def _supported_fields(schema: Any) -> Any:
 
 
 def _is_empty(type_: Any) -> bool:
-    """Return whether the type is an object without fields, or a list of these: never accepted."""
-    while isinstance(type_, ArrayType):
-        type_ = type_.elementType
-    return isinstance(type_, StructType) and not type_.fields
+    """Return whether a type is null, an object without fields, or a list or map of these."""
+    while isinstance(type_, ArrayType | MapType):
+        type_ = type_.elementType if isinstance(type_, ArrayType) else type_.valueType
+    return isinstance(type_, NullType) or (isinstance(type_, StructType) and not type_.fields)
 
 
-def _merge_schemas(before: Any, fresh: Any) -> Any:
-    """Return the old schema with new fields appended; existing types are kept."""
+def _merge_schemas(before: Any, fresh: Any, widens: bool) -> Any:
+    """Return the old schema with new fields appended; existing types are kept, or get wider."""
     if isinstance(before, ArrayType) and isinstance(fresh, ArrayType):
-        return ArrayType(_merge_schemas(before.elementType, fresh.elementType))
+        return ArrayType(_merge_schemas(before.elementType, fresh.elementType, widens))
     if not (isinstance(before, StructType) and isinstance(fresh, StructType)):
-        return before
+        return _wider(before, fresh) or before if widens else before
     new = {each.name.lower(): each for each in fresh.fields}
     fields = [
-        StructField(each.name, _merge_schemas(each.dataType, new.pop(each.name.lower()).dataType))
+        StructField(
+            each.name, _merge_schemas(each.dataType, new.pop(each.name.lower()).dataType, widens)
+        )
         if each.name.lower() in new
         else each
         for each in before.fields
     ]
     return StructType([*fields, *new.values()])
+
+
+def _wider(one: Any, other: Any) -> Any:
+    """Return the type that has the values of both exactly, as Iceberg can widen; else None."""
+    for narrow, wide in ((one, other), (other, one)):
+        if isinstance(narrow, DecimalType) and isinstance(wide, DecimalType):
+            if narrow.scale == wide.scale and narrow.precision < wide.precision:
+                return wide
+        elif (type(narrow), type(wide)) in _PROMOTED:
+            return wide
+    return None

@@ -1,0 +1,130 @@
+"""Parse JSON values into columns, and find what a column would lose.
+
+Rules
+- Spark's parser ignores bytes after an object, takes one of two equal names, rounds numbers, and
+  has no value for a name in another case. Each of these is a reason here.
+- An object with a reason that leaves its fields in doubt has no columns. If one field does not fit,
+  the others have their columns.
+"""
+
+import secrets
+import sys
+from typing import Any
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import (
+    ArrayType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    _parse_datatype_json_string,
+)
+
+MAX_WHOLE = 2**53 - 1
+"""The largest whole number that is the only one of its double."""
+_BAD = "_bad"
+_STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+_CASE = "a name differs from a column's in case"
+_NUMBER = "a number does not fit its column"
+_TYPE = "a field has another type than its column"
+
+
+def infer(spark: Any, frame: Any) -> Any:
+    """Infer the schema of all values that are JSON objects."""
+    texts = frame.select(f.col("value").cast("string").alias("value"))
+    encoder = spark._jvm.org.apache.spark.sql.Encoders.STRING()
+    reader = spark._jsparkSession.read()
+    reader = reader.option("dropFieldIfAllNull", True)
+    reader = reader.option("columnNameOfCorruptRecord", _BAD)
+    found: Any = _parse_datatype_json_string(
+        reader.json(getattr(texts._jdf, "as")(encoder)).schema().json()
+    )
+    return StructType([each for each in found.fields if each.name != _BAD])
+
+
+def parse(frame: Any, schema: Any) -> tuple[Any, Any, Any]:
+    """Return the frame with parsed values, their column, and the column of the reasons."""
+    text = f.col("value").cast("string")
+    marked = StructType([*schema.fields, StructField(_BAD, StringType())])
+    options = {**_STRICT, "columnNameOfCorruptRecord": _BAD}
+    wide = frame.withColumn("_syntax", _syntax_error(text))
+    wide = wide.withColumn(
+        "_object", f.when(f.col("_syntax").isNull(), f.try_parse_json(text))
+    ).withColumn("_parsed", f.when(f.col("_syntax").isNull(), f.from_json(text, marked, options)))
+    wrong = (
+        f.when(f.col("value").isNull(), None)
+        .when(f.col("_syntax").isNotNull(), f.col("_syntax"))
+        .otherwise(
+            f.coalesce(
+                _misfit(f.col("_object"), schema),
+                f.when(f.col(f"_parsed.{_BAD}").isNotNull(), _TYPE),
+            )
+        )
+    )
+    return wide, f.col("_parsed"), wrong
+
+
+def _syntax_error(text: Any) -> Any:
+    """Return why a text is not one JSON object with distinct names; NULL if it is.
+
+    The text is also parsed as the first field of an object whose second has a random name. Only if
+    the text is one whole value are these the names of that object.
+    """
+    end = secrets.token_hex(8)
+    whole = f.concat(f.lit('{"v":'), text, f.lit(f',"{end}":0}}'))
+    names = f.json_object_keys(whole)
+    is_whole = f.coalesce(names == f.array(f.lit("v"), f.lit(end)), f.lit(False))
+    strict = f.from_json(whole, f"v string, `{end}` int", _STRICT)[end].isNotNull()
+    more = f.coalesce(f.size(names) > 0, f.lit(False)) | f.json_object_keys(text).isNotNull()
+    distinct = f.try_parse_json(text).isNotNull()
+    return (
+        f.when(f.try_validate_utf8(text).isNull(), "not UTF-8")
+        .when(~is_whole, f.when(more, "more bytes after the JSON value").otherwise("no JSON"))
+        .when(~distinct, f.when(strict, "a name is twice in an object").otherwise("no JSON"))
+        .when(f.json_object_keys(text).isNull(), "no JSON object")
+    )
+
+
+def _misfit(held: Any, type_: Any) -> Any:
+    """Return why a variant loses something in a column of that type; None if it never does."""
+    if isinstance(type_, StructType):
+        return _object_misfit(f.try_variant_get(held, "$", "map<string,variant>"), type_)
+    if isinstance(type_, ArrayType):
+        if _misfit(f.lit(None), type_.elementType) is None:
+            return None
+        items = f.try_variant_get(held, "$", "array<variant>")
+        reasons = f.transform(items, lambda each: _misfit(each, type_.elementType))
+        return f.get(f.filter(reasons, lambda each: each.isNotNull()), f.lit(0))
+    if not isinstance(type_, LongType | DecimalType | DoubleType):
+        return None
+    kind = f.schema_of_variant(held)
+    is_number = kind.rlike("^(BIGINT|DECIMAL|DOUBLE|FLOAT)")
+    return f.when(is_number & ~_fits(held, kind, type_), _NUMBER)
+
+
+def _object_misfit(held: Any, type_: Any) -> Any:
+    names = [each.name for each in type_]
+    lower = [name.lower() for name in names]
+    clash = f.exists(f.map_keys(held), lambda k: f.lower(k).isin(lower) & ~k.isin(names))
+    reasons = [f.when(clash, _CASE)]
+    for each in type_:
+        found = _misfit(held[each.name], each.dataType)
+        if found is not None:
+            reasons.append(found)
+    return f.coalesce(*reasons) if len(reasons) > 1 else reasons[0]
+
+
+def _fits(held: Any, kind: Any, type_: Any) -> Any:
+    """Return whether a variant that is a number is exact in the type."""
+    if isinstance(type_, LongType):
+        return kind == "BIGINT"
+    exact = f.try_variant_get(held, "$", "decimal(38,0)")
+    double = f.try_variant_get(held, "$", "double")
+    is_whole = kind.rlike(r"^BIGINT|^DECIMAL\(\d+,\s*0\)")
+    if isinstance(type_, DecimalType):
+        return f.when(is_whole, exact.try_cast(type_).isNotNull()).otherwise(double % 1 == 0)
+    most = f.when(is_whole, float(MAX_WHOLE)).otherwise(sys.float_info.max)
+    return f.abs(double) <= most
