@@ -22,6 +22,9 @@ AT_ONCE = 64
 RETENTION_STEPS = 64
 """Max index steps one log.apply_retention removes: bounds how long the script blocks Redis."""
 
+PARTITIONS_PER_S = 250
+"""Partitions of a pass in a second, at least: a pass of more takes half of its interval."""
+
 PRODUCERS_S = 600.0
 """Seconds between two expirations of idle producers."""
 
@@ -51,11 +54,17 @@ class Retention:
         self.interval_s = settings().integer("log.retention.check.interval.ms") / 1000
 
     async def retain_all(self) -> None:
-        """Apply retention to every topic, and count its foreign entries."""
-        for topic in await self._topics.all():
-            await self._retain_topic(topic)
+        """Apply retention to every topic, and count its foreign entries.
 
-    async def _retain_topic(self, topic: Topic) -> None:
+        The pass is spread over time: the commands of all partitions at once would delay clients.
+        """
+        topics = await self._topics.all()
+        total = sum(topic.partitions for topic in topics)
+        pace = max(PARTITIONS_PER_S, total / (self.interval_s / 2))
+        for topic in topics:
+            await self._retain_topic(topic, pace)
+
+    async def _retain_topic(self, topic: Topic, pace: float) -> None:
         policy = topic.policy
         limits = (policy.retention_ms, policy.retention_bytes) if policy.delete else (-1, -1)
         pending = list(range(topic.partitions))
@@ -84,6 +93,7 @@ class Retention:
                 await adopt(self._store, self._keys, topic, number)
             more = [n for n, reply in replies.items() if reply.more or n in uncounted]
             pending = more + pending[AT_ONCE:]
+            await asyncio.sleep(len(calls) / pace)
 
     async def expire_producers(self) -> None:
         """Expire the idle producers of every partition."""

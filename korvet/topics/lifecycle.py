@@ -18,9 +18,9 @@ from korvet.topics.names import check_topic_name
 from korvet.topics.table import Definition, Topic, encode_definition
 
 MAX_PARTITIONS = 10_000
-AT_ONCE, GROUPS_AT_ONCE = 1_000, 5_000
-"""Numbers of partitions, and of groups whose offsets are deleted, above which a change runs in
-steps, as on a cluster. One script call would block Redis for a third of a second or more.
+AT_ONCE, GROUPS_AT_ONCE, COMMITS_AT_ONCE = 250, 500, 25_000
+"""Numbers of partitions, of groups whose offsets are deleted, and of these offsets, above which a
+change runs in steps, as on a cluster. One script call would block Redis for longer than 50 ms.
 """
 _CHANGED = "The topic changed meanwhile: try again."
 
@@ -153,7 +153,8 @@ async def delete_topic(store: AsyncCalls, keys: Keys, topic: Topic) -> ErrorCode
     """
     remote_id = await _find_remote_id(store, keys, topic)
     groups = 0 if store.is_cluster else int(await store.command("HLEN", keys.groups()))
-    if store.is_cluster or topic.partitions > AT_ONCE or groups > GROUPS_AT_ONCE:
+    is_large = topic.partitions > AT_ONCE or groups > GROUPS_AT_ONCE
+    if store.is_cluster or is_large or topic.partitions * groups > COMMITS_AT_ONCE:
         error = await stepwise.delete(store, keys, topic, has_segments=bool(remote_id))
         if error == Signal.TOPIC_CHANGED:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, _CHANGED)

@@ -136,6 +136,7 @@ async def _delete(
     store: AsyncCalls, keys: Keys, name: str, raw: bytes, definition: Definition
 ) -> None:
     partitions = max(definition.partitions, definition.planned)
+    prefix = keys.partition(name, 0).stream.removesuffix("0")
     run = store.run_of(keys.topics())
     if await store.command("HGET", keys.topics(), name) != raw:
         return
@@ -154,7 +155,12 @@ async def _delete(
         version = now
         await _all(
             store,
-            (group_scripts.delete_topic_offsets(keys, group, name, partitions) for group in groups),
+            (
+                group_scripts.delete_topic_offsets(
+                    keys, group, prefix=prefix, partitions=partitions
+                )
+                for group in groups
+            ),
         )
     for run, key in servers.items():
         await store.until_durable(key, run)

@@ -185,8 +185,18 @@ def test_a_group_forgets_a_topic_and_no_other(runner: Runner) -> None:
     for name in ("t", "other"):
         for number in range(3):
             runner.command("HSET", offsets, KEYS.partition(name, number).stream, "5")
-    assert runner.run(group_scripts.delete_topic_offsets(KEYS, "g", "t", 3)).deleted == 3
-    assert runner.run(group_scripts.delete_topic_offsets(KEYS, "g", "t", 3)).deleted == 0
+    assert (
+        runner.run(
+            group_scripts.delete_topic_offsets(KEYS, "g", prefix="korvet:t:", partitions=3)
+        ).deleted
+        == 3
+    )
+    assert (
+        runner.run(
+            group_scripts.delete_topic_offsets(KEYS, "g", prefix="korvet:t:", partitions=3)
+        ).deleted
+        == 0
+    )
     kept: Any = runner.command("HKEYS", offsets)
     assert sorted(kept) == [b"korvet:other:%d" % n for n in range(3)]
 

@@ -16,6 +16,7 @@ from korvet.scripts import bundle, log, topic, transaction
 from korvet.scripts import group as groups
 from korvet.scripts.call import Call, Reply
 from korvet.testing import LuaRunner
+from korvet.topics.lifecycle import AT_ONCE, GROUPS_AT_ONCE
 from korvet.transactions.coordinator import MEMBERS_PER_CALL
 from tests.lua.groups import Group
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
@@ -193,17 +194,22 @@ ARGUMENTS: dict[str, tuple[int, int]] = {
     "acl.create": (1, 2000),
     "acl.delete": (1, 2000),
     "group.delete_offsets": (8, 2 + ROWS_PER_CALL),
-    "group.delete_topic_offsets": (1, 10_000),
     "group.heartbeat": (4 * 64, 4 * 2000),
     "group.share_alter_topics": (5, 2 * TOPICS),
+    "topic.add_partitions": (3 + 14 * AT_ONCE, 10),
+    "topic.create": (3 + 14 * AT_ONCE, 10),
+    "topic.delete": (3 + 14 * AT_ONCE + GROUPS_AT_ONCE, 6 + AT_ONCE),
     "user.alter": (1, 2 + 3 * 2),
 }
 """The most KEYS and ARGV that callers give: the header's COST says what the script then calls."""
 
 BY_STEPS = {
+    "broker.claim_id": "a row per broker",
     "broker.register": "a row per broker",
     "group.claim_due": "CLAIM_LIMIT of the coordinator",
+    "group.delete_topic_offsets": "the partitions of a topic: 10,000 HDEL fields",
     "group.record_lag": "an hour's and a day's samples",
+    "log.adopt": "4,000 entries or 8 MB",
     "log.apply_retention": "index steps, an argument",
     "log.delete_records": "index steps, an argument",
     "log.expire_producers": "a page of 1,000 producers",
@@ -244,9 +250,6 @@ UNBOUNDED = {
     "share.describe": "an argument",
     "share.release": "runs of a partition, by share.partition.max.record.locks",
     "share.reset": "runs of a partition",
-    "topic.add_partitions": "partitions of a topic",
-    "topic.create": "partitions of a topic",
-    "topic.delete": "partitions of a topic, and groups",
     "writer.commit": "tasks of a Spark job",
 }
 """Scripts whose work no test measures yet, with what it grows with."""

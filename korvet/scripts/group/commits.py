@@ -72,11 +72,11 @@ def delete_offsets(
 
 
 def delete_topic_offsets(
-    keys: Keys, group_id: str, topic: str, partitions: int
+    keys: Keys, group_id: str, *, prefix: str, partitions: int
 ) -> Call[DeleteTopicOffsetsReply]:
-    """Delete the group's committed offsets of the topic."""
-    fields = [keys.partition(topic, number).stream for number in range(partitions)]
-    return Call(DELETE_TOPIC_OFFSETS, (keys.group_offsets(group_id),), fields)
+    """Delete the group's committed offsets in fields of that prefix: those of a topic."""
+    offsets = keys.group_offsets(group_id)
+    return Call(DELETE_TOPIC_OFFSETS, (offsets,), (prefix, partitions))
 
 
 class TxnCommitArgs(TypedDict):
