@@ -102,7 +102,7 @@ class Metrics:
             "Records not yet committed by a group, or not "
             "finished by a share group.", "group", "topic", "partition")
         self.group_age = Gauge("korvet_group_lag_seconds",
-            "Age of the oldest record not yet committed by a group, or not finished by a share "
+            "Age of the first record not yet committed by a group, or not finished by a share "
             "group; no row if unknown.", "group", "topic", "partition")
         self.share_records = Gauge("korvet_share_group_records",
             "Records of a share group by state: available for delivery, acquired by a member, or "

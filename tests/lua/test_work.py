@@ -230,7 +230,7 @@ UNBOUNDED = {
     "group.streams_describe": "topology and members, within group.subscription.max.*",
     "group.streams_heartbeat": "members times tasks",
     "group.txn_complete": "pending commits of all producers in the group",
-    "log.append": "the records of a batch, by message.max.bytes",
+    "log.append": "the records of a batch in layout record: some 10 ms for 1,000",
     "log.append_many": "the batches of one pipeline, by their bytes",
     "log.clean_commit": "entries that were appended while a log was cleaned",
     "log.clean_copy": "ranges that the cleaner plans",
