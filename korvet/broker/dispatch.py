@@ -41,6 +41,7 @@ from korvet.store.errors import LimitReached, StoreError, StoreUnavailable
 from korvet.wire.headers import encode_response_header
 from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from korvet.wire.messages.fetch import FetchRequest
+from korvet.wire.messages.produce import ProduceRequest
 from korvet.wire.records import Buffer
 from korvet.wire.schema import Message, encode_parts
 
@@ -98,7 +99,7 @@ def begin(
     limits = services.quotas.limits(session, header.client_id)
     if limits:
         session.opened_bytes = session.mutation_ms = 0
-    slowed = row.key == PRODUCE and services.memory.slows
+    slowed = row.key == PRODUCE and services.memory.slows and _is_slowed(body, services)
     # The next request of a limited client waits for the charge of this one.
     released = _no_release if limits or slowed else release
     context = Context(services, row.key, version, header.client_id, session, released)
@@ -126,6 +127,14 @@ def begin(
         slowed,
         pause_ms=pause_ms,
     )
+
+
+def _is_slowed(request: Message, services: Services) -> bool:
+    """Return whether one of a Produce's topics holds too much of a nearly full Redis."""
+    assert isinstance(request, ProduceRequest)
+    table = services.topics
+    found = (table.last_known(data.name or None, data.topic_id) for data in request.topic_data)
+    return services.memory.slows_any([topic.id for topic in found if topic is not None])
 
 
 def _no_release() -> None:

@@ -16,7 +16,7 @@ from korvet.config.stored_settings import FIELDS, with_stored
 from korvet.config.values import Settings
 from korvet.embedded_redis import aof
 from korvet.keys import Keys
-from korvet.remote_log.memory import SLOW_MARK
+from korvet.remote_log.memory_shares import REFUSE_MARK, SLOW_MARK, above_share
 from korvet.store import redis_user
 from korvet.store.errors import CommandFailed, advice_for
 from korvet.store.handshake import describe_server, parse_info, why_writes_are_refused
@@ -185,7 +185,23 @@ def _budget(store: "SyncStore", keys: Keys, info: Mapping[str, str]) -> Iterator
         return
     found = f"{size(used)} used of {BUDGET} {size(budget)}"
     if used >= budget:
-        yield Finding("bad", "budget", f"{found}: topics that are not tiered refuse records")
+        from korvet.cli import doctor_topics
+
+        sizes = doctor_topics.sizes(store, keys)
+        refused = above_share(sizes, used, budget, 1.0)
+        which = f": {', '.join(sorted(refused, key=lambda name: -sizes[name])[:5])}"
+        more = (
+            ", and tiered ones, which are not copied in time,"
+            if used > REFUSE_MARK * budget
+            else ""
+        )
+        yield Finding(
+            "bad",
+            "budget",
+            f"{found}: topics that are not tiered refuse records{more} if they hold more than "
+            f"their share{which if refused else ''} (raise the budget, tier or shorten these "
+            "topics)",
+        )
     elif used > SLOW_MARK * budget:
         yield Finding("note", "budget", f"{found}: producers are throttled")
     else:

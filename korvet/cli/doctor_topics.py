@@ -38,6 +38,16 @@ def _topics(store: "SyncStore", keys: Keys) -> Iterator[tuple[str, Definition]]:
             yield name, decode_definition(raw)
 
 
+def sizes(store: "SyncStore", keys: Keys) -> dict[str, int]:
+    """Return the bytes of each topic's records in Redis, by the counters of its logs."""
+    found: dict[str, int] = {}
+    for name, definition in _topics(store, keys):
+        logs = [keys.partition(name, number).log for number in range(definition.partitions)]
+        rows = store.commands([("HMGET", each, "bytes", "start_bytes") for each in logs])
+        found[name] = sum(int(row[0] or 0) - int(row[1] or 0) for row in rows)
+    return found
+
+
 def _offsets(topics: Mapping[str, Definition]) -> Iterator[Finding]:
     """Say whether the lag that other tools show is a number of records."""
     count = sum(each.configs.get("offset.mode") == "time" for each in topics.values())

@@ -16,6 +16,7 @@ from korvet.remote_log.evictor import MemoryEvictor
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.manifest import REMOTE_STORAGE_URL
 from korvet.remote_log.memory import MemoryBudget
+from korvet.remote_log.memory_shares import SharesReader
 from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
@@ -48,7 +49,7 @@ class TieredStorage:
         self._metrics = metrics
         self._replica_wait = replica_wait
         self._cluster_id = cluster_id
-        self.memory = MemoryBudget(store, settings)
+        self.memory = MemoryBudget(store, settings, SharesReader(store, keys, topics))
         self.read_cache: ReadCache | None = None
         """The broker's batch cache: what is copied is taken from it."""
         self.demand = CopyDemand(self._cache_bytes, max(config.workers, 1))

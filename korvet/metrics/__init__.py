@@ -127,6 +127,8 @@ class Metrics:
             "maxmemory of each Redis server, 0: none.", "server")
         self.memory_level = Gauge("korvet_memory_budget_ratio",
             "Used part of local.memory.bytes, 0 without a budget.")
+        self.refused_topics = Gauge("korvet_memory_refused_topics",
+            "Topics whose batches are refused, as Redis is above local.memory.bytes.")
         self.task_seconds = Histogram("korvet_background_task_seconds",
             "Runs of a background task.", "task")
         self.task_errors = Counter("korvet_background_task_errors",

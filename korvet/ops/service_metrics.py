@@ -30,6 +30,7 @@ def show_services(
     metrics.cache_bytes.ask = lambda: {(): cache.held_bytes}
     metrics.response_bytes.ask = lambda: {(): responses.bytes}
     metrics.memory_level.ask = lambda: {(): memory.level}
+    metrics.refused_topics.ask = lambda: {(): len(memory.refused_names)}
     metrics.traffic.max_topics = lambda: settings().integer("monitoring.max.topics")
 
     def keep_topics() -> None:

@@ -40,8 +40,8 @@ class Memory(Protocol):
 
     @property
     def is_full(self) -> bool: ...
-    @property
-    def is_exceeded(self) -> bool: ...
+    def refusal(self, topic: Topic) -> str | None:
+        """Return why batches for the topic are refused; None if they are not."""
 
 
 class Copies(Protocol):
@@ -148,24 +148,13 @@ class PartitionAppender:
         self._read_cache = read_cache
         self._metrics = metrics
 
-    def _refuse_if_full(self, append: PartitionAppend) -> None:
-        """Raise BadBatch if the log cannot leave Redis: producers send the batch again."""
-        policy = append.topic.policy
-        if not policy.remote_storage or policy.remote_copy_disable:
-            reason = "Redis has reached local.memory.bytes and the topic is not tiered."
-        elif self._memory.is_exceeded:
-            reason = "Redis is above local.memory.bytes: the remote store does not take copies."
-        else:
-            return
-        raise BadBatch(ErrorCode.KAFKA_STORAGE_ERROR, reason)
-
     def prepare(self, append: PartitionAppend, transaction: int | None = None) -> None:
         """Validate the batch and make its call, or raise BadBatch.
 
         Raises OpensMuch if `prepare_in_thread` has to do it.
         """
-        if self._memory.is_full:
-            self._refuse_if_full(append)
+        if self._memory.is_full and (reason := self._memory.refusal(append.topic)):
+            raise BadBatch(ErrorCode.KAFKA_STORAGE_ERROR, reason)
         before = self._allowance.opened
         try:
             append.call = self._call(append, transaction, self._allowance)

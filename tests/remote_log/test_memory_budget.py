@@ -47,8 +47,7 @@ class Used:
         services = self._broker.services
         keys = services.keys.partition("t", 0)
         size = await services.store.command("MEMORY", "USAGE", keys.stream, "SAMPLES", 0) or 0
-        used = (self.base + size) * (1 << 40) // self.budget
-        return {services.store.run_of(keys.stream): used}
+        return {services.store.run_of(keys.stream): self.base + size}
 
 
 async def fill(broker: Broker, **configs: str) -> list[tuple[int, bytes | None]]:
@@ -67,6 +66,7 @@ async def fill(broker: Broker, **configs: str) -> list[tuple[int, bytes | None]]
 def evicting(broker: Broker, used: Used, monkeypatch: pytest.MonkeyPatch) -> MemoryEvictor:
     services = broker.services
     monkeypatch.setattr(services.store, "used_memory", used.read)
+    monkeypatch.setattr(memory.MemoryBudget, "bytes", property(lambda _: used.budget))
     monkeypatch.setattr(evictor, "MIN_COPY_BYTES", 1)
     # One index step at a time.
     monkeypatch.setattr(evictor, "INDEX_STEP_BYTES", 1 << 40)
@@ -82,7 +82,7 @@ async def test_records_leave_a_nearly_full_redis_before_their_local_retention(
     sent = await fill(broker, storage_format=form, offset_mode=mode, remote_storage_enable="true")
     used = Used(broker, 10**9)
     task = evicting(broker, used, monkeypatch)
-    full = (await used.read()).popitem()[1] * 10**9 >> 40
+    full = (await used.read()).popitem()[1]
     used.budget = int(full / 0.95)
     while await task.make_room():
         pass
@@ -112,6 +112,37 @@ async def test_records_of_a_topic_that_is_not_tiered_stay_and_further_ones_are_r
     await broker.services.memory.read()
     answer = await produce(broker, packed([(0, 1, b"k", b"v", [])], 13))
     assert answer.error_code == 0
+
+
+async def test_a_topic_that_fills_redis_stops_no_other_topics_producers(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the default set-up, every Produce of every topic was refused for good."""
+    await fill(broker)
+    await broker.create("other", partitions=1)
+    caplog.set_level("INFO")
+    used, services = Used(broker, 1000), broker.services
+    evicting(broker, used, monkeypatch)
+    batch = packed([(0, 1, b"k", b"v", [])], 13)
+    for _ in range(2):
+        await services.memory.read()
+        refused = await produce(broker, batch)
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert refused.error_message and "local.memory.bytes" in refused.error_message
+        assert (await produce(broker, batch, name="other")).error_code == 0
+        services.memory._shares._due_at = 0.0
+    topics = {name: await services.topics.get(name) for name in ("t", "other")}
+    slowed = {
+        name: services.memory.slows_any([topic.id]) for name, topic in topics.items() if topic
+    }
+    assert slowed == {"t": True, "other": False}
+    assert services.memory.refused_names == ["t"]
+    used.budget = 10**9
+    await services.memory.read()
+    assert (await produce(broker, batch)).error_code == 0
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("batches refused" in line for line in said) == 1
+    assert sum("batches accepted again" in line for line in said) == 1
 
 
 @pytest.mark.parametrize(
