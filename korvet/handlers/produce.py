@@ -24,7 +24,9 @@ Behaviour
   nothing written if Redis has too few replicas, NOT_ENOUGH_REPLICAS_AFTER_APPEND if replicas or
   disk do not have the batch within timeout_ms
 - acks=0 has no response; a rejected batch closes the connection, as in Kafka
-- KAFKA_STORAGE_ERROR if Redis fails: clients retry
+- KAFKA_STORAGE_ERROR if Redis fails, or for a topic that holds more than its share of a Redis above
+  local.memory.bytes: clients retry
+- MESSAGE_TOO_LARGE for a batch with a value above Redis's proto-max-bulk-len, as stored
 - a missing topic is created if auto.create.topics.enable is set
 Versions
 - 0-2 message sets, v3 record batches, v7 zstd, v8 error messages, v12 partitions are enlisted in

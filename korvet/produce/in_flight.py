@@ -17,7 +17,7 @@ from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.log.scheduled import limit_reason
 from korvet.produce.append import TOPIC_IDS_SINCE, PartitionAppend, PartitionAppender
 from korvet.scripts.log import AppendReply
-from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.store.errors import StoreError, StoreUnavailable, ValueTooLarge
 from korvet.topics.table import Topic, TopicTable
 from korvet.transactions.add_partitions import EnlistedPartitions, producer_of
 from korvet.wire.messages.produce import (
@@ -146,6 +146,8 @@ class ProduceInFlight:
 
     async def _row(self, append: PartitionAppend) -> PartitionProduceResponse:
         error = append.error
+        if isinstance(error, ValueTooLarge):
+            return rejection(append.index, ErrorCode.MESSAGE_TOO_LARGE, str(error))
         if isinstance(error, StoreError):
             if not isinstance(error, StoreUnavailable):
                 logger.error_again("append failed in Redis", topic=append.topic.name, error=error)

@@ -23,7 +23,7 @@ from typing import Any, Protocol, cast
 import hiredis
 
 from korvet.scripts.call import Arg, Call, ContractBroken, Script
-from korvet.store.errors import StoreUnavailable, command_error, script_error
+from korvet.store.errors import StoreUnavailable, ValueTooLarge, command_error, script_error
 from korvet.store.reply_waiter import ReplyWaiter
 from korvet.store.resp import NOTHING, ErrorReply, Packer, reader
 from korvet.store.send_buffers import discard_at_close
@@ -152,16 +152,20 @@ class PipelinedConnection(asyncio.BufferedProtocol):
             self._hold(pending_command)
             return
         call = pending_command.call
-        if call is None:
-            size = self._packer.add(pending_command.command)
-        else:
-            script = call.script
-            keys = call.keys
-            if pending_command.tries:
-                size = self._packer.add(("EVAL", script.text, len(keys), *keys, *call.args))
+        try:
+            if call is None:
+                size = self._packer.add(pending_command.command)
             else:
-                sha1 = self._loaded.get(script) or self._load(script)
-                size = self._packer.add(("EVALSHA", sha1, len(keys), *keys, *call.args))
+                script = call.script
+                keys = call.keys
+                if pending_command.tries:
+                    size = self._packer.add(("EVAL", script.text, len(keys), *keys, *call.args))
+                else:
+                    sha1 = self._loaded.get(script) or self._load(script)
+                    size = self._packer.add(("EVALSHA", sha1, len(keys), *keys, *call.args))
+        except ValueTooLarge as error:
+            pending_command.fail(error)
+            return
         pending_command.size = size
         self.pending_bytes += size
         self._pending.append(pending_command)
@@ -170,6 +174,10 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         elif not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
+
+    def limit_values(self, longest: int) -> None:
+        """Refuse values of more bytes: Redis would close the connection."""
+        self._packer.longest = longest
 
     def close(self, reason: str) -> None:
         """Close now; fail the commands in flight with the reason."""

@@ -5,6 +5,7 @@ StoreError
     RedisUnreachable    no connection could be made
       HandshakeRefused  Redis refused the user, the password or the database
     StoreRefused        Redis answered, but cannot do it now (OOM, READONLY, LOADING, ...)
+  ValueTooLarge         Redis takes no value of that size: nothing was sent
   RedisTooOld           the server lacks what the scripts need
   ScriptFailed          a script raised an error: a broken contract, to be fixed in Korvet
   CommandFailed         the same for a plain command
@@ -95,6 +96,13 @@ class LimitReached(StoreError):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class ValueTooLarge(StoreError):
+    """A value is larger than Redis takes, which would close the connection: nothing was sent."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"A value has {size} bytes; proto-max-bulk-len of Redis is {limit}.")
 
 
 class RedisTooOld(StoreError):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -61,6 +62,7 @@ async def handshake(
         for section in ("server", "cluster", "replication"):
             info |= parse_info(await ask(pipeline, "INFO", section))
         await _wait_until_loaded(pipeline)
+        await _limit_values(pipeline)
     except CommandFailed as error:
         raise HandshakeRefused(
             f"Redis at {address} refused {error.command}: {error.message}"
@@ -88,6 +90,14 @@ async def end_connection(pipeline: PipelinedConnection, number: int) -> None:
 def kill_refused(reason: str) -> None:
     """Log once that connections cannot be ended on the server."""
     log.warning("client kill refused", reason=reason, effect=LATE_CALLS, hint=KILL_HINT)
+
+
+async def _limit_values(pipeline: PipelinedConnection) -> None:
+    """Take the server's limit of a value; its default if this user may not read settings."""
+    with suppress(CommandFailed, StoreRefused):
+        found = await ask(pipeline, "CONFIG", "GET", "proto-max-bulk-len")
+        if len(found) == 2 and found[1].isdigit():
+            pipeline.limit_values(int(found[1]))
 
 
 async def _wait_until_loaded(pipeline: PipelinedConnection) -> None:

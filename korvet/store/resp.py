@@ -10,11 +10,14 @@ from collections.abc import Sequence
 import hiredis
 
 from korvet.scripts.call import Arg
+from korvet.store.errors import ValueTooLarge
 
 BIG = 8 * 1024
 # Above this number of arguments, a check of each costs more than a copy: they are small then.
 MANY = 40
 _END = b"\r\n"
+LONGEST = 512 << 20
+"""Bytes of the longest argument, by the default of proto-max-bulk-len."""
 
 
 class ErrorReply(Exception):
@@ -38,9 +41,11 @@ def reader() -> hiredis.Reader:
 class Packer:
     """Collects the commands of one event-loop iteration; `take` returns the buffers in order."""
 
-    __slots__ = ("_buffers", "_small")
+    __slots__ = ("_buffers", "_small", "longest")
 
     def __init__(self) -> None:
+        self.longest = LONGEST
+        """Max bytes of an argument."""
         self._buffers: list[bytes | memoryview] = []
         self._small: list[bytes] = []
 
@@ -53,7 +58,7 @@ class Packer:
         return buffers
 
     def add(self, command: Sequence[Arg]) -> int:
-        """Queue the command; return its size in bytes."""
+        """Queue the command; return its size in bytes. Raises ValueTooLarge if an argument is."""
         packable: Sequence[Arg] = command
         if len(command) <= MANY:
             for at, arg in enumerate(command):
@@ -71,10 +76,19 @@ class Packer:
             packed: bytes = hiredis.pack_command(tuple(packable))  # type: ignore[arg-type]
         except TypeError:
             return self._add_mixed(command)
+        if len(packed) > self.longest:
+            self._check(packable)
         self._small.append(packed)
         return len(packed)
 
+    def _check(self, command: Sequence[Arg]) -> None:
+        """Raise ValueTooLarge if Redis does not take an argument."""
+        longest = max(len(arg) for arg in command if not isinstance(arg, int))
+        if longest > self.longest:
+            raise ValueTooLarge(longest, self.longest)
+
     def _add_mixed(self, command: Sequence[Arg]) -> int:
+        self._check(command)
         small = self._small
         small.append(b"*%d\r\n" % len(command))
         size = len(small[-1])

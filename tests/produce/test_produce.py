@@ -1,10 +1,14 @@
 """Check Produce: acknowledged batches are in the log; rejected ones get the right error."""
 
+import asyncio
+import random
 import struct
 from time import time as now
 
 import pytest
 
+from korvet.broker.server import connected
+from korvet.config.broker_config import load
 from korvet.errors import ErrorCode as E
 from korvet.fetch.delayed import DelayedFetch
 from korvet.fetch.partition_reader import FetchParams, PartitionFetch
@@ -26,6 +30,7 @@ from tests.support.exchanges import (
     shapes,
     stamp_with,
 )
+from tests.support.redis_servers import TestServer
 
 
 @shapes
@@ -327,3 +332,28 @@ async def test_a_produce_by_name_to_a_recreated_topic_gets_no_id_error(
     known = E.UNKNOWN_TOPIC_ID if version >= 13 else E.UNKNOWN_TOPIC_OR_PARTITION
     assert answer.error_code == known
     assert (await produce(broker, data, version=version)).error_code == E.NONE
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_a_value_that_redis_does_not_take_is_refused_alone(
+    valkey_server: TestServer, form: str
+) -> None:
+    """Redis closed the connection: the requests of all clients failed."""
+    with valkey_server.client() as client:
+        client.config_set("proto-max-bulk-len", 1 << 20)
+        options = {"redis": valkey_server.url, "namespace": f"values-{form}"}
+        config = load(options, sets=["message.max.bytes=4000000"], environ={})
+        async with connected(config) as services:
+            broker = Broker(services)
+            await broker.create("t", storage_format=form)
+            large = packed(rows(random.Random(1).randbytes(2 << 20)), 13)
+            connections = services.store.connection_epoch
+            answers = await asyncio.gather(
+                *(produce(broker, each) for each in (GOOD, large, GOOD, large))
+            )
+            small, refused = {E.NONE}, {E.MESSAGE_TOO_LARGE}
+            assert {each.error_code for each in answers[::2]} == small
+            assert {each.error_code for each in answers[1::2]} == refused
+            assert "proto-max-bulk-len of Redis is 1048576" in answers[1].error_message
+            assert services.store.connection_epoch == connections
+        client.config_set("proto-max-bulk-len", 512 << 20)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.scripts.call import Arg
+from korvet.store.errors import ValueTooLarge
 from korvet.store.resp import BIG, MANY, Packer
 
 arguments = st.lists(
@@ -59,3 +60,15 @@ def test_a_view_of_wider_items_counts_in_bytes() -> None:
     packer = Packer()
     packer.add(("SET", "key", memoryview(bytes(8)).cast("I")))
     assert b"".join(packer.take()).endswith(b"$8\r\n" + bytes(8) + b"\r\n")
+
+
+def test_a_value_above_the_servers_limit_leaves_nothing_to_send() -> None:
+    packer = Packer()
+    packer.longest = 100
+    packer.add(("SET", "k", b"v" * 100))
+    for value in (b"v" * 101, "v" * 101, memoryview(b"v" * BIG)):
+        for many in ((), ("x",) * MANY):
+            with pytest.raises(ValueTooLarge):
+                packer.add(("SET", "k", value, *many))
+    packer.add(("SET", *("k",) * 200))
+    assert b"".join(packer.take()).count(b"SET") == 2
