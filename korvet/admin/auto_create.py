@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from korvet import logfmt
 from korvet.config.dynamic import DynamicBrokerConfig
 from korvet.keys import Keys
 from korvet.store.calls import AsyncCalls
@@ -9,6 +10,7 @@ from korvet.topics.lifecycle import Refused, create_topic, plan_topic, refuse_ab
 from korvet.topics.table import Topic, TopicTable
 
 NO_CONFIGS: Mapping[str, str] = {}
+logger = logfmt.get("admin.auto_create")
 
 
 class TopicAutoCreator:
@@ -31,8 +33,9 @@ class TopicAutoCreator:
             most = self._config.settings.integer("max.topics")
             refuse_above(most, await self._topics.count())
             definition = plan_topic(name, partitions, configs, self._config.topic_configs)
-        except Refused:
+            await create_topic(self._store, self._keys, name, definition)
+        except Refused as refused:
+            logger.warning_again("topic not created", topic=name, reason=refused.reason)
             return None
-        await create_topic(self._store, self._keys, name, definition)
         self._topics.invalidate()
         return await self._topics.get(name)

@@ -82,9 +82,9 @@ class LegacyTopics:
             refuse_above(settings.integer("max.topics"), await self.table.count())
             definition = plan_topic(name, partitions, configs, self.config.topic_configs)
             refuse_colliding(self.table.find_colliding(name), name)
+            await create_topic(self.store, self.keys, name, definition)
         except Refused as refused:
             raise Refusal(LegacyError.UNKNOWN, refused.reason) from None
-        await create_topic(self.store, self.keys, name, definition)
         self.table.invalidate()
         topic = await self.table.get(name)
         if topic is None:

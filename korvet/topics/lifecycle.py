@@ -3,9 +3,11 @@
 Used by the handlers and the command line. The scripts check every condition again.
 """
 
+import asyncio
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 
+from korvet.bounded import chunks
 from korvet.config.stored_settings import URL
 from korvet.config.topic_policy import TopicConfigs, validate_all
 from korvet.errors import ErrorCode
@@ -13,6 +15,7 @@ from korvet.keys import Keys
 from korvet.scripts import topic as scripts
 from korvet.scripts.signals import Signal
 from korvet.store.calls import AsyncCalls
+from korvet.store.errors import CommandFailed
 from korvet.topics import stepwise
 from korvet.topics.names import check_topic_name
 from korvet.topics.table import Definition, Topic, encode_definition
@@ -88,7 +91,8 @@ def _wrong_count(partitions: int) -> Refused:
 async def create_topic(
     store: AsyncCalls, keys: Keys, name: str, definition: Definition
 ) -> ErrorCode:
-    """Create the topic. Returns TOPIC_ALREADY_EXISTS if the name is taken."""
+    """Create the topic. Returns TOPIC_ALREADY_EXISTS if the name is taken. Raises Refused."""
+    await _refuse_occupied(store, keys, name, definition, range(definition.partitions))
     if store.is_cluster or definition.partitions > AT_ONCE:
         return await stepwise.create(store, keys, name, definition)
     reply = await store.run(
@@ -102,6 +106,38 @@ async def create_topic(
         )
     )
     return ErrorCode(reply.error)
+
+
+async def _refuse_occupied(
+    store: AsyncCalls, keys: Keys, name: str, definition: Definition, numbers: range
+) -> None:
+    """Raise Refused if another program's keys are where the partitions' records or state will be.
+
+    A stream is no obstacle in layout `record` with ids of time: its entries are the first records.
+    """
+    takes_entries = (definition.shape["format"], definition.shape["mode"]) == ("record", "time")
+    for some in chunks(numbers, AT_ONCE):
+        places = [keys.partition(name, number) for number in some]
+        lengths = await asyncio.gather(
+            *(store.command("XLEN", place.stream) for place in places),
+            *(store.command("HLEN", place.log) for place in places),
+            return_exceptions=True,
+        )
+        for place, length, state in zip(places, lengths, lengths[len(places) :], strict=False):
+            found = ""
+            for key, reply in ((place.stream, length), (place.log, state)):
+                if isinstance(reply, CommandFailed):
+                    found = f"a key {key} of another type: delete or rename it."
+                elif isinstance(reply, BaseException):
+                    raise reply
+            if length and not state and not takes_entries and not found:
+                found = (
+                    f"a stream {place.stream} with {length} entries: delete or rename it, or create"
+                    " the topic with storage.format=record and offset.mode=time, which makes them "
+                    "its first records."
+                )
+            if found and (numbers.start or not await store.command("HEXISTS", keys.topics(), name)):
+                raise invalid_request(f"Redis has {found}")
 
 
 def check_assignment(brokers: Sequence[int], live: Collection[int]) -> None:
@@ -129,13 +165,15 @@ async def add_partitions(
         raise _wrong_count(partitions)
     if validate_only:
         return True
+    added = range(topic.partitions, partitions)
+    await _refuse_occupied(store, keys, topic.name, topic.definition(), added)
     if store.is_cluster or partitions - topic.partitions > AT_ONCE:
         return await stepwise.grow(store, keys, topic, partitions) == ErrorCode.NONE
     definition = topic.definition(partitions=partitions)
     reply = await store.run(
         scripts.add_partitions(
             keys,
-            range(topic.partitions, partitions),
+            added,
             topic=topic.name,
             expected=topic.raw,
             definition=encode_definition(definition),

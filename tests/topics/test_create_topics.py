@@ -20,6 +20,7 @@ from korvet.wire.messages.incremental_alter_configs import (
 )
 from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.connected_broker import Broker
+from tests.support.exchanges import fetch
 
 
 def topic(
@@ -205,3 +206,41 @@ async def test_a_request_makes_so_many_partitions_and_no_more(broker: Broker) ->
     assert [row.error_code for row in answers] == [E.NONE] * 2
     answers = await create(broker, topic("a", 6000), topic("a", 6000), topic("b"), validate=True)
     assert [row.error_code for row in answers] == [E.INVALID_REQUEST, E.NONE]
+
+
+@pytest.mark.parametrize(
+    ("configs", "is_created"),
+    [
+        ({}, True),
+        ({"offset.mode": "dense"}, False),
+        ({"storage.format": "batch"}, False),
+        ({"offset.mode": "bytes"}, False),
+    ],
+)
+async def test_entries_of_another_program_are_the_first_records_or_a_reason(
+    broker: Broker, configs: dict[str, str | None], is_created: bool
+) -> None:
+    """A dense topic hid them: their memory was used for good."""
+    store, stream = broker.services.store, broker.services.keys.partition("t", 1).stream
+    raw = await store.command("XADD", stream, "*", "value", "native")
+    wanted = topic("t", 2, configs=configs)
+    row = (await create(broker, wanted))[0]
+    if is_created:
+        assert row.error_code == E.NONE
+        milliseconds = int(raw.partition(b"-")[0])
+        assert (await fetch(broker, milliseconds << 10, number=1)).high_watermark > milliseconds
+        return
+    assert row.error_code == E.INVALID_REQUEST
+    assert f"Redis has a stream {stream} with 1 entries" in row.error_message
+    assert await store.command("XLEN", stream) == 1
+    await store.command("DEL", stream)
+    assert (await create(broker, wanted))[0].error_code == E.NONE
+
+
+@pytest.mark.parametrize("part", ["stream", "log"])
+async def test_a_key_of_another_type_is_a_reason(broker: Broker, part: str) -> None:
+    key = getattr(broker.services.keys.partition("t", 0), part)
+    await broker.services.store.command("SET", key, "other")
+    row = (await create(broker, topic("t", 1)))[0]
+    assert row.error_code == E.INVALID_REQUEST
+    assert row.error_message.startswith(f"Redis has a key {key} of another type")
