@@ -1,4 +1,4 @@
-"""Who waits, and who is refused, while Redis is above local.memory.bytes."""
+"""Check which topics are refused while Redis is above local.memory.bytes."""
 
 import pytest
 
