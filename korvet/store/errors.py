@@ -13,6 +13,8 @@ StoreError
 
 import re
 
+from korvet.errors import ErrorCode
+
 # After these codes the same call can succeed later, or at another node.
 TRANSIENT = frozenset(
     {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY",
@@ -98,11 +100,12 @@ class LimitReached(StoreError):
         self.code = code
 
 
-class ValueTooLarge(StoreError):
+class ValueTooLarge(LimitReached):
     """A value is larger than Redis takes, which would close the connection: nothing was sent."""
 
     def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"A value has {size} bytes; proto-max-bulk-len of Redis is {limit}.")
+        reason = f"A value has {size} bytes; proto-max-bulk-len of Redis is {limit}."
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, reason)
 
 
 class RedisTooOld(StoreError):

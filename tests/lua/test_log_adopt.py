@@ -68,7 +68,9 @@ def test_retention_bytes_removes_foreign_entries(runner: Runner, mode: str) -> N
 
 @MODES
 @pytest.mark.parametrize("seed", range(3))
-def test_counters_and_index_are_right_whichever_program_adds_and_removes(mode: str, seed: int) -> None:
+def test_counters_and_index_are_right_whichever_program_adds_and_removes(
+    mode: str, seed: int
+) -> None:
     runner, dice = LuaRunner(), random.Random(seed)
     part = Part(runner, mode=mode).create()
     for _ in range(300):

@@ -12,7 +12,7 @@ import pytest
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.errors import ErrorCode
-from korvet.remote_log import evictor, memory
+from korvet.remote_log import evictor, memory, memory_shares
 from korvet.remote_log.evictor import MemoryEvictor
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import SHAPES, fetch, packed, produce, rows_in
@@ -121,6 +121,7 @@ async def test_a_topic_that_fills_redis_stops_no_other_topics_producers(
     await fill(broker)
     await broker.create("other", partitions=1)
     caplog.set_level("INFO")
+    monkeypatch.setattr(memory_shares.logger, "_written", {})
     used, services = Used(broker, 1000), broker.services
     evicting(broker, used, monkeypatch)
     batch = packed([(0, 1, b"k", b"v", [])], 13)
