@@ -135,7 +135,8 @@ REVIEWED = {
         wire/codegen.py:_known wire/codegen.py:names
     """,
     "its rows are counted, and each has few bytes": """
-        broker/produce_fast_path.py:_templates groups/share_group.py:_config
+        broker/produce_fast_path.py:_templates console/sessions.py:_ended
+        groups/share_group.py:_config
         log/batch_cache.py:_batches log/range_reads.py:_ranges log/read_cache.py:_read
         logfmt.py:_written metrics/families.py:values remote_log/chunk_cache.py:_blocks
         remote_log/chunk_cache.py:_readers remote_log/footers.py:_footers

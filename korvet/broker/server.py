@@ -30,6 +30,7 @@ from korvet.network import listeners
 from korvet.network.open_connections import OpenConnections
 from korvet.ops import http
 from korvet.ops import sockets as ops_sockets
+from korvet.ops.hosts import HostNames
 from korvet.ops.kafka_metrics import KafkaPage
 from korvet.ops.readiness import ready
 from korvet.ops.service_metrics import call_counter, show_services
@@ -254,7 +255,7 @@ async def _serve_ops(
         await tasks.start(http.serve, page, Path(config.ops_socket))
     elif config.ops is not None:
         sockets = ops_sockets.bind(config.ops, or_free=not config.ops_is_chosen)
-        await tasks.start(http.serve, page, sockets, console, tls)
+        await tasks.start(http.serve, page, sockets, console, tls, HostNames(config))
         if console is not None:
             return partial(on_console, ops_sockets.url_of(sockets, tls=tls is not None))
     return _announce_nothing

@@ -22,6 +22,7 @@ from korvet.config.listeners import Listener
 from korvet.console.thread import ConsoleThread
 from korvet.legacy.listener import LegacyListener
 from korvet.ops import http
+from korvet.ops.hosts import HostNames
 
 if TYPE_CHECKING:
     from korvet.cli.finding import Finding
@@ -180,7 +181,8 @@ async def _ops(
         tasks.start_soon(_stop_with_parent, parent, stop)
         tls = http.ops_tls(config)
         tasks.start_soon(refresh_tls, [tls] if tls is not None else [])
-        await tasks.start(http.serve, http.WorkerPoolPage(workers), ops, console, tls)
+        page, hosts = http.WorkerPoolPage(workers), HostNames(config)
+        await tasks.start(http.serve, page, ops, console, tls, hosts)
         serving()
         await stop.wait()
         console.close()

@@ -1,8 +1,8 @@
 """Check host name, session, password and CSRF token of a request.
 
 Rules
-- On a loopback port the Host header must name this machine: a page of another site whose name
-  resolves to 127.0.0.1 is refused.
+- The Host header must name this machine, as on all pages of the port (`ops.hosts`): connections
+  with several requests are checked here.
 - A POST needs the CSRF token of its session, and no Origin of another site.
 - Users are those of SCRAM. A password is checked as by a PLAIN listener, with its delay after a
   wrong one. The API takes them in Basic authentication too.
@@ -11,7 +11,7 @@ Rules
 import asyncio
 import base64
 import binascii
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -20,7 +20,8 @@ from korvet import logfmt
 from korvet.console import render
 from korvet.console.services import ConsoleServices
 from korvet.console.sessions import COOKIE, SESSION_S, ConsoleSession
-from korvet.console.visit import LISTENER, PageError, Visit, is_loopback
+from korvet.console.visit import LISTENER, PageError, Visit
+from korvet.ops.hosts import WRONG_HOST
 from korvet.security.credentials import Mechanism
 from korvet.security.exchange import AuthenticationFailed
 from korvet.security.session import Session
@@ -30,20 +31,11 @@ MAX_NAME = 500
 log = logfmt.get("console")
 
 
-def check_host(request: Request) -> None:
-    """Raise PageError if a loopback port is asked under the name of another host."""
-    server = request.scope.get("server")
-    host = host_in(f"//{request.headers.get('host', '')}")
-    if server and is_loopback(server[0]) and host != "localhost" and not is_loopback(host):
-        raise PageError(421, f"This port is for this machine: open it as localhost, not {host}.")
-
-
-def host_in(url: str) -> str:
-    """Return the host of a URL, empty if it has none."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
+def check_host(request: Request, console: ConsoleServices) -> None:
+    """Raise PageError if the port is asked under the name of another host."""
+    host = request.headers.get("host", "")
+    if not console.hosts.permit(host):
+        raise PageError(421, WRONG_HOST.format(host).strip())
 
 
 async def session_of(request: Request, console: ConsoleServices) -> ConsoleSession:
@@ -127,8 +119,10 @@ async def sign_in(request: Request, console: ConsoleServices) -> Response:
     return response
 
 
-def sign_out(request: Request) -> Response:
-    """Forget the session's cookie."""
+def sign_out(visit: Visit) -> Response:
+    """End the session, in the process and in the browser."""
+    request = visit.request
+    visit.console.sessions.end(visit.session)
     response = RedirectResponse("/", 303)
     response.delete_cookie(COOKIE, secure=_is_tls(request), httponly=True, samesite="strict")
     return response

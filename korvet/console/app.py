@@ -68,7 +68,7 @@ class _Endpoints:
 
         async def respond(request: Request) -> Response:
             try:
-                access.check_host(request)
+                access.check_host(request, self._console)
                 response = await endpoint(request)
             except PageError as error:
                 response = self._failed(request, error.status, str(error))
@@ -177,7 +177,7 @@ class _Endpoints:
         """End the session."""
         visit = await self._visit(request)
         await access.read_form(visit)
-        return access.sign_out(request)
+        return access.sign_out(visit)
 
     async def other(self, request: Request) -> Response:
         """Answer a path of the ops port, on a connection that the console has; else 404."""

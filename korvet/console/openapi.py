@@ -10,7 +10,7 @@ from korvet import __version__
 from korvet.console.routes import PAGES, Page
 
 _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
-_TYPES = {"int": "integer", "path": "string", None: "string"}
+_TYPES = {"number": "integer", "path": "string", None: "string"}
 _PATHS = {
     "topic": "Name of the topic.",
     "partition": "Number of the partition.",

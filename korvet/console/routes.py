@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+from starlette.convertors import Convertor, register_url_convertor
 
 from korvet.console.pages import (
     actions,
@@ -82,7 +83,22 @@ _BROWSE = (
     Parameter("cursor", "The cursor of the page before."),
 )
 _FORMAT = (Parameter("format", "auto, text, json, avro or hex."),)
-TOPIC, RECORD = "/topics/{topic}", "/topics/{topic}/records/{partition:int}/{offset:int}"
+
+
+class _Number(Convertor[int]):
+    """A partition or offset in a path; more digits than a 64-bit number has are no match."""
+
+    regex = "[0-9]{1,19}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("number", _Number())
+TOPIC, RECORD = "/topics/{topic}", "/topics/{topic}/records/{partition:number}/{offset:number}"
 
 PAGES = (
     Page("/", "overview.html", overview.load, overview.Overview, "State of the cluster."),

@@ -12,6 +12,7 @@ from korvet.console.sessions import Sessions
 from korvet.context import Services
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.read_result import RemoteReader
+from korvet.ops.hosts import HostNames
 from korvet.remote_log.manifest import CLUSTER_ID
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
@@ -66,6 +67,7 @@ class ConsoleServices:
         )
         self.avro = ConsoleAvro(config.settings)
         self.is_secured = is_secured(config)
+        self.hosts = HostNames(config)
         self.sessions = Sessions()
         self.passwords = services.mechanisms.passwords
         self._checks = checks

@@ -2,7 +2,8 @@
 
 Rules
 - A session is in its cookie: an id, the user, the end, and a mark of the user's credentials. The
-  broker keeps nothing. The key is new with each process, so a restart ends all sessions.
+  broker keeps only the ids of users' sessions that were ended by a sign-out. The key is new with
+  each process, so a restart ends all sessions.
 - A user whose password was changed or deleted is signed out with the next request.
 - A form has the token of its session. Another site's form has none, and its request has no cookie
   (SameSite=Strict).
@@ -19,6 +20,8 @@ import msgspec
 COOKIE = "korvet_session"
 SESSION_S = 8 * 3600
 """Seconds after which a user signs in again."""
+MAX_ENDED = 10_000
+"""Ended sessions that are kept; one more ends all sessions."""
 
 
 class ConsoleSession(msgspec.Struct, frozen=True):
@@ -36,6 +39,8 @@ class Sessions:
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
+        self._ended: dict[str, float] = {}
+        """Id of a session that was signed out to the time at which its cookie ends."""
 
     def begin(self, user: str = "", mark: str = "") -> ConsoleSession:
         """Return a new session."""
@@ -55,7 +60,17 @@ class Sessions:
             found = msgspec.json.decode(base64.urlsafe_b64decode(body), type=ConsoleSession)
         except (msgspec.MsgspecError, Error):
             return None
-        return found if found.ends_at > time() else None
+        return found if found.ends_at > time() and found.id not in self._ended else None
+
+    def end(self, session: ConsoleSession) -> None:
+        """Accept the session's cookie no more."""
+        now = time()
+        self._ended = {each: at for each, at in self._ended.items() if at > now}
+        if session.user:
+            self._ended[session.id] = session.ends_at
+        if len(self._ended) > MAX_ENDED:
+            self._key = secrets.token_bytes(32)
+            self._ended.clear()
 
     def token(self, session: ConsoleSession) -> str:
         """Return the CSRF token of the session's forms."""

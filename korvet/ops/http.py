@@ -7,6 +7,8 @@ Rules
 - One request per connection, with at most 8 KB and 5 seconds. A connection that asks for another
   page goes to the console, if there is one: it serves it in a thread.
 - With TLS the handshake is made here, and the console gets the connection with its TLS.
+- Other pages than the probes are served only under a name of this machine (`hosts`). Pages of a
+  worker are served on its own socket only.
 - A failure (an error in a page, no free file descriptor) affects one request only.
 """
 
@@ -26,6 +28,7 @@ from korvet.metrics import Family, Metrics
 from korvet.ops import prometheus
 from korvet.ops import sockets as ops_sockets
 from korvet.ops.connection import OpsConnection
+from korvet.ops.hosts import WRONG_HOST, HostNames
 from korvet.ops.kafka_metrics import NoPage
 from korvet.security.tls import ListenerTls
 
@@ -33,13 +36,14 @@ RETRY_S = 1.0
 """Seconds until a failed listener is restarted."""
 _LONGEST_REQUEST = 8192
 _TIMEOUT_S = 5
+_PROBES = ("/healthz", "/livez", "/readyz")
 _SCRAPE, _SNAPSHOT = "/scrape", "/snapshot"
 """Pages of a worker with its metrics: for Prometheus, and for the console."""
 _LIVE = ("/healthz", "/livez")
 _TEXT = "text/plain; charset=utf-8"
 _METRICS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
-            503: "Service Unavailable"}  # fmt: skip
+            421: "Misdirected Request", 503: "Service Unavailable"}  # fmt: skip
 
 log = logfmt.get("broker.ops")
 
@@ -198,10 +202,14 @@ async def serve(
     where: Address | Path | Sequence[socket.socket],
     console: Console | None = None,
     tls: ListenerTls | None = None,
+    hosts: HostNames | None = None,
     *,
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the pages until cancelled. Raises StartError if the address is in use."""
+    """Serve the pages until cancelled. Raises StartError if the address is in use.
+
+    `hosts` are the names of a port; a worker's socket has none.
+    """
     sockets = ops_sockets.bind(where) if isinstance(where, Address | Path) else where
 
     async def one(accepted: socket.socket) -> None:
@@ -209,7 +217,7 @@ async def serve(
         connection = OpsConnection(accepted, None if tls is None else tls.context)
         try:
             with anyio.move_on_after(_TIMEOUT_S):
-                is_taken = await _exchange(page, connection, console)
+                is_taken = await _exchange(page, connection, console, hosts)
         except Exception as error:
             log.exception("ops page failed", error)
         finally:
@@ -261,7 +269,9 @@ async def get(socket: Path, path: str) -> tuple[int, bytes]:
     return (int(words[1]), body) if len(words) == 3 and words[1].isdigit() else (0, b"")
 
 
-async def _exchange(page: Page, connection: OpsConnection, console: Console | None) -> bool:
+async def _exchange(
+    page: Page, connection: OpsConnection, console: Console | None, hosts: HostNames | None
+) -> bool:
     """Answer one request; return whether the console took the connection."""
     request = b""
     try:
@@ -271,7 +281,7 @@ async def _exchange(page: Page, connection: OpsConnection, console: Console | No
             if not part:
                 return False
             request += part
-        status, kind, body = await _answer(page, request)
+        status, kind, body = await _answer(page, request, hosts)
         if console is not None and status in (404, 405):
             console.take(connection, request, page)
             return True
@@ -285,10 +295,24 @@ async def _exchange(page: Page, connection: OpsConnection, console: Console | No
     return False
 
 
-async def _answer(page: Page, request: bytes) -> Answer:
+async def _answer(page: Page, request: bytes, hosts: HostNames | None) -> Answer:
     words = request.split(b"\r\n", 1)[0].split(b" ")
     if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or b"\r\n\r\n" not in request:
         return 400, _TEXT, b"this is HTTP: GET /metrics HTTP/1.1\n"
     if words[0] not in (b"GET", b"HEAD"):
         return 405, _TEXT, b"GET or HEAD\n"
-    return await page.answer(words[1].partition(b"?")[0].decode("latin-1"))
+    path = words[1].partition(b"?")[0].decode("latin-1")
+    if hosts is not None and path not in _PROBES:
+        if not hosts.permit(host := _host_of(request)):
+            return 421, _TEXT, WRONG_HOST.format(host).encode()
+        if path in (_SCRAPE, _SNAPSHOT):
+            return 404, _TEXT, b"this is a page of a worker's own socket\n"
+    return await page.answer(path)
+
+
+def _host_of(request: bytes) -> str:
+    for line in request.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"host":
+            return value.strip().decode("latin-1")
+    return ""

@@ -50,10 +50,12 @@ def test_names_and_values_are_escaped(console: RunningConsole, browser: httpx.Cl
     console.log.delete_topic("hostile")
 
 
-def test_a_loopback_port_is_not_served_under_another_name(console: RunningConsole) -> None:
-    for host in ("evil.example", "127.0.0.1.evil.example", ""):
-        found = httpx.get(f"{console.url}/api/overview", headers={"Host": host})
-        assert found.status_code in (400, 421), host
+def test_the_port_is_not_served_under_another_name(console: RunningConsole) -> None:
+    for host in ("evil.example", "127.0.0.1.evil.example", "evil.example:9090", ""):
+        for path in ("/", "/api/overview", "/metrics", "/metrics/kafka", "/snapshot"):
+            found = httpx.get(f"{console.url}{path}", headers={"Host": host})
+            assert found.status_code in (400, 421), (host, path)
+        assert httpx.get(f"{console.url}/livez", headers={"Host": host}).status_code == 200
     port = console.url.rpartition(":")[2]
     assert httpx.get(f"{console.url}/", headers={"Host": f"localhost:{port}"}).status_code == 200
 
@@ -292,11 +294,41 @@ def test_a_new_password_ends_the_sessions_of_the_user(secured: RunningConsole) -
 
 def test_signing_out_forgets_the_session(secured: RunningConsole) -> None:
     with closing(signed_in(secured, "ann", "secret-b")) as ann:
+        held = dict(ann.cookies)
         ann.post("/sign-out", data={"csrf": token_in(ann.get("/topics").text)})
         assert ann.get("/topics").status_code == 303
+        with closing(secured.browser()) as thief:
+            thief.cookies.update(held)
+            assert thief.get("/topics").status_code == 303
 
 
-_ODD = ("%00", "%ff", "a%2Fb", "..%2F..", "%F0%9F%98%80", "x" * 3000, "%3Cscript%3E", "-1", "{}")
+def test_too_many_ended_sessions_end_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("korvet.console.sessions.MAX_ENDED", 2)
+    sessions = Sessions()
+    kept, *others = [sessions.begin("ann") for _ in range(4)]
+    cookies = [sessions.encode(each) for each in (kept, *others)]
+    for each in others[:2]:
+        sessions.end(each)
+    assert [sessions.decode(each) is None for each in cookies] == [False, True, True, False]
+    sessions.end(others[2])
+    assert [sessions.decode(each) is None for each in cookies] == [True] * 4
+
+
+def test_the_reset_page_names_no_hidden_topic(secured: RunningConsole) -> None:
+    for name in ("open", "closed"):
+        secured.log.reset("g2", name, "earliest")
+    with secured.server.client() as client:
+        rule = b'["GROUP","LITERAL","g2","User:ann","*","READ","ALLOW"]'
+        client.hset(f"{secured.namespace}:acls", rule, "")
+        client.hset(f"{secured.namespace}:acls", ":version", "8")
+    with closing(signed_in(secured, "ann", "secret-b")) as ann:
+        while (found := ann.get("/api/group/reset?id=g2")).status_code == 403:
+            pass
+        assert found.json()["topics"] == ["open"]
+
+
+_ODD = ("%00", "%ff", "a%2Fb", "..%2F..", "%F0%9F%98%80", "x" * 3000, "%3Cscript%3E", "-1", "{}",
+        "9" * 19, "9" * 30, "9" * 5000)  # fmt: skip
 
 
 @pytest.mark.parametrize("odd", _ODD)
@@ -307,6 +339,8 @@ def test_odd_names_in_paths_and_queries_get_a_response(browser: httpx.Client, od
         f"/topics/orders/records?partition={odd}",
         f"/topics/orders/records?from={odd}&key={odd}&value={odd}&field={odd}&equals={odd}",
         f"/topics/orders/records?cursor={odd}:{odd}",
+        f"/topics/orders/records/{odd}/0",
+        f"/topics/orders/records/0/{odd}/download",
         f"/topics?q={odd}&page={odd}",
         f"/group?id={odd}",
         f"/group/reset?id={odd}&topic={odd}&to={odd}",
@@ -328,8 +362,8 @@ def test_odd_hosts_get_a_response(console: RunningConsole, host: str) -> None:
 def test_odd_values_in_forms_get_a_response(browser: httpx.Client, odd: str) -> None:
     csrf = token_in(browser.get("/create-topic").text)
     for form in FORMS:
-        path = form.path.replace("{topic}", "orders").replace("{partition:int}", "0")
-        path = path.replace("{offset:int}", "0")
+        path = form.path.replace("{topic}", "orders").replace("{partition:number}", "0")
+        path = path.replace("{offset:number}", "0")
         names = ("name", "partitions", "count", "value", "key", "headers", "partition", "configs",
                  "id", "topic", "offsets", "password", "principal", "operation", "user",
                  "resource_type", "client-id", "ip", "encoding")  # fmt: skip

@@ -36,7 +36,7 @@ def test_a_user_is_made_used_and_deleted(secured: RunningConsole, admin: httpx.C
     page = send(admin, "/users", "/users", name="bob", password="pw-of-bob")
     assert "The password of bob was set." in page.text and "pw-of-bob" not in page.text
     rows = {row["name"]: row["mechanisms"] for row in admin.get("/api/users").json()["users"]}
-    assert rows["bob"] == {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}
+    assert rows["bob"] == {"SCRAM-SHA-256": 8192, "SCRAM-SHA-512": 8192}
     producer = Producer(
         {
             "bootstrap.servers": secured.bootstrap,

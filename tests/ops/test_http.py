@@ -10,11 +10,12 @@ import anyio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from korvet.config.broker_config import Address
+from korvet.config.broker_config import Address, load
 from korvet.config.setting import StartError
 from korvet.metrics import Counter, Histogram, Metrics
 from korvet.ops import http
 from korvet.ops import sockets as ops_sockets
+from korvet.ops.hosts import HostNames
 from korvet.ops.http import OpsPage, WorkerPoolPage, get, serve
 from korvet.ops.prometheus import text
 
@@ -226,3 +227,35 @@ def test_localhost_is_served_at_one_port_of_each_of_its_addresses() -> None:
 def test_an_address_that_this_machine_lacks_is_one_sentence() -> None:
     with pytest.raises(StartError, match=r"--ops 192\.0\.2\.1:9080 cannot be served"):
         ops_sockets.bind(Address("192.0.2.1", 9080), or_free=True)
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "status"),
+    [
+        ("evil.example", "/metrics", 421),
+        ("", "/metrics", 421),
+        ("evil.example", "/readyz", 200),
+        ("10.0.0.7:9090", "/metrics", 200),
+        ("[::1]:9090", "/metrics", 200),
+        ("LOCALHOST", "/metrics", 200),
+        ("broker.example:9090", "/metrics", 200),
+        ("grafana.example", "/metrics", 200),
+        ("localhost", "/scrape", 404),
+        ("localhost", "/snapshot", 404),
+    ],
+)
+async def test_a_port_is_served_under_its_own_names_without_the_pages_of_workers(
+    tmp_path: Path, host: str, path: str, status: int
+) -> None:
+    config = load(
+        {"advertise": "broker.example:9092"},
+        sets=["console.allowed.hosts=grafana.example"],
+        environ={},
+    )
+    async with anyio.create_task_group() as tasks:
+        page = OpsPage(Metrics(), always(None))
+        await tasks.start(serve, page, tmp_path / "ops", None, None, HostNames(config))
+        request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+        answer = await ask(tmp_path / "ops", request)
+        assert answer.split(b" ")[1] == b"%d" % status
+        tasks.cancel_scope.cancel()

@@ -89,7 +89,11 @@ async def load(visit: Visit) -> ResetPage:
         rows=rows,
         skipped=sum(number for number in moved if number > 0),
         repeated=-sum(number for number in moved if number < 0),
-        topics=sorted({at for at, _ in positions}),
+        topics=sorted(
+            at
+            for at in {at for at, _ in positions}
+            if visit.may(Operation.DESCRIBE, ResourceType.TOPIC, at)
+        ),
         offsets=",".join(f"{row.partition}:{row.offset}" for row in rows),
     )
 

@@ -1,0 +1,47 @@
+"""The names of the ops port: a page of another site must not read it through a name of its own.
+
+A site can let its name resolve to the address of this port; a browser then takes the port's pages
+for pages of that site. An address has no such name.
+"""
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from korvet.config.broker_config import Config
+
+WRONG_HOST = (
+    "This port is not known as {!r}: open it by address or as localhost, or add the name to "
+    "console.allowed.hosts.\n"
+)
+
+
+class HostNames:
+    """The host names that requests may ask for."""
+
+    def __init__(self, config: Config) -> None:
+        addresses = [each.advertised or each.address for each in config.listeners]
+        addresses += [config.ops] if config.ops is not None else []
+        allowed = config.settings.words("console.allowed.hosts")
+        self._names = {"localhost", *(each.host.lower() for each in addresses), *allowed}
+
+    def permit(self, host: str) -> bool:
+        """Return whether a request with this Host header is served."""
+        name = host_in(f"//{host}").rstrip(".")
+        return name in self._names or is_address(name)
+
+
+def host_in(url: str) -> str:
+    """Return the host of a URL, empty if it has none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_address(host: str) -> bool:
+    """Return whether the host is an IP address."""
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
