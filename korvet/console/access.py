@@ -17,24 +17,26 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from korvet import logfmt
+from korvet.config.broker_config import Config
 from korvet.console import render
 from korvet.console.services import ConsoleServices
 from korvet.console.sessions import COOKIE, SESSION_S, ConsoleSession
 from korvet.console.visit import LISTENER, PageError, Visit
-from korvet.ops.hosts import WRONG_HOST
+from korvet.ops.hosts import WRONG_HOST, HostNames
 from korvet.security.credentials import Mechanism
 from korvet.security.exchange import AuthenticationFailed
 from korvet.security.session import Session
 
 MAX_NAME = 500
 """Max bytes of a user name or a password."""
+_DEFAULT_HOSTS = HostNames(Config())
 log = logfmt.get("console")
 
 
-def check_host(request: Request, console: ConsoleServices) -> None:
+def check_host(request: Request, hosts: HostNames = _DEFAULT_HOSTS) -> None:
     """Raise PageError if the port is asked under the name of another host."""
     host = request.headers.get("host", "")
-    if not console.hosts.permit(host):
+    if not hosts.permit(host):
         raise PageError(421, WRONG_HOST.format(host).strip())
 
 

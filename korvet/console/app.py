@@ -68,7 +68,7 @@ class _Endpoints:
 
         async def respond(request: Request) -> Response:
             try:
-                access.check_host(request, self._console)
+                access.check_host(request, self._console.hosts)
                 response = await endpoint(request)
             except PageError as error:
                 response = self._failed(request, error.status, str(error))

@@ -158,6 +158,13 @@ class Visit:
             shown = "the cluster" if kind is ResourceType.CLUSTER else f"{kind.name} {name!r}"
             raise PageError(403, f"User {self.user!r} may not {operation.name} {shown}.")
 
+    async def charge(self, quota: str, size: int) -> None:
+        """Charge bytes to a quota of the user. Raises PageError if it is used up."""
+        wait_ms = await self.services.quotas.admit(self._client, CLIENT_ID, quota, size)
+        if wait_ms:
+            wait_s = -(-wait_ms // 1000)
+            raise PageError(429, f"The quota {quota} is used up: try again in {wait_s} s.")
+
     # Kafka's APIs.
 
     async def call(self, request: Message) -> Any:

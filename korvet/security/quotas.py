@@ -202,6 +202,13 @@ class Quotas:
                 return value
         return None
 
+    async def admit(self, session: Session, client_id: str | None, name: str, amount: int) -> int:
+        """Charge bytes and return 0; charge nothing to a client in debt and return ms to wait."""
+        for limit in self.limits(session, client_id):
+            if limit.quota == name:
+                return await self._charge(limit, amount, strict=True)
+        return 0
+
     async def _charge(self, limit: Limit, amount: float, *, strict: bool = False) -> int:
         call = quota.charge(
             self._keys,

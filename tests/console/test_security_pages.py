@@ -103,6 +103,29 @@ def test_a_quota_is_set_and_removed(console: RunningConsole, browser: httpx.Clie
     assert console.api("/quotas")["quotas"] == []
 
 
+def test_produced_and_downloaded_bytes_are_charged_to_the_quotas(
+    console: RunningConsole, browser: httpx.Client
+) -> None:
+    console.log.create_topic("charged", 1, configs={"offset.mode": "dense"})
+    form, download = "/topics/charged/produce", "/topics/charged/records/0/0/download"
+    sent = send(browser, form, form, value="v" * 1000, partition="0")
+    assert sent.status_code == 200
+    assert browser.get(download).status_code == 200
+    keys = ("producer_byte_rate", "consumer_byte_rate")
+    for key in keys:
+        fields = {"client-id": "korvet-console", "key": key}
+        assert send(browser, "/quotas", "/quotas", **fields, value="1").status_code == 200
+    while (refused := browser.get(download)).status_code == 200:
+        pass
+    assert refused.status_code == 429 and "consumer_byte_rate is used up" in refused.text
+    while (sent := send(browser, form, form, value="v" * 1000, partition="0")).status_code == 200:
+        pass
+    assert sent.status_code == 429 and "producer_byte_rate is used up" in sent.text
+    for key in keys:
+        send(browser, "/quotas", "/quotas", **{"client-id": "korvet-console"}, key=key, value="")
+    console.log.delete_topic("charged")
+
+
 def test_open_transactions_are_first(console: RunningConsole) -> None:
     producers = []
     for name in ("a-done", "b-open"):

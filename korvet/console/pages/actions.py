@@ -10,6 +10,7 @@ from korvet.console.pages.topic import find_topic
 from korvet.console.visit import PageError, Visit, check, check_row
 from korvet.library.values import Record
 from korvet.security.acl import Operation
+from korvet.security.quotas import PRODUCER_BYTES
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from korvet.wire.messages.create_topics import (
     CreatableTopic,
@@ -145,6 +146,8 @@ async def produce(visit: Visit) -> Done:
         headers=headers,
     )
     partition = number_in(visit, "partition", "Partition") if form.get("partition") else None
+    held = [record.key, record.value, *(each for header in headers for each in header)]
+    await visit.charge(PRODUCER_BYTES, sum(len(each) for each in held if each is not None))
     (appended,) = await visit.log.produce_to(topic.name, [(partition, record)])
     return Done(
         f"{topic_path(topic.name)}/records/{appended.partition}/{appended.base_offset}",

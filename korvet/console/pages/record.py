@@ -16,6 +16,7 @@ from korvet.console.visit import PageError, Visit
 from korvet.library.values import PartitionOffsets, StoredRecord
 from korvet.log.entry_id import entry_id
 from korvet.security.acl import Operation
+from korvet.security.quotas import CONSUMER_BYTES
 from korvet.topics.table import Topic
 
 _BYTES = "application/octet-stream"
@@ -113,10 +114,14 @@ async def download(visit: Visit) -> tuple[bytes, str, str]:
     if part == "json":
         avro = visit.console.avro.of(topic.name)
         await avro.prepare([record])
-        return _encode(record, avro), "application/json", f"{name}.json"
-    if part not in ("key", "value"):
+        found = _encode(record, avro), "application/json", f"{name}.json"
+    elif part in ("key", "value"):
+        held = (record.value if part == "value" else record.key) or b""
+        found = held, _BYTES, f"{name}.{part}"
+    else:
         raise PageError(400, "part must be value, key or json.")
-    return (record.value if part == "value" else record.key) or b"", _BYTES, f"{name}.{part}"
+    await visit.charge(CONSUMER_BYTES, len(found[0]))
+    return found
 
 
 def _encode(record: StoredRecord, avro: TopicAvro) -> bytes:
