@@ -184,9 +184,13 @@ def _sasl(users: Mapping[str, str] | None) -> dict[str, str]:
     return {} if users is None else {"sasl.enabled.mechanisms": mechanisms}
 
 
-_QUICK = {"group.initial.rebalance.delay.ms": "0", "fetch.chunk.cache.size": "0"}
-"""Settings of every test broker: a group's first rebalance does not wait for more members, and
-the disk has the data of Redis only."""
+_QUICK = {
+    "group.initial.rebalance.delay.ms": "0",
+    "fetch.chunk.cache.size": "0",
+    "connections.max.stall.ms": "3600000",
+}
+"""Settings of every test broker: a group's first rebalance does not wait for more members, the
+disk has the data of Redis only, and a debugger may stop the process."""
 
 
 class _Owner:

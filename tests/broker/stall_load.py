@@ -387,7 +387,10 @@ def run(seed: int, seconds: float, longest: float, folder: Path) -> list[str]:
     chance, anomalies = random.Random(seed), list[str]()
     with ExitStack() as stack:
         redis = stack.enter_context(server("valkey"))
-        brokers = [started(folder / f"{seed}-{number}", redis.url) for number in range(2)]
+        brokers = [
+            started(folder / f"{seed}-{number}", redis.url, connections_max_stall_ms="1000")
+            for number in range(2)
+        ]
         for broker in brokers:
             stack.callback(broker.close)
         addresses = [broker.address for broker in brokers]

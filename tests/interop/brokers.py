@@ -15,8 +15,13 @@ from pathlib import Path
 import psutil
 
 EXTERNAL = os.environ.get("KORVET_TEST_BOOTSTRAP", "")
-SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
-"""Settings of every broker unless a test sets others: by default a new group waits 3 s."""
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "connections.max.stall.ms": "30000",
+}
+"""Settings of every broker unless a test sets others: by default a new group waits 3 s, and a
+broker that a busy machine does not run for 1 s closes its connections."""
 SHORT_SESSION_MS = 6000 if EXTERNAL else 1500
 LISTENING = "listening on "
 PATIENCE = 60.0
