@@ -9,9 +9,10 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec import structs
 
@@ -42,6 +43,8 @@ from korvet.wire.structs import NamedPartitions
 from tests.broker import stall_load
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
+from tests.legacy import wire
+from tests.support.ports import free_port
 from tests.support.raw_client import Peer, batch, request, to_fetch, to_produce, until
 from tests.support.redis_servers import TestServer
 from tests.support.shared_broker import started
@@ -72,15 +75,15 @@ def stopped(
 
 
 @contextmanager
-def paused(broker: Broker) -> Iterator[None]:
-    """Stop the broker for PAUSE_S or longer."""
-    os.kill(broker.pid, signal.SIGSTOP)
+def paused(pid: int) -> Iterator[None]:
+    """Stop the process for PAUSE_S or longer."""
+    os.kill(pid, signal.SIGSTOP)
     began = time.monotonic()
     try:
         yield
         time.sleep(max(0.0, began + PAUSE_S - time.monotonic()))
     finally:
-        os.kill(broker.pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
 
 
 def to_create(name: str) -> CreateTopicsRequest:
@@ -143,7 +146,7 @@ def test_admin_requests_and_commits_of_before_are_not_processed(
             ("Produce", 9, to_produce("created", batch([b"v"]))),
         ]
         clients = [Peer(stopped.address) for _ in late]
-        with paused(stopped):
+        with paused(stopped.pid):
             for client, (name, version, body) in zip(clients, late, strict=True):
                 client.send(request(name, version, body))
             with Peer(stopped.address) as never_accepted:
@@ -234,7 +237,7 @@ def test_the_end_of_a_transaction_does_not_end_the_next_one(
         producer = Producer(one, topic)
         producer.add(one)
         producer.produce(one, b"first", 0)
-        with paused(stopped):
+        with paused(stopped.pid):
             one.send(request("EndTxn", 3, producer.to_end(True)))
             if closes:
                 one.socket.close()
@@ -269,7 +272,7 @@ def test_a_broker_closes_its_connections_after_a_stall_and_serves_new_ones_at_on
     topic = create_topic(mine.address)
     with Peer(mine.address) as idle:
         produced(idle, topic, b"v")
-        with paused(mine):
+        with paused(mine.pid):
             pass
         with Peer(mine.address) as again:
             produced(again, topic, b"v")
@@ -283,12 +286,36 @@ def test_a_short_pause_closes_no_connection(tmp_path: Path, own_server: TestServ
     mine = started(tmp_path, own_server.url, connections_max_stall_ms=NEVER_MS)
     topic = create_topic(mine.address)
     with Peer(mine.address) as peer:
-        with paused(mine):
+        with paused(mine.pid):
             peer.send(request("Produce", 9, to_produce(topic, batch([b"v"]))))
         peer.answer()
         peer.socket.shutdown(socket.SHUT_RDWR)
     mine.close()
     assert "stall" not in mine.log
+
+
+def test_worker_processes_and_connections_of_kafka_07_begin_nothing_old_either(
+    tmp_path: Path, own_server: TestServer
+) -> None:
+    legacy = f"127.0.0.1:{free_port()}"
+    options = ("--redis", own_server.url, "--workers", "2", "--legacy-listen", legacy)
+    mine = Broker(tmp_path, {"connections.max.stall.ms": "1000"}, options)
+    mine.start()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Peer(mine.address)) for _ in range(6)]
+        old = stack.enter_context(Peer(legacy))
+        topic = create_topic(mine.address)
+        for process in psutil.Process(mine.pid).children():
+            stack.enter_context(paused(process.pid))
+        for number, client in enumerate(clients):
+            client.send(request("CreateTopics", 5, to_create(f"late-{number}")))
+        old.socket.sendall(wire.produce("late-07", wire.message(b"v")))
+    with Peer(mine.address) as peer:
+        produced(peer, topic, b"v")
+    with own_server.client() as client:
+        assert {topic.encode(), b":version"} == set(client.hkeys("korvet:topics"))
+    mine.close()
+    assert mine.log.count("connections closed after a stall") == 2
 
 
 def test_clients_of_two_brokers_that_are_stopped_in_turn_see_no_late_effect(tmp_path: Path) -> None:
