@@ -451,7 +451,7 @@ def say(line: str) -> None:
 
 
 def _tracebacks(broker: Broker) -> list[str]:
-    return [line for line in broker.log.splitlines() if line.startswith("Traceback")]
+    return [text for text in broker.log.split("time=") if "Traceback" in text]
 
 
 def main() -> None:
