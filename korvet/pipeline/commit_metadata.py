@@ -15,7 +15,7 @@ from functools import cached_property
 
 import msgspec
 
-from korvet.spark.tiered.archive_table import ArchivedRange
+from korvet.spark.tiered.archive_table import ArchivedRange, CommitPointer, pack_state
 
 FORMAT = 1
 UNKNOWN = -1
@@ -82,6 +82,19 @@ def encode(commit: CommitMetadata) -> str:
 def decode(text: str | bytes) -> CommitMetadata:
     """Parse a commit from JSON; raise msgspec.DecodeError for anything else."""
     return msgspec.json.decode(text, type=CommitMetadata)
+
+
+def pointer_to(commit: CommitMetadata) -> CommitPointer:
+    """Return what a commit of Delta or Iceberg has itself."""
+    name = f"{commit.number:08d}-{commit.id}"
+    return CommitPointer(
+        commit.number, commit.id, commit.rows, commit.total_rows, commit.checksum, name
+    )
+
+
+def state_file(commit: CommitMetadata) -> bytes:
+    """Return the bytes of the file that has the commit's whole state."""
+    return pack_state(encode(commit).encode())
 
 
 def next_commit(before: CommitMetadata, spans: Sequence[Span], **more: object) -> CommitMetadata:

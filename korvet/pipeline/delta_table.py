@@ -1,18 +1,21 @@
 """An archive as a Delta table.
 
 Rules
-- The state is the `userMetadata` of our newest commit: Delta writes it atomically with the rows.
-  Commits by others (OPTIMIZE, VACUUM) may be newer.
-- The checksum of the rows is known only after their commit: a second, empty commit with the same
-  number adds it. A crash in between leaves a `pending` commit; the next run settles it first, so
-  nothing is trimmed without a stored checksum.
+- The `userMetadata` of our newest commit has the number and the name of the state file: Delta
+  writes it atomically with the rows. Commits by others (OPTIMIZE, VACUUM) may be newer.
+- The state file is written before the commit. The sums of the commit's rows are known only after
+  it: a second file has them. A crash in between leaves a `pending` state; the next run settles it
+  first, so nothing is trimmed without stored sums.
 - Commits carry Delta's transaction id (`txnAppId`; `txnVersion` is our number). If two archivers
   use one number, Delta rejects or ignores one of them: read back which one.
+- Delete the state files of all but the last KEPT_STATES commits.
 """
 
+import os
 import re
+import uuid
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,14 +23,28 @@ from typing import Any
 import msgspec
 from pyspark.errors import AnalysisException
 
-from korvet.pipeline.commit_metadata import EMPTY, CommitMetadata, decode, encode, with_rows
-from korvet.pipeline.errors import ConcurrentCommit, ForeignTable, PipelineError
+from korvet.pipeline.commit_metadata import (
+    EMPTY,
+    CommitMetadata,
+    decode,
+    pointer_to,
+    state_file,
+    with_rows,
+)
+from korvet.pipeline.errors import ForeignTable, PipelineError
 from korvet.pipeline.table import ArchiveTable, CommitRecount, RowCount, TableCreation
-from korvet.spark.tiered.archive_table import PROPERTY
+from korvet.spark.tiered.archive_table import (
+    PROPERTY,
+    STATES,
+    CommitPointer,
+    decode_pointer,
+    unpack_state,
+)
 
 _APP = "korvet-archive"
-_SUMS = "korvet-archive-sums"
+_SUMS = ".sums"
 _RECENT = 20
+KEPT_STATES = 2000
 _CONFLICT = re.compile("DELTA_CONCURRENT|DELTA_METADATA_CHANGED")
 _HISTORY = ("version", "userMetadata", "operationMetrics")
 
@@ -79,22 +96,30 @@ class DeltaTable(ArchiveTable):
 
     def state(self) -> CommitMetadata:
         found = self._commits(_RECENT) or self._commits(None)
-        return found[0] if found else EMPTY
+        return self._state(*found[0]) if found else EMPTY
 
-    def _commits(self, most: int | None) -> list[CommitMetadata]:
-        """Return our commits, newest first."""
+    def _state(self, pointer: CommitPointer, rows: int) -> CommitMetadata:
+        data = self._read(pointer.state)
+        if data is None:
+            raise PipelineError(
+                f"{self._location}: the state file {STATES}/{pointer.state} of its newest commit "
+                "is missing. Restore it, or archive into another table."
+            )
+        planned = decode(unpack_state(data))
+        sums = self._read(pointer.state + _SUMS)
+        if sums is None:
+            return msgspec.structs.replace(planned, rows=rows)
+        return msgspec.structs.replace(planned, pending=False, **msgspec.json.decode(sums))
+
+    def _commits(self, most: int | None) -> list[tuple[CommitPointer, int]]:
+        """Return our commits and the rows that they added, newest first."""
         found = []
         oldest = 0
         for version, text, metrics in self._history(most):
             oldest = version
-            try:
-                commit = decode(text or "")
-            except msgspec.DecodeError:
-                continue
-            if commit.pending:
-                rows_added = int((metrics or {}).get("numOutputRows", 0))
-                commit = msgspec.structs.replace(commit, rows=rows_added)
-            found.append(commit)
+            with suppress(msgspec.DecodeError):
+                pointer = decode_pointer(text or "")
+                found.append((pointer, int((metrics or {}).get("numOutputRows", 0))))
         if most is None and oldest and not found:
             raise PipelineError(
                 f"{self._location}: its history with our commits was cleaned up "
@@ -117,32 +142,35 @@ class DeltaTable(ArchiveTable):
         self, frame: Any, before: CommitMetadata, planned: CommitMetadata, counted: RowCount
     ) -> CommitMetadata:
         sums = {"total_rows": before.total_rows, "checksum": before.checksum}
-        self._commit(frame, msgspec.structs.replace(planned, pending=True, **sums), _APP)
-        for commit in self._commits(_RECENT):
-            if commit.id == planned.id:
-                try:
-                    return self.settle(commit, lambda _: counted())
-                except ConcurrentCommit:
-                    # The rows are committed; another archiver settled them or the next round does.
-                    return commit
+        pending = msgspec.structs.replace(planned, pending=True, **sums)
+        pointer = pointer_to(pending)
+        self._write(pointer.state, state_file(pending))
+        self._commit(frame, pointer)
+        for found, rows in self._commits(_RECENT):
+            if found == pointer:
+                done = self.settle(self._state(found, rows), lambda _: counted())
+                self._delete_states(planned.number - KEPT_STATES)
+                return done
         raise self._concurrent_commit()
 
     def settle(self, state: CommitMetadata, recounted: CommitRecount) -> CommitMetadata:
         if not state.pending:
             return state
         whole = with_rows(state, state, state.rows, *recounted(state))
-        self._commit(self.frame().limit(0), whole, _SUMS)
+        names = ("rows", "total_rows", "checksum")
+        sums = {name: getattr(whole, name) for name in names}
+        self._write(pointer_to(state).state + _SUMS, msgspec.json.encode(sums))
         return whole
 
-    def _commit(self, frame: Any, commit: CommitMetadata, app: str) -> None:
-        """Commit the rows with their metadata, unless `app` already has a commit of this number."""
+    def _commit(self, frame: Any, pointer: CommitPointer) -> None:
+        """Commit the rows with their pointer, unless there is a commit of this number."""
         writer = (
             frame.write.format("delta")
             .mode("append")
             .option("mergeSchema", "true")
-            .option("userMetadata", encode(commit))
-            .option("txnAppId", app)
-            .option("txnVersion", commit.number)
+            .option("userMetadata", msgspec.json.encode(pointer).decode())
+            .option("txnAppId", _APP)
+            .option("txnVersion", pointer.number)
         )
         try:
             if self._location.is_path:
@@ -154,6 +182,51 @@ class DeltaTable(ArchiveTable):
             if "oncurrent" in type(error).__name__ or _CONFLICT.search(str(error)):
                 raise self._concurrent_commit() from error
             raise
+
+    def _states(self, name: str = "") -> tuple[Any, Any]:
+        """Return Hadoop's file system and path of a state file, for a table in a store."""
+        root = self._location.path or self._detail()["location"]
+        path = self._spark._jvm.org.apache.hadoop.fs.Path(f"{root}/{STATES}/{name}")
+        return path.getFileSystem(self._spark._jsc.hadoopConfiguration()), path
+
+    def _read(self, name: str) -> bytes | None:
+        """Return the content of a state file; None if there is none."""
+        if self._log.is_dir():
+            with suppress(FileNotFoundError):
+                return (self._log.parent / STATES / name).read_bytes()
+            return None
+        system, path = self._states(name)
+        if not system.exists(path):
+            return None
+        with closing(system.open(path)) as file:
+            return bytes(file.readAllBytes())
+
+    def _write(self, name: str, data: bytes) -> None:
+        """Write a state file; it has its name only when it is whole."""
+        fresh = f"{name}.{uuid.uuid4().hex}"
+        if self._log.is_dir():
+            try:
+                _write_synced(self._log.parent / STATES, fresh, name, data)
+            except OSError as error:
+                why = error.strerror or error
+                raise PipelineError(f"{self._location} cannot be written: {why}.") from error
+            return
+        system, path = self._states(fresh)
+        with closing(system.create(path, True)) as file:
+            file.write(data)
+        # False if another archiver has written it.
+        system.rename(path, self._states(name)[1])
+
+    def _delete_states(self, number: int) -> None:
+        """Delete the state files of a commit, and what a crash left of it."""
+        names = f"{number:08d}-*"
+        if self._log.is_dir():
+            for each in (self._log.parent / STATES).glob(names):
+                each.unlink(missing_ok=True)
+            return
+        system, pattern = self._states(names)
+        for found in system.globStatus(pattern):
+            system.delete(found.getPath(), False)
 
     def frame(self) -> Any:
         if self._location.is_path:
@@ -190,6 +263,20 @@ def _read_commit(log: Path, version: int) -> tuple[int, str | None, dict[str, An
         if info is not None:
             return version, info.userMetadata, info.operationMetrics
     return version, None, None
+
+
+def _write_synced(folder: Path, fresh: str, name: str, data: bytes) -> None:
+    """Write a file to the disk under a fresh name, then give it its name."""
+    folder.mkdir(exist_ok=True)
+    try:
+        with open(folder / fresh, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(folder / fresh, folder / name)
+    except OSError:
+        (folder / fresh).unlink(missing_ok=True)
+        raise
 
 
 def _clear_unfinished_log(log: Path) -> None:

@@ -1,33 +1,47 @@
 """An archive as an Iceberg table.
 
 Rules
-- The state is in the summary of our newest snapshot. Snapshots by others (compaction) may be newer.
-- Iceberg does not reject an append because of a concurrent one. So append rows to a branch that
-  starts at the snapshot whose state was read, and add an empty snapshot with the commit. Then
-  fast-forward `main` to it: atomically, and only if `main` has not moved. One of two archivers
-  wins. A crash leaves a branch, which a later commit drops.
-- Iceberg recreates a dropped branch from `main` on the next commit to it. So check before the
-  fast-forward that only our snapshots are between `main` and the end of the branch.
-- Expire snapshots: the table metadata lists them all, and every commit writes it again.
+- The summary of our newest snapshot has number, sums and the name of the state file. Snapshots by
+  others (compaction) may be newer.
+- One commit of Iceberg per commit of ours. Spark writes the data files without a commit, as for
+  Iceberg's compaction. Then their sums are known, and one snapshot adds files and pointer.
+- Iceberg does not reject an append because of a concurrent one. So make the snapshot, check that
+  its parent has the state that was read, and commit exactly that metadata: the catalog rejects it
+  if another commit came first. A crash before leaves files that no snapshot has.
+- Expire snapshots: the table metadata lists them all, and every commit writes it again. The state
+  file of a snapshot is deleted after it.
 """
 
 import re
-import time
 import uuid
 from pathlib import Path
 from typing import Any
 
-from korvet.pipeline.commit_metadata import EMPTY, CommitMetadata, decode, encode, with_rows
+import msgspec
+from pyspark.sql import functions as f
+
+from korvet.pipeline.commit_metadata import (
+    EMPTY,
+    CommitMetadata,
+    decode,
+    pointer_to,
+    state_file,
+    with_rows,
+)
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.table import ArchiveTable, RowCount, TableCreation
-from korvet.spark.tiered.archive_table import PROPERTY, SUMMARY
+from korvet.spark.tiered.archive_table import (
+    PROPERTY,
+    STATES,
+    SUMMARY,
+    CommitPointer,
+    decode_pointer,
+    unpack_state,
+)
 
-BRANCH = "korvet_"
-_BRANCH_NAME = re.compile(BRANCH + r"(\d+)_[0-9a-f]{32}")
-"""A branch of ours: its name has the time of its creation in ms."""
-STALE_MS = 3_600_000
 DAY_MS = 86_400_000
 EXPIRE_EVERY = 20
+_MAIN = "main"
 
 
 class IcebergTable(ArchiveTable):
@@ -64,7 +78,7 @@ class IcebergTable(ArchiveTable):
         self._make_by_sql(
             ", 'format-version' = '2', 'write.spark.accept-any-schema' = 'true', "
             "'write.distribution-mode' = 'none', 'write.parquet.compression-codec' = 'snappy', "
-            # One commit makes five of Iceberg's, and each writes all metadata again.
+            # Each commit writes all metadata again.
             "'write.metadata.delete-after-commit.enabled' = 'true', "
             "'write.metadata.previous-versions-max' = '20', "
             f"'history.expire.max-snapshot-age-ms' = '{DAY_MS}'"
@@ -77,75 +91,90 @@ class IcebergTable(ArchiveTable):
         self, frame: Any, before: CommitMetadata, planned: CommitMetadata, counted: RowCount
     ) -> CommitMetadata:
         table = self._load()
-        if table.currentSnapshot() is None:
-            table.newAppend().commit()
-            table.refresh()
-        if _read_state(table).number != before.number:
+        if _number(table) != before.number:
             raise self._concurrent_commit()
-        _drop_stale_branches(table)
-        branch = f"{BRANCH}{_now_ms()}_{uuid.uuid4().hex}"
-        base = table.currentSnapshot().snapshotId()
-        table.manageSnapshots().createBranch(branch, base).commit()
+        files = self._write(table, frame)
+        rows = sum(file.recordCount() for file in files)
+        commit = with_rows(before, planned, rows, *counted())
+        pointer = _write_state(table, commit)
+        update = table.newAppend().set(SUMMARY, msgspec.json.encode(pointer).decode())
+        for file in files:
+            update.appendFile(file)
         try:
-            self._write(frame, branch)
-            written, rows = self._written(branch, base)
-            # An empty snapshot, with the commit in its summary.
-            commit = encode(with_rows(before, planned, rows, *counted()))
-            self._load().newAppend().toBranch(branch).set(SUMMARY, commit).commit()
-            self._fast_forward(branch, written)
-        finally:
-            table.refresh()
-            if branch in dict(table.refs()):
-                table.manageSnapshots().removeBranch(branch).commit()
+            self._commit(table, update.apply(), before)
+        except Exception as error:
+            # Also after an error: the catalog may have taken the commit.
+            if self.state().id == commit.id:
+                return commit
+            if "CommitFailed" in str(error):
+                raise self._concurrent_commit() from error
+            raise
         if planned.number % EXPIRE_EVERY == 0:
-            # Directly after a commit of ours, so that the newest is kept. A table property says
-            # how old a snapshot may become.
-            table.refresh()
-            table.expireSnapshots().commit()
+            self._expire()
         return self.state()
 
-    def _write(self, frame: Any, branch: str) -> None:
-        """Append the rows to the branch."""
+    def _write(self, table: Any, frame: Any) -> list[Any]:
+        """Write the rows to data files of the table, without a commit; return the files."""
+        wanted = self._evolve(table, frame)
+        java = self._spark._jvm.org.apache.iceberg.spark
+        cache, staged = java.SparkTableCache.get(), java.FileRewriteCoordinator.get()
+        name = uuid.uuid4().hex
+        cache.add(name, table)
         try:
             (
-                frame.writeTo(f"{self._location.sql}.branch_{branch}")
+                frame.select(*wanted)
+                .write.format("iceberg")
                 .option("fanout-enabled", "true")
-                .option("mergeSchema", "true")
                 .option("check-ordering", "false")
-                .append()
+                .option("distribution-mode", "none")
+                .mode("append")
+                .save(name)
             )
-        except Exception as error:
-            if self._load().snapshot(branch) is None:
-                raise self._concurrent_commit() from error
-            raise
+            return list(staged.fetchNewFiles(table, name))
+        finally:
+            cache.remove(name)
+            staged.clearRewrite(table, name)
 
-    def _written(self, branch: str, base: int) -> tuple[int, int]:
-        """Return the branch's snapshot after its base and the rows added to it.
+    def _evolve(self, table: Any, frame: Any) -> list[Any]:
+        """Add the frame's new columns to the table; return the table's columns of the frame."""
+        convert = self._spark._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert
+        before = table.schema()
+        fresh = convert(frame._jdf.schema())
+        table.updateSchema().caseSensitive(False).unionByNameWith(fresh).commit()
+        if not table.schema().sameSchema(before):
+            table.refresh()
+        given = {name.lower() for name in frame.columns}
+        types = self._spark._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(table.schema())
+        return [
+            f.col(f"`{field.name()}`")
+            if field.name().lower() in given
+            else f.lit(None).cast(field.dataType().simpleString()).alias(field.name())
+            for field in types.fields()
+        ]
 
-        Raises ConcurrentCommit if the branch has other snapshots.
-        """
-        snapshot = self._load().snapshot(branch)
-        if snapshot is not None and snapshot.snapshotId() == base:
-            return base, 0
-        if snapshot is None or snapshot.parentId() != base:
+    def _commit(self, table: Any, snapshot: Any, before: CommitMetadata) -> None:
+        """Make the snapshot the newest of `main`, or raise ConcurrentCommit."""
+        operations = table.operations()
+        base = operations.current()
+        newest = base.currentSnapshot()
+        parent = None if newest is None else newest.snapshotId()
+        if snapshot.parentId() != parent or _number(table) != before.number:
             raise self._concurrent_commit()
-        return snapshot.snapshotId(), int(snapshot.summary().get("added-records") or 0)
+        build = self._spark._jvm.org.apache.iceberg.TableMetadata.buildFrom(base)
+        operations.commit(base, build.setBranchSnapshot(snapshot, _MAIN).build())
 
-    def _fast_forward(self, branch: str, written: int) -> None:
-        """Move `main` to the end of the branch, or raise ConcurrentCommit.
+    def _expire(self) -> None:
+        """Expire old snapshots and delete their state files.
 
-        The end must be the snapshot after `written`.
+        Run directly after a commit of ours, so that the newest is kept. A table property says how
+        old a snapshot may become.
         """
         table = self._load()
-        end = table.snapshot(branch)
-        if end is None or end.parentId() != written:
-            raise self._concurrent_commit()
-        try:
-            table.manageSnapshots().fastForwardBranch("main", branch).commit()
-        except Exception as error:
-            if "ancestor" in str(error) or "CommitFailed" in str(error):
-                raise self._concurrent_commit() from error
-            raise
+        before = _state_files(table)
+        table.expireSnapshots().commit()
+        table.refresh()
+        for name in before - _state_files(table):
+            table.io().deleteFile(f"{table.location()}/{STATES}/{name}")
 
     def frame(self) -> Any:
         return self._spark.table(self._location.sql)
@@ -159,13 +188,18 @@ class IcebergTable(ArchiveTable):
         return int(found["rewritten_data_files_count"]) - int(found["added_data_files_count"])
 
 
-def _read_state(table: Any) -> CommitMetadata:
+def _pointer(snapshot: Any) -> CommitPointer | None:
+    text = snapshot.summary().get(SUMMARY)
+    return None if text is None else decode_pointer(text)
+
+
+def _newest(table: Any) -> CommitPointer | None:
+    """Return the pointer of our newest commit."""
     snapshot = table.currentSnapshot()
     while snapshot is not None:
-        summary = snapshot.summary()
-        text = summary.get(SUMMARY)
-        if text is not None:
-            return decode(text)
+        found = _pointer(snapshot)
+        if found is not None:
+            return found
         parent = snapshot.parentId()
         snapshot = None if parent is None else table.snapshot(parent)
         if parent is not None and snapshot is None:
@@ -173,17 +207,36 @@ def _read_state(table: Any) -> CommitMetadata:
                 f"{table.name()}: the snapshots with our commits have expired. Roll back to one of "
                 "them, or archive into another table."
             )
-    return EMPTY
+    return None
 
 
-def _drop_stale_branches(table: Any) -> None:
-    """Drop branches that a crash left more than STALE_MS ago."""
-    oldest = _now_ms() - STALE_MS
-    for name in dict(table.refs()):
-        created = _BRANCH_NAME.fullmatch(name)
-        if created is not None and int(created[1]) < oldest:
-            table.manageSnapshots().removeBranch(name).commit()
+def _number(table: Any) -> int:
+    found = _newest(table)
+    return EMPTY.number if found is None else found.number
 
 
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+def _read_state(table: Any) -> CommitMetadata:
+    found = _newest(table)
+    if found is None:
+        return EMPTY
+    file = table.io().newInputFile(f"{table.location()}/{STATES}/{found.state}").newStream()
+    try:
+        return decode(unpack_state(bytes(file.readAllBytes())))
+    finally:
+        file.close()
+
+
+def _write_state(table: Any, commit: CommitMetadata) -> CommitPointer:
+    """Write the commit's state file and return what the commit has itself."""
+    found = pointer_to(commit)
+    path = f"{table.location()}/{STATES}/{found.state}"
+    file = table.io().newOutputFile(path).createOrOverwrite()
+    file.write(state_file(commit))
+    file.close()
+    return found
+
+
+def _state_files(table: Any) -> set[str]:
+    """Return the names of the state files that snapshots have."""
+    found = map(_pointer, table.snapshots())
+    return {each.state for each in found if each is not None}

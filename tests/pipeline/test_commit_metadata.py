@@ -15,7 +15,7 @@ def test_a_commit_survives_its_json() -> None:
     assert decode(encode(commit)) == commit
 
 
-def test_each_commit_repeats_the_whole_state() -> None:
+def test_each_commit_has_the_whole_state() -> None:
     first = next_commit(EMPTY, [span(3, 9)], id="a")
     second = next_commit(first, [span(9, 12), span(0, 4, partition=1)], id="b")
     assert second.number == 2

@@ -1,20 +1,19 @@
-"""Check branches of an Iceberg archive, and changes by others between two steps of a commit."""
+"""Check commits of an Iceberg archive, and commits by others between their steps."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from korvet.pipeline import iceberg_table
 from korvet.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver
-from korvet.pipeline.commit_metadata import Span, next_commit
+from korvet.pipeline.commit_metadata import CommitMetadata, Span, next_commit
 from korvet.pipeline.errors import ConcurrentCommit
 from korvet.pipeline.open_table import open_table
 from korvet.pipeline.table import ArchiveTable, TableCreation
 from korvet.pipeline.verify import verify_archive
 from korvet.spark.options import Connection
+from korvet.spark.tiered.archive_table import STATES, SUMMARY
 from tests.pipeline.conftest import location_for
 from tests.spark.topic_log import Log, plain
 
@@ -43,85 +42,101 @@ def table(spark: Any, log: Log, tmp_path: Path) -> Iterator[ArchiveTable]:
     yield made
 
 
-class Meanwhile:
-    """A table, or rows for it, with an action that runs just before the write."""
-
-    def __init__(self, of: Any, event: Callable[[], object]) -> None:
-        self._of = of
-        self._event = event
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._of, name)
-
-    def append(self, frame: Any, *more: Any) -> Any:
-        return self._of.append(Meanwhile(frame, self._event), *more)
-
-    def writeTo(self, name: str) -> Any:
-        self._event()
-        return self._of.writeTo(name)
+def metadata_files(table: Any) -> set[str]:
+    return {each.name for each in Path(table._location.path, "metadata").glob("*.metadata.json")}
 
 
-def branches(table: Any) -> list[str]:
-    return [name for name in dict(table._load().refs()) if name.startswith(iceberg_table.BRANCH)]
+def state_files(table: Any) -> list[str]:
+    """Return the names of the state files, without those of Hadoop's checksums."""
+    names = (each.name for each in Path(table._location.path, STATES).iterdir())
+    return sorted(name for name in names if not name.startswith("."))
 
 
-def test_an_archiver_keeps_a_fresh_branch_of_another_archiver(
-    spark: Any, log: Log, table: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_commit_of_the_archiver_is_one_commit_of_iceberg(
+    spark: Any, log: Log, table: Any
 ) -> None:
-    honest, seen = time.time, []
-
-    def another() -> None:
-        with monkeypatch.context() as patch:
-            # An hour after the base commit of the branch, but shortly after its creation.
-            patch.setattr(iceberg_table, "STALE_MS", 60_000)
-            patch.setattr(time, "time", lambda: honest() + 3650)
-            if not seen:
-                seen.append(archived(spark, log, table))
-                seen.append(len(branches(table)))
-
-    monkeypatch.setattr(time, "time", lambda: honest() + 3600)
-    assert archived(spark, log, Meanwhile(table, another)) == 0
-    assert seen == [6, 1]
-    assert not branches(table)
-    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
+    before = metadata_files(table)
+    assert archived(spark, log, table) == 6
+    assert len(metadata_files(table) - before) == 1
+    java = table._load()
+    assert [each.operation() for each in java.snapshots()] == ["append", "append"]
+    assert list(dict(java.refs())) == ["main"]
 
 
-@pytest.mark.parametrize("when", ["before", "behind"])
-def test_a_branch_that_another_process_dropped_is_not_recreated_from_main(
-    log: Log, table: Any, when: str
+def test_the_pointer_in_a_commit_does_not_grow_with_the_partitions(
+    spark: Any, log: Log, table: Any
 ) -> None:
-    def take_away() -> None:
-        for name in branches(table):
-            table._load().manageSnapshots().removeBranch(name).commit()
+    state = table.state()
+    spans = [Span("other", number, "id", 0, 10**12, fingerprint="f" * 16) for number in range(500)]
+    wide = next_commit(state, spans, id="x" * 32)
+    table.append(table.frame().limit(0), state, wide, lambda: (0, 0))
+    assert table.state().archived == wide.archived
+    sizes = [len(each.summary().get(SUMMARY)) for each in table._load().snapshots()]
+    assert max(sizes) < 300
+    folder = Path(table._location.path, STATES)
+    assert (folder / state_files(table)[-1]).stat().st_size < 20_000
 
+
+def test_of_two_archivers_at_one_time_the_second_to_commit_is_rejected(
+    spark: Any, log: Log, table: Any
+) -> None:
     def counted() -> tuple[int, int]:
-        if when == "behind":
-            take_away()
+        assert archived(spark, log, table) == 6
         return 1, 7
 
     state = table.state()
-    span = Span("orders", 0, state.archived[0].topic_id, 5, 11)
-    rows: Any = table.frame().limit(1)
-    if when == "before":
-        rows = Meanwhile(rows, take_away)
+    late = next_commit(state, [Span("orders", 0, state.archived[0].topic_id, 5, 11)], id="x")
     with pytest.raises(ConcurrentCommit):
-        table.append(rows, state, next_commit(state, [span], id="x"), counted)
-    assert table.state() == state and table.frame().count() == 5
-    assert not branches(table)
+        table.append(table.frame().limit(1), state, late, counted)
+    assert table.frame().count() == 11
+    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
 
 
-def test_branches_of_a_crash_are_dropped_after_an_hour(
+def test_an_archiver_that_pauses_before_its_commit_changes_nothing(
     spark: Any, log: Log, table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    java = table._load()
-    base = java.currentSnapshot().snapshotId()
-    now = iceberg_table._now_ms()
-    left = f"{iceberg_table.BRANCH}{now - iceberg_table.STALE_MS - 1}_{'0' * 32}"
-    fresh = f"{iceberg_table.BRANCH}{now}_{'0' * 32}"
-    java.manageSnapshots().createBranch(left, base).createBranch(fresh, base).commit()
-    iceberg_table._drop_stale_branches(table._load())
-    assert branches(table) == [fresh]
-    honest = time.time
-    monkeypatch.setattr(time, "time", lambda: honest() + 7200)
-    iceberg_table._drop_stale_branches(table._load())
-    assert not branches(table)
+    commit = type(table)._commit
+    paused: list[int] = []
+
+    def late(self: Any, java: Any, snapshot: Any, before: CommitMetadata) -> None:
+        if not paused:
+            paused.append(1)
+            # Empty commits conflict as well: the pointer decides, not the files.
+            state = table.state()
+            table.append(table.frame().limit(0), state, next_commit(state, []), lambda: (0, 0))
+        commit(self, java, snapshot, before)
+
+    monkeypatch.setattr(type(table), "_commit", late)
+    state = table.state()
+    lost = next_commit(state, [Span("orders", 0, state.archived[0].topic_id, 5, 11)], id="x")
+    with pytest.raises(ConcurrentCommit):
+        table.append(table.frame().limit(1), state, lost, lambda: (1, 7))
+    assert table.frame().count() == 5 and table.state().number == state.number + 1
+
+
+def test_a_compaction_at_the_same_time_is_no_conflict(spark: Any, log: Log, table: Any) -> None:
+    def counted() -> tuple[int, int]:
+        spark.sql(
+            f"CALL {table._location.catalog}.system.rewrite_data_files("
+            f"table => '{table._location.sql.partition('.')[2]}', "
+            "options => map('rewrite-all', 'true'))"
+        )
+        return 0, 0
+
+    state = table.state()
+    table.append(table.frame().limit(0), state, next_commit(state, [], id="x"), counted)
+    assert table.state().id == "x" and table.frame().count() == 5
+
+
+def test_new_columns_and_wider_ones_are_added_with_the_rows(
+    spark: Any, log: Log, table: Any
+) -> None:
+    one = table.frame().limit(1)
+    rows = spark.createDataFrame(one.collect(), one.schema)
+    for columns in (["7BD value_n"], ["CAST(8 AS DECIMAL(31, 0)) value_n"], []):
+        state = table.state()
+        more = rows.selectExpr("*", *columns)
+        table.append(more, state, next_commit(state, []), lambda: (1, 7))
+    found = table.frame().select("value_n")
+    assert dict(found.dtypes)["value_n"] == "decimal(31,0)"
+    assert sorted((row.value_n for row in found.collect()), key=str) == [7, 8, *[None] * 6]

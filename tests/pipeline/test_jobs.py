@@ -159,6 +159,7 @@ def test_an_iceberg_table_does_not_grow_with_the_number_of_its_commits(
     folder = Path(location.path, "metadata")
     assert len(list(folder.glob("*.metadata.json"))) == 5
     assert len(list(folder.glob("snap-*.avro"))) == 1
+    assert len(list(folder.parent.glob("_korvet/0*"))) == 1
     assert len(offsets_in(Path(location.path), "iceberg")) == 340
     assert verify_archive(spark, table, connection, ["orders"]).equal
 

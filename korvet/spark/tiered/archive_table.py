@@ -6,6 +6,7 @@ Rules
 """
 
 import re
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,9 @@ from korvet.spark.tiered import catalog_table
 PROPERTY = "korvet.archive"
 """Table property that marks an archive of korvet pipeline."""
 SUMMARY = "korvet.commit"
-"""Key of the commit metadata in the summary of an Iceberg snapshot."""
+"""Key of the commit pointer in the summary of an Iceberg snapshot."""
+STATES = "_korvet"
+"""The directory of state files in a table. Readers and cleaners of tables skip hidden names."""
 _MAX_VERSIONS = 20
 _METADATA = re.compile(r"v(\d+)(?:\.gz)?\.metadata\.json")
 
@@ -41,7 +44,30 @@ class _CommitSummary(msgspec.Struct, frozen=True):
     id: str
 
 
+class CommitPointer(msgspec.Struct, frozen=True):
+    """What a commit of Delta or Iceberg has itself: the state is in a file that it names."""
+
+    number: int
+    id: str
+    rows: int
+    total_rows: int
+    checksum: int
+    state: str
+    """The name of the state file in STATES."""
+
+
+decode_pointer = msgspec.json.Decoder(CommitPointer).decode
 _decode_summary = msgspec.json.Decoder(_CommitSummary).decode
+
+
+def pack_state(state: bytes) -> bytes:
+    """Return the bytes of a state file: state and checksum of the bytes, compressed."""
+    return zlib.compress(state)
+
+
+def unpack_state(data: bytes) -> bytes:
+    """Return the state in the bytes of a state file."""
+    return zlib.decompress(data)
 
 
 def _open_parquet(source: Any) -> Any:
@@ -82,7 +108,7 @@ def open_archive(text: str, format: str | None) -> Archive:
             return _open_at(text, Path(found.path), found.format)
         root = Path(text.removeprefix("file://"))
         return _open_at(text, root, format or detect_format(root))
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, zlib.error, msgspec.DecodeError) as error:
         raise InvalidOption("archive", f"there is no archive at {text}: {error}.") from error
     except ImportError as error:
         raise InvalidOption("archive", f"{text} needs {error.name}: pip install it.") from error
@@ -160,8 +186,10 @@ def _delta_archive(text: str, root: Path) -> Archive:
     for most in (_MAX_VERSIONS, None):
         for entry in table.history(most):
             metadata = entry.get("userMetadata")
-            if metadata and '"archived"' in metadata:
-                return Archive(_decode_summary(metadata).archived, files)
+            if metadata and '"state"' in metadata:
+                name = decode_pointer(metadata).state
+                state = unpack_state((root / STATES / name).read_bytes())
+                return Archive(_decode_summary(state).archived, files)
     return Archive()
 
 
@@ -183,19 +211,33 @@ def _iceberg_archive(text: str, table: Any) -> Archive:
             yield task.file.file_path
 
     def opened(name: str) -> Any:
-        if name.startswith(("/", "file:")):
-            return _open_parquet(name.removeprefix("file:"))
-        return _open_parquet(table.io.new_input(name).open())
+        return _open_parquet(_source(table, name))
 
     snapshot = table.current_snapshot()
     while snapshot is not None:
         summary: Any = snapshot.summary
         commit = None if summary is None else summary.additional_properties.get(SUMMARY)
         if commit is not None:
-            return Archive(_decode_summary(commit).archived, files, opened)
+            state = _decode_summary(_read_state(table, decode_pointer(commit)))
+            return Archive(state.archived, files, opened)
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
     return Archive()
+
+
+def _source(table: Any, name: str) -> Any:
+    """Return the path of an Iceberg table's file, or the open file of a store."""
+    if name.startswith(("/", "file:")):
+        return name.removeprefix("file://").removeprefix("file:")
+    return table.io.new_input(name).open()
+
+
+def _read_state(table: Any, pointer: CommitPointer) -> bytes:
+    source = _source(table, f"{table.location()}/{STATES}/{pointer.state}")
+    if isinstance(source, str):
+        return unpack_state(Path(source).read_bytes())
+    with source:
+        return unpack_state(source.read())
 
 
 def _newest_metadata(folder: Path) -> Path:
