@@ -216,10 +216,22 @@ class ReadCache:
         entry = _entry(base, log.count_of(call), cast(bytes, batch), log.newest_of(call))
         self._batches.put(topic.id, partition, previous, entry)
 
-    def skip(self, topic: Topic, partition: int, raw_id: bytes) -> None:
-        """Count a foreign entry that no consumer can read; log the first of each partition."""
+    def skip(self, topic: Topic, partition: int, raw_id: bytes, size: int = 0) -> None:
+        """Count a foreign entry that no consumer can read; log the first of each partition.
+
+        `size`: the entry's bytes, if it has too many.
+        """
         self.skipped_entries += 1
-        if (topic.id, partition) not in self._skip_logged:
+        if size:
+            logger.warning_again(
+                "foreign entry skipped: larger than clients take",
+                topic=topic.name,
+                partition=partition,
+                entry=raw_id.decode(),
+                bytes=size,
+                advice="XDEL it, or raise max.message.bytes above its size",
+            )
+        elif (topic.id, partition) not in self._skip_logged:
             self._skip_logged.add((topic.id, partition))
             logger.warning(
                 "foreign entries skipped: no offset, or no records",

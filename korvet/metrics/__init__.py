@@ -85,7 +85,7 @@ class Metrics:
         self.redis_up = Gauge("korvet_redis_up", "1 while Redis answers.")
         self.duplicates = Counter("korvet_duplicate_batches", "Batches already stored, dropped.")
         self.strays = Counter("korvet_unreadable_entries",
-            "Foreign entries without an offset, which reads skip.")
+            "Foreign entries without an offset, or too large, which reads skip.")
         self.expired_records = Counter("korvet_expired_records", "Records removed by retention.")
         self.rebalances = Counter("korvet_rebalances", "Rebalances begun by this broker.")
         self.topics = Gauge("korvet_topics", "Topics (max.topics).")

@@ -5,6 +5,7 @@ import pytest
 from korvet.errors import ErrorCode as E
 from korvet.legacy.fetch import LegacyReader
 from korvet.legacy.topics import LegacyTopics
+from korvet.log import entry_rows
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.list_offsets import (
@@ -93,3 +94,21 @@ async def listed(broker: Broker, moment: int) -> int:
 
 def test_a_set_without_an_end_holds_no_records() -> None:
     assert bytes_layout.records_of(0, [b"set", ENDLESS, b"count", b"6", b"tail", b"0"]) == []
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+async def test_an_entry_that_no_client_takes_is_skipped_and_named(
+    broker: Broker, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A consumer of librdkafka stopped at one XADD of 120 MB."""
+    monkeypatch.setattr(entry_rows, "MAX_RECORD_BYTES", 5000)
+    await broker.create("t", 1, offset_mode=mode, storage_format="record", max_message_bytes="3000")
+    stream = broker.services.keys.partition("t", 0).stream
+    for value in (b"before", b"large" * 900, b"huge" * 2000, b"behind"):
+        await broker.services.store.command("XADD", stream, "*", "value", value)
+    found = await fetched(broker, 0)
+    for value in (b"before", b"large" * 900, b"behind"):
+        assert value in found
+    assert b"huge" not in found
+    assert broker.services.log_reader.cache.skipped_entries == 1
+    assert "larger than clients take" in caplog.text
