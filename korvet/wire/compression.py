@@ -11,7 +11,7 @@ from functools import cache
 
 import cramjam
 
-from korvet.wire.work_buffer import has_room, work_buffer
+from korvet.wire.work_buffer import CAPACITY, has_room, work_buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -80,12 +80,17 @@ def decompress_produced(
     if codec == SNAPPY and data[:8] == _XERIAL and data[8:_XERIAL_HEADER] != _XERIAL_VERSIONS:
         raise CorruptPayload("snappy: only version 1 of Java's framing is read by all clients")
     into = _INTO_WORK_BUFFER.get(codec)
-    if into is not None and has_room(limit):
-        room = work_buffer(limit).room[:limit]
+    most = limit if has_room(limit) else CAPACITY
+    if into is not None and (most == limit or 6 * len(data) <= most):
+        room = work_buffer(most).room[:most]
         try:
             return room[: into(memoryview(data), room)]
         except cramjam.DecompressionError as error:
-            raise _failure(error, codec, limit) from None
+            failure = _failure(error, codec, limit)
+        except PayloadTooLarge as error:
+            failure = error
+        if most == limit or not isinstance(failure, PayloadTooLarge):
+            raise failure
     if codec == GZIP:
         return _gunzip(data, limit, exact=True)
     if codec == LZ4:
