@@ -163,10 +163,13 @@ def _memory(info: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("ok", "eviction", "maxmemory-policy is noeviction")
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     total = int(info.get("total_system_memory", 0))
-    room = (limit or total) - used
+    room = max((limit or total) - used, 0)
     found = f"{size(used)} used, {size(room)} free of {size(limit or total)}"
     if not limit and not total:
         yield Finding("note", "memory", f"{size(used)} used; this Redis reports no limit")
+    elif limit and not room:
+        advice = "lower retention.ms, delete records or raise maxmemory"
+        yield Finding("bad", "memory", f"{found}: Redis refuses new records; {advice}")
     elif room < (limit or total) // 10:
         yield Finding("bad", "memory", f"{found}: less than a tenth is free")
     else:

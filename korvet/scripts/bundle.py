@@ -13,6 +13,10 @@ Rules
 - A library whose first line is `--- lib.name  constants` is a table of constants, one a line. Only
   the constants that the bundle names are included, on one line: Redis builds that table at every
   call, and a new error code must not change every script's sha1.
+- A header with FULL lets the script write at maxmemory: each of its lines `-- Write.` becomes a
+  PERSIST of the first key, which changes nothing. Redis allows it, and after a write of a script
+  its others too: in every supported version, other than the flag `allow-oom`, which Redis 6.2
+  lacks and which comes with other rules on keys. A library's lines `-- Write.` become one as well.
 - The first line has the script's name and version, for the slow log and `SCRIPT SHOW`; a new
   version always changes the sha1. The second line checks the arguments against the header
   (`korvet/scripts/argument_check.py`).
@@ -42,6 +46,7 @@ _LOADER = (
     "end",
 )
 _FUNCTION = re.compile(r"^(?:local )?function (M\.)?(\w+)\(.*?^end$", re.MULTILINE | re.DOTALL)
+_WRITE = re.compile(r"^( *)-- Write\..*$", re.MULTILINE)
 _WORD = re.compile(r"\.?\w+")
 _CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*) = (-?\d+|\"[^\"]*\"),$")
 _KEPT = 64
@@ -129,6 +134,15 @@ def blank_comments(source: str) -> str:
     return "\n".join(_blank_line(line) for line in source.split("\n"))
 
 
+def allow_when_full(source: str, full: str) -> str:
+    """Return the lines, those with `-- Write.` as a header's FULL has them."""
+    if not full:
+        return source
+    allow = 'redis.call("PERSIST", KEYS[1])'
+    line = allow if full == "always" else f"if {full} then {allow} end"
+    return _WRITE.sub(lambda found: found[1] + line, source)
+
+
 def _blank_line(line: str) -> str:
     quote = ""
     at = 0
@@ -171,12 +185,14 @@ class _Builder:
     def __init__(self, root: Traversable) -> None:
         self._root = root
         self._code: dict[str, str] = {}
+        self._full = ""
         self._constants: set[str] = set()
 
     def build(self, name: str) -> Bundle:
         source = self._read(name, [])
         contract = parse_contract(source, name)
-        script = blank_comments(source)
+        script = blank_comments(allow_when_full(source, contract.full))
+        self._full = "always" if contract.full else ""
         self._follow(script, [name])
         self._drop_unused(script)
         lines = [f"-- korvet {name} v{contract.version}", argument_check.line(contract)]
@@ -211,7 +227,7 @@ class _Builder:
             source = self._read(module, chain)
             if _CONSTANTS_HEADER.match(source):
                 self._constants.add(module)
-            body = blank_comments(source)
+            body = blank_comments(allow_when_full(source, self._full))
             self._follow(body, [*chain, module])
             self._code[module] = body
 

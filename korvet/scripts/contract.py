@@ -10,6 +10,7 @@ ARGV     name    type   meaning        type: int, bytes
 RETURNS  name    type   meaning        type: int, bytes, list; `error` first when there is one
 REFUSES  NAME NAME ...                 answered with nothing written, in the order of checking
 SIGNALS  NAME ...                      answered together with a finished write
+FULL     always: why it may grow       written even if Redis is full; `name:` if that local is true
 COST     words, at most N calls + M per unit
 NOTES    free text
 
@@ -17,6 +18,7 @@ NOTES    free text
   above. Columns are separated by two spaces or more.
 - A name that ends in `...` may be given any number of times. Such rows are the last of their
   section; several of them repeat together, as one group. A section without rows is left out.
+- FULL: `bundle` lets the script write at maxmemory. What follows the colon bounds its growth.
 - COST is counted by the tests: `at most 4 calls`, or `at most 4 calls + 2 per record + 1 per key`.
   The units are words: `key` counts KEYS, `arg` counts ARGV, the name of a `...` row (without the
   dots) counts that row. Every other unit is for people: a budget with one is not checked.
@@ -29,8 +31,9 @@ from itertools import takewhile
 
 _TITLE = re.compile(r"^([a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+)  version (\d+)  (reads|writes)$")
 _SECTION = re.compile(r"^([A-Z]+)(?:\s+(.*))?$")
-_SECTIONS = ("KEYS", "ARGV", "RETURNS", "REFUSES", "SIGNALS", "COST", "NOTES")
+_SECTIONS = ("KEYS", "ARGV", "RETURNS", "REFUSES", "SIGNALS", "FULL", "COST", "NOTES")
 _BUDGET = re.compile(r"at most (\d+) calls?((?: \+ \d+ per [a-z_]+)*)")
+_FULL = re.compile(r"([a-z_]+): \S")
 _PER = re.compile(r"\+ (\d+) per ([a-z_]+)")
 _TYPES = {
     "KEYS": frozenset({"hash", "zset", "stream", "set", "list", "string"}),
@@ -80,6 +83,8 @@ class Contract:
     returns: tuple[Row, ...]
     refuses: tuple[str, ...]
     signals: tuple[str, ...]
+    full: str
+    """When it is written although Redis is full: `always`, a local's name, or empty for never."""
     cost: str
     budget: Budget
     notes: str
@@ -130,6 +135,7 @@ class _Parser:
             returns=self._rows("RETURNS", sections),
             refuses=tuple(self._words("REFUSES", sections)),
             signals=tuple(self._words("SIGNALS", sections)),
+            full=self._full(sections.get("FULL", [])),
             cost=cost,
             budget=self._budget(cost),
             notes=" ".join(text.strip() for _, text in sections.get("NOTES", [])),
@@ -204,6 +210,14 @@ class _Parser:
                 if not re.fullmatch(r"[A-Z][A-Z0-9_]*", word):
                     raise self._wrong(number, f"{section} holds names of errors, not `{word}`")
                 yield word
+
+    def _full(self, lines: list[tuple[int, str]]) -> str:
+        if not lines:
+            return ""
+        found = _FULL.match(lines[0][1].strip())
+        if not found:
+            raise self._wrong(lines[0][0], "FULL says `always: why` or `name of a local: why`")
+        return found[1]
 
     def _budget(self, cost: str) -> Budget:
         found = _BUDGET.search(cost)

@@ -5,6 +5,7 @@
 --- ARGV     rule...   bytes  a rule exactly as stored
 --- RETURNS  version   int    the version of the rules after the call
 ---          deleted   list   per rule 1 if it existed, else 0
+--- FULL     always: rules are removed
 --- COST     O(rules), at most 4 calls + 1 per rule
 --- NOTES    The version changes only with the rules.
 local table_version = require("lib.table_version")

@@ -7,6 +7,7 @@
 ---          ttl_ms   int    duration of the lease
 --- RETURNS  error    int    a lib.codes value
 ---          held     int    1: the caller holds the lease; 0: another process does
+--- FULL     always: one field per background task, which frees memory
 --- COST     O(1), at most 4 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")
@@ -25,8 +26,6 @@ if row then
   end
 end
 
--- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too.
--- Retention needs the lease and frees memory.
-redis.call("HDEL", cluster, field)
+-- Write.
 redis.call("HSET", cluster, field, num.text(now_ms + ttl_ms) .. " " .. holder)
 return { codes.NONE, 1 }

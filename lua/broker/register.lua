@@ -12,6 +12,7 @@
 ---          other       bytes  the address of another live broker with this node id, empty for none
 ---          now_ms      int    Redis's time
 ---          brokers     list   node id, address, node id, address, ... of every live broker
+--- FULL     always: one field per broker, and a broker that starts runs retention
 --- COST     O(brokers), at most 8 calls
 --- NOTES    A registration that ends later than this one predates a step back of Redis's clock:
 ---          its end is set to this one's.
@@ -58,8 +59,7 @@ if not controller or not alive[controller] then
   controller = node_id
 end
 
--- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too. A
--- broker that starts then runs retention, which frees memory.
+-- Write.
 redis.call("HDEL", brokers, node_id, unpack(gone))
 if #shortened > 0 then
   redis.call("HSET", brokers, unpack(shortened))

@@ -6,6 +6,7 @@
 ---          topics   bytes  log.remote.storage.enable
 ---          memory   int    local.memory.bytes
 --- RETURNS  error    int    a lib.codes value
+--- FULL     always: three fields
 --- COST     O(1), at most 2 calls
 --- NOTES    Values that a Redis without them has anyway, false and -1, are not stored at first.
 local codes = require("lib.codes")
@@ -26,7 +27,7 @@ set("remote_storage_url", url, url == "" and "" or stored[1], "")
 set("remote_storage_topics", topics, stored[2], "false")
 set("local_memory_bytes", memory, stored[3], "-1")
 
--- Write. Only a change: Redis rejects this at maxmemory, and a broker must start then too.
+-- Write.
 if #changed > 0 then
   redis.call("HSET", cluster, unpack(changed))
 end

@@ -5,6 +5,7 @@
 --- ARGV     node_id  int    the broker that shuts down
 ---          address  bytes  the address it registered
 --- RETURNS  error    int    a lib.codes value
+--- FULL     always: a field is removed
 --- COST     O(1), at most 3 calls
 local codes = require("lib.codes")
 

@@ -8,6 +8,7 @@
 --- RETURNS  error     int    a lib.codes value
 ---          version   int    the new version of the configs table, -1 on an error
 --- REFUSES  CONFIGS_CHANGED
+--- FULL     always: configs are replaced: a shorter retention frees memory
 --- COST     O(1), at most 7 calls
 --- NOTES    CONFIGS_CHANGED: the configs are not the expected ones. The caller reads them and
 ---          decides again.
@@ -22,8 +23,7 @@ if (redis.call("HGET", configs, resource) or "") ~= expected then
   return { codes.CONFIGS_CHANGED, -1 }
 end
 
--- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too. A
--- shorter retention frees memory.
+-- Write.
 redis.call("HDEL", configs, resource)
 if wanted ~= "" then
   redis.call("HSET", configs, resource, wanted)

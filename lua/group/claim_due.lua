@@ -7,6 +7,7 @@
 --- RETURNS  error       int   a lib.codes value
 ---          groups      list  encoded group ids
 ---          held_until  int   the moment at which the claim expires
+--- FULL     has_due: groups keep their entries
 --- COST     O(limit log groups), at most 2 calls + 1 per group
 local codes = require("lib.codes")
 local clock = require("lib.clock")
@@ -19,6 +20,8 @@ local now_ms = clock.now_ms()
 local found = redis.call(
   "ZRANGEBYSCORE", due, "-inf", num.text(now_ms), "LIMIT", 0, num.text(limit)
 )
+
+local has_due = #found > 0
 
 -- Write.
 for _, group in ipairs(found) do

@@ -27,6 +27,7 @@
 ---          wait_ms             int    until the group's next deadline, -1 for none
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH UNSUPPORTED_VERSION
 ---          FENCED_INSTANCE_ID ILLEGAL_GENERATION REBALANCE_IN_PROGRESS REGISTER_FIRST
+--- FULL     always: one commit per partition of a group that exists, or that group.register added
 --- COST     O(partitions), at most 9 calls + 2 per field
 --- NOTES    Does not load the group: a busy group runs this script more than any other.
 ---          GROUP_ID_NOT_FOUND: the request has a generation and the group does not exist, or it is

@@ -43,6 +43,7 @@
 ---          rebalances         int    1: the group epoch has grown
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 ---          UNRELEASED_INSTANCE_ID FENCED_MEMBER_EPOCH GROUP_MAX_SIZE_REACHED REGISTER_FIRST
+--- FULL     is_bounded: one row per member, and few new members (lib.growth)
 --- COST     O(the member's partitions), and O(members + partitions) for a target assignment, at
 ---          most 43 calls + 8 per thousand
 --- NOTES    The heartbeat of a member that has converged and sends no news reads two rows and
@@ -55,6 +56,7 @@ local consumer_member = require("lib.consumer_member")
 local consumer_membership = require("lib.consumer_membership")
 local consumer_reconcile = require("lib.consumer_reconcile")
 local deadlines = require("lib.deadlines")
+local growth = require("lib.growth")
 local key_types = require("lib.key_types")
 local partition_list = require("lib.partition_list")
 local partition_owners = require("lib.partition_owners")
@@ -97,6 +99,7 @@ if not g.type and not is_registered then
   return refuse(codes.REGISTER_FIRST)
 end
 key_types.hashes(KEYS, 3, 5)
+local is_bounded = m or replaced or g.size < growth.MEMBERS
 
 if epoch < 0 then
   -- Write.

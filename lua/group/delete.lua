@@ -17,6 +17,7 @@
 --- RETURNS  error              int   a lib.codes value
 ---          fields             list  fields of the deleted commits
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND NON_EMPTY_GROUP
+--- FULL     always: the group is removed
 --- COST     O(members + commits), at most 10 calls + 1 per pending_commit
 --- NOTES    Pending commits of transactions are deleted; the transactions' numbers are kept for a
 ---          day, as in group.tick.

@@ -6,6 +6,7 @@
 ---          partitions  int    partitions of the topic
 --- RETURNS  error       int    a lib.codes value
 ---          deleted     int    number of deleted commits
+--- FULL     always: commits are removed
 --- COST     O(partitions), or O(commits) if these are fewer, at most 2 calls + 1 per thousand
 --- NOTES    For many groups, and for Redis Cluster, where a topic is deleted slot by slot.
 local chunks = require("lib.chunks")

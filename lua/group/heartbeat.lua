@@ -13,6 +13,7 @@
 ---          waits           list   per group: ms until its next deadline, -1 for none
 --- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID ILLEGAL_GENERATION
 --- SIGNALS  REBALANCE_IN_PROGRESS
+--- FULL     always: deadlines are replaced
 --- COST     O(members given), at most 1 call + 3 per group + 2 per member
 --- NOTES    Does not load the group: a quiet group runs this script more than any other.
 ---          A member whose JoinGroup waits has no deadline and gets none here. A deadline is

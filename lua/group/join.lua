@@ -38,6 +38,7 @@
 --- REFUSES  UNKNOWN_MEMBER_ID GROUP_MAX_SIZE_REACHED INCONSISTENT_GROUP_PROTOCOL FENCED_INSTANCE_ID
 ---          REGISTER_FIRST TICK_FIRST
 --- SIGNALS  MEMBER_ID_REQUIRED
+--- FULL     is_bounded: one row per member, and few new members (lib.growth)
 --- COST     O(members) when a rebalance begins or ends, at most 29 calls + 9 per member
 local codes = require("lib.codes")
 local clock = require("lib.clock")
@@ -46,6 +47,7 @@ local classic_member = require("lib.classic_member")
 local classic_membership = require("lib.classic_membership")
 local classic_rebalance = require("lib.classic_rebalance")
 local deadlines = require("lib.deadlines")
+local growth = require("lib.growth")
 local key_types = require("lib.key_types")
 local pack = require("lib.pack")
 
@@ -139,6 +141,7 @@ if row and (g.state == classic_group.COMPLETING or is_follower) then
   end
 end
 key_types.hashes(KEYS, 2, 6)
+local is_bounded = row or pending or replaced or g.size + g.pending < growth.MEMBERS
 
 -- Write.
 if replaced then

@@ -18,6 +18,7 @@
 ---          wait_ms            int    until the group's next deadline, -1 for none
 ---          rebalances         int    rebalances that this call began
 --- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
+--- FULL     always: members are removed
 --- COST     O(leavers), and O(members) for the rebalance, at most 20 calls + 9 per member
 --- NOTES    UNKNOWN_MEMBER_ID without results: the group does not exist. In the results:
 ---          UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID.

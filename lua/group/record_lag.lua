@@ -5,6 +5,7 @@
 --- ARGV     sample       bytes  the lag of the groups
 --- RETURNS  error        int    a lib.codes value
 ---          recorded     int    1: recorded; 0: the minute has a sample of another broker
+--- FULL     always: old samples are removed
 --- COST     O(samples), at most 6 calls
 --- NOTES    Kept are the samples of an hour, and for a day the first of each quarter of an hour.
 ---          The key expires a day after the last sample.
@@ -28,9 +29,7 @@ for _, each in ipairs(redis.call("HKEYS", history)) do
   minutes[#minutes + 1] = tonumber(each)
 end
 table.sort(minutes)
--- The field of this minute is listed so that HDEL has one: at maxmemory it is allowed, and after it
--- the script's other writes are too.
-local old, quarter = { field }, -1
+local old, quarter = {}, -1
 for _, each in ipairs(minutes) do
   local its_quarter = math.floor(each / QUARTER)
   if each <= minute - DAY or (each <= minute - HOUR and its_quarter == quarter) then
@@ -40,7 +39,9 @@ for _, each in ipairs(minutes) do
 end
 
 -- Write.
-redis.call("HDEL", history, unpack(old))
+if #old > 0 then
+  redis.call("HDEL", history, unpack(old))
+end
 redis.call("HSET", history, field, sample)
 redis.call("PEXPIRE", history, DAY * 60000)
 return { codes.NONE, 1 }

@@ -7,10 +7,12 @@
 --- RETURNS  error   int    a lib.codes value
 ---          added   int    1: it was not in the registry
 --- REFUSES  GROUP_MAX_SIZE_REACHED
+--- FULL     is_bounded: few new groups (lib.growth)
 --- COST     O(1), at most 4 calls
 --- NOTES    Call it before the group's first write: the deletion of a topic reads the registry to
 ---          find the groups that have committed offsets. The mark is new at each registration.
 local codes = require("lib.codes")
+local growth = require("lib.growth")
 local num = require("lib.num")
 
 local groups = KEYS[1]
@@ -20,9 +22,11 @@ local group, most = ARGV[1], tonumber(ARGV[2])
 if redis.call("HEXISTS", groups, group) == 1 then
   return { codes.NONE, 0 }
 end
-if most > 0 and redis.call("HLEN", groups) > most then
+local count = redis.call("HLEN", groups)
+if most > 0 and count > most then
   return { codes.GROUP_MAX_SIZE_REACHED, 0 }
 end
+local is_bounded = count < growth.GROUPS
 
 -- Write.
 local version = redis.call("HINCRBY", groups, ":version", 1)

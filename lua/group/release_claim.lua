@@ -7,6 +7,7 @@
 ---          after_ms    int    ms from now, -1: no tick
 --- RETURNS  error       int    a lib.codes value
 ---          released    int    0: it was scheduled since the claim
+--- FULL     always: the group keeps its entry, or loses it
 --- COST     O(log groups), at most 3 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")

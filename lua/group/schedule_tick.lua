@@ -5,6 +5,7 @@
 --- ARGV     group       bytes  encoded group id
 ---          after_ms    int    ms from now
 --- RETURNS  error       int    a lib.codes value
+--- FULL     always: one entry per group that exists, or that group.register adds
 --- COST     O(log groups), at most 3 calls
 --- NOTES    The moment changes at every call, so that group.release_claim finds it changed.
 local codes = require("lib.codes")

@@ -12,6 +12,7 @@
 ---          topic_id...        bytes  32 hex digits; empty: remove the topic
 --- RETURNS  error              int    a lib.codes value
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND NON_EMPTY_GROUP REGISTER_FIRST
+--- FULL     is_bounded: one field per topic of a group that exists
 --- COST     O(topics), at most 10 calls + 1 per topic
 --- NOTES    GROUP_ID_NOT_FOUND: the group is of another type, or missing and not to be created.
 local codes = require("lib.codes")
@@ -44,6 +45,7 @@ if adds_group and not is_registered then
   return { codes.REGISTER_FIRST }
 end
 key_types.hashes(KEYS, 4, 4)
+local is_bounded = not adds_group
 
 -- Write.
 if adds_group then

@@ -57,6 +57,7 @@
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 ---          UNRELEASED_INSTANCE_ID FENCED_MEMBER_EPOCH GROUP_MAX_SIZE_REACHED INVALID_REQUEST
 ---          STREAMS_INVALID_TOPOLOGY REGISTER_FIRST
+--- FULL     is_bounded: one row per member, and few new members (lib.growth)
 --- COST     O(the member's tasks + topology), and O(members * tasks) for a target assignment, at
 ---          most 60 calls + 8 per thousand
 --- NOTES    The heartbeat of a member that has converged and sends no news reads three rows and
@@ -69,6 +70,7 @@ local consumer_member = require("lib.consumer_member")
 local consumer_membership = require("lib.consumer_membership")
 local consumer_reconcile = require("lib.consumer_reconcile")
 local deadlines = require("lib.deadlines")
+local growth = require("lib.growth")
 local key_types = require("lib.key_types")
 local num = require("lib.num")
 local pack = require("lib.pack")
@@ -180,6 +182,7 @@ if is_new and not g.type and ARGV[13] ~= "1" then
   return refuse(codes.REGISTER_FIRST)
 end
 key_types.hashes(KEYS, 3, 5)
+local is_bounded = m or replaced or g.size < growth.MEMBERS
 
 if epoch < 0 then
   -- Write.

@@ -20,6 +20,7 @@
 ---          rebalances         int   rebalances that this call began
 ---          expired            list  fields of the expired commits
 ---          gone               int   1: the group was deleted, 2: it does not exist
+--- FULL     always: members and commits are removed
 --- COST     O(members), and 4,000 commits, at most 45 calls + 11 per member
 --- NOTES    Brokers tick due groups twice a second. A deadline that passed more than 5 s ago means
 ---          that no broker was present. A member's deadline means the same if it passed less than 5

@@ -10,6 +10,7 @@
 ---          committed       int   1: commit the offsets; 0: discard them
 --- RETURNS  error           int   a lib.codes value
 ---          committed       list  stream key and commit, flat, of what was committed
+--- FULL     always: pending commits replace commits
 --- COST     O(pending offsets of the group), at most 31 calls + 4 per row
 --- NOTES    A repeated call for the transaction, or one for an earlier transaction, changes
 ---          nothing. A deleted group gets no offsets.

@@ -6,6 +6,7 @@
 ---          mark     bytes  the mark that the caller read
 --- RETURNS  error    int    a lib.codes value
 ---          removed  int    1: it was in the registry under that mark
+--- FULL     always: a group is removed
 --- COST     O(1), at most 3 calls
 local codes = require("lib.codes")
 

@@ -240,6 +240,7 @@ function M.renew_unchanged(group, moments, id, text, epoch, topics_version, sess
     or head[3] ~= topics_version then
     return nil
   end
+  -- Write.
   redis.call("ZADD", moments, clock.about(now_ms, session_ms), "m:" .. id)
   local g = { epoch_at_ms = tonumber(head[4]), size = tonumber(head[5]) }
   return M.heartbeat_ms(g, true, now_ms)

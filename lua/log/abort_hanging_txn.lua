@@ -23,6 +23,7 @@
 ---          stable             int     the new last stable offset, -1 if no transaction is open
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_PRODUCER_EPOCH
 ---          TRANSACTION_COORDINATOR_FENCED
+--- FULL     always: one marker, and readers go past the transaction
 --- COST     O(log open transactions), at most 14 calls
 --- NOTES    The number never decreases, and a transaction that no transactional id has is in none
 ---          later: what the caller has verified between two calls is still true.

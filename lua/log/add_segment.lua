@@ -14,6 +14,7 @@
 ---          added     int    1: added; 0: refused, and the object belongs to no log
 ---          tiered    int    the offset up to which the log is copied, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: one row per segment, whose records can then leave Redis
 --- COST     O(log segments), at most 36 calls
 --- NOTES    A segment is refused if the lease has another fencing number, or unless the segment
 ---          begins where the copied part of the log ends.
@@ -45,7 +46,6 @@ local newest_of = manifest.newest_of(segments, rank, rank + tonumber(state[8] or
 
 -- Write.
 local records_before, bytes_before = tonumber(state[6] or "0"), tonumber(state[7] or "0")
-redis.call("HDEL", log, "tiered")
 redis.call(
   "ZADD", segments, num.text(first),
   manifest.member(first, last, records_before, records, bytes_before, size, rest, newest_of)

@@ -9,6 +9,7 @@
 ---          counted   int     entries counted by this call, those of producers among them too
 ---          more      int     1: call again, there is more to count
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: index rows, and retention removes what is counted
 --- COST     O(entries counted), up to 4,000 or 8 MB, at most 250 calls
 --- NOTES    Bytes are those of an entry's names and values. The time of an entry is that of its id,
 ---          or its field `timestamp` if that is later; in dense mode, the time of this call. No

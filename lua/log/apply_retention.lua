@@ -16,6 +16,7 @@
 ---          more             int     1: call again, there is more to remove
 ---          uncounted        int     1: there are entries for log.adopt, which this call kept
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: records are removed
 --- COST     O(entries removed), at most 196 calls
 --- NOTES    The age of a record without a timestamp is the time since its append. Nothing is
 ---          deleted early: only index steps whose every record is old enough, or without which

@@ -9,6 +9,7 @@
 ---          transaction     int    its number: a producer's later transactions have higher ones
 --- RETURNS  error           int    a lib.codes value
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_PRODUCER_EPOCH INVALID_TXN_STATE
+--- FULL     always: one entry per producer with an open transaction
 --- COST     O(1), at most 4 calls
 --- NOTES    INVALID_TXN_STATE: the transaction, or a later one, has ended here, so a delayed
 ---          AddPartitionsToTxn opens no transaction without an end. Or an earlier transaction is

@@ -12,6 +12,7 @@
 ---          bytes     int    bytes appended from about that offset on
 ---          records   int    records appended from about that offset on
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: one lease, and copying frees memory
 --- COST     O(log index), at most 40 calls
 --- NOTES    Each new holder gets a higher fencing number. log.add_segment refuses earlier ones.
 local codes = require("lib.codes")
@@ -41,9 +42,7 @@ local first = math.max(tonumber(state[2]), tonumber(state[3] or "0"), tonumber(s
 local bytes_below, records_below = index_rows.totals_below(index, log, first)
 local bytes, records = tonumber(state[5]) - bytes_below, tonumber(state[6]) - records_below
 
--- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too.
--- Copying frees memory.
-redis.call("HDEL", log, "copy_lease")
+-- Write.
 local lease = num.text(fence) .. " " .. num.text(now_ms + ttl_ms) .. " " .. holder
 redis.call("HSET", log, "copy_lease", lease)
 return { codes.NONE, fence, first, bytes, records }

@@ -26,6 +26,7 @@
 ---          oversized_id   bytes   id of the next entry if it has too many fields for a script: the
 ---                                 caller adds it before it calls again; else empty
 --- REFUSES  UNKNOWN_TOPIC_ID NOT_COORDINATOR OFFSET_OUT_OF_RANGE
+--- FULL     always: the copy replaces the log
 --- COST     O(entries copied + groups + rows), at most 533 calls + 1 per rows
 --- NOTES    OFFSET_OUT_OF_RANGE: the log start has changed; a later pass starts over.
 ---          NOT_COORDINATOR: as in log.clean_copy. Redis groups keep their last delivered id; their

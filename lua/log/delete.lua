@@ -6,6 +6,7 @@
 --- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
 --- RETURNS  error     int     a lib.codes value
 ---          deleted   int     1: deleted now; 0: it did not exist, or belongs to another topic
+--- FULL     always: the log is removed
 --- COST     O(1), at most 2 calls
 --- NOTES    For Redis Cluster, where a topic's deletion takes one call per slot. UNLINK of the
 ---          stream removes its Redis groups too.

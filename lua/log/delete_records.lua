@@ -12,6 +12,7 @@
 ---          removed   int     entries removed
 ---          again     int     -1: done; else call again with this offset as `before`
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID OFFSET_OUT_OF_RANGE
+--- FULL     always: records are removed
 --- COST     O(entries removed), at most 68 calls
 --- NOTES    An offset at or below the log start changes nothing, without an error, as in Kafka.
 local codes = require("lib.codes")

@@ -12,6 +12,7 @@
 ---          removed           int    segments removed
 ---          due               list   rows of removed segments whose objects may be deleted now
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: rows of segments are moved
 --- COST     O(segments removed), at most 10 calls + 2 per most
 --- NOTES    The first call moves the log start. A copy in progress is refused: the lease ends, and
 ---          its next holder gets a higher fencing number. Repeat until `removed` is less than
@@ -34,7 +35,7 @@ local now_ms = clock.now_ms()
 local rows = redis.call("ZRANGE", segments, 0, most - 1)
 redis.call("ZCARD", deleted_segments)
 
--- Write. Removals first: at maxmemory they are allowed, and after them the other writes are too.
+-- Write.
 if state[3] or state[4] then
   redis.call("HDEL", log, "local_start", "tiered", "copy_lease")
   redis.call("HSET", log, "start", num.text(start))

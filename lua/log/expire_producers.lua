@@ -8,6 +8,7 @@
 --- RETURNS  error       int    a lib.codes value
 ---          cursor      bytes  where to continue, `0` at the end
 ---          removed     int    producers deleted
+--- FULL     always: producers are removed
 --- COST     O(1,000), at most 2 calls + 1 per thousand
 --- NOTES    The state of a producer with an open transaction is never deleted.
 local codes = require("lib.codes")

@@ -14,6 +14,7 @@
 ---          removed           int    segments removed
 ---          due               list   rows of removed segments whose objects may be deleted now
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: rows of segments are moved
 --- COST     O(segments removed), at most 9 calls + 2 per most
 --- NOTES    The log start moves to the first segment that stays. A segment without timestamps is
 ---          removed by size only. Repeat until `removed` is less than `most`.
@@ -54,7 +55,7 @@ for _, member in ipairs(redis.call("ZRANGE", segments, 0, most - 1)) do
 end
 redis.call("ZCARD", deleted_segments)
 
--- Write. Removals first: at maxmemory they are allowed, and after them the other writes are too.
+-- Write.
 manifest.remove(log, segments, deleted_segments, expired, now_ms, delay_ms)
 if target > start then
   if target >= local_start then

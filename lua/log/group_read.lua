@@ -16,6 +16,7 @@
 ---          claim     bytes   pending entries of others are claimed up to here, and none above is
 ---                            delivered; empty: all are claimed
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: one pending entry per record that a member reads
 --- COST     O(count), and 1,000 pending entries to claim, at most 9 calls + 2 per deleted_page
 --- NOTES    Claiming takes several calls if many entries are pending: a reader that gets none calls
 ---          again. A missing group is created just below `offset`; an existing one never moves

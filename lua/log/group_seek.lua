@@ -11,6 +11,7 @@
 ---          acked     int     entries acknowledged
 ---          more      int     1: more entries below the offset are pending: call again
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: one Redis group per group that exists
 --- COST     O(pending below the offset), at most 5 calls + 2 per hundred_pending
 --- NOTES    XREADGROUP continues exactly there. In batch layout a batch that extends above the
 ---          offset is delivered again whole. Acknowledges at most 10,000 entries per call.

@@ -12,6 +12,7 @@
 ---          removed   int     entries removed
 ---          more      int     1: call again, there is more to remove
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: records are removed
 --- COST     O(entries removed), at most 68 calls
 --- NOTES    Records that no segment has stay.
 local codes = require("lib.codes")

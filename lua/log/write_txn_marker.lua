@@ -17,6 +17,7 @@
 ---          offset          int     the marker's offset, -1 if there was nothing to end
 ---          stable          int     the new last stable offset, -1 if no transaction is open
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: one marker per transaction, whose records are there
 --- COST     O(log open transactions), at most 14 calls
 --- NOTES    A repeated call, or a call for an earlier transaction, changes nothing. A transaction
 ---          without records here gets no marker, but its end is stored.

@@ -4,6 +4,7 @@
 --- KEYS     cluster      hash  counters
 --- RETURNS  error        int   a lib.codes value
 ---          producer_id  int   the new id, higher than every id allocated before
+--- FULL     always: a number is raised
 --- COST     O(1), at most 3 calls
 --- NOTES    Ids start at the current ms times 32. If a failover resets the counter, two producers
 ---          still get different ids: with equal ids, one's batches would count as duplicates of

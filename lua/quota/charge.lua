@@ -8,9 +8,11 @@
 ---          strict   int    1: take nothing if the bucket is in debt already
 --- RETURNS  error    int    a lib.codes value
 ---          wait_ms  int    ms until the debt is paid, 0 for none
+--- FULL     is_known: a bucket that exists is replaced
 --- COST     O(1), at most 4 calls
 --- NOTES    All brokers charge the same bucket, so a quota holds for the cluster. The bucket
----          expires when it is full again.
+---          expires when it is full again. If its time is ahead of the clock, that was set back:
+---          the bucket gains tokens from now on.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 local num = require("lib.num")
@@ -31,10 +33,15 @@ if row[1] then
   tokens = tonumber(row[1]) + math.max(now_ms - tonumber(row[2]), 0) / 1000 * rate
 end
 tokens = math.min(tokens, burst)
+local is_known = row[1] ~= false
+
+-- Write.
 if strict and tokens < 0 then
+  if tonumber(row[2]) > now_ms then
+    redis.call("HSET", bucket, "at", num.text(now_ms))
+  end
   return { codes.NONE, wait_ms(tokens) }
 end
-
 tokens = tokens - amount
 redis.call("HSET", bucket, "tokens", string.format("%.6f", tokens), "at", num.text(now_ms))
 redis.call("PEXPIRE", bucket, math.ceil((burst - tokens) / rate * 1000) + 1000)

@@ -18,6 +18,7 @@
 ---          late_ms            int     age of the first due time, -1 if nothing was due
 ---          wait_ms            int     until the next record is due; 0: now; -1: none waits
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: records are moved: they must leave then as well
 --- COST     O(rows log scheduled), at most 30 calls + 6 per row + 1 per entry
 --- NOTES    Each record is appended once: this script removes it and appends it in one step, so
 ---          any number of brokers may call it. Retention counts these records as old as their
@@ -91,9 +92,7 @@ local function one_batch()
   return batch, count
 end
 
--- Write. ZREM first, of no record: at maxmemory it is allowed, and after it the other writes are
--- too. Records must leave then as well.
-redis.call("ZREM", schedule.due, "")
+-- Write.
 local records = 0
 if #batches > 0 and log.is_record then
   local batch

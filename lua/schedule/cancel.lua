@@ -11,6 +11,7 @@
 --- RETURNS  error              int    a lib.codes value
 ---          cancelled          int    records removed; 0 if there is no such record
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: records are removed
 --- COST     O(log scheduled), at most 12 calls
 local codes = require("lib.codes")
 local num = require("lib.num")

@@ -18,6 +18,7 @@
 --- RETURNS  error           int    a lib.codes value
 ---          dead_letters    int    dead letters that are not copied yet
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_REQUEST INVALID_RECORD_STATE
+--- FULL     always: runs of share.partition.max.record.locks records at most
 --- COST     O(runs in the ranges), at most 9 calls + 2 per range + 2 per page
 --- NOTES    INVALID_RECORD_STATE: a record is not acquired by the member, or its lock has expired.
 ---          INVALID_REQUEST: a range ends above the records with a state, if there are any.

@@ -31,6 +31,7 @@
 ---          ordered         int    1: calls of this group need keys
 ---          runs            list   first offset, last offset and deliveries of each acquired run
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID START_FIRST
+--- FULL     always: runs of share.partition.max.record.locks records at most
 --- COST     O(runs read, acquired and freed), at most 18 calls + 2 per freed_run + 2 per page
 --- NOTES    Offsets of read_from..read_to in no run hold no record for the group: it never gets
 ---          them. With `read_to` above the log's end nothing is acquired. First frees records whose

@@ -13,6 +13,7 @@
 ---          dead_letters  list   number of the first dead letter, first offset, last offset,
 ---                               deliveries and reason of each run
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: a producer id
 --- COST     O(runs returned), at most 4 calls
 --- NOTES    A dead letter's number is the sequence number of its copy, by an idempotent producer: a
 ---          copy that is sent twice is stored once. Reasons: 1 rejected, 2 delivered too often.

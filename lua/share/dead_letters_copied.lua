@@ -10,6 +10,7 @@
 --- RETURNS  error         int    a lib.codes value
 ---          dead_letters  int    dead letters that are not copied yet
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: dead letters are removed
 --- COST     O(runs removed), at most 5 calls + 1 per page
 --- NOTES    May be repeated, and a call with a lower number changes nothing.
 local codes = require("lib.codes")

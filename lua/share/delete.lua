@@ -9,6 +9,7 @@
 --- RETURNS  error       int    a lib.codes value
 ---          deleted     int    1: the group had a state here
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: the group's state is removed
 --- COST     O(runs of the group), at most 4 calls + 2 per page
 --- NOTES    The next share.acquire of the group begins with share.auto.offset.reset.
 local codes = require("lib.codes")

@@ -12,6 +12,7 @@
 --- RETURNS  error           int    a lib.codes value
 ---          released        int    the number of records that the member had
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: runs of records that are acquired
 --- COST     O(acquired runs of the group), at most 8 calls + 2 per expired_run + 1 per page
 --- NOTES    The delivery counts: a record delivered as often as the limit is archived, as in Kafka.
 ---          Publishes the group on the channel with the name of `share`.

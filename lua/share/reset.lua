@@ -9,6 +9,7 @@
 ---          offset      int    the first record that members get
 --- RETURNS  error       int    a lib.codes value
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: the group's state is replaced
 --- COST     O(runs of the group), at most 5 calls + 2 per page
 --- NOTES    The caller checks that the group has no members. The state epoch rises by one. Dead
 ---          letters that are not copied yet remain.

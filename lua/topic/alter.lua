@@ -8,6 +8,8 @@
 --- RETURNS  error       int    a lib.codes value
 ---          version     int    the new version of the topics table, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION TOPIC_CHANGED
+--- FULL     always: definitions are replaced: a shorter retention frees memory, and a deletion on
+---          Redis Cluster begins here
 --- COST     O(1), at most 7 calls
 --- NOTES    TOPIC_CHANGED: as in topic.add_partitions.
 local codes = require("lib.codes")
@@ -22,8 +24,6 @@ if current ~= expected then
   return { current and codes.TOPIC_CHANGED or codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
 end
 
--- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too. A
--- shorter retention frees memory, and on Redis Cluster a topic's deletion begins here.
-redis.call("HDEL", topics, topic)
+-- Write.
 redis.call("HSET", topics, topic, definition)
 return { codes.NONE, table_version.raise(topics) }

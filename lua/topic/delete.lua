@@ -16,6 +16,7 @@
 --- RETURNS  error             int     a lib.codes value
 ---          version           int     the new version of the topics table, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION TOPIC_CHANGED
+--- FULL     always: the topic is removed
 --- COST     O(partitions + groups), at most 10 calls + 1 per key + 1 per arg
 --- NOTES    TOPIC_CHANGED: the definition or the registry changed after the caller read them. The
 ---          caller reads them and calls again.

@@ -9,6 +9,7 @@
 --- RETURNS  error     int    a lib.codes value
 ---          version   int    the new version of the topics table, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION TOPIC_CHANGED
+--- FULL     always: a topic is removed
 --- COST     O(1), at most 9 calls
 --- NOTES    The last step of a topic's deletion on Redis Cluster, which takes one call per slot.
 ---          TOPIC_CHANGED: as in topic.add_partitions.

@@ -9,6 +9,7 @@
 --- RETURNS  error           int    a lib.codes value
 ---          transaction     int    the transaction's number among those of the id, -1 on an error
 --- REFUSES  CONCURRENT_TRANSACTIONS INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED INVALID_TXN_STATE
+--- FULL     always: one member per partition and id that exist
 --- COST     O(members), at most 5 calls + 1 per members
 --- NOTES    INVALID_TXN_STATE: the transaction would have more than 20,000 members, all of which
 ---          the script that ends it returns.

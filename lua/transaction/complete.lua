@@ -6,6 +6,7 @@
 --- ARGV     transaction   int   its number
 --- RETURNS  error         int   a lib.codes value
 ---          done          int   1: this call ended it; 0: it had ended before
+--- FULL     always: members are removed
 --- COST     O(1), at most 4 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")

@@ -20,6 +20,7 @@
 ---          members         list  p:<topic>:<partition> and g:<group id>
 --- REFUSES  INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED INVALID_TXN_STATE CONCURRENT_TRANSACTIONS
 ---          NOT_COORDINATOR
+--- FULL     always: the state is replaced
 --- COST     O(members), at most 4 calls
 --- NOTES    NOT_COORDINATOR: another transaction is open. The request was delayed, and its client
 ---          has ended its transaction by another broker. Epochs say so only with `bump`.

@@ -14,6 +14,7 @@
 ---          marker_epoch  int   epoch of the markers
 ---          transaction   int   the transaction's number
 ---          members       list  p:<topic>:<partition> and g:<group id>
+--- FULL     always: the state is replaced, or the id is removed
 --- COST     O(members), at most 4 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")

@@ -15,6 +15,7 @@
 ---          fresh           int   1: nothing was written, call again with an unused producer id
 --- REFUSES  PRODUCER_FENCED NOT_COORDINATOR
 --- SIGNALS  CONCURRENT_TRANSACTIONS
+--- FULL     is_known: the state of an id that exists is replaced
 --- COST     O(1), at most 3 calls
 --- NOTES    CONCURRENT_TRANSACTIONS: a transaction was open, and its abort is decided now, or one
 ---          is ending. The caller completes it and calls again.
@@ -48,6 +49,7 @@ elseif producer_id >= 0 then
     return { codes.PRODUCER_FENCED, -1, -1, 0 }
   end
 end
+local is_known = t ~= nil
 
 -- Write.
 local now_ms = clock.now_ms()

@@ -7,6 +7,7 @@
 ---          seen          int    the moment of the check that the caller ran, -1 if it ran none
 --- RETURNS  error         int    a lib.codes value
 ---          changed       int    0: another call has scheduled a check since, which remains
+--- FULL     is_known: one entry per id that exists
 --- COST     O(log ids), at most 3 calls
 --- NOTES    With `seen` -1 the moment is never later than the scheduled one, and always differs
 ---          from it: a check in progress cannot postpone one that is requested meanwhile.
@@ -17,8 +18,10 @@ local num = require("lib.num")
 local transactions = KEYS[1]
 local id, after_ms, seen = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
--- Write.
 local known = tonumber(redis.call("ZSCORE", transactions, id) or -1)
+local is_known = known >= 0
+
+-- Write.
 if seen >= 0 and known ~= seen then
   return { codes.NONE, 0 }
 end

@@ -11,6 +11,7 @@
 --- RETURNS  error          int    a lib.codes value
 ---          version        int    the new version of the users table, -1 on an error
 --- REFUSES  RESOURCE_NOT_FOUND DUPLICATE_RESOURCE
+--- FULL     always: credentials of one user are replaced
 --- COST     O(mechanisms), at most 4 calls + 5 per mechanism
 --- NOTES    `:shape:<mechanism>` has the shapes of all credentials. A broker gives each unknown
 ---          user a decoy of one of them, so that a client cannot distinguish them.
@@ -35,7 +36,7 @@ if condition == "absent" and known > 0 then
   return { codes.DUPLICATE_RESOURCE, -1 }
 end
 
--- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too.
+-- Write.
 for i = FIRST, #ARGV, ROW do
   redis.call("HDEL", users, ARGV[i] .. ":" .. user)
 end

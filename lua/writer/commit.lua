@@ -7,6 +7,7 @@
 ---          last       int   1: the last epoch; the state of the tasks is deleted
 --- RETURNS  error      int   a lib.codes value
 ---          committed  int   the last committed epoch
+--- FULL     always: the state of a task that exists is replaced
 --- COST     O(1), of the last epoch O(tasks), at most 4 calls
 local codes = require("lib.codes")
 

@@ -230,6 +230,19 @@ def test_doctor_warns_of_a_server_that_loses_records(
     assert "WARNING\tpersistence\tthe append-only file is off" in out
 
 
+def test_doctor_says_that_a_full_redis_refuses_records(
+    korvet: Korvet, redis_server: TestServer
+) -> None:
+    with redis_server.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            code, out, _ = korvet("doctor", "--redis", redis_server.url)
+        finally:
+            client.config_set("maxmemory", 0)
+    assert code == 1
+    assert ": Redis refuses new records; lower retention.ms, delete records or raise" in out
+
+
 @pytest.mark.parametrize(
     ("policy", "line"),
     [

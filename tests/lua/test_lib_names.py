@@ -13,7 +13,7 @@ PROVIDES = re.compile(r"^(?:function M\.|M\.)(\w+)|, M\.(\w+)", re.MULTILINE)
 def provided(library: str) -> set[str]:
     """Return every name of the library's table."""
     text = (LUA / "lib" / f"{library}.lua").read_text()
-    if library == "codes":
+    if text.startswith(f"--- lib.{library}  constants"):
         return set(re.findall(r"^  ([A-Z0-9_]+) = ", text, re.MULTILINE))
     return {name for pair in PROVIDES.findall(text) for name in pair if name}
 
