@@ -42,11 +42,11 @@ def test_every_family_of_scripts_has_a_page_with_a_call_of_each() -> None:
 
 
 def test_a_stale_part_is_replaced_and_the_rest_is_left_alone() -> None:
-    page = "a\n<!-- metrics: generated -->\nold\n<!-- end of metrics -->\nb\n"
+    page = "a\n<!-- metrics: generated -->\nstale line\n<!-- end of metrics -->\nb\n"
     filled = fill(page)
     assert filled.startswith("a\n<!-- metrics: generated -->\n\n| Metric |")
     assert filled.endswith("<!-- end of metrics -->\nb\n")
-    assert "old" not in filled
+    assert "stale line" not in filled
     assert fill(filled) == filled
 
 

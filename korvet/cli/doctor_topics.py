@@ -12,6 +12,8 @@ from korvet.groups.consumed import (
     held_records,
     held_since_ms,
     lowest,
+    share_starts,
+    start_calls,
 )
 from korvet.keys import Keys, decode_group
 from korvet.scripts import log
@@ -72,7 +74,11 @@ def _held(store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]) -> I
         commits = {
             each: store.command("HMGET", keys.group_offsets(each), *wanted) for each in groups
         }
-        found = lowest(commits, definition.id, definition.partitions, every=every)
+        count = definition.partitions
+        states = [store.command("HKEYS", keys.partition(name, each).share) for each in range(count)]
+        calls = start_calls(keys, name, definition.id, states, commits)
+        starts = share_starts(list(calls), [store.run(call) for call in calls.values()], count)
+        found = lowest(commits, definition.id, count, every=every, starts=starts)
         cutoff_ms = held_since_ms(int(definition.configs.get("retention.consumed.max.ms", "-1")))
         for number, each in enumerate(found):
             place = (keys, name, number)

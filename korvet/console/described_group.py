@@ -64,6 +64,7 @@ async def describe(visit: Visit, name: str) -> DescribedGroup:
     deadlines = {
         member.decode("utf-8", "replace"): int(float(moment))
         for member, moment in zip(moments[::2], moments[1::2], strict=True)
+        if member != b":clock"
     }
     now_ms = await redis_time_ms(visit)
     if kind in (b"consumer", b"share"):

@@ -1,9 +1,11 @@
 """Find the lowest commits of the groups of `retention.consumed`.
 
 Rules
-- A partition is consumed up to the lowest committed offset of these groups.
-- A named group without a commit holds all records. `*` is every group with a commit on the topic: a
-  partition without a commit of such a group is held too, and a topic without such groups entirely.
+- A partition is consumed up to the lowest committed offset of these groups. Of a share group, its
+  start offset counts: below it all records are acknowledged or archived.
+- A named group without a commit holds all records. `*` is every group with a commit on the topic,
+  or with a share group's state: a partition without one is held too, and a topic without such
+  groups entirely. A group whose members have committed nothing yet does not count.
 - A commit counts once it is stored. A reset to a lower offset does not bring records back.
 - Records that have left Redis, or are older than retention.consumed.max.ms, are held by no group.
 """
@@ -16,14 +18,17 @@ import msgspec
 
 from korvet.groups.offset_commit import parse_commit
 from korvet.groups.registry import GroupRegistry
-from korvet.keys import Keys
-from korvet.scripts import log
+from korvet.keys import Keys, decode_group
+from korvet.scripts import log, share
+from korvet.scripts.call import Call
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 
 EVERY = "*"
 Commits = Mapping[str, Sequence[bytes | None]]
 """The stored commits of groups, by group id: one for each partition of a topic, in order."""
+Starts = Mapping[str, Sequence[int]]
+"""The start offsets of share groups likewise; -1 for a partition without state."""
 
 
 class Consumed(msgspec.Struct, frozen=True):
@@ -45,7 +50,16 @@ async def list_consumed(store: AsyncStore, keys: Keys, topic: Topic) -> list[Con
         *(store.submit_command("HMGET", keys.group_offsets(name), *fields) for name in groups)
     )
     commits = dict(zip(groups, replies, strict=True))
-    return lowest(commits, topic.id, topic.partitions, every=EVERY in names)
+    states = await gather(
+        *(
+            store.submit_command("HKEYS", keys.partition(topic.name, number).share)
+            for number in range(topic.partitions)
+        )
+    )
+    calls = start_calls(keys, topic.name, topic.id, states, commits)
+    places, found = list(calls), await store.run_many(calls.values())
+    starts = share_starts(places, found, topic.partitions)
+    return lowest(commits, topic.id, topic.partitions, every=EVERY in names, starts=starts)
 
 
 async def list_held(store: AsyncStore, keys: Keys, topic: Topic) -> list[tuple[int, str, int]]:
@@ -83,16 +97,49 @@ def commit_fields(keys: Keys, topic: str, partitions: int) -> list[str]:
     return [keys.partition(topic, number).stream for number in range(partitions)]
 
 
-def lowest(commits: Commits, topic_id: str, partitions: int, *, every: bool) -> list[Consumed]:
+def start_calls(
+    keys: Keys, topic: str, topic_id: str, states: Sequence[Sequence[bytes]], wanted: Commits
+) -> dict[tuple[str, int], Call[share.DescribeReply]]:
+    """Return a call for the start offset of each wanted share group in each partition.
+
+    `states` are the share groups with state in each partition.
+    """
+    return {
+        (name, number): share.describe(keys, topic, number, group=name, topic_id=topic_id, most=0)
+        for number, groups in enumerate(states)
+        for name in map(decode_group, map(bytes.decode, groups))
+        if name in wanted
+    }
+
+
+def share_starts(
+    places: Sequence[tuple[str, int]], found: Sequence[share.DescribeReply], partitions: int
+) -> Starts:
+    """Return the start offsets by group, of the replies to `start_calls`."""
+    starts = {name: [-1] * partitions for name, _ in places}
+    for (name, number), reply in zip(places, found, strict=True):
+        starts[name][number] = -1 if reply.error else reply.start
+    return starts
+
+
+def lowest(
+    commits: Commits,
+    topic_id: str,
+    partitions: int,
+    *,
+    every: bool,
+    starts: Starts | None = None,
+) -> list[Consumed]:
     """Return the lowest commit of each partition.
 
-    `every`: groups without any commit on the topic do not count.
+    `every`: groups without any commit on the topic do not count. `starts`: those of share groups.
     """
-    offsets = {
-        name: [_offset(raw, topic_id) for raw in row]
-        for name, row in commits.items()
-        if not every or any(_offset(raw, topic_id) >= 0 for raw in row)
+    offsets: dict[str, Sequence[int]] = {
+        name: [_offset(raw, topic_id) for raw in row] for name, row in commits.items()
     }
+    offsets |= starts or {}
+    if every:
+        offsets = {name: row for name, row in offsets.items() if max(row, default=-1) >= 0}
     return [
         min(
             (Consumed(row[number], name) for name, row in offsets.items()),

@@ -223,7 +223,11 @@ class GroupCoordinator:
         retention_ms = self._settings().integer("offsets.retention.minutes") * 60_000
         reply = await self._store.run(
             scripts.tick(
-                self._keys, group_id, retention_ms=retention_ms, present_ms=self._presence.ms()
+                self._keys,
+                group_id,
+                retention_ms=retention_ms,
+                present_ms=self._presence.ms(),
+                expected_ms=self._presence.expected_ms(),
             )
         )
         self._presence.note_reply()
@@ -242,6 +246,7 @@ class GroupCoordinator:
         self._presence.begin()
         claimed = await store.run(scripts.claim_due(keys, hold_ms=CLAIM_MS, limit=CLAIM_LIMIT))
         self._presence.note_reply()
+        self._presence.note_clock(claimed.held_until - CLAIM_MS)
         failed: StoreError | None = None
         for encoded in claimed.groups:
             try:

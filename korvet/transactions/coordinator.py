@@ -204,7 +204,7 @@ class TransactionCoordinator:
     async def list_ids(self) -> list[str]:
         """Return every transactional id."""
         found = await self._store.command("ZRANGE", self._keys.transactions(), 0, -1)
-        return [decode_group(raw.decode()) for raw in found]
+        return [decode_group(raw.decode()) for raw in found if not raw.startswith(b":")]
 
     async def expire(
         self, transactional_id: str, *, forget_ms: int, completion_timeout_ms: int

@@ -8,6 +8,7 @@
 ---          ttl_ms     int    how long the id is held
 --- RETURNS  error      int    a lib.codes value
 ---          node_id    int    the lowest free id; with the endpoints of a registered broker, its id
+--- FULL     always: one field per broker
 --- COST     O(brokers), at most 3 calls
 --- NOTES    A broker that was killed, and its worker processes, have its endpoints.
 local codes = require("lib.codes")

@@ -8,7 +8,7 @@
 ---          epoch             int    the member epoch
 --- RETURNS  error             int    a lib.codes value
 --- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH GROUP_ID_NOT_FOUND
---- COST     O(1), at most 4 calls
+--- COST     O(1), at most 5 calls
 --- NOTES    NONE for a classic group, and for one that does not exist: members of these name no
 ---          epoch. GROUP_ID_NOT_FOUND for a share group: it has no committed offsets.
 local codes = require("lib.codes")

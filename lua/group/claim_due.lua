@@ -7,23 +7,25 @@
 --- RETURNS  error       int   a lib.codes value
 ---          groups      list  encoded group ids
 ---          held_until  int   the moment at which the claim expires
---- FULL     has_due: groups keep their entries
---- COST     O(limit log groups), at most 2 calls + 1 per group
+--- FULL     always: groups keep their entries
+--- COST     O(limit log groups), at most 5 calls + 1 per group + 1 per moved
+--- NOTES    If the clock was set back, groups scheduled before are due. Their ticks
+---          schedule them anew.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
+local deadlines = require("lib.deadlines")
 local num = require("lib.num")
 
 local due = KEYS[1]
 local hold_ms, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
 
+-- Write.
 local now_ms = clock.now_ms()
+deadlines.follow_due(due, now_ms)
 local found = redis.call(
   "ZRANGEBYSCORE", due, "-inf", num.text(now_ms), "LIMIT", 0, num.text(limit)
 )
 
-local has_due = #found > 0
-
--- Write.
 for _, group in ipairs(found) do
   redis.call("ZADD", due, num.text(now_ms + hold_ms), group)
 end

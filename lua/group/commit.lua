@@ -28,7 +28,7 @@
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH UNSUPPORTED_VERSION
 ---          FENCED_INSTANCE_ID ILLEGAL_GENERATION REBALANCE_IN_PROGRESS REGISTER_FIRST
 --- FULL     always: one commit per partition of a group that exists, or that group.register added
---- COST     O(partitions), at most 9 calls + 2 per field
+--- COST     O(partitions), at most 10 calls + 2 per field
 --- NOTES    Does not load the group: a busy group runs this script more than any other.
 ---          GROUP_ID_NOT_FOUND: the request has a generation and the group does not exist, or it is
 ---          a share group. Without rows it only checks, and renews the session of a classic member.
@@ -50,7 +50,7 @@ local ROWS = 7
 local now_ms = clock.now_ms()
 local first, moment = deadlines.first(moments)
 local wait_ms = moment and moment - now_ms or -1
-if moment and wait_ms <= 0 then
+if moment and wait_ms <= 0 or deadlines.ahead_ms(moments, now_ms) > 0 then
   return { codes.TICK_FIRST, 0 }
 end
 local row = redis.call("HMGET", group, "type", "state", "generation")
@@ -113,7 +113,7 @@ for i = ROWS, #ARGV, 5 do
 end
 if me then
   if not me.awaiting then
-    redis.call("ZADD", moments, now_ms + me.session, id)
+    deadlines.set(moments, id, now_ms + me.session)
     wait_ms = wait_ms < 0 and me.session or math.min(wait_ms, me.session)
   end
   return { codes.NONE, wait_ms }

@@ -15,7 +15,7 @@
 ---                                    regex, assignment, target, flat; names are packed,
 ---                                    partitions encoded by lib.partition_list
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND
---- COST     O(members), at most 5 calls
+--- COST     O(members), at most 6 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumer_group = require("lib.consumer_group")

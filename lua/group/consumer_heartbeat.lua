@@ -45,7 +45,7 @@
 ---          UNRELEASED_INSTANCE_ID FENCED_MEMBER_EPOCH GROUP_MAX_SIZE_REACHED REGISTER_FIRST
 --- FULL     is_bounded: one row per member, and few new members (lib.growth)
 --- COST     O(the member's partitions), and O(members + partitions) for a target assignment, at
----          most 43 calls + 8 per thousand
+---          most 44 calls + 8 per thousand
 --- NOTES    The heartbeat of a member that has converged and sends no news reads two rows and
 ---          writes one deadline.
 local codes = require("lib.codes")

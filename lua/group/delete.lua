@@ -18,7 +18,7 @@
 ---          fields             list  fields of the deleted commits
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND NON_EMPTY_GROUP
 --- FULL     always: the group is removed
---- COST     O(members + commits), at most 10 calls + 1 per pending_commit
+--- COST     O(members + commits), at most 11 calls + 1 per pending_commit
 --- NOTES    Pending commits of transactions are deleted; the transactions' numbers are kept for a
 ---          day, as in group.tick.
 local codes = require("lib.codes")

@@ -16,7 +16,7 @@
 ---          removed      int    number of deleted commits
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND GROUP_CHANGED
 --- FULL     always: commits are removed
---- COST     O(fields), at most 3 calls + 1 per field
+--- COST     O(fields), at most 4 calls + 1 per field
 --- NOTES    GROUP_CHANGED: describe the group, then call again.
 local codes = require("lib.codes")
 local clock = require("lib.clock")

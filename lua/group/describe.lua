@@ -19,7 +19,7 @@
 ---          size           int    number of members
 ---          members        list   id, instance, client id, client host, metadata, assignment, flat
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND
---- COST     O(members), at most 4 calls + 3 per member
+--- COST     O(members), at most 5 calls + 3 per member
 --- NOTES    Metadata (of the chosen protocol) and assignments only of a Stable group, unless `full`
 ---          is 2.
 local codes = require("lib.codes")

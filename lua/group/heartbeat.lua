@@ -14,7 +14,7 @@
 --- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID ILLEGAL_GENERATION
 --- SIGNALS  REBALANCE_IN_PROGRESS
 --- FULL     always: deadlines are replaced
---- COST     O(members given), at most 1 call + 3 per group + 2 per member
+--- COST     O(members given), at most 1 call + 4 per group + 2 per member
 --- NOTES    Does not load the group: a quiet group runs this script more than any other.
 ---          A member whose JoinGroup waits has no deadline and gets none here. A deadline is
 ---          written in steps of a tenth of the session timeout (lib.clock), so most heartbeats
@@ -32,6 +32,9 @@ local states, generations, waits, renewals = {}, {}, {}, {}
 for at = 1, #KEYS, WIDTH do
   local index = #waits + 1
   waits[index] = deadlines.wait_ms(KEYS[at + 3], now_ms)
+  if deadlines.ahead_ms(KEYS[at + 3], now_ms) > 0 then
+    waits[index] = 0
+  end
   local row = redis.call("HMGET", KEYS[at], "state", "generation")
   states[index], generations[index], renewals[index] = row[1], row[2], {}
 end
@@ -72,7 +75,7 @@ end
 -- Write.
 for index, list in ipairs(renewals) do
   if list[1] then
-    redis.call("ZADD", KEYS[index * WIDTH], unpack(list))
+    redis.call("ZADD", KEYS[index * WIDTH], deadlines.mark(), deadlines.CLOCK, unpack(list))
   end
 end
 return { errors, waits }

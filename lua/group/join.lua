@@ -39,7 +39,7 @@
 ---          REGISTER_FIRST TICK_FIRST
 --- SIGNALS  MEMBER_ID_REQUIRED
 --- FULL     is_bounded: one row per member, and few new members (lib.growth)
---- COST     O(members) when a rebalance begins or ends, at most 29 calls + 9 per member
+--- COST     O(members) when a rebalance begins or ends, at most 30 calls + 9 per member
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local classic_group = require("lib.classic_group")

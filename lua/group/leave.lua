@@ -19,7 +19,7 @@
 ---          rebalances         int    rebalances that this call began
 --- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 --- FULL     always: members are removed
---- COST     O(leavers), and O(members) for the rebalance, at most 20 calls + 9 per member
+--- COST     O(leavers), and O(members) for the rebalance, at most 21 calls + 9 per member
 --- NOTES    UNKNOWN_MEMBER_ID without results: the group does not exist. In the results:
 ---          UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID.
 ---          KIP-848 members leave by a heartbeat; this script removes them for an administrator.

@@ -22,7 +22,7 @@
 ---          wait_ms        int    until the group's next deadline, -1 for none
 ---          rebalances     int    always 0
 --- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
---- COST     O(1), for the leader O(members), at most 8 calls + 2 per member
+--- COST     O(1), for the leader O(members), at most 9 calls + 2 per member
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local classic_group = require("lib.classic_group")
@@ -33,7 +33,7 @@ local id, instance = ARGV[1], ARGV[2]
 local g = classic_group.load(KEYS)
 local now_ms = clock.now_ms()
 local wait_ms = deadlines.wait_ms(g.deadlines, now_ms)
-if wait_ms == 0 then
+if wait_ms == 0 or deadlines.ahead_ms(g.deadlines, now_ms) > 0 then
   return { codes.TICK_FIRST, 0, -1, "", "", "", id, 0, {}, 0, 0 }
 end
 local verdict = classic_group.check_member(g, id, instance)

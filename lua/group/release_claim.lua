@@ -8,10 +8,10 @@
 --- RETURNS  error       int    a lib.codes value
 ---          released    int    0: it was scheduled since the claim
 --- FULL     always: the group keeps its entry, or loses it
---- COST     O(log groups), at most 3 calls
+--- COST     O(log groups), at most 4 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local num = require("lib.num")
+local deadlines = require("lib.deadlines")
 
 local due = KEYS[1]
 local group, held_until, after_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -23,6 +23,6 @@ end
 if after_ms < 0 then
   redis.call("ZREM", due, group)
 else
-  redis.call("ZADD", due, num.text(clock.now_ms() + after_ms), group)
+  deadlines.schedule(due, group, clock.now_ms() + after_ms)
 end
 return { codes.NONE, 1 }

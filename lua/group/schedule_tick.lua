@@ -6,11 +6,11 @@
 ---          after_ms    int    ms from now
 --- RETURNS  error       int    a lib.codes value
 --- FULL     always: one entry per group that exists, or that group.register adds
---- COST     O(log groups), at most 3 calls
+--- COST     O(log groups), at most 4 calls
 --- NOTES    The moment changes at every call, so that group.release_claim finds it changed.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local num = require("lib.num")
+local deadlines = require("lib.deadlines")
 
 local due = KEYS[1]
 local group, after_ms = ARGV[1], tonumber(ARGV[2])
@@ -21,5 +21,5 @@ local known = redis.call("ZSCORE", due, group)
 if known then
   moment = math.min(moment, tonumber(known) - 1)
 end
-redis.call("ZADD", due, num.text(moment), group)
+deadlines.schedule(due, group, moment)
 return { codes.NONE }

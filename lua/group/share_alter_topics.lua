@@ -13,7 +13,7 @@
 --- RETURNS  error              int    a lib.codes value
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND NON_EMPTY_GROUP REGISTER_FIRST
 --- FULL     is_bounded: one field per topic of a group that exists
---- COST     O(topics), at most 10 calls + 1 per topic
+--- COST     O(topics), at most 11 calls + 1 per topic
 --- NOTES    GROUP_ID_NOT_FOUND: the group is of another type, or missing and not to be created.
 local codes = require("lib.codes")
 local clock = require("lib.clock")

@@ -38,7 +38,7 @@
 ---          FENCED_MEMBER_EPOCH REGISTER_FIRST
 --- FULL     is_bounded: one row per member, and few new members (lib.growth)
 --- COST     O(the member's partitions), and O(members + partitions) for a target assignment, at
----          most 30 calls + 8 per thousand
+---          most 31 calls + 8 per thousand
 --- NOTES    The heartbeat of a member that sends no news reads two rows and writes one deadline.
 ---          GROUP_ID_NOT_FOUND: there is no share group of that id, but maybe one of another type.
 ---          share_topics: the topics that have been assigned, until their offsets or a subscribed

@@ -8,7 +8,7 @@
 ---          state         bytes  Empty or Stable
 ---          topics        list   topic, topic id, flat, ordered by topic
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND
---- COST     O(topics), at most 4 calls
+--- COST     O(topics), at most 5 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local deadlines = require("lib.deadlines")

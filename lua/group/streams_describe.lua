@@ -18,7 +18,7 @@
 ---                                    epoch, process id, user endpoint, client tags, tasks, target,
 ---                                    flat; tags are packed, tasks encoded by lib.partition_list
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND
---- COST     O(members + topology), at most 5 calls
+--- COST     O(members + topology), at most 6 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumer_group = require("lib.consumer_group")

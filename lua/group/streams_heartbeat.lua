@@ -59,7 +59,7 @@
 ---          STREAMS_INVALID_TOPOLOGY REGISTER_FIRST
 --- FULL     is_bounded: one row per member, and few new members (lib.growth)
 --- COST     O(the member's tasks + topology), and O(members * tasks) for a target assignment, at
----          most 60 calls + 8 per thousand
+---          most 61 calls + 8 per thousand
 --- NOTES    The heartbeat of a member that has converged and sends no news reads three rows and
 ---          writes one deadline.
 ---          INVALID_REQUEST: another topology than the members', or a task that it does not have.
@@ -280,6 +280,8 @@ end
 consumer_group.put_member(g, id, m, now_ms)
 local delay
 if g.assignment_epoch < g.generation then
+  -- It is further ahead only if the clock was set back.
+  g.start_ms = math.min(g.start_ms, now_ms + delay_ms)
   if now_ms < g.start_ms then
     delay = "initial rebalance delay"
   elseif not consumer_reconcile.may_assign(g, now_ms, interval_ms) then

@@ -24,7 +24,7 @@
 --- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID ILLEGAL_GENERATION
 ---          INCONSISTENT_GROUP_PROTOCOL REBALANCE_IN_PROGRESS
 --- FULL     always: one assignment per member
---- COST     O(1), for the leader O(members), at most 13 calls + 3 per member
+--- COST     O(1), for the leader O(members), at most 14 calls + 3 per member
 --- NOTES    Assignments of unknown members are ignored; members that the leader left out get an
 ---          empty one.
 local codes = require("lib.codes")

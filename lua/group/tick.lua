@@ -15,17 +15,20 @@
 ---          partition_owners   hash  partition -> epoch and member id of its owner
 --- ARGV     retention_ms       int   offsets.retention.minutes, in ms
 ---          present_ms         int   ms since brokers are present again, -1: they always were
+---          expected_ms        int   Redis's time by the clock of the broker, -1: unknown
 --- RETURNS  error              int   a lib.codes value
 ---          wait_ms            int   until the group's next deadline, -1 for none
 ---          rebalances         int   rebalances that this call began
 ---          expired            list  fields of the expired commits
 ---          gone               int   1: the group was deleted, 2: it does not exist
 --- FULL     always: members and commits are removed
---- COST     O(members), and 4,000 commits, at most 45 calls + 11 per member
+--- COST     O(members), and 4,000 commits, at most 49 calls + 12 per member
 --- NOTES    Brokers tick due groups twice a second. A deadline that passed more than 5 s ago means
 ---          that no broker was present. A member's deadline means the same if it passed less than 5
 ---          s after brokers were present again: the member could not send a heartbeat. All sessions
----          are then renewed, and no member is removed.
+---          are then renewed, and no member is removed. They are too if Redis's time is 5 s
+---          ahead of what the broker expects: the clock was set forward. If it was set back,
+---          deadlines are moved back, so that each is due after its own duration.
 ---          The numbers of ended transactions are kept a day longer than the group: late offsets of
 ---          one would wait for its end again, and be committed with the producer's next one.
 ---          Of many commits 4,000 are checked per second, and the next check is a minute later.
@@ -44,6 +47,7 @@ local txn_offset_commit = require("lib.txn_offset_commit")
 
 local offsets, txn_offsets = KEYS[8], KEYS[9]
 local retention_ms, present_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
+local expected_ms = tonumber(ARGV[3])
 local MAX_DEADLINES, ABSENCE_MS, NEXT_PAGE_MS = 1000, 5000, 1000
 local PHASES = { [":join"] = true, [":hold"] = true, [":sync"] = true, [":offsets"] = true }
 -- The earliest deadlines to read: one of them is a member's if a member's has passed.
@@ -51,6 +55,9 @@ local SAMPLE = 5
 
 -- Return whether no broker was present when one of the earliest deadlines passed.
 local function was_absent(g, now_ms)
+  if expected_ms >= 0 and now_ms > expected_ms + ABSENCE_MS then
+    return true
+  end
   local due = redis.call(
     "ZRANGEBYSCORE", g.deadlines, "-inf", num.text(now_ms), "WITHSCORES", "LIMIT", 0, SAMPLE
   )
@@ -114,6 +121,7 @@ end
 local g = classic_group.load(KEYS)
 local now_ms = clock.now_ms()
 if not g.exists and not deadlines.first(g.deadlines) then
+  redis.call("UNLINK", g.deadlines)
   return { codes.NONE, -1, 0, {}, 2 }
 end
 local expired, changed = {}, false
@@ -123,6 +131,7 @@ key_types.hashes(KEYS, 2, 6)
 key_types.hashes(KEYS, 8, 12)
 
 -- Write.
+deadlines.follow_clock(g.deadlines, now_ms)
 if was_absent(g, now_ms) then
   if consumer then
     consumer_group.renew_all_sessions(consumer, now_ms)

@@ -30,7 +30,7 @@
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID ILLEGAL_GENERATION
 ---          STALE_MEMBER_EPOCH INVALID_PRODUCER_EPOCH INVALID_TXN_STATE REGISTER_FIRST
 --- FULL     always: one pending commit per partition and producer
---- COST     O(partitions), at most 36 calls + 2 per field
+--- COST     O(partitions), at most 37 calls + 2 per field
 --- NOTES    Older versions of the request have no member: membership is not checked then.
 ---          GROUP_ID_NOT_FOUND: the request has a generation and the group does not exist, or it is
 ---          a share group. INVALID_TXN_STATE: the transaction, or a later one, has ended in this

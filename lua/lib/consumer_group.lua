@@ -176,6 +176,8 @@ end
 
 --- Store the member and renew its session.
 function M.put_member(g, id, m, now_ms)
+  -- It is further ahead only if the clock was set back.
+  m.revoke_by = math.min(m.revoke_by, now_ms + m.rebalance)
   local bytes = consumer_member.bytes(m)
   g.bytes, m.counted = g.bytes + bytes - m.counted, bytes
   redis.call("HSET", g.members, id, consumer_member.format(m))

@@ -2,6 +2,7 @@
 local chunks = require("lib.chunks")
 local clock = require("lib.clock")
 local consumer_member = require("lib.consumer_member")
+local deadlines = require("lib.deadlines")
 local pack = require("lib.pack")
 local partition_list = require("lib.partition_list")
 local partition_owners = require("lib.partition_owners")
@@ -120,7 +121,8 @@ end
 --- of a large group covers many joins.
 function M.may_assign(g, now_ms, interval_ms)
   local size_ms = g.assignment_size < SMALL and 0 or g.assignment_size / SIZE_PER_MS
-  return g.assignment_epoch == 0 or now_ms - g.assigned_at_ms >= math.max(size_ms, interval_ms)
+  return g.assignment_epoch == 0 or g.assigned_at_ms > now_ms
+    or now_ms - g.assigned_at_ms >= math.max(size_ms, interval_ms)
 end
 
 -- Load all members with their former targets. Also return the sets of names and patterns they
@@ -212,7 +214,7 @@ end
 
 --- Return the ms until the member should send its next heartbeat, 0 for the configured interval.
 function M.heartbeat_ms(g, converged, now_ms)
-  if converged and now_ms - g.epoch_at_ms > UNSETTLED_MS then
+  if converged and math.abs(now_ms - g.epoch_at_ms) > UNSETTLED_MS then
     return 0
   end
   return math.max(SOON_MS, SOON_MS_PER_MEMBER * g.size)
@@ -241,7 +243,7 @@ function M.renew_unchanged(group, moments, id, text, epoch, topics_version, sess
     return nil
   end
   -- Write.
-  redis.call("ZADD", moments, clock.about(now_ms, session_ms), "m:" .. id)
+  deadlines.set(moments, "m:" .. id, clock.about(now_ms, session_ms))
   local g = { epoch_at_ms = tonumber(head[4]), size = tonumber(head[5]) }
   return M.heartbeat_ms(g, true, now_ms)
 end

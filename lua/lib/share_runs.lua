@@ -1,12 +1,13 @@
 --- The state of share groups in a partition (KIP-932): a hash and a sorted set for all groups.
 ---
 --- A field of the hash is a group, its value "end:floor:epoch:available:acquired:acknowledged:
---- archived:full:dead:copied:producer:ordered". Records from `end` on have no state yet. `floor` is
---- the log start that the state knows. Then the number of records that are available and acquired,
---- and of those ever acknowledged and archived. `full` is 1 if a consumer may wait for the
---- acknowledgement of a record. `dead` is the number of dead letters ever: records archived while
---- the group had a dead letter queue. `copied` of them are in that queue, written by the idempotent
---- producer with the id `producer`. `ordered` is 1 if the group's records are ordered by key.
+--- archived:full:dead:copied:producer:ordered:mark". Records from `end` on have no state yet.
+--- `floor` is the log start that the state knows. Then the number of records that are available and
+--- acquired, and of those ever acknowledged and archived. `full` is 1 if a consumer may wait for
+--- the acknowledgement of a record. `dead` is the number of dead letters ever: records archived
+--- while the group had a dead letter queue. `copied` of them are in that queue, written by the
+--- idempotent producer `producer`. `ordered` is 1 if the group's records are ordered by key.
+--- `mark` is that of lib.clock for the times of the rows.
 ---
 --- The sorted set has a row for each run of records with one state. All scores are 0, so that rows
 --- are in the order of their bytes; offsets and times have 16 digits.
@@ -18,6 +19,7 @@
 ---   <group>:e:... to <group>:g:...                          the order by key (lib.share_order)
 --- An offset below `end` in no run of a or b is finished, or holds no record.
 local chunks = require("lib.chunks")
+local clock = require("lib.clock")
 local dead_letters = require("lib.dead_letters")
 local num = require("lib.num")
 local share_order = require("lib.share_order")
@@ -28,7 +30,7 @@ M.AVAILABLE, M.ACQUIRED, M.TIMES = "a", "b", "c"
 local FIRST_PAGE, LAST_PAGE = 8, 128
 local NUMBERS = {
   "ends", "floor", "epoch", "available", "acquired", "acknowledged", "archived", "full", "dead",
-  "copied", "producer", "ordered",
+  "copied", "producer", "ordered", "mark",
 }
 
 local function blank(share, runs, group)
@@ -190,6 +192,7 @@ end
 --- Add a run of records acquired by the member until `time`; without a member: available from then.
 function M.add_acquired(state, first, last, deliveries, time, member)
   if first <= last then
+    state.mark = math.max(state.mark, clock.mark(clock.now_ms()))
     local rest = num.text(deliveries) .. ":" .. num.text(time) .. ":" .. member
     add(state, M.ACQUIRED, first, last, rest, time)
   end
@@ -275,6 +278,29 @@ function M.free(state, first, last, deliveries, limit, time)
   else
     M.make_available(state, first, last, deliveries)
   end
+end
+
+--- Return the time that the rows' times are compared with: the clock's, or a later one if that was
+--- set back and M.follow_clock has not run since.
+function M.now_ms(state)
+  local now_ms = clock.now_ms()
+  return now_ms + clock.ahead_ms(state.mark, now_ms)
+end
+
+--- Write earlier times for all rows if the clock was set back, so that each is due after its own
+--- duration.
+function M.follow_clock(state)
+  local ahead_ms = M.now_ms(state) - clock.now_ms()
+  if ahead_ms == 0 then
+    return
+  end
+  state.mark = 0
+  for row in M.overlapping(state, M.ACQUIRED, 0, state.ends) do
+    M.remove(state, row)
+    local time = math.max(0, row.time - ahead_ms)
+    M.add_acquired(state, row.first, row.last, row.deliveries, time, row.member)
+  end
+  M.flush(state)
 end
 
 --- Free records whose lock has expired or whose delay has ended, at most `most` runs, and write

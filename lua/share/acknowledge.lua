@@ -26,7 +26,6 @@
 ---          below the start offset are passed. Publishes the group on the channel with the name of
 ---          `share` if records became available, if the group was full, or if an earlier record of
 ---          their key kept records from being acquired.
-local clock = require("lib.clock")
 local codes = require("lib.codes")
 local dead_letters = require("lib.dead_letters")
 local share_runs = require("lib.share_runs")
@@ -54,7 +53,7 @@ local state = share_runs.open(share, runs, group, ARGV[8] == "1")
 if not state then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
 end
-local now_ms, start = clock.now_ms(), share_runs.start(state)
+local now_ms, start = share_runs.now_ms(state), share_runs.start(state)
 
 local function delay_of(deliveries)
   return math.min(max_backoff_ms, backoff_ms * 2 ^ (deliveries - 1))

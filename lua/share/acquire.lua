@@ -32,7 +32,7 @@
 ---          runs            list   first offset, last offset and deliveries of each acquired run
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID START_FIRST
 --- FULL     always: runs of share.partition.max.record.locks records at most
---- COST     O(runs read, acquired and freed), at most 18 calls + 2 per freed_run + 2 per page
+--- COST     O(runs read, acquired and freed), at most 24 calls + 2 per freed_run + 2 per page
 --- NOTES    Offsets of read_from..read_to in no run hold no record for the group: it never gets
 ---          them. With `read_to` above the log's end nothing is acquired. First frees records whose
 ---          lock has expired, 100 runs per call, and drops those below the log start. START_FIRST:
@@ -91,6 +91,7 @@ end
 local reads = from >= 0 and to >= from and not has_read_more()
 
 -- Write.
+share_runs.follow_clock(state)
 local now_ms = clock.now_ms()
 local more = share_runs.free_expired(state, now_ms, limit, FREED)
 share_runs.drop_below(state, log_start)

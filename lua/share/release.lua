@@ -35,6 +35,7 @@ if not state then
 end
 
 -- Write.
+share_runs.follow_clock(state)
 local now_ms = clock.now_ms()
 repeat
   local more = share_runs.free_expired(state, now_ms, limit, FREED)

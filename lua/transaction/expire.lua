@@ -15,7 +15,7 @@
 ---          transaction   int   the transaction's number
 ---          members       list  p:<topic>:<partition> and g:<group id>
 --- FULL     always: the state is replaced, or the id is removed
---- COST     O(members), at most 4 calls
+--- COST     O(members), at most 5 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local txn_state = require("lib.txn_state")
@@ -33,6 +33,11 @@ if not t then
   return later(-1)
 end
 local now_ms, participants = clock.now_ms(), nil
+if t.updated > now_ms then
+  -- The clock was set back: its timeouts begin now.
+  t.started, t.updated = math.min(t.started, now_ms), now_ms
+  txn_state.write(transaction, t)
+end
 if t.state == "Ongoing" then
   local left = t.started + t.timeout_ms - now_ms
   if left > 0 then

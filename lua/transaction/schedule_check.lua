@@ -8,12 +8,12 @@
 --- RETURNS  error         int    a lib.codes value
 ---          changed       int    0: another call has scheduled a check since, which remains
 --- FULL     is_known: one entry per id that exists
---- COST     O(log ids), at most 3 calls
+--- COST     O(log ids), at most 4 calls
 --- NOTES    With `seen` -1 the moment is never later than the scheduled one, and always differs
 ---          from it: a check in progress cannot postpone one that is requested meanwhile.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local num = require("lib.num")
+local deadlines = require("lib.deadlines")
 
 local transactions = KEYS[1]
 local id, after_ms, seen = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -33,5 +33,5 @@ local moment = clock.now_ms() + after_ms
 if seen < 0 and known > 0 then
   moment = math.min(moment, known - 1)
 end
-redis.call("ZADD", transactions, num.text(moment), id)
+deadlines.schedule(transactions, id, moment)
 return { codes.NONE, 1 }

@@ -8,7 +8,7 @@ import pytest
 
 from korvet.background.tasks import BackgroundTasks
 from korvet.groups.consumed import list_held
-from korvet.scripts import log
+from korvet.scripts import group, log, share
 from korvet.topics.table import Topic
 from tests.recovery.test_restore import commit, node
 from tests.remote_log.test_tiered_log import Tier
@@ -73,6 +73,30 @@ async def test_every_group_with_a_commit_counts(tier: Tier) -> None:
     await tasks.consumed_gauges.update()
     held = services.metrics.held_records.ask
     assert held is not None and held() == {("t", "0", "two"): 95}
+
+
+@pytest.mark.parametrize("names", ["*", "queue", "audit,queue"])
+async def test_a_share_group_holds_what_it_has_not_finished(tier: Tier, names: str) -> None:
+    await tier.fill(
+        "record",
+        remote_storage_enable="false",
+        retention_consumed=names,
+        retention_consumed_delete="true",
+        local_retention_bytes="-2",
+    )
+    services, topic = tier.broker.services, await topic_of(tier)
+    await services.store.run(group.register(services.keys, group="queue"))
+    await commit(tier, "audit", 100)
+    place = (services.keys, "t", 0)
+    moved = share.reset(*place, group="queue", topic_id=topic.id, offset=7)
+    await services.store.run(moved)
+    await run(tier)
+    assert (await tier.offset(-2)).offset == 7
+    held = await list_held(services.store, services.keys, topic)
+    assert [row[:2] for row in held] == [(0, "queue")]
+    await services.store.run(share.delete(*place, group="queue", topic_id=topic.id))
+    await run(tier)
+    assert (await tier.offset(-2)).offset == (100 if names == "*" else 7)
 
 
 async def test_consumed_records_are_deleted_if_configured(tier: Tier) -> None:

@@ -191,6 +191,8 @@ def test_a_due_group_is_claimed_once_and_released_without_a_next_tick(lua: LuaRu
         KEYS, group="readers", held_until=claimed.held_until, after_ms=-1
     )
     assert lua.run(settle).released == 1
+    assert lua.command("ZRANGE", KEYS.groups_due(), 0, -1) == [b":clock"]
+    assert lua.run(claim).groups == []
     assert lua.command("EXISTS", KEYS.groups_due()) == 0
 
 

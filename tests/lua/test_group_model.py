@@ -132,7 +132,8 @@ class Both:
             flat if flat and isinstance(flat[0], list) else zip(flat[::2], flat[1::2], strict=True)
         )
         stored = {name.decode(): int(float(moment)) for name, moment in pairs}
-        stored.pop(":offsets", None)
+        for no_member in (":offsets", ":clock"):
+            stored.pop(no_member, None)
         assert stored == {n: at for n, at in model.deadlines.items() if n != ":offsets"}
 
 

@@ -179,7 +179,9 @@ def leave(keys: Keys, group_id: str, leavers: Iterable[tuple[str, str]]) -> Call
     )
 
 
-def tick(keys: Keys, group_id: str, *, retention_ms: int, present_ms: int) -> Call[TickReply]:
+def tick(
+    keys: Keys, group_id: str, *, retention_ms: int, present_ms: int, expected_ms: int = -1
+) -> Call[TickReply]:
     """Process the group's expired deadlines."""
     k = keys.group(group_id)
     return Call(
@@ -188,7 +190,7 @@ def tick(keys: Keys, group_id: str, *, retention_ms: int, present_ms: int) -> Ca
             *(*k.classic, k.offsets, k.txn_offsets),
             *(k.consumer_members, k.target_assignment, k.partition_owners),
         ),
-        (retention_ms, present_ms),
+        (retention_ms, present_ms, expected_ms),
     )
 
 
