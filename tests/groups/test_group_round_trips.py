@@ -22,7 +22,7 @@ async def listed(broker: Broker) -> list[str]:
 async def make_due(broker: Broker) -> None:
     """Make every scheduled tick due."""
     keys, store = broker.services.keys, broker.services.store
-    for name in await store.command("ZRANGE", keys.groups_due(), 0, -1):
+    for name in await store.command("ZRANGE", keys.groups_due(), 0, -2):
         await store.command("ZADD", keys.groups_due(), 1, name)
 
 
