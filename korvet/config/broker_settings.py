@@ -65,8 +65,8 @@ _OURS = (
         "Whether acks=-1, and what executes a decision elsewhere, waits for fsync of the "
         "append-only file (WAITAOF, Redis 7.2)."),
     Setting("redis.timeout.ms", Whole(100), "15000",
-        "Time without any reply after which a Redis connection counts as lost: its pending "
-        "commands fail, and the broker reconnects.", dynamic=False),
+        "Time without any reply after which a Redis connection counts as lost: the broker "
+        "reconnects, ends it on the server, and fails its pending commands.", dynamic=False),
     Setting("cluster.id", Text(200), "korvet-cluster-1",
         "The cluster id that clients see; stored in Redis by the first broker.", dynamic=False),
 )  # fmt: skip
