@@ -252,7 +252,7 @@ UNBOUNDED = {
     "share.reset": "runs of a partition",
     "writer.commit": "tasks of a Spark job",
 }
-"""Scripts whose work no test measures yet, with what it grows with."""
+"""Scripts whose work no test measures yet, and the cause of its growth."""
 
 
 def is_constant(name: str) -> bool:
