@@ -5,7 +5,7 @@ from korvet.scripts import log
 from korvet.store.calls import AsyncCalls
 from korvet.topics.table import Topic
 
-MOST_CALLS = 64
+MOST_CALLS = 200
 """Calls of one adoption: a later one counts what is left of a large backlog."""
 
 

@@ -20,7 +20,7 @@ local INDEX_BYTES = 65536
 -- An append adds no index row with this `indexed_bytes`: rows have to be added in order.
 local NO_ROWS = 2 ^ 53 - 1
 -- Max entries that one script reads; what a name or a value costs in addition to its bytes.
-local MOST_ENTRIES, VALUE_COST = 4000, 256
+local MOST_ENTRIES, VALUE_COST = 1500, 256
 
 -- Return the cursor as a table.
 local function parse(text)
