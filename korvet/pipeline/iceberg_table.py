@@ -120,6 +120,10 @@ class IcebergTable(ArchiveTable):
         cache, staged = java.SparkTableCache.get(), java.FileRewriteCoordinator.get()
         name = uuid.uuid4().hex
         cache.add(name, table)
+        # Iceberg adds the catalog of staged files to the settings of the thread's session.
+        self._spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
+            self._spark._jsparkSession
+        )
         try:
             (
                 frame.select(*wanted)
