@@ -3,7 +3,6 @@
 Used by the handlers and the command line. The scripts check every condition again.
 """
 
-import asyncio
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 
@@ -11,7 +10,7 @@ from korvet.bounded import chunks
 from korvet.config.stored_settings import URL
 from korvet.config.topic_policy import TopicConfigs, validate_all
 from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.keys import Keys, Partition
 from korvet.scripts import topic as scripts
 from korvet.scripts.signals import Signal
 from korvet.store.calls import AsyncCalls
@@ -116,28 +115,35 @@ async def _refuse_occupied(
     A stream is no obstacle in layout `record` with ids of time: its entries are the first records.
     """
     takes_entries = (definition.shape["format"], definition.shape["mode"]) == ("record", "time")
-    for some in chunks(numbers, AT_ONCE):
+    for some in chunks(numbers, 1 if store.is_cluster else AT_ONCE):
         places = [keys.partition(name, number) for number in some]
-        lengths = await asyncio.gather(
-            *(store.command("XLEN", place.stream) for place in places),
-            *(store.command("HLEN", place.log) for place in places),
-            return_exceptions=True,
+        both = [key for place in places for key in (place.stream, place.log)]
+        found = (
+            await _obstacle(store, places, takes_entries)
+            if await store.command("EXISTS", *both)
+            else ""
         )
-        for place, length, state in zip(places, lengths, lengths[len(places) :], strict=False):
-            found = ""
-            for key, reply in ((place.stream, length), (place.log, state)):
-                if isinstance(reply, CommandFailed):
-                    found = f"a key {key} of another type: delete or rename it."
-                elif isinstance(reply, BaseException):
-                    raise reply
-            if length and not state and not takes_entries and not found:
-                found = (
-                    f"a stream {place.stream} with {length} entries: delete or rename it, or create"
-                    " the topic with storage.format=record and offset.mode=time, which makes them "
-                    "its first records."
-                )
-            if found and (numbers.start or not await store.command("HEXISTS", keys.topics(), name)):
-                raise invalid_request(f"Redis has {found}")
+        if found and (numbers.start or not await store.command("HEXISTS", keys.topics(), name)):
+            raise invalid_request(f"Redis has {found}")
+
+
+async def _obstacle(store: AsyncCalls, places: Sequence[Partition], takes_entries: bool) -> str:
+    """Return which key of another program is where a partition will be; empty without one."""
+    for place in places:
+        lengths = []
+        for command, key in (("XLEN", place.stream), ("HLEN", place.log)):
+            try:
+                lengths.append(await store.command(command, key))
+            except CommandFailed:
+                return f"a key {key} of another type: delete or rename it."
+        length, state = lengths
+        if length and not state and not takes_entries:
+            return (
+                f"a stream {place.stream} with {length} entries: delete or rename it, or create"
+                " the topic with storage.format=record and offset.mode=time, which makes them "
+                "its first records."
+            )
+    return ""
 
 
 def check_assignment(brokers: Sequence[int], live: Collection[int]) -> None:
