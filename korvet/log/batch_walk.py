@@ -13,7 +13,7 @@ import re
 import struct
 from typing import Any, NamedTuple
 
-from korvet.log.entry_id import DENSE_MS
+from korvet.log.entry_id import DENSE_MS, natural_offset
 from korvet.log.recent_states import BOUNDS
 from korvet.store.raw_reply import parsed
 from korvet.store.reply_bytes import end_of
@@ -188,7 +188,8 @@ class BatchWalk:
         """Return the offset of an id; -1 if it has none."""
         if self._bits is None:
             return sequence if milliseconds == _DENSE else -1
-        return (int(milliseconds) << self._bits) | sequence if sequence < 1 << self._bits else -1
+        found = natural_offset("time", self._bits, int(milliseconds), sequence)
+        return -1 if found is None else found
 
 
 def _values(view: memoryview, start: int, end: int) -> list[bytes | None]:

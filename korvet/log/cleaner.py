@@ -41,7 +41,7 @@ from korvet.log.cleaned_index import CleanedIndex, Outcome
 from korvet.log.cleaner_records import UNREADABLE, entries_with_records, key_mark, rewrite_batch
 from korvet.log.compacted_copy import THROTTLE_FACTOR, CompactedCopy, Superseded
 from korvet.log.entry import Entry
-from korvet.log.entry_id import entry_id, offset_of
+from korvet.log.entry_id import OffsetMap, split_id
 from korvet.log.opening import in_thread
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
@@ -101,6 +101,8 @@ class LogCleaner:
             if plan.error or not plan.due:
                 return None
             self._youngest = plan.newest
+            shifts = await self._store.submit_command("HGET", self._copy.log_key, "shifts")
+            self._copy.places = OffsetMap(policy.offset_mode, policy.offset_bits, shifts)
             await self._map_keys(plan)
             outcome = await self._copy_retained(plan)
             await self._commit(plan, outcome)
@@ -150,13 +152,13 @@ class LogCleaner:
         """
         if plan.cleaned <= plan.start:
             return plan.start
-        policy = self._topic.policy
-        at = entry_id(policy.offset_mode, policy.offset_bits, plan.cleaned)
+        places = self._copy.places
+        at = places.id(plan.cleaned)
         rows = await self._store.submit_command(
             "XREVRANGE", self._copy.log_stream, f"({at}", "-", "COUNT", 1
         )
-        found = [offset_of(policy.offset_mode, policy.offset_bits, raw) for raw, _ in rows]
-        return max([plan.start, *found])
+        found = [places.offset(*split_id(raw)) for raw, _ in rows]
+        return max([plan.start, *(each for each in found if each is not None)])
 
     async def _copy_retained(self, plan: CleanBeginReply) -> Outcome:
         """Put all records that stay below the limit into the compacted copy."""

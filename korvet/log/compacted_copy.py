@@ -11,7 +11,7 @@ from uuid import uuid4
 from korvet.keys import Keys
 from korvet.log.busy_timer import BusyTimer, R
 from korvet.log.entry import Entry
-from korvet.log.entry_id import entry_id
+from korvet.log.entry_id import OffsetMap
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.topics.table import Topic
@@ -43,10 +43,10 @@ class CompactedCopy:
         self.where = (keys, topic.name, partition)
         self.token = uuid4().hex
         self.length = 0
-        self.log_stream = parts.stream
+        self.log_stream, self.log_key = parts.stream, parts.log
         self._stream = parts.compacted
         self._store = store
-        self._policy = topic.policy
+        self.places = OffsetMap(topic.policy.offset_mode, topic.policy.offset_bits)
         self._sleep = sleep
         self._ranges: list[str] = []
         self._waiting_bytes = self._waiting_entries = 0
@@ -122,4 +122,4 @@ class CompactedCopy:
         await self.throttle()
 
     def _id(self, entry: Entry) -> str:
-        return entry_id(self._policy.offset_mode, self._policy.offset_bits, entry.last)
+        return self.places.id(entry.last)

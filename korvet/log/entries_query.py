@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from korvet.keys import Keys
-from korvet.log.entry_id import DENSE_MS, entry_id, split_id
+from korvet.log.entry_id import OffsetMap, split_id
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
 from korvet.log.recent_states import BOUNDS, STATE
@@ -33,12 +33,18 @@ class EntriesQuery:
         self._where = request.topic, request.partition
         self.policy = request.topic.policy
         self._store = store
+        self._cache = cache
         self._sizes = cache.sizes
 
     @property
     def has_times(self) -> bool:
         """Return whether offsets have the time of the append: most begin in a gap."""
         return self.policy.offset_mode == "time"
+
+    @property
+    def places(self) -> OffsetMap:
+        """Return the log's ids and offsets, as of the state that was read last."""
+        return self._cache.offset_map(*self._where)
 
     def average(self, offset: int) -> float:
         """Return the expected size of an entry from the offset on."""
@@ -61,7 +67,7 @@ class EntriesQuery:
 
     def entries(self, offset: int, count: int, last: str = "+") -> tuple[str | int, ...]:
         """Return the command that reads entries from the offset on."""
-        return "XRANGE", self.key.stream, self._id(offset), last, "COUNT", count
+        return "XRANGE", self.key.stream, self.places.start(offset), last, "COUNT", count
 
     def local_start(self) -> tuple[str, ...]:
         """Return the command that reads from which offset on Redis has the records."""
@@ -101,21 +107,18 @@ class EntriesQuery:
             if index is None:
                 index = await self.submit_index(offset, max_bytes)
             end = range_end(index, max_bytes)
-        submit, last = self._store.submit_command, "+" if end is None else self._id(end)
+        submit, last = self._store.submit_command, "+" if end is None else self.places.id(end)
         rows: list[Any] = await submit(*self.entries(offset, count, last))
         if not rows and end is not None:  # another client has trimmed the stream
             count = 1
             rows = await submit(*self.entries(offset, count))
         return rows, end is not None or len(rows) == count
 
-    def offset_after(self, rows: Sequence[Any]) -> int:
-        """Return the offset after rows without records; -1 if their ids have none."""
-        milliseconds, sequence = split_id(rows[-1][0])
-        if self.has_times:
-            bits = self.policy.offset_bits
-            return (milliseconds << bits) + min(sequence + 1, 1 << bits)
-        return sequence + 1 if milliseconds == DENSE_MS else -1
+    def is_numbered(self, raw_id: bytes, end: int) -> bool:
+        """Return whether an entry's offset is below the log end, as every numbered one's is."""
+        offset = self.places.offset(*split_id(raw_id))
+        return offset is not None and offset < end
 
-    def _id(self, offset: int) -> str:
-        policy = self.policy
-        return entry_id(policy.offset_mode, policy.offset_bits, max(offset, 0))
+    def offset_after(self, rows: Sequence[Any]) -> int:
+        """Return the offset after rows without records; -1 if none follows."""
+        return self.places.offset_after(*split_id(rows[-1][0]))

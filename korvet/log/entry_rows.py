@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from time import time
 from typing import Any
 
-from korvet.log.entry_id import DENSE_MS, split_id
+from korvet.log.entry_id import LAST, split_id
 from korvet.log.layouts import layout_of
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
@@ -21,25 +21,33 @@ def take_rows(
 ) -> bool:
     """Add the entries that fit to the result. Returns whether one did not.
 
-    Foreign entries without records are counted and left out, and so are records that no client
-    takes. A large record below that bound is sent as the only one, whatever the client asks for.
+    Foreign entries without an offset or records are counted and left out, and so are records that
+    no client takes. A large record below that bound is sent as the only one, whatever the client
+    asks for. Entries of layout `record` above the log end wait until they are numbered.
     """
     topic, partition, entries = request.topic, request.partition, result.entries
     layout, policy = layout_of(topic), topic.policy
     parse, is_time, bits = layout.parse_entry, policy.offset_mode == "time", policy.offset_bits
+    places = cache.offset_map(topic, partition)
+    is_plain = is_time and places.is_natural
+    end = LAST if layout.holds_batches else result.end
     has_tail = layout.has_tail and not request.raw
     most = max(MAX_RECORD_BYTES, policy.max_message_bytes)
     had, now_ms, full = len(entries), int(time() * 1000), False
     for raw_id, fields in rows:
         milliseconds, sequence = split_id(raw_id)
-        if is_time:
+        last: int | None
+        if is_plain and sequence < 1 << bits:
             last = (milliseconds << bits) | sequence
-            has_offset = sequence < 1 << bits
         else:
-            last, has_offset = sequence, milliseconds == DENSE_MS
+            last = places.offset(milliseconds, sequence)
+        if last is not None and last >= end:
+            full = True
+            break
+        if not is_time or milliseconds >= LAST:
             milliseconds = now_ms
-        entry = parse(last, milliseconds, fields, request.decompress) if has_offset else None
-        if entry is None:
+        entry = None if last is None else parse(last, milliseconds, fields, request.decompress)
+        if entry is None or last is None:
             cache.skip(topic, partition, raw_id)
             continue
         if entry.size > most:

@@ -6,6 +6,8 @@ Rules
 - A segment in a local directory also serves copied records that Redis has, to a reader that is far
   below the end and takes batches. If that would wait or fails, they are read from Redis.
 - Values that are compressed at rest count as they are sent, in the state's bytes too.
+- Entries of layout `record` above the log end in the state are foreign ones: log.number_entries
+  numbers them, then both are read again.
 - If the entries were far smaller than expected, ask for more, at most FILLS times.
 - A committed read ends at the last stable offset, and lists the aborted transactions below it. The
   state is read first: a transaction that has ended by then is in the index of aborted ones.
@@ -60,6 +62,10 @@ class PartitionRead(PartitionState):
         self._ranges = ranges
         self._has_gap = False
         """Whether records before or between the entries may have left Redis meanwhile."""
+        self._is_numbered = False
+        """Whether this read has numbered foreign entries."""
+        self._most = max_entries
+        """Entries to ask for at most: no more than fit, once some were read."""
         self._layout = layout_of(request.topic)
         self._offset = request.offset
 
@@ -101,6 +107,8 @@ class PartitionRead(PartitionState):
             rows, more = await self._read_rows()
             if self._result.error or self._result.remote:
                 return
+            if rows and not self._layout.holds_batches and await self._number(rows):
+                continue
             full = self._take(rows, self._offset)
             if self._result.entries:
                 if more and not full:
@@ -112,6 +120,22 @@ class PartitionRead(PartitionState):
             if after <= self._offset:
                 return
             self._offset = after
+
+    async def _number(self, rows: Sequence[Any]) -> bool:
+        """Number foreign entries above the log end; True if the state and entries are read again.
+
+        An entry that a producer appended after the state was read looks the same.
+        """
+        if self._is_numbered or self._query.is_numbered(rows[-1][0], self._result.end):
+            return False
+        self._is_numbered = True
+        size = sum(len(word) for _, fields in rows for word in fields)
+        self._most = 1 + self._request.max_bytes * len(rows) // max(size, 1)
+        topic, partition = self._topic, self._partition
+        await self._store.run(
+            log.number_entries(self._keys, topic.name, partition, topic_id=topic.id)
+        )
+        return True
 
     # From segments.
 
@@ -214,7 +238,7 @@ class PartitionRead(PartitionState):
         Large batches are the result's already: no rows then.
         """
         query, request = self._query, self._request
-        count = query.first_count(self._offset, request.max_bytes)
+        count = min(query.first_count(self._offset, request.max_bytes), self._most)
         if not count:
             return await self._read_after_state()
         if self._ranges is not None:
@@ -242,7 +266,7 @@ class PartitionRead(PartitionState):
         if self._result.error:
             return [], False
         average = query.average(self._offset)
-        return await query.read(self._offset, max_bytes, average, query.max_entries, index)
+        return await query.read(self._offset, max_bytes, average, self._most, index)
 
     async def _read_range(self, ranges: RangeReads) -> tuple[list[Any], bool] | None:
         """Read large batches: set the result's, or return rows; None to read in another way."""

@@ -8,6 +8,7 @@ from korvet import logfmt
 from korvet.log.batch_cache import BatchCache
 from korvet.log.batch_walk import Batches
 from korvet.log.entry import Entry
+from korvet.log.entry_id import OffsetMap
 from korvet.log.layouts import layout_of
 from korvet.log.recent_states import RecentState
 from korvet.log.size_estimates import SizeEstimates
@@ -22,6 +23,8 @@ TAIL_SHARE = 16
 """The part of the cache's bytes that is the end of a log: all its batches are cached."""
 MAX_READ = 20_000
 """Reads of large batches that are noted: by the first batch of a range, or by each batch."""
+MAX_MAPS = 1000
+"""Logs with ids that are not natural whose maps are kept: 40 KB each, and seldom more."""
 _INT64 = struct.Struct(">q")
 _NEWEST_AT = 35
 """Where a batch has its max timestamp."""
@@ -47,6 +50,10 @@ class ReadCache:
         self.connection_epoch = connection_epoch
         self._epoch = 0
         self._skip_logged: set[tuple[str, int]] = set()
+        self._maps: dict[tuple[str, int], OffsetMap] = {}
+        """Of logs with ids that are not natural."""
+        self._natural: dict[tuple[str, int], OffsetMap] = {}
+        """By offset mode and bits."""
 
     def is_valid(self) -> bool:
         """Return whether the store still uses the connection that filled the cache."""
@@ -127,6 +134,30 @@ class ReadCache:
         self.sizes.learn_copied(topic, partition, state.copied)
         if state.local_start:
             self.sizes.learn_local_start(topic, partition, state.local_start)
+
+        self._learn_shifts(topic, partition, state.shifts)
+
+    def _learn_shifts(self, topic: Topic, partition: int, shifts: bytes | None) -> None:
+        key = (topic.id, partition)
+        known = self._maps.get(key)
+        if not shifts:
+            if known is not None:
+                del self._maps[key]
+        elif known is None or known.shifts != shifts:
+            policy = topic.policy
+            self._maps[key] = OffsetMap(policy.offset_mode, policy.offset_bits, shifts)
+            if len(self._maps) > MAX_MAPS:
+                del self._maps[next(iter(self._maps))]
+
+    def offset_map(self, topic: Topic, partition: int) -> OffsetMap:
+        """Return the map of the log, as of the state that was read last."""
+        found = self._maps.get((topic.id, partition))
+        if found is None:
+            kind = topic.policy.offset_mode, topic.policy.offset_bits
+            found = self._natural.get(kind)
+            if found is None:
+                found = self._natural[kind] = OffsetMap(*kind)
+        return found
 
     def learn_range(self, topic: Topic, partition: int, batches: Batches, end: int) -> None:
         """Store the size of large batches that were just read, and cache them as `learn_entries`.

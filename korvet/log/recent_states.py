@@ -42,6 +42,7 @@ STATE = (
     "cleaned",
     "local_start",
     "tiered",
+    "shifts",
 )
 """Fields of a log's state."""
 BOUNDS = STATE[0], STATE[2], STATE[9]
@@ -66,6 +67,8 @@ class RecentState(msgspec.Struct, frozen=True):
     """As `last_stable`, -1 without an open transaction; None if there has never been one."""
     appended: int
     """Bytes ever appended."""
+    shifts: bytes | None
+    """The ids that are not natural, for OffsetMap."""
 
 
 def parse_state(topic: Topic, fields: Fields, submitted_at: float) -> RecentState | None:
@@ -85,6 +88,7 @@ def parse_state(topic: Topic, fields: Fields, submitted_at: float) -> RecentStat
         epoch,
         stable,
         appended,
+        fields[11],
     )
 
 

@@ -140,7 +140,7 @@ def acquire(
     bounds, order = (read_from, read_to), (ordered, has_keys)
     return Call(
         ACQUIRE,
-        (k.log, k.share, k.share_runs, k.stream),
+        (k.log, k.share, k.share_runs),
         (encode_group(group), member, topic_id, start, *bounds, *limits, *order, *flat(ranges)),
     )
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-R = TypeVar("R", log.ListOffsetsReply, log.FindTimestampReply)
+R = TypeVar("R", log.ListOffsetsReply, log.FindTimestampReply, log.NumberEntriesReply)
 
 
 class MetadataClient:
@@ -159,7 +159,19 @@ class MetadataClient:
     def bounds(
         self, logs: Sequence[PartitionLog], *, committed: bool = False
     ) -> list[PartitionBounds]:
-        """Return each partition's offsets; `committed`: up to the last stable offset."""
+        """Return each partition's offsets; `committed`: up to the last stable offset.
+
+        Foreign entries are numbered first, in as many calls as it takes.
+        """
+        left = list(logs)
+        while left:
+            numbered = self._run_each(
+                left,
+                lambda part: log.number_entries(
+                    self.keys, part.topic, part.partition, topic_id=part.topic_id
+                ),
+            )
+            left = [part for part, reply in zip(left, numbered, strict=True) if reply.more]
         replies = self._run_each(
             logs,
             lambda part: log.list_offsets(

@@ -19,8 +19,6 @@ local num = require("lib.num")
 local M = {}
 
 local INDEX_BYTES = 65536
--- Offsets end here: a double cannot represent every integer above.
-local LAST = 2 ^ 53
 
 -- The writer of a log's layout.
 local function writer_of(format, mode)
@@ -36,12 +34,19 @@ local function writer_of(format, mode)
   return batch_entries
 end
 
+-- Add what a log with entries at other than natural ids needs.
+local function open_map(log, shifts)
+  local offset_map = require("lib.offset_map")
+  log.map = log.map or offset_map.open(log.mode, log.bits, shifts)
+  log.id_of, log.fixed_ms = log.map:namer()
+end
+
 --- Return the log of KEYS of log.append, from the k-th on, as a table, or nil and a lib.codes value
 --- if its topic id differs. `stamp`: LogAppendTime.
 function M.open(keys, k, topic_id, stamp, now_ms)
   local row = redis.call(
     "HMGET", keys[k + 1], "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
-    "max_timestamp", "indexed_bytes", "largest_append", "entries", "untimed_append_ms"
+    "max_timestamp", "indexed_bytes", "largest_append", "entries", "untimed_append_ms", "shifts"
   )
   if not row[1] then
     return nil, codes.UNKNOWN_TOPIC_OR_PARTITION
@@ -50,7 +55,7 @@ function M.open(keys, k, topic_id, stamp, now_ms)
     return nil, codes.UNKNOWN_TOPIC_ID
   end
   local mode, bits = row[3], tonumber(row[4])
-  return {
+  local log = {
     stream = keys[k], hash = keys[k + 1], index = keys[k + 2], producers = keys[k + 3],
     open_txns = keys[k + 4],
     writer = writer_of(row[2], mode), mode = mode, is_record = row[2] == "record",
@@ -61,6 +66,10 @@ function M.open(keys, k, topic_id, stamp, now_ms)
     bits = bits, id_of = entry_id.namer(mode, bits), now_ms = now_ms, stamp = stamp,
     known = {}, changed = false,
   }
+  if row[14] then
+    open_map(log, row[14])
+  end
+  return log
 end
 
 -- Producer ids from here on are tasks of Spark's writers: they start at sequence 0, and their state
@@ -163,30 +172,75 @@ function M.update_producer(log, args, at, base, text, known)
   end
 end
 
+-- Number the foreign entries above `next`, if an append at `base` would not fail in spite of them.
+-- Return whether all are numbered.
+local function number_before(log, base)
+  local unit = 2 ^ log.bits
+  local is_next = not log.map
+    and (log.mode ~= "time" or math.floor(base / unit) == math.floor((log.next - 1) / unit))
+  if not log.is_record or log.is_numbered or is_next then
+    return true
+  end
+  local numbering = require("lib.numbering")
+  local last = not log.map and log.next > 0 and entry_id.id("time", log.bits, log.next - 1)
+  if last and not numbering.has_above(log.stream, last) then
+    log.is_numbered = true
+    return true
+  end
+  return M.number(log)
+end
+
+--- Number the foreign entries above `next`. Return whether all are.
+function M.number(log)
+  local numbering = require("lib.numbering")
+  open_map(log)
+  log.is_numbered = numbering.number(log)
+  log.changed = true
+  open_map(log)
+  return log.is_numbered
+end
+
 -- Add the batch's entries from offset `base` on. Return the log end offset before them and the
--- offset of the first. If foreign entries were added after `next`, the first XADD fails with
--- nothing written, and the batch goes after the stream's last id.
+-- offset of the first, or nil if there are too many foreign entries to number. If foreign entries
+-- were added after `next`, the first XADD fails with nothing written, and the batch goes after the
+-- stream's last id.
 local function add_entries(log, base, offsets, add, add_rest)
-  local before = log.next
-  local added = base <= LAST - offsets and add(redis.pcall, base)
+  if not number_before(log, base) then
+    return nil
+  end
+  if log.next > base then
+    base = log.next
+  end
+  if log.map then
+    base = math.max(base, log.map:least_append())
+  end
+  local added = base <= entry_id.LAST - offsets and add(redis.pcall, base)
   if not added or type(added) == "table" and added.err then
-    local stream_end = require("lib.stream_end")
-    before = stream_end.offset_after(log.mode, log.bits, log.stream)
-    base = math.max(base, before)
-    if base > LAST - offsets then
+    local numbering = require("lib.numbering")
+    if log.is_record and not log.is_numbered and not M.number(log) then
+      return nil
+    end
+    open_map(log)
+    numbering.pass_last(log)
+    open_map(log)
+    base = math.max(base, log.next, log.map:least_append())
+    if base > entry_id.LAST - offsets then
       error("the offsets of " .. log.stream .. " are exhausted by its last entry", 0)
     end
     add(redis.call, base)
-    log.next = before
     if log.mode ~= "time" then
       -- The foreign entries are at most as new as this append; their times are not known.
       log.untimed, log.was_untimed = math.max(log.untimed, log.now_ms), true
     end
   end
+  log.is_numbered = true
+  if log.map and log.map:note_append(base) then
+    log.is_shifted = true
+  end
   if add_rest then
     add_rest(base)
   end
-  return before, base
+  return log.next, base
 end
 
 --- Append the batch whose arguments are args[at..last], or nothing; `last` may be left out. Return
@@ -227,6 +281,9 @@ function M.put(log, args, at, last)
   end
   local before
   before, base = add_entries(log, base, offsets, add, add_rest)
+  if not before then
+    return { codes.KAFKA_STORAGE_ERROR, -1, -1, log.start, -1, 0 }
+  end
   if index_row then
     -- A batch without timestamps counts as being as old as its append.
     redis.call(
@@ -264,6 +321,12 @@ function M.close(log)
   )
   if log.was_untimed then
     redis.call("HSET", log.hash, "untimed_append_ms", log.untimed)
+  end
+  if log.is_shifted then
+    redis.call("HSET", log.hash, "shifts", log.map:text(log.start))
+  end
+  if log.unnumbered then
+    redis.call("HINCRBY", log.hash, "unnumbered", log.unnumbered)
   end
   redis.call("PUBLISH", log.stream, log.next)
 end

@@ -21,9 +21,9 @@ function M.read(log, args, at, last)
   if from ~= last + 1 or #spans == 0 then
     return nil
   end
-  local stream, id_of, stamp = log.stream, log.id_of, log.stamp and log.now_ms
+  local stream, stamp = log.stream, log.stamp and log.now_ms
   local function add_span(call, base, span)
-    local id = id_of(base + span[1])
+    local id = log.id_of(base + span[1])
     if stamp then
       return call("XADD", stream, id, "append.time", stamp, unpack(args, span[2], span[3]))
     end

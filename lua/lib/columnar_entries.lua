@@ -19,8 +19,8 @@ local function add_after(log, base, count, add_range)
     end
     return
   end
-  if log.mode ~= "time" then
-    add_range(entry_id.DENSE .. "-*", 1, count - 1)
+  if log.mode ~= "time" or log.fixed_ms then
+    add_range((log.fixed_ms or entry_id.DENSE) .. "-*", 1, count - 1)
     return
   end
   local unit, n = 2 ^ log.bits, 1

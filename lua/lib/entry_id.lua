@@ -1,17 +1,24 @@
---- Convert between entry ids and offsets.
+--- Convert between entry ids and offsets, for entries at their natural ids; lib.offset_map converts
+--- all.
 ---
 --- time   id = (offset >> bits) "-" (offset & (2^bits - 1)): the milliseconds are Redis's clock.
---- dense  id = DENSE "-" offset. The milliseconds are far in the future on purpose: a plain
+--- dense  id = DENSE "-" offset. Hardly an id is above these milliseconds, so a plain
 ---        `XADD stream *` on such a stream takes the last id plus one: the next dense offset.
 --- bytes  as dense; the offset is a byte position.
 local num = require("lib.num")
 
 local M = {}
 
-M.DENSE = "1000000000000000"
+--- The largest signed integer of 64 bits: clients of Redis parse it.
+M.DENSE = "9223372036854775807"
+--- The end of all offsets: a double cannot represent every integer above.
+M.LAST = 2 ^ 53
+--- The end of the offsets of natural ids: an entry just below leaves enough for all later ones.
+M.NATURAL_END = 2 ^ 53 - 2 ^ 48
 local DENSE_PREFIX = M.DENSE .. "-"
 local LAST_SEQUENCE = "18446744073709551615"
-local BEFORE_DENSE = "999999999999999-" .. LAST_SEQUENCE
+--- The id below all dense ids.
+M.BEFORE_DENSE = "9223372036854775806-" .. LAST_SEQUENCE
 
 --- Return the id of the entry that holds `offset`.
 function M.id(mode, bits, offset)
@@ -40,40 +47,28 @@ function M.namer(mode, bits)
   end
 end
 
---- Return the offset of an id, or nil if no offset has this id.
+--- Return the natural offset of an id, or nil if it has none.
 function M.offset(mode, bits, id)
   local ms, seq = string.match(id, "^(%d+)%-(%d+)$")
+  local sequence = tonumber(seq)
   if mode == "time" then
     local unit = 2 ^ bits
-    local sequence = tonumber(seq)
-    if sequence >= unit then
+    if sequence >= unit or tonumber(ms) >= M.NATURAL_END / unit then
       return nil
     end
     return tonumber(ms) * unit + sequence
   end
-  if ms ~= M.DENSE then
+  if ms ~= M.DENSE or sequence >= M.NATURAL_END then
     return nil
   end
-  return tonumber(seq)
-end
-
---- Return the lowest offset after an id, whether or not the id has an offset.
-function M.offset_after(mode, bits, id)
-  local own = M.offset(mode, bits, id)
-  if own then
-    return own + 1
-  end
-  if mode ~= "time" then
-    return 0
-  end
-  return (tonumber(string.match(id, "^(%d+)")) + 1) * 2 ^ bits
+  return sequence
 end
 
 --- Create a stream whose next automatic id is dense offset 0. The group only serves MKSTREAM.
 function M.open_dense(stream)
-  redis.call("XGROUP", "CREATE", stream, BEFORE_DENSE, "$", "MKSTREAM")
-  redis.call("XGROUP", "DESTROY", stream, BEFORE_DENSE)
-  redis.call("XSETID", stream, BEFORE_DENSE)
+  redis.call("XGROUP", "CREATE", stream, M.BEFORE_DENSE, "$", "MKSTREAM")
+  redis.call("XGROUP", "DESTROY", stream, M.BEFORE_DENSE)
+  redis.call("XSETID", stream, M.BEFORE_DENSE)
 end
 
 return M

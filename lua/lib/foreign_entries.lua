@@ -8,11 +8,11 @@
 ---
 --- If more entries were added since then than Korvet's scripts have appended, all entries above the
 --- cursor are counted again, appended ones too: nothing in an entry says who added it.
-local entry_id = require("lib.entry_id")
 local entry_pages = require("lib.entry_pages")
 local fields = require("lib.fields")
 local index_rows = require("lib.index")
 local num = require("lib.num")
+local offset_map = require("lib.offset_map")
 
 local M = {}
 
@@ -60,8 +60,7 @@ local function ask(state)
   -- Before Redis 7. Another program may remove as many entries as it adds.
   state.added = state.length + state.trimmed
   return not state.tail
-    or entry_id.offset_after(state.mode, state.bits, state.tail)
-      <= math.max(state.next, state.cursor.offset)
+    or (state.map:offset(state.tail) or -1) < math.max(state.next, state.cursor.offset)
 end
 
 --- Return the state of a log as a table; nil if it does not exist. `is_counted`: all entries are.
@@ -69,7 +68,8 @@ function M.open(stream, log)
   local row = redis.call(
     "HMGET", log, "topic_id", "format", "mode", "bits", "next", "bytes", "records", "entries",
     "counted", "trimmed", "start", "local_start", "tiered", "start_bytes", "start_records",
-    "max_timestamp", "untimed_append_ms", "largest_append", "cleaned"
+    "max_timestamp", "untimed_append_ms", "largest_append", "cleaned",
+    "shifts"
   )
   if not row[1] then
     return nil
@@ -84,6 +84,7 @@ function M.open(stream, log)
     max_timestamp = tonumber(row[16]), untimed = tonumber(row[17] or "-1"),
     newest = math.max(tonumber(row[16]), tonumber(row[17] or "-1")),
     largest = tonumber(row[18]), is_cleaned = row[19] ~= false,
+    map = offset_map.open(row[3], tonumber(row[4]), row[20]),
   }
   local may_be_counted, at = ask(state), state.cursor
   state.is_counted = may_be_counted and at.added ~= nil
@@ -91,18 +92,10 @@ function M.open(stream, log)
   return state
 end
 
---- Return the log end offset of the state: foreign entries in layout `record` raise it.
-function M.log_end(state)
-  if not state.tail then
-    return state.next
-  end
-  return math.max(state.next, entry_id.offset_after(state.mode, state.bits, state.tail))
-end
-
 -- Move the cursor to the end of the last append, below which all entries are counted.
 local function to_last_append(state, at)
   if state.next > at.offset then
-    at.id, at.offset = entry_id.id(state.mode, state.bits, state.next - 1), state.next
+    at.id, at.offset = state.map:id(state.next - 1), state.next
   end
   at.entries, at.bytes, at.records = state.entries, state.bytes, state.records
   at.newest = state.newest
@@ -156,8 +149,8 @@ end
 
 -- Count one entry: move the cursor `at` above it, and add an index row below it if one is due.
 local function count(state, at, row, now_ms)
-  local last = entry_id.offset(state.mode, state.bits, row[1])
-  local after = entry_id.offset_after(state.mode, state.bits, row[1])
+  local last = state.map:offset(row[1])
+  local after = last and last + 1 or at.offset
   local records, first, time, size = measure(state, row, last or at.offset, now_ms)
   if last and (at.bytes - at.indexed >= INDEX_BYTES or at.indexed < 0) then
     local offset = num.text(math.max(first, at.offset, 0))
@@ -238,7 +231,7 @@ local function head_offset(state)
     return math.max(state.next, state.cursor.offset)
   end
   local head = state.head or redis.call("XRANGE", state.stream, "-", "+", "COUNT", 1)[1][1]
-  return entry_id.offset(state.mode, state.bits, head) or 0
+  return state.map:offset(head) or 0
 end
 
 --- Take what another program has removed from the start of a log out of its counters, in whole

@@ -41,12 +41,13 @@ function M.read(log, args, at, last, count, size)
   if end_of_records(args, from, last, count, stamp and 0 or 2) ~= last then
     return nil
   end
-  local stream, id_of = log.stream, log.id_of
+  local stream = log.stream
   local function add_record(call, offset, first, ends)
+    local id = log.id_of(offset)
     if stamp then
-      return call("XADD", stream, id_of(offset), "append.time", stamp, unpack(args, first, ends))
+      return call("XADD", stream, id, "append.time", stamp, unpack(args, first, ends))
     end
-    return call("XADD", stream, id_of(offset), unpack(args, first, ends))
+    return call("XADD", stream, id, unpack(args, first, ends))
   end
   local function add(call, base)
     return add_record(call, base, from + 1, from + fields)

@@ -1,7 +1,8 @@
 --- Write the marker of a transaction's end to a partition's log.
 local codes = require("lib.codes")
-local entry_id = require("lib.entry_id")
 local num = require("lib.num")
+local numbering = require("lib.numbering")
+local offset_map = require("lib.offset_map")
 local producer_state = require("lib.producer_state")
 
 local M = {}
@@ -10,7 +11,8 @@ local M = {}
 --- its topic id differs. `stable` is -1 if no transaction is open.
 function M.open(keys, topic_id)
   local row = redis.call(
-    "HMGET", keys[2], "topic_id", "mode", "bits", "next", "start", "bytes", "entries", "stable"
+    "HMGET", keys[2], "topic_id", "mode", "bits", "next", "start", "bytes", "entries", "stable",
+    "shifts", "format"
   )
   if not row[1] then
     return nil, codes.UNKNOWN_TOPIC_OR_PARTITION
@@ -18,11 +20,13 @@ function M.open(keys, topic_id)
   if row[1] ~= topic_id then
     return nil, codes.UNKNOWN_TOPIC_ID
   end
+  local mode, bits = row[2], tonumber(row[3])
   return {
     stream = keys[1], hash = keys[2], producers = keys[3],
     open_txns = keys[4], aborted_txns = keys[5],
-    mode = row[2], bits = tonumber(row[3]), next = tonumber(row[4]), start = row[5],
+    mode = mode, bits = bits, next = tonumber(row[4]), start = tonumber(row[5]),
     bytes = tonumber(row[6]), entries = tonumber(row[7]), stable = tonumber(row[8] or "-1"),
+    map = offset_map.open(mode, bits, row[9]), is_record = row[10] == "record",
   }
 end
 
@@ -54,21 +58,29 @@ function M.write(log, id, known, epoch, round, committed, size, args, fields, no
     redis.call("ZCARD", log.aborted_txns)
   end
 
-  local at, untimed = log.next, {}
-  if log.mode == "time" then
-    at = math.max(at, now_ms * 2 ^ log.bits)
-  end
-  local added = redis.pcall(
-    "XADD", log.stream, entry_id.id(log.mode, log.bits, at), unpack(args, fields)
-  )
-  if type(added) == "table" and added.err then
-    local stream_end = require("lib.stream_end")
-    at = math.max(at, stream_end.offset_after(log.mode, log.bits, log.stream))
-    redis.call("XADD", log.stream, entry_id.id(log.mode, log.bits, at), unpack(args, fields))
-    if log.mode ~= "time" then
-      -- The foreign entries below the marker have no other timestamp.
-      untimed = { "untimed_append_ms", now_ms }
+  local untimed = {}
+  if log.is_record and numbering.is_due(log) then
+    local is_done = numbering.number(log)
+    numbering.save(log)
+    -- In dense mode the entries below the marker have no other timestamp.
+    untimed = log.mode ~= "time" and { "untimed_append_ms", now_ms } or {}
+    if not is_done then
+      error("the entries of " .. log.stream .. " are being numbered: repeat the call", 0)
     end
+  end
+  local function add(call)
+    local least = log.mode == "time" and now_ms * 2 ^ log.bits or 0
+    local at = math.max(log.next, least, log.map:least_append())
+    return call("XADD", log.stream, log.map:namer()(at), unpack(args, fields)), at
+  end
+  local added, at = add(redis.pcall)
+  if type(added) == "table" and added.err then
+    numbering.pass_last(log)
+    added, at = add(redis.call)
+  end
+  if log.map:note_append(at) or log.is_shifted then
+    log.next = at + 1
+    numbering.save(log)
   end
   -- Only after the marker's XADD: if that fails, the transaction is still open for a retry.
   redis.call("HSET", log.producers, id, turn)

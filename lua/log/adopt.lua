@@ -18,18 +18,24 @@
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local foreign_entries = require("lib.foreign_entries")
+local numbering = require("lib.numbering")
 
 local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
 local topic_id = ARGV[1]
 
 -- Check.
-local state = foreign_entries.open(stream, log)
-if not state or state.topic_id ~= topic_id then
-  return { state and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, 0 }
+local owner = redis.call("HGET", log, "topic_id")
+if owner ~= topic_id then
+  return { owner and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, 0 }
 end
 redis.call("ZCARD", index)
 
 -- Write.
+local _, _, is_numbered = numbering.settle(stream, log)
+if not is_numbered then
+  return { codes.NONE, 0, 1 }
+end
+local state = foreign_entries.open(stream, log)
 local counted, more = foreign_entries.count(state, index, clock.now_ms())
 if not more then
   foreign_entries.forget_removed(state, index)

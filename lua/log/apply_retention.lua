@@ -26,7 +26,6 @@
 ---          log.adopt has not counted is kept.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local entry_id = require("lib.entry_id")
 local index_rows = require("lib.index")
 local foreign_entries = require("lib.foreign_entries")
 local num = require("lib.num")
@@ -42,8 +41,8 @@ local state = foreign_entries.open(stream, log)
 if not state or state.topic_id ~= topic_id then
   return { state and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0, 0 }
 end
-local mode, bits, start = state.mode, state.bits, state.first
-local next_offset, uncounted = foreign_entries.log_end(state), state.is_counted and 0 or 1
+local mode, bits, start, map = state.mode, state.bits, state.first, state.map
+local next_offset, uncounted = state.next, state.is_counted and 0 or 1
 local cutoff = retention_ms >= 0 and clock.now_ms() - retention_ms or nil
 -- Rows above the cursor know nothing of foreign entries between them.
 local known = state.is_counted and math.huge or state.cursor.offset
@@ -84,22 +83,22 @@ if target <= start then
   return { codes.NONE, state.start, 0, more, uncounted }
 end
 if is_local then
-  local removed = log_trim.trim_local(stream, log, index, mode, bits, target)
+  local removed = log_trim.trim_local(stream, log, index, map, target)
   return { codes.NONE, state.start, removed, more, uncounted }
 end
 if target == next_offset then
   local removed = log_trim.empty(
-    stream, log, index, mode, bits, target, state.bytes, state.records
+    stream, log, index, map, target, state.bytes, state.records
   )
   return { codes.NONE, target, removed, more, uncounted }
 end
 local last
 if mode == "time" then
-  last = redis.call("XREVRANGE", stream, "(" .. entry_id.id(mode, bits, target), "-", "COUNT", 1)[1]
+  last = redis.call("XREVRANGE", stream, "(" .. map:id(target), "-", "COUNT", 1)[1]
 end
-local removed = log_trim.move_start(stream, log, index, mode, bits, target)
+local removed = log_trim.move_start(stream, log, index, map, target)
 if mode == "time" then
-  target = last and math.max(start, entry_id.offset_after(mode, bits, last[1])) or start
+  target = last and math.max(start, (map:offset(last[1]) or -1) + 1) or start
   redis.call("HSET", log, "start", num.text(target))
 end
 return { codes.NONE, target, removed, more, uncounted }

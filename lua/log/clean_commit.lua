@@ -34,11 +34,11 @@
 local chunks = require("lib.chunks")
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local entry_id = require("lib.entry_id")
 local foreign_entries = require("lib.foreign_entries")
 local index_rows = require("lib.index")
 local key_types = require("lib.key_types")
 local num = require("lib.num")
+local offset_map = require("lib.offset_map")
 local entry_limits = require("lib.entry_limits")
 local clean_swap = require("lib.clean_swap")
 
@@ -51,7 +51,7 @@ local ROWS, MOST_BYTES = 13, 131072
 -- Check.
 local state = redis.call(
   "HMGET", log, "topic_id", "compacting", "start", "mode", "bits", "format", "delete_horizons",
-  "bytes", "entries"
+  "bytes", "entries", "shifts"
 )
 if state[1] ~= topic_id then
   return { codes.UNKNOWN_TOPIC_ID, 0, 0, "" }
@@ -71,9 +71,9 @@ for i = ROWS, #ARGV do
 end
 
 -- Write.
-local mode, bits = state[4], tonumber(state[5])
-local from, last = entry_id.id(mode, bits, limit - 1), clean_swap.last(compacted)
-if last and entry_id.offset_after(mode, bits, last) > limit then
+local map = offset_map.open(state[4], tonumber(state[5]), state[10])
+local from, last = map:id(limit - 1), clean_swap.last(compacted)
+if last and (map:offset(last) or -1) >= limit then
   from = last
 end
 local average = tonumber(state[8] or 0) / math.max(tonumber(state[9] or 0), 1)

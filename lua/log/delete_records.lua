@@ -13,13 +13,13 @@
 ---          again     int     -1: done; else call again with this offset as `before`
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID OFFSET_OUT_OF_RANGE
 --- FULL     always: records are removed
---- COST     O(entries removed), at most 68 calls
+--- COST     O(entries removed), at most 75 calls + 4 per new_ms
 --- NOTES    An offset at or below the log start changes nothing, without an error, as in Kafka.
 local codes = require("lib.codes")
 local index_rows = require("lib.index")
 local num = require("lib.num")
+local numbering = require("lib.numbering")
 local log_trim = require("lib.log_trim")
-local stream_end = require("lib.stream_end")
 
 local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, before, steps = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -32,14 +32,13 @@ local state = redis.call(
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1 }
 end
-local mode, bits = state[3], tonumber(state[4])
 local start = tonumber(state[6])
-local next_offset = stream_end.log_end(state[2], mode, bits, stream, tonumber(state[5]))
+if before > tonumber(state[5]) or before < -1 then
+  return { codes.OFFSET_OUT_OF_RANGE, -1, 0, -1 }
+end
+local next_offset, map = numbering.settle(stream, log)
 if before == -1 then
   before = next_offset
-end
-if before > next_offset or before < 0 then
-  return { codes.OFFSET_OUT_OF_RANGE, -1, 0, -1 }
 end
 if before <= start then
   return { codes.NONE, start, 0, -1 }
@@ -54,14 +53,14 @@ if before < local_start then
   return { codes.NONE, before, 0, -1 }
 end
 if step > start and step < before then
-  return { codes.NONE, step, log_trim.move_start(stream, log, index, mode, bits, step), before }
+  return { codes.NONE, step, log_trim.move_start(stream, log, index, map, step), before }
 end
 local removed
 if before == next_offset then
   removed = log_trim.empty(
-    stream, log, index, mode, bits, before, tonumber(state[7]), tonumber(state[8])
+    stream, log, index, map, before, tonumber(state[7]), tonumber(state[8])
   )
 else
-  removed = log_trim.move_start(stream, log, index, mode, bits, before)
+  removed = log_trim.move_start(stream, log, index, map, before)
 end
 return { codes.NONE, before, removed, -1 }

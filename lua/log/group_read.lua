@@ -17,13 +17,14 @@
 ---                            delivered; empty: all are claimed
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: one pending entry per record that a member reads
---- COST     O(count), and 1,000 pending entries to claim, at most 9 calls + 2 per deleted_page
+--- COST     O(count), and 1,000 pending entries to claim, at most 15 calls + 2 per deleted_page
+---          + 4 per new_ms
 --- NOTES    Claiming takes several calls if many entries are pending: a reader that gets none calls
 ---          again. A missing group is created just below `offset`; an existing one never moves
 ---          back. The reply has offsets only: the broker reads the entries with XRANGE. Delivered
 ---          entries that are no longer in the stream are acknowledged: they cannot be read.
 local codes = require("lib.codes")
-local entry_id = require("lib.entry_id")
+local numbering = require("lib.numbering")
 
 local stream, log = KEYS[1], KEYS[2]
 local group, consumer, topic_id, offset = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -31,14 +32,15 @@ local count, claim = ARGV[5], ARGV[6]
 local PAGES, CLAIMS = 100, 1000
 
 -- Check.
-local state = redis.call("HMGET", log, "topic_id", "mode", "bits")
+local state = redis.call("HMGET", log, "topic_id")
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, claim }
 end
-local mode, bits = state[2], tonumber(state[3])
-local before = offset > 0 and entry_id.id(mode, bits, offset - 1) or "0-0"
 
 -- Write.
+local _, map = numbering.settle(stream, log)
+local before = offset > 0 and map:id(offset - 1) or "0-0"
+
 local function next_from(place)
   return redis.pcall(
     "XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", stream, place
@@ -96,7 +98,7 @@ if #rows == 0 and claim == "" then
 end
 local first, last = -1, -1
 for _, row in ipairs(rows) do
-  local own = entry_id.offset(mode, bits, row[1])
+  local own = map:offset(row[1])
   if own then
     first = first < 0 and own or first
     last = own

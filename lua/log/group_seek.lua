@@ -16,19 +16,20 @@
 --- NOTES    XREADGROUP continues exactly there. In batch layout a batch that extends above the
 ---          offset is delivered again whole. Acknowledges at most 10,000 entries per call.
 local codes = require("lib.codes")
-local entry_id = require("lib.entry_id")
 local fields = require("lib.fields")
+local offset_map = require("lib.offset_map")
 
 local stream, log = KEYS[1], KEYS[2]
 local group, topic_id, offset, move = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == "1"
 local PAGE, PAGES = 100, 100
 
 -- Check.
-local state = redis.call("HMGET", log, "topic_id", "mode", "bits")
+local state = redis.call("HMGET", log, "topic_id", "mode", "bits", "shifts")
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, 0 }
 end
-local last = offset > 0 and entry_id.id(state[2], tonumber(state[3]), offset - 1) or "0-0"
+local map = offset_map.open(state[2], tonumber(state[3]), state[4])
+local last = offset > 0 and map:id(offset - 1) or "0-0"
 
 local function before(one, other)
   local ms, seq = string.match(one, "^(%d+)%-(%d+)$")

@@ -1,4 +1,4 @@
---- log.lag  version 1  reads
+--- log.lag  version 1  writes
 --- Count the records from an offset on, in any offset mode.
 ---
 --- KEYS     stream    stream  the partition's records
@@ -13,20 +13,20 @@
 ---          newest    int     ms, the max timestamp since the log was empty, -1 for none
 ---          oldest    int     ms, the time of the first of these records, -1 if unknown
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(log index), and 10,000 entries or 8 MB, at most 110 calls
+--- FULL     always: readers need the offsets, some bytes per thousand entries
+--- COST     O(log index), and 10,000 entries or 8 MB, at most 120 calls + 4 per new_ms
 --- NOTES    Foreign entries above the last append count. Older ones count only in the offset's own
 ---          index step. Beyond 10,000 entries or 8 MB the number is an estimate: from the offsets
 ---          in mode dense, else from the index and the length of the stream. `oldest` is the
 ---          append time or timestamp of the record, that of the last record of its batch or of its
 ---          segment, or the time of its id.
 local codes = require("lib.codes")
-local entry_id = require("lib.entry_id")
 local entry_pages = require("lib.entry_pages")
 local fields = require("lib.fields")
 local index_rows = require("lib.index")
 local manifest = require("lib.segments")
 local num = require("lib.num")
-local stream_end = require("lib.stream_end")
+local numbering = require("lib.numbering")
 
 local stream, log, index, segments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local topic_id, offset = ARGV[1], tonumber(ARGV[2])
@@ -38,9 +38,11 @@ local state = redis.call(
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1, -1 }
 end
-local format, mode, bits = state[2], state[3], tonumber(state[4])
+
+-- Write.
+local format, mode = state[2], state[3]
 local appended, newest = tonumber(state[5]), tonumber(state[7])
-local next_offset = stream_end.log_end(format, mode, bits, stream, appended)
+local next_offset, map = numbering.settle(stream, log)
 offset = math.max(offset, tonumber(state[8]))
 if offset >= next_offset then
   return { codes.NONE, 0, next_offset, newest, -1 }
@@ -60,7 +62,7 @@ local function note(found)
       oldest = tonumber(text)
     end
   end
-  oldest = oldest or tonumber(id_ms or nil) or -1
+  oldest = oldest or id_ms and #id_ms < 16 and tonumber(id_ms) or -1
 end
 
 -- Records below the local part: those of the segments, and a share of the offset's own segment.
@@ -90,12 +92,12 @@ if step then
 end
 local budget = entry_pages.budget()
 if offset <= last then
-  local from, to, counted = entry_id.id(mode, bits, offset), entry_id.id(mode, bits, last), 0
+  local from, to, counted = map:id(offset), map:id(last), 0
   local is_whole = entry_pages.each(stream, from, to, budget, function(found)
     note(found)
     local count = format == "batch" and tonumber(fields.get(found[2], "count"))
     -- The id of a batch is its last offset: the batch may begin below the offset.
-    local most = count and entry_id.offset(mode, bits, found[1]) - offset + 1
+    local most = count and (map:offset(found[1]) or offset) - offset + 1
     counted = counted + (count and math.min(count, most) or 1)
   end)
   if not is_whole then
@@ -103,7 +105,7 @@ if offset <= last then
       return candidate.offset <= offset
     end)
     local final = redis.call("XREVRANGE", stream, to, from, "COUNT", 1)[1]
-    local span = entry_id.offset_after(mode, bits, final[1]) - offset
+    local span = (map:offset(final[1]) or last) + 1 - offset
     known = known - (row and row.records or tonumber(state[9]))
     known = mode == "dense" and math.max(known, redis.call("XLEN", stream)) or known
     counted = math.max(counted, math.min(known, span))
@@ -112,7 +114,7 @@ if offset <= last then
 end
 if next_offset > appended then
   local from, counted = math.max(offset, appended), 0
-  local is_whole = entry_pages.each(stream, entry_id.id(mode, bits, from), "+", budget, function(found)
+  local is_whole = entry_pages.each(stream, map:from(from), "+", budget, function(found)
     note(found)
     counted = counted + 1
   end)

@@ -17,21 +17,21 @@
 ---          the log, there can be more records in between than asked for. A long run of entries
 ---          without an index row is counted only in part: the offset is then lower.
 local codes = require("lib.codes")
-local entry_id = require("lib.entry_id")
 local entry_pages = require("lib.entry_pages")
 local fields = require("lib.fields")
 local index_rows = require("lib.index")
 local num = require("lib.num")
+local offset_map = require("lib.offset_map")
 
 local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, offset = ARGV[1], tonumber(ARGV[2])
 local wanted, finish = tonumber(ARGV[3]), tonumber(ARGV[4])
 
-local state = redis.call("HMGET", log, "topic_id", "format", "mode", "bits")
+local state = redis.call("HMGET", log, "topic_id", "format", "mode", "bits", "shifts")
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1 }
 end
-local format, mode, bits = state[2], state[3], tonumber(state[4])
+local format, map = state[2], offset_map.open(state[3], tonumber(state[4]), state[5])
 local budget = entry_pages.budget()
 
 --- Return how many records the entry with the last offset `last` holds, and its first offset.
@@ -47,8 +47,8 @@ local function scan(from, most, stop)
     return counted, at
   end
   local is_whole, rest = entry_pages.each(
-    stream, entry_id.id(mode, bits, at), "+", budget, function(entry)
-      local last = entry_id.offset(mode, bits, entry[1])
+    stream, map:id(at), "+", budget, function(entry)
+      local last = map:offset(entry[1])
       if not last then
         return false
       end
@@ -67,7 +67,7 @@ local function scan(from, most, stop)
     end
   )
   if not is_whole then
-    return counted, math.max(at, entry_id.offset_after(mode, bits, string.sub(rest, 2)))
+    return counted, math.max(at, (map:offset(string.sub(rest, 2)) or -1) + 1)
   end
   return counted, counted >= most and at or stop
 end

@@ -18,16 +18,20 @@
 local codes = require("lib.codes")
 local index_rows = require("lib.index")
 local log_trim = require("lib.log_trim")
+local offset_map = require("lib.offset_map")
 
 local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, before, steps = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 -- Check.
-local state = redis.call("HMGET", log, "topic_id", "mode", "bits", "start", "local_start", "tiered")
+local state = redis.call(
+  "HMGET", log, "topic_id", "mode", "bits", "start", "local_start", "tiered", "shifts"
+)
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0 }
 end
-local mode, bits, from = state[2], tonumber(state[3]), tonumber(state[5] or state[4])
+local map = offset_map.open(state[2], tonumber(state[3]), state[7])
+local from = tonumber(state[5] or state[4])
 local target, more = math.min(before, tonumber(state[6] or "0")), 0
 local limit = redis.call("ZRANGE", index, steps, steps)[1]
 if limit and index_rows.parse(limit).offset < target then
@@ -39,4 +43,4 @@ end
 redis.call("XLEN", stream)
 
 -- Write.
-return { codes.NONE, target, log_trim.trim_local(stream, log, index, mode, bits, target), more }
+return { codes.NONE, target, log_trim.trim_local(stream, log, index, map, target), more }

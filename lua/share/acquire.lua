@@ -4,7 +4,6 @@
 --- KEYS     log             hash   the partition's state
 ---          share           hash   share group -> end of its state, epoch, counters
 ---          share_runs      zset   the groups' available and acquired records
----          stream          stream  the partition's records
 --- ARGV     group           bytes  the encoded group id
 ---          member          bytes  the member that acquires
 ---          topic_id        bytes  the topic id the caller expects, 32 hex digits
@@ -44,11 +43,10 @@
 ---          must not, or have none acquires nothing.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
-local entry_id = require("lib.entry_id")
 local share_runs = require("lib.share_runs")
 local share_take = require("lib.share_take")
 
-local log, share, runs, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
 local group, member, topic_id, start = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local from, to, most = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local exact = ARGV[8] == "1"
@@ -66,7 +64,7 @@ for i = RANGES, #ARGV, 2 do
   end
   before = last + 1
 end
-local place = redis.call("HMGET", log, "topic_id", "start", "next", "mode", "bits")
+local place = redis.call("HMGET", log, "topic_id", "start", "next")
 if place[1] ~= topic_id then
   local refusal = place[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION
   return { refusal, -1, 0, -1, 0, 0, {} }
@@ -82,11 +80,7 @@ end
 
 -- A server that was promoted may lack records that the broker has read from another one.
 local function has_read_more()
-  if to < tonumber(place[3]) then
-    return false
-  end
-  local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
-  return not tail or to >= entry_id.offset_after(place[4], tonumber(place[5]), tail[1])
+  return to >= tonumber(place[3])
 end
 local reads = from >= 0 and to >= from and not has_read_more()
 

@@ -11,7 +11,7 @@ from tests.support.store_runners import Runner
 KEYS = Keys()
 ID = "0123456789abcdef0123456789abcdef"
 OTHER_ID = "f" * 32
-DENSE_MS = 10**15
+DENSE_MS = 2**63 - 1
 
 
 @dataclass

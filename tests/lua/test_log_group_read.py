@@ -102,7 +102,7 @@ def test_of_very_much_that_was_left_nothing_is_passed_over(runner: Runner) -> No
     deliver(runner, 0, consumer="two", count=300)
     deliver(runner, 0, count=2_600)
     runner.command(
-        "XCLAIM", STREAM, "readers", "two", 0, *(f"{10**15}-{n}" for n in (2_000, 2_400))
+        "XCLAIM", STREAM, "readers", "two", 0, *(f"{(2**63 - 1)}-{n}" for n in (2_000, 2_400))
     )
     claim, at, calls = log.CLAIM_ALL, 0, 0
     while at < 2_600:
@@ -119,7 +119,7 @@ def test_what_is_pending_below_the_readers_place_is_claimed_by_parts(runner: Run
     deliver(runner, 0, count=1_500)
     reply = deliver(runner, 1_400, consumer="two", claim=log.CLAIM_ALL)
     assert span(reply) == (-1, -1)
-    assert reply.claim == b"%d-1000" % 10**15
+    assert reply.claim == b"%d-1000" % (2**63 - 1)
     reply = deliver(runner, 1_400, consumer="two", claim=reply.claim)
     assert (*span(reply), reply.claim) == (1_400, 1_409, log.ALL_CLAIMED)
 

@@ -15,29 +15,6 @@ FAILED = (ScriptError, ScriptFailed)
 SHAPE: dict[str, Any] = {"topic_id": ID, "format": "record", "bits": 10}
 
 
-@pytest.mark.parametrize(
-    ("mode", "id"),
-    [("time", f"{2**43}-2"), ("time", f"{2**50}-0"), ("dense", f"{DENSE_MS}-{2**53 + 2}")],
-)
-def test_behind_an_entry_whose_offset_lua_cannot_count_nothing_is_appended(
-    runner: Runner, mode: str, id: str
-) -> None:
-    """For example ids in microseconds: neighbours would have one offset."""
-    part, other = (Part(runner, "record", mode, topic=name).create() for name in "to")
-    part.append(1)
-    runner.command("XADD", part.keys.stream, id, "value", "far")
-    before = part.state()
-    with pytest.raises(FAILED, match="exhausted"):
-        part.append(3)
-    batches = [log.batch_of(each.call(3)) for each in (part, other)]
-    reply = runner.run(
-        log.append_many(KEYS, [(n, 0, ID, 0, [b]) for n, b in zip("to", batches, strict=True)])
-    )
-    assert [answer.error for answer in reply.answers] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
-    assert b"exhausted" in reply.reason
-    assert (part.state(), len(part.ids()), len(other.ids())) == (before, 2, 3)
-
-
 @pytest.mark.parametrize("form", ["record", "batch"])
 def test_where_a_log_has_come_to_the_last_offset_nothing_is_appended(
     runner: Runner, form: str

@@ -26,6 +26,18 @@ class ListOffsetsReply(Reply):
     tiered: int
 
 
+class NumberEntriesReply(Reply):
+    """The log ends at `next`; `more` is 1 if another call has more entries to number.
+
+    `unnumbered` foreign entries have no offset.
+    """
+
+    error: int
+    next: int
+    more: int
+    unnumbered: int
+
+
 class FindTimestampReply(Reply):
     """Every record below `offset` is older than `timestamp`."""
 
@@ -53,6 +65,7 @@ class LagReply(Reply):
 
 
 LIST_OFFSETS = Script("log.list_offsets", ListOffsetsReply)
+NUMBER_ENTRIES = Script("log.number_entries", NumberEntriesReply)
 FIND_TIMESTAMP = Script("log.find_timestamp", FindTimestampReply)
 SKIP_RECORDS = Script("log.skip_records", SkipRecordsReply)
 LAG = Script("log.lag", LagReply)
@@ -64,6 +77,14 @@ def list_offsets(
     """Return the first and last offsets of a partition; an empty `topic_id` accepts any topic."""
     k = keys.partition(topic, partition)
     return Call(LIST_OFFSETS, (k.stream, k.log), (topic_id,))
+
+
+def number_entries(
+    keys: Keys, topic: str, partition: int, *, topic_id: str
+) -> Call[NumberEntriesReply]:
+    """Give offsets to the entries that other programs have added to a partition."""
+    k = keys.partition(topic, partition)
+    return Call(NUMBER_ENTRIES, (k.stream, k.log), (topic_id,))
 
 
 def find_timestamp(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from korvet.log.entry_id import offset_of, split_id
+from korvet.log.entry_id import OffsetMap, split_id
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.layouts.batch import batch_of
 from korvet.spark.decode.batch_records import BatchBody, decode_records
@@ -52,6 +52,7 @@ class BatchDecoder(LayoutDecoder):
 
     def __init__(self, log: PartitionLog, schema: Any, aborted: Sequence[AbortedRow]) -> None:
         super().__init__(log, schema, aborted)
+        self._places = OffsetMap(log.mode, log.bits)
         self._contents = self._names & {"key", "value", "headers", "timestamp"}
 
     @staticmethod
@@ -59,15 +60,16 @@ class BatchDecoder(LayoutDecoder):
         return XRangeReply.of(parsed(raw))
 
     def parts(self, reply: XRangeReply) -> Iterator[ColumnBatch]:
+        self._places = self.places_of(reply)
         if self._log.mode == "bytes":
             for row in reply.rows:
-                if (part := self._positions(row[0], row[1])) is not None:
+                if (part := self._positions(self._last(row[0]), row[1])) is not None:
                     yield part
             return
         group: list[_StoredBatch] = []
         held = 0
         for row in reply.rows:
-            each = self._batch(row[0], row[1])
+            each = self._batch(self._last(row[0]), row[1])
             if each is None:
                 continue
             if group and (each.kind != group[0].kind or held > _GROUP_BYTES):
@@ -78,22 +80,26 @@ class BatchDecoder(LayoutDecoder):
         if group:
             yield self._decode_group(group)
 
-    def _positions(self, raw_id: bytes, fields: Sequence[bytes]) -> ColumnBatch | None:
+    def _last(self, raw_id: bytes) -> int | None:
+        """Return the last offset of an entry; None if it has none."""
+        return self._places.offset(*split_id(raw_id))
+
+    def _positions(self, last: int | None, fields: Sequence[bytes]) -> ColumnBatch | None:
         """Return the records of an entry in offset mode `bytes`."""
         batch, count = batch_of(fields)
-        if batch is None:
+        if batch is None or last is None:
             return None
-        rows = bytes_layout.records_of(split_id(raw_id)[1] - count + 1, fields)
+        rows = bytes_layout.records_of(last - count + 1, fields)
         stamped = record_entries.append_time_of(fields) is not None
         return batch_from_records(rows, self._names, shift=0, stamped=stamped) if rows else None
 
-    def _batch(self, raw_id: bytes, fields: Sequence[bytes]) -> _StoredBatch | None:
+    def _batch(self, last: int | None, fields: Sequence[bytes]) -> _StoredBatch | None:
         """Return the batch of an entry; None if it is a marker, foreign or aborted."""
         batch, count = batch_of(fields)
-        if batch is None:
+        if batch is None or last is None:
             return None
         appended = record_entries.append_time_of(fields)
-        base = offset_of(self._log.mode, self._log.bits, raw_id) - count + 1
+        base = last - count + 1
         header = records.read_header(batch)
         attributes = header.attributes
         if attributes & records.CONTROL:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+from korvet.log.entry_id import OffsetMap
 from korvet.spark.decode.aborted_transactions import AbortedIndex
 from korvet.spark.decode.column_batch import ColumnBatch
 from korvet.spark.decode.xrange_reply import XRangeReply
@@ -30,6 +31,10 @@ class LayoutDecoder(ABC):
         self._schema = schema
         self._names = set(schema.names)
         self._aborted = AbortedIndex(aborted)
+
+    def places_of(self, reply: XRangeReply) -> OffsetMap:
+        """Return the ids and offsets of the reply's log."""
+        return reply.places or OffsetMap(self._log.mode, self._log.bits)
 
     @staticmethod
     @abstractmethod

@@ -17,7 +17,7 @@ from itertools import chain
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.log.entry_id import DENSE_MS, entry_id, offset_of, split_id
+from korvet.log.entry_id import DENSE_MS, OffsetMap, split_id
 from korvet.scripts.call import Arg
 from korvet.spark.decode.decoder import decoder_of
 from korvet.spark.decode.layout_decoder import MAX_ENTRIES, TAIL_ENTRIES
@@ -56,6 +56,7 @@ class RangeScan:
         self._strict = fail_on_data_loss
         self._foreign_count = 0
         """Entries per chunk if the log has foreign entries, else 0."""
+        self._places = OffsetMap(wanted.log.mode, wanted.log.bits)
         self.position = self.seen_end = wanted.start
 
     def __iter__(self) -> Iterator[XRangeReply]:
@@ -66,6 +67,7 @@ class RangeScan:
 
     def _replies(self) -> Iterator[XRangeReply]:
         """Yield the entries chunk by chunk, with the next chunk already requested."""
+        self._read_counters()
         steps: Iterator[ReadStep] = self._steps()
         step = self._next(steps)
         while step is not None:
@@ -124,7 +126,6 @@ class RangeScan:
     def _steps(self) -> Iterator[ReadStep]:
         """Yield the end offset of each chunk and the max entries to read for it."""
         begun, base, last = self.position, -1, self.position
-        self._detect_foreign_entries()
         while True:
             page = self._store.command(
                 *("ZRANGEBYSCORE", self._names.index, f"({begun}", f"({self._end}"),
@@ -143,17 +144,16 @@ class RangeScan:
             yield begun, self._foreign_count or MAX_ENTRIES
         yield self._end, self._foreign_count or self._layout.tail_entries
 
-    def _detect_foreign_entries(self) -> None:
-        """Set `_foreign_count` if the stream has more entries than the log counted.
+    def _read_counters(self) -> None:
+        """Set the log's map, and `_foreign_count` if the stream has more entries than it counted.
 
         Markers are counted; as many foreign entries as markers were trimmed stay undetected.
         """
-        if self._layout.holds_batches:
-            return
-        counters = ("HMGET", self._names.log, "entries", "start_records")
+        counters = ("HMGET", self._names.log, "entries", "start_records", "shifts")
         length, counted = self._store.commands([("XLEN", self._names.stream), counters])
-        appended, gone = (int(each or 0) for each in counted)
-        if length > appended - gone:
+        appended, gone = (int(each or 0) for each in counted[:2])
+        self._places = OffsetMap(self._log.mode, self._log.bits, counted[2])
+        if length > appended - gone and not self._layout.holds_batches:
             self._foreign_count = FOREIGN_ENTRIES
 
     def _adapt_foreign_count(self, reply: XRangeReply) -> None:
@@ -184,12 +184,13 @@ class RangeScan:
             raw, [state] = found
             reply = self._layout.parse_reply(raw)
         self._check(state, start)
+        reply.places = self._places
         return reply
 
     def _commands(self, start: int, stop: int | None, most: int) -> tuple[Command, list[Command]]:
-        last = "+" if stop is None else self._id(stop - 1)
+        last = "+" if stop is None else self._places.id(max(stop - 1, 0))
         return (
-            ("XRANGE", self._names.stream, self._id(start), last, "COUNT", most),
+            ("XRANGE", self._names.stream, self._places.id(max(start, 0)), last, "COUNT", most),
             [("HMGET", self._names.log, "topic_id", "start", "local_start")],
         )
 
@@ -207,12 +208,9 @@ class RangeScan:
         if local_start is not None and int(local_start) > at:
             raise LeftRedis(int(local_start))
 
-    def _id(self, offset: int) -> str:
-        return entry_id(self._log.mode, self._log.bits, max(offset, 0))
-
     def _next_offset(self, raw_id: bytes) -> int:
         """Return the lowest offset above an entry id."""
-        return offset_of(self._log.mode, self._log.bits, raw_id) + 1
+        return self._places.offset_after(*split_id(raw_id))
 
 
 def aborted_transactions(store: SyncStore, keys: Keys, wanted: OffsetRange) -> list[AbortedRow]:

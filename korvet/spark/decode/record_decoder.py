@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from korvet.log.entry_id import DENSE_MS, split_id
+from korvet.log.entry_id import DENSE_MS, LAST, NATURAL_END, OffsetMap, split_id
 from korvet.spark import arrow
 from korvet.spark.decode.column_batch import ColumnBatch, batch_from_records, concat_batches
 from korvet.spark.decode.layout_decoder import TAIL_ENTRIES, LayoutDecoder
@@ -47,7 +47,8 @@ class RecordDecoder(LayoutDecoder):
         return XRangeReply(raw)
 
     def parts(self, reply: XRangeReply) -> Iterator[ColumnBatch]:
-        part = self._merge_groups(reply.groups)
+        places = self.places_of(reply)
+        part = self._merge_groups(reply.groups) if places.is_natural else None
         if part is not None:
             yield part
             return
@@ -58,7 +59,7 @@ class RecordDecoder(LayoutDecoder):
                 by_stamp.append([stamped, []])
             by_stamp[-1][1].append(row)
         for stamped, group in by_stamp:
-            yield self._decode_singly(group, stamped)
+            yield self._decode_singly(group, stamped, places)
 
     def _merge_groups(self, kinds: Sequence[UniformEntries] | None) -> ColumnBatch | None:
         """Return all groups as one sorted batch, or None if a group needs single decoding."""
@@ -104,24 +105,22 @@ class RecordDecoder(LayoutDecoder):
             if milliseconds[0] != DENSE_MS or milliseconds[-1] != DENSE_MS:
                 raise NotUniform
             return np.full(len(sequence), self._met_ms), sequence
-        if sequence.max() >= 1 << self._log.bits:
+        bits = self._log.bits
+        if sequence.max() >= 1 << bits or milliseconds[-1] >= NATURAL_END >> bits:
             raise NotUniform
         return milliseconds, (milliseconds << self._log.bits) | sequence
 
-    def _decode_singly(self, rows: Sequence[Any], stamped: bool) -> ColumnBatch:
+    def _decode_singly(self, rows: Sequence[Any], stamped: bool, places: OffsetMap) -> ColumnBatch:
         found = []
         for raw_id, fields in rows:
             if control_records.is_marker(fields):
                 continue
             milliseconds, sequence = split_id(raw_id)
-            if self._log.mode == "time":
-                if sequence >= 1 << self._log.bits:
-                    continue
-                offset = (milliseconds << self._log.bits) | sequence
-            elif milliseconds != DENSE_MS:
+            offset = places.offset(milliseconds, sequence)
+            if offset is None:
                 continue
-            else:
-                milliseconds, offset = self._met_ms, sequence
+            if self._log.mode != "time" or milliseconds >= LAST:
+                milliseconds = self._met_ms
             producer_id = control_records.producer_of(fields)
             if producer_id is not None and self._aborted.contains(producer_id, offset):
                 continue

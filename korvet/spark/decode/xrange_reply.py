@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
 
-from korvet.log.entry_id import split_id
+from korvet.log.entry_id import OffsetMap, split_id
 from korvet.spark.decode.fixed_width import FixedWidth
 from korvet.spark.decode.uniform_entries import NotUniform, UniformEntries
 from korvet.spark.decode.variable_width import group_by_fields
@@ -18,6 +18,8 @@ class XRangeReply:
     """The entries of a reply as columns or as rows. Valid as long as its buffer is."""
 
     def __init__(self, reply: memoryview) -> None:
+        self.places: OffsetMap | None = None
+        """The ids and offsets of the log; None if all ids are natural."""
         self._reply = reply
         head = bytes(reply[:24])
         self._body = head.index(b"\r\n") + 2

@@ -176,7 +176,7 @@ def test_ids_of_time_logs_are_read_in_both_halves() -> None:
     assert sequence.tolist() == list(range(12))
 
 
-BEGIN = b"*2\r\n$18\r\n1000000000000000-9\r\n*2\r\n"
+BEGIN = b"*2\r\n$21\r\n9223372036854775807-9\r\n*2\r\n"
 
 
 def test_a_value_that_ends_like_an_entry_start_is_a_value() -> None:

@@ -100,13 +100,13 @@ def compacted(log: Log, topic: Topic) -> None:
     """Mark the log as compacted: compaction rewrites entries and records that it did."""
     log.append(topic, 0, plain(1))
     log.store.command("HSET", log.keys.partition("s", 0).log, "cleaned", 9)
-    log.store.command("XDEL", "korvet:s:0", "1000000000000000-9")
+    log.store.command("XDEL", "korvet:s:0", "9223372036854775807-9")
     fields = ("timestamp", 1, "value", "other")
-    log.store.command("XADD", "korvet:s:0", "1000000000000000-11", *fields)
+    log.store.command("XADD", "korvet:s:0", "9223372036854775807-11", *fields)
 
 
 def taken_out(log: Log, topic: Topic) -> None:
-    log.store.command("XDEL", "korvet:s:0", "1000000000000000-9")
+    log.store.command("XDEL", "korvet:s:0", "9223372036854775807-9")
 
 
 def added(log: Log, topic: Topic) -> None:

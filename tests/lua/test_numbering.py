@@ -1,0 +1,201 @@
+"""Check the offsets of entries that other programs added, against a simple model."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from korvet.log.entry_id import DENSE_MS, LAST, OffsetMap, split_id
+from korvet.scripts import log
+from korvet.testing import LuaRunner
+from tests.lua.partition import ID, KEYS, Part
+from tests.support.store_runners import Runner
+
+DAY = 86_400_000
+TOP = 2**64 - 1
+
+
+@dataclass
+class Model:
+    """The offset that each id had when it was first numbered: it never changes."""
+
+    part: Part
+    known: dict[tuple[int, int], int] = field(default_factory=dict)
+    own: list[int] = field(default_factory=list)
+
+    def number(self) -> log.NumberEntriesReply:
+        """Number the entries, in as many calls as it takes."""
+        more = 1
+        while more:
+            reply = self.part.runner.run(log.number_entries(KEYS, "t", 0, topic_id=ID))
+            more = reply.more
+        return reply
+
+    def places(self) -> OffsetMap:
+        """Return the log's map."""
+        part = self.part
+        return OffsetMap(part.mode, part.bits, part.state().get("shifts", "").encode())
+
+    def check(self) -> list[int | None]:
+        """Return the offset of each entry, after a look at all rules."""
+        end, places = self.number().next, self.places()
+        ids = [split_id(each.encode()) for each in self.part.ids()]
+        offsets = [places.offset(*each) for each in ids]
+        found = [each for each in offsets if each is not None]
+        assert found == sorted(set(found))
+        assert all(each < end <= LAST for each in found)
+        for place, offset in zip(ids, offsets, strict=True):
+            assert self.known.get(place, offset) == offset
+            if offset is not None:
+                self.known[place] = offset
+                assert split_id(places.id(offset).encode()) == place
+        some = Random(len(found)).sample(found, min(len(found), 5))
+        for offset in [0, end, *some, *(each + 1 for each in some)]:
+            start = places.start(offset)
+            low = split_id(start.removeprefix("(").encode())
+            is_open = start.startswith("(")
+            kept = [
+                at
+                for at, each in zip(offsets, ids, strict=True)
+                if at is not None and (each > low if is_open else each >= low)
+            ]
+            assert kept == [each for each in found if each >= offset]
+        own = set(found)
+        assert all(each in own for each in self.own if each >= int(self.part.state()["start"]))
+        return offsets
+
+    def append(self, count: int) -> None:
+        """Append as a producer does."""
+        reply = self.part.append(count)
+        assert (reply.error, reply.stored) == (0, 1)
+        assert not self.own or reply.base > self.own[-1]
+        first = reply.base + count - 1 if self.part.form == "batch" else reply.base
+        self.own += range(first, reply.base + count)
+
+
+def burst(part: Part, ms: int, count: int, first: int = 0) -> None:
+    """Add entries of one millisecond, as a script of another program does."""
+    for n in range(count):
+        part.runner.command("XADD", part.keys.stream, f"{ms}-{first + n}", "value", "x")
+
+
+@pytest.mark.parametrize("count", [256, 257, 700])
+def test_a_millisecond_has_any_number_of_entries(runner: Runner, count: int) -> None:
+    part = Part(runner, bits=8).create()
+    model, now = Model(part), runner.now_ms()
+    burst(part, now, count)
+    assert model.check() == [(now << 8) + n for n in range(count)]
+    burst(part, now + 1, 3)
+    last = max((now << 8) + count, (now + 1) << 8)
+    assert model.check()[count:] == [last, last + 1, last + 2]
+
+
+def test_a_producer_continues_above_a_millisecond_that_overflows(runner: Runner) -> None:
+    part = Part(runner, bits=8).create()
+    model, now = Model(part), runner.now_ms()
+    burst(part, now, 700)
+    model.append(3)
+    last, _ = split_id(part.ids()[-1].encode())
+    burst(part, last + 1, 5, first=9)
+    model.append(300)
+    offsets = model.check()
+    assert None not in offsets
+    assert len(offsets) == 700 + 3 + 5 + 300
+
+
+def test_entries_after_a_batch_that_filled_its_millisecond_are_numbered(runner: Runner) -> None:
+    part = Part(runner, bits=8).create()
+    model = Model(part)
+    for _ in range(5):
+        model.append(256)
+        part.native()
+        model.append(1)
+    assert len([each for each in model.check() if each is not None]) == 5 * 258
+
+
+@pytest.mark.parametrize("ahead", [1, DAY])
+def test_entries_ahead_of_the_clock_hide_none(runner: Runner, ahead: int) -> None:
+    part = Part(runner, bits=8).create()
+    model, now = Model(part), runner.now_ms()
+    burst(part, now + ahead, 1)
+    for _ in range(300):
+        part.native()
+    assert None not in model.check()
+    model.append(2)
+    part.native()
+    assert len(model.check()) == 304
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize(
+    "far",
+    [
+        (2**43, 0),
+        (2**43 - 2, 0),
+        (2**43 - 2**38 - 2, 0),
+        (10**15, 7),
+        (1_795_729_466_753_000, 0),
+        (1_795_729_466_753_000_000, 0),
+        (DENSE_MS, 2**53),
+        (DENSE_MS, 2**60),
+        (DENSE_MS + 1, 0),
+        (TOP - 1, 2**64 - 1),
+        (TOP, 0),
+        (TOP, 5),
+    ],
+)
+@pytest.mark.parametrize("gone", [False, True])
+def test_appends_go_past_an_id_without_an_offset(
+    runner: Runner, mode: str, form: str, far: tuple[int, int], gone: bool
+) -> None:
+    part = Part(runner, form, mode).create()
+    model = Model(part)
+    model.append(2)
+    place = "-".join(map(str, far))
+    try:
+        runner.command("XADD", part.keys.stream, place, "value", "far")
+    except Exception:  # Redis refuses ids below the dense ones
+        assert mode == "dense" and far[0] < DENSE_MS
+        return
+    if gone:
+        runner.command("XDEL", part.keys.stream, place)
+    model.append(3)
+    part.native()
+    model.append(1)
+    bounds = part.bounds()
+    assert 0 <= bounds.start <= bounds.first < bounds.next <= LAST
+    offsets = model.check()
+    has_offset = far in model.known
+    assert len([each for each in offsets if each is not None]) >= (6 if form == "record" else 3)
+    unnumbered = int(part.state().get("unnumbered", "0"))
+    assert unnumbered == (not gone and form == "record" and not has_offset)
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("seed", range(12))
+def test_every_entry_keeps_its_one_offset(lua: LuaRunner, mode: str, seed: int) -> None:
+    chance, runner = Random(seed), lua
+    part = Part(runner, mode=mode, bits=8).create()
+    model = Model(part)
+    for _ in range(25):
+        now, kind = runner.now_ms(), chance.randrange(9)
+        if kind < 2:
+            model.append(chance.choice([1, 3, 255, 256, 257, 600]))
+        elif kind < 4:
+            for _ in range(chance.choice([1, 2, 30, 300])):
+                part.native()
+        elif kind < 6 and mode == "time":
+            place = now + chance.choice([0, 1, 2, 50, DAY, 2**43, 10**18])
+            first = chance.choice([0, 1, 255, 256, 10**6])
+            with suppress(Exception):  # Redis refuses an id that is not above the last one
+                burst(part, place, chance.choice([1, 2, 300]), first)
+        elif kind == 6:
+            model.check()
+        elif kind == 7:
+            part.bounds()
+        elif model.known and chance.random() < 0.3:
+            part.truncate(chance.choice([*model.known.values()]))
+        runner.advance(chance.choice([0, 0, 0, 1, 1, 2, 7]))
+    model.check()
