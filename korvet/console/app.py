@@ -90,11 +90,14 @@ class _Endpoints:
             return JSONResponse({"error": sentence}, status, headers)
         if status == 401:
             return RedirectResponse(access.sign_in_path(request), 303)
-        return Response(render.failure(status, sentence), status, media_type="text/html")
+        visit = getattr(request.state, "visit", None)
+        return Response(render.failure(status, sentence, visit), status, media_type="text/html")
 
     async def _visit(self, request: Request) -> Visit:
         await self._console.refresh()
-        return Visit(self._console, request, await access.session_of(request, self._console))
+        visit = Visit(self._console, request, await access.session_of(request, self._console))
+        request.state.visit = visit
+        return visit
 
     # Pages and data.
 
@@ -103,7 +106,13 @@ class _Endpoints:
 
         async def show(request: Request) -> Response:
             visit = await self._visit(request)
-            return self._html(visit, page, await _run(page.load(visit)))
+            try:
+                return self._html(visit, page, await _run(page.load(visit)))
+            except PageError as error:
+                if page.load_form is None:
+                    raise
+                data = await _run(page.load_form(visit))
+                return self._html(visit, page, data, error.status, str(error))
 
         return show
 

@@ -75,12 +75,15 @@ def sign_in(visit: Visit, to: str, error: str) -> str:
     return template.render(visit=None, csrf=csrf, to=to, error=error, done="", here="/sign-in")
 
 
-def failure(status: int, sentence: str) -> str:
-    """Return a page with one sentence."""
+def failure(status: int, sentence: str, visit: Visit | None) -> str:
+    """Return a page with one sentence, and the navigation if the user may see pages."""
     template = _environment().get_template("error.html")
     phrase = HTTPStatus(status).phrase
     return template.render(
-        visit=None, status=status, phrase=phrase, error=sentence, done="", here=""
+        visit=visit,
+        csrf=visit.console.sessions.token(visit.session) if visit else "",
+        section=visit.section if visit else "",
+        **{"status": status, "phrase": phrase, "error": sentence, "done": "", "here": ""},
     )
 
 

@@ -47,6 +47,8 @@ class Page(msgspec.Struct, frozen=True):
     returns: type[msgspec.Struct]
     summary: str
     query: tuple[Parameter, ...] = ()
+    load_form: Load | None = None
+    """Load the page's form alone, to show it below the reason why the query was refused."""
 
     @property
     def api_path(self) -> str:
@@ -114,7 +116,7 @@ PAGES = (
     Page(f"{TOPIC}/producers", "producers.html", topic.load_producers, topic.Producers,
         "Producers of a topic, and their open transactions."),
     Page(f"{TOPIC}/records", "records.html", records.load, records.Records,
-        "A page of records, by offset, time or key, filtered.", _BROWSE),
+        "A page of records, by offset, time or key, filtered.", _BROWSE, records.load_form),
     Page(f"{TOPIC}/produce", "produce.html", topic.load_produce, topic.ProduceForm,
         "Partitions of a topic, and the largest batch it takes."),
     Page("/groups", "groups.html", groups.load, groups.Groups,
@@ -123,7 +125,8 @@ PAGES = (
         "A group: members, offsets, lag over time, and why it is stuck.",
         (_GROUP, Parameter("history", "0 leaves out the lag over time."))),
     Page("/group/reset", "reset.html", reset.load, reset.ResetPage,
-        "Preview of a reset of a group.", (_GROUP, Parameter("topic", "The topic."), _TO)),
+        "Preview of a reset of a group.", (_GROUP, Parameter("topic", "The topic."), _TO),
+        reset.load_form),
     Page("/transactions", "transactions.html", transactions.load, transactions.Transactions,
         "Transactional ids, those with an open transaction first.", (_SEARCH, _PAGE)),
     Page("/scripts", "scripts.html", scripts.load, scripts.Scripts,

@@ -290,6 +290,35 @@ def test_each_page_fits_a_phone_and_has_names_for_its_fields(
     assert screen.errors == []
 
 
+@pytest.mark.parametrize("path", [*PAGES, "/topics/orders/records?from=soon", "/nowhere"])
+def test_the_style_sheet_has_each_class_of_a_page_and_colours_its_bars(
+    chromium: Browser, shop: RunningConsole, path: str
+) -> None:
+    context = chromium.new_context(color_scheme="light")
+    page = context.new_page()
+    page.goto(shop.url + path)
+    assert page.evaluate(_UNSTYLED) == []
+    fills = page.evaluate(_FILLS)
+    assert set(fills) <= {"rgb(107, 143, 184)", "rgb(194, 84, 63)", "rgb(217, 164, 0)"}
+    assert bool(fills) is (path in ("/topics/orders", "/group?id=billing"))
+    context.close()
+
+
+_UNSTYLED = """
+(() => {
+  const rules = list => [...list].map(r => (r.selectorText || "") + (r.cssRules ? rules(r.cssRules) : "")).join();
+  const known = new Set(rules(document.styleSheets[0].cssRules).match(/\\.[A-Za-z][\\w-]*/g));
+  const used = [...document.querySelectorAll("[class]")].flatMap(each => [...each.classList]);
+  return [...new Set(used)].filter(name => !known.has("." + name));
+})()
+"""
+"""Classes of the page that no selector of the style sheet names."""
+
+_FILLS = """
+[...document.querySelectorAll("svg rect")].map(each => getComputedStyle(each).fill)
+"""
+"""The colours of the parts of all bars."""
+
 _NAMELESS = """
 [...document.querySelectorAll("input:not([type=hidden]), select, textarea, button, a")]
   .filter(each => !(each.labels && each.labels.length) && !each.getAttribute("aria-label")

@@ -200,6 +200,40 @@ def test_a_wrong_path_or_query_is_one_sentence(
     assert (page.status_code, data.status_code) == (status, status)
     assert data.json()["error"].endswith((".", ")"))
     assert 'role="alert"' in page.text
+    assert '<nav aria-label="Pages">' in page.text
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/topics/orders/records?from=yesterday", 'name="from" list="positions" value="yesterday"'),
+        ("/topics/orders/records?key=k1&partition=9", 'name="key" value="k1"'),
+        ("/topics/orders/records?format=xml", 'name="format"'),
+        ("/group/reset?id=billing&topic=orders&to=soon", 'value="soon"'),
+        ("/group/reset?id=billing&topic=none&to=latest", 'value="none"'),
+    ],
+)
+def test_a_refused_query_keeps_the_form_with_what_was_typed(
+    browser: httpx.Client, path: str, field: str
+) -> None:
+    page = browser.get(path)
+    assert page.status_code in (400, 404)
+    assert 'role="alert"' in page.text and field in page.text
+    assert "No record" not in page.text and "There are no records" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("key=none", "60 records read, 0 shown."),
+        ("key=k7", "60 records read, 1 shown."),
+        ("from=earliest&limit=200", "60 records read, 60 shown."),
+    ],
+)
+def test_the_foot_of_the_records_says_how_many_were_read_and_how_many_are_shown(
+    browser: httpx.Client, query: str, sentence: str
+) -> None:
+    assert sentence in browser.get(f"/topics/orders/records?{query}").text
 
 
 def config_of(console: RunningConsole, topic: str, name: str) -> tuple[str, str]:

@@ -93,7 +93,28 @@ def _page(visit: Visit, topic: Topic, found: Browsed, read: int, avro: TopicAvro
         is_end=found.is_end,
         is_limited=found.is_limited,
         left_out=0 if is_one else topic.partitions - read,
-        query={name: text for name in QUERY if (text := visit.query(name))},
+        query=_query(visit),
+    )
+
+
+def _query(visit: Visit) -> dict[str, str]:
+    return {name: text for name in QUERY if (text := visit.query(name))}
+
+
+async def load_form(visit: Visit) -> Records:
+    """Return the page without records, for a query that was refused."""
+    topic = await find_topic(visit, Operation.READ)
+    return Records(
+        topic=topic.name,
+        partition_count=topic.partitions,
+        records=[],
+        is_newest_first=False,
+        cursor="",
+        scanned=0,
+        is_end=True,
+        is_limited=False,
+        left_out=0,
+        query=_query(visit),
     )
 
 

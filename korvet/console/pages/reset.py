@@ -69,13 +69,22 @@ class ResetPage(msgspec.Struct, frozen=True):
 
 async def load(visit: Visit) -> ResetPage:
     """Return the preview of the reset of the query: `id`, `topic` and `to`."""
+    return await _load(visit, previews=True)
+
+
+async def load_form(visit: Visit) -> ResetPage:
+    """Return the page without a preview, for a query that was refused."""
+    return await _load(visit, previews=False)
+
+
+async def _load(visit: Visit, *, previews: bool) -> ResetPage:
     name = group_id(visit)
     visit.require(Operation.DESCRIBE, ResourceType.GROUP, name)
     found = await described(visit, name)
     positions = await (_starts if found.type == "share" else _commits)(visit, name)
     topic_name, to = visit.query("topic"), visit.query("to")
     rows = []
-    if topic_name and to:
+    if previews and topic_name and to:
         topic = await _topic(visit, topic_name)
         before = {number: held for (at, number), held in positions.items() if at == topic_name}
         rows = await _preview(visit, topic, to, before)
