@@ -306,7 +306,8 @@ def test_the_style_sheet_has_each_class_of_a_page_and_colours_its_bars(
 
 _UNSTYLED = """
 (() => {
-  const rules = list => [...list].map(r => (r.selectorText || "") + (r.cssRules ? rules(r.cssRules) : "")).join();
+  const rules = list => [...list]
+    .map(each => (each.selectorText || "") + rules(each.cssRules || [])).join();
   const known = new Set(rules(document.styleSheets[0].cssRules).match(/\\.[A-Za-z][\\w-]*/g));
   const used = [...document.querySelectorAll("[class]")].flatMap(each => [...each.classList]);
   return [...new Set(used)].filter(name => !known.has("." + name));
