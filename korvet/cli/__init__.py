@@ -88,7 +88,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code. Errors are written to stderr."""
     try:
         code = app(args=list(arguments), prog_name="korvet", standalone_mode=False)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):  # a prompt turns Ctrl-C into Abort
         return 130
     except SystemExit as end:
         # The reader of our output has closed it: `korvet consume orders | head`. Typer would exit

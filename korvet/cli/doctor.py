@@ -135,7 +135,7 @@ def _syncing(store: "SyncStore", info: Mapping[str, str]) -> Iterator[Finding]:
         return
     try:
         policy = _setting(store, "appendfsync")
-        ours = _setting(store, "syslog-ident") == aof.IDENT
+        ours = _is_embedded(store)
     except CommandFailed:
         return
     if ours and policy == "no":
@@ -143,6 +143,14 @@ def _syncing(store: "SyncStore", info: Mapping[str, str]) -> Iterator[Finding]:
     elif policy in _SYNCING:
         grade, sentence = _SYNCING[policy]
         yield Finding(grade, "disk", sentence)
+
+
+def _is_embedded(store: "SyncStore") -> bool:
+    """Return whether a broker started this Redis, which nothing but its socket reaches."""
+    try:
+        return _setting(store, "syslog-ident") == aof.IDENT
+    except CommandFailed:
+        return False
 
 
 def _setting(store: "SyncStore", name: str) -> str:
@@ -236,7 +244,9 @@ def _user(store: "SyncStore", namespace: str) -> Iterator[Finding]:
             f"user {user} may not call {', '.join(sorted(missing))}: `korvet redis-acl` prints "
             "the rule that a broker needs",
         )
-    if permitted:
+    if permitted and not missing and _is_embedded(store):
+        yield Finding("ok", "user", "only the user of this machine who owns the socket has access")
+    elif permitted:
         yield Finding(
             "note",
             "user",

@@ -77,14 +77,23 @@ def reset(
 ) -> None:
     """Move a group to a position in topics.
 
-    The group must have no members.
+    The group exists and has no members.
     """
     from korvet.cli.admin_client import on_log
+    from korvet.config.broker_config import StartError
 
     wanted = parse_positions(topic, to)
 
-    rows = on_log(lambda log: _reset(log, name, wanted), target)
-    table_output.table(("topic", "partition", "offset"), rows, header=header)
+    async def run(log: "CommandLog") -> list[table_output.Row]:
+        check_group_name(name)
+        if not await log.store.command("EXISTS", log.keys.group(name).group):
+            raise StartError(
+                f"There is no group {name!r}: `korvet groups list` names them, and "
+                "`korvet groups create` makes one."
+            )
+        return await _reset(log, name, wanted)
+
+    table_output.table(("topic", "partition", "offset"), on_log(run, target), header=header)
 
 
 @o.command(app, "delete")

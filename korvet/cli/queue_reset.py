@@ -62,8 +62,7 @@ async def _topics(
 ) -> "list[Topic]":
     """Return the topics to move in, which exist."""
     error, _, own = await offsets.topics_of(name)
-    if error and not (error is ErrorCode.GROUP_ID_NOT_FOUND and _ALL not in positions):
-        _check(name, error)
+    _check(name, error)
     found = {topic.name: topic for topic in own} if _ALL in positions else {}
     for topic in positions:
         if topic != _ALL:

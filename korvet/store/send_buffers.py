@@ -28,7 +28,8 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 
 def discard_at_close(connection: socket.socket | None) -> None:
     """Let the kernel discard what it has not delivered when the socket closes."""
-    if connection is not None:
+    # fakeredis has a socket of its own type.
+    if connection is not None and hasattr(connection, "setsockopt"):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
 

@@ -183,6 +183,7 @@ def test_doctor_accepts_the_embedded_server(korvet: Korvet, tmp_path: Path) -> N
     assert "ok\teviction\tmaxmemory-policy is noeviction\n" in out
     assert "ok\tdisk\tits broker syncs the file: at most 2 s are not on disk\n" in out
     assert f"ok\tscripts\t0 of {len(bundle.names())} loaded" in out
+    assert not [line for line in out.splitlines()[1:] if not line.startswith("ok\t")]
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_a_group_is_listed_described_reset_and_deleted(korvet: Korvet, orders: r
     [
         (("describe", "readers"), "There is no group 'readers'."),
         (("delete", "readers"), "There is no group 'readers'."),
+        (("reset", "readers", "-t", "orders", "--to", "latest"), "There is no group 'readers'"),
         (("create", "g\udcff", "-t", "orders"), "A group's name is UTF-8, not b'g\\xff'."),
         (("reset", "g\udcff", "-t", "orders", "--to", "latest"), "A group's name is UTF-8"),
         (("create", "", "-t", "orders"), "A group needs a name."),

@@ -75,3 +75,15 @@ def test_a_refused_command_says_why(
     assert (code, out) == (2, "")
     assert sentence in err
     assert korvet("list", "--no-header")[1] == "bob\tSCRAM-SHA-256\t8192\n"
+
+
+def test_ctrl_c_at_the_prompt_of_a_password_ends_the_command(
+    korvet: Korvet, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(prompt: str) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("getpass.getpass", interrupted)
+    assert run(["users", "add", "ann", "--redis", "redis://127.0.0.1:1"]) == 130
+    assert "Traceback" not in capfd.readouterr().err
