@@ -28,7 +28,7 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 
 def discard_at_close(connection: socket.socket | None) -> None:
     """Let the kernel discard what it has not delivered when the socket closes."""
-    # fakeredis has a socket of its own type.
+    # A socket of fakeredis has no options.
     if connection is not None and hasattr(connection, "setsockopt"):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 

@@ -213,7 +213,7 @@ def test_a_wrong_path_or_query_is_one_sentence(
         ("/group/reset?id=billing&topic=none&to=latest", 'value="none"'),
     ],
 )
-def test_a_refused_query_keeps_the_form_with_what_was_typed(
+def test_a_refused_query_keeps_the_form_as_typed(
     browser: httpx.Client, path: str, field: str
 ) -> None:
     page = browser.get(path)
