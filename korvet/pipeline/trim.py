@@ -69,16 +69,29 @@ def _old_until(
 ) -> tuple[list[PartitionBounds], list[int]]:
     """Return each log's bounds, and the offset below which every record is older than `moment`."""
     # Read in this order: records appended meanwhile are new and change none of the results.
-    sought = metadata.find_timestamp(parts, moment)
     names = [metadata.keys.partition(part.topic, part.partition).log for part in parts]
+    ends = metadata.store.commands([("HGET", name, "next") for name in names])
+    _adopt(metadata, parts)
+    sought = metadata.find_timestamp(parts, moment)
     states = metadata.store.commands(
-        [("HMGET", name, "next", "untimed_append_ms", "entries") for name in names]
+        [("HMGET", name, "untimed_append_ms", "entries") for name in names]
     )
     bounds = metadata.bounds(parts)
     return bounds, [
-        _old(metadata, part, moment, found, state, bound)
-        for part, found, state, bound in zip(parts, sought, states, bounds, strict=True)
+        _old(metadata, part, moment, found, [end, *state], bound)
+        for part, found, end, state, bound in zip(parts, sought, ends, states, bounds, strict=True)
     ]
+
+
+def _adopt(metadata: MetadataClient, parts: Sequence[PartitionLog]) -> None:
+    """Count the foreign entries of each log: its newest time is then theirs, too."""
+    left = list(parts)
+    while left:
+        replies = metadata.store.run_many(
+            log.adopt(metadata.keys, part.topic, part.partition, topic_id=part.topic_id)
+            for part in left
+        )
+        left = [part for part, reply in zip(left, replies, strict=True) if reply.more]
 
 
 def _old(
@@ -91,6 +104,9 @@ def _old(
 ) -> int:
     appended, untimed, entries = state
     if appended is None or max(bound.newest, int(untimed or -1)) >= moment:
+        if part.mode == "time" and bound.newest < moment:
+            # What has no timestamp is as old as its id, whose time is not above the offset's.
+            return max(older, moment << part.bits)
         foreign = has_foreign_entries(part, bound.end, int(entries or 0))
         step = _old_step(metadata, part, moment) if foreign else 0
         return max(older, step)

@@ -18,7 +18,7 @@ local M = {}
 
 local LAST_SEQUENCE = "18446744073709551615"
 -- Milliseconds of ids that one script numbers, each with 2 to 4 calls: some 20 ms of Redis's time.
-M.STEPS = 3000
+M.STEPS = 2000
 local PAGE, PAGES, MOST_BYTES = 100, 50, 33554432
 
 -- Return the id of a reply of one entry, or nil, and count its bytes.
@@ -114,6 +114,9 @@ local function number_one(log, id)
     log.next = ends < entry_id.LAST and ends or log.next
     return ends < entry_id.LAST
   end
+  if not natural and log.mode ~= "time" and ms ~= offset_map.TOP then
+    return false
+  end
   if not natural or natural < log.next then
     return number_run(log, ms, seq, last)
   end
@@ -147,11 +150,12 @@ local function is_numbered(log, ms)
   return ms == offset_map.TOP or ms == entry_id.DENSE
 end
 
---- Number the entries above `next`. Return whether all are.
-function M.number(log)
+--- Number the entries above `next`, of at most `steps` milliseconds. Return whether all are.
+function M.number(log, steps)
+  steps = steps or M.STEPS
   local id = first_id(log, log.map:from(log.next))
-  for _ = 1, M.STEPS do
-    if not id or (log.bytes_read or 0) > MOST_BYTES then
+  for _ = 1, steps do
+    if not id or (log.bytes_read or 0) > MOST_BYTES * steps / M.STEPS then
       break
     end
     local ms = split(id)
@@ -204,7 +208,7 @@ end
 
 --- Number the entries of a log if some are not. Return the log end offset, the log's map, and
 --- whether all entries are numbered.
-function M.settle(stream, hash)
+function M.settle(stream, hash, steps)
   local row = redis.call("HMGET", hash, "format", "mode", "bits", "next", "start", "shifts")
   local mode, bits, next_offset = row[2], tonumber(row[3]), tonumber(row[4])
   local log = {
@@ -214,7 +218,7 @@ function M.settle(stream, hash)
   if row[1] ~= "record" or not M.is_due(log) then
     return next_offset, log.map, true
   end
-  local is_done = M.number(log)
+  local is_done = M.number(log, steps)
   M.save(log)
   if mode ~= "time" then
     -- Ids hold no time: for retention the entries are as young as this call.

@@ -10,7 +10,8 @@
 ---          more      int     1: call again, there is more to count
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: index rows, and retention removes what is counted
---- COST     O(entries counted), up to 1,500 or 8 MB, at most 250 calls
+--- COST     O(entries counted), up to 1,500 or 8 MB, at most 260 calls
+---          + 4 per new_ms
 --- NOTES    Bytes are those of an entry's names and values. The time of an entry is that of its id,
 ---          or its field `timestamp` if that is later; in dense mode, the time of this call. No
 ---          time is in the future. If another program removed the oldest entries, the index steps

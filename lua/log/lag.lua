@@ -42,7 +42,8 @@ end
 -- Write.
 local format, mode = state[2], state[3]
 local appended, newest = tonumber(state[5]), tonumber(state[7])
-local next_offset, map = numbering.settle(stream, log)
+-- Few: the others are counted below.
+local next_offset, map = numbering.settle(stream, log, 300)
 offset = math.max(offset, tonumber(state[8]))
 if offset >= next_offset then
   return { codes.NONE, 0, next_offset, newest, -1 }

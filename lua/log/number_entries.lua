@@ -10,7 +10,7 @@
 ---          unnumbered  int     entries that have none, since the log was created
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: readers need the offsets, some bytes per thousand entries
---- COST     O(log entries) for each of at most 3,000 new_ms, the milliseconds of the new entries'
+--- COST     O(log entries) for each of at most 2,000 new_ms, the milliseconds of the new entries'
 ---          ids, at most 60 calls + 4 per new_ms
 --- NOTES    lib.numbering has the rules. Appends, retention and log.list_offsets number entries
 ---          too: this script is for readers. In layout `batch` there is nothing to number.
