@@ -161,3 +161,18 @@ def test_the_redis_cli_example_prints_offsets(exported: Path, empty_server: Test
     )
     reply = dict(zip(names, map(int, done.stdout.split()), strict=True))
     assert (reply["error"], reply["first"], reply["next"], reply["records"]) == (0, 0, 2, 2)
+
+
+@pytest.mark.interop
+def test_the_example_of_log_append_works_as_printed(
+    exported: Path, tcp_server: tuple[TestServer, int]
+) -> None:
+    running, port = tcp_server
+    page = (PROJECT / "docs" / "scripts" / "log.md").read_text()
+    section = page.partition("\n## log.append\n")[2]
+    command = section.partition("```sh\n")[2].partition("```")[0]
+    command = command.replace("redis-cli", f"redis-cli -p {port}")
+    with korvet.Korvet.connect(running.url) as log:
+        log.create_topic("orders", 1)
+        subprocess.run(["sh", "-c", command], cwd=exported, check=True, timeout=60)
+        assert [record.value for record in log.records("orders", 0)] == [b"hello"]

@@ -48,6 +48,9 @@ _EXAMPLES = {
     "value": "hello",
 }
 """Values of ARGV in examples; an int without a value here is 0, other names are placeholders."""
+_TOPIC_ID = "$(redis-cli HGET '{korvet:orders:0}:log' topic_id)"
+_RECORD = [f'"{_TOPIC_ID}"', "0", "1", "10", "0", "-1", "-1", "-1", "-1", "2", "value", "hello"]
+"""ARGV of log.append in its example: one record, without a producer id."""
 
 
 def families() -> list[str]:
@@ -88,6 +91,7 @@ def example(contract: Contract) -> str:
     """Return a redis-cli command that calls the script."""
     keys = [_quoted(_key(contract.name, row)) for row in contract.keys]
     args = [_argument(row) for row in contract.args]
+    args = _RECORD if contract.name == "log.append" else args
     words = ["redis-cli --eval", f"scripts/{contract.name}.lua", *keys]
     if args:
         words += [",", *args]
