@@ -121,7 +121,7 @@ def test_a_foreign_entry_without_an_offset_is_counted(
         peer.ask("Produce", 9, to_produce(topic, batch([b"a"])))
         ((last, _),) = client.xrevrange(f"korvet:{topic}:0", count=1)
         milliseconds = int(last.partition(b"-")[0]) + 1
-        client.xadd(f"korvet:{topic}:0", {"value": "v"}, id=f"{milliseconds}-5000")
+        client.xadd(f"korvet:{topic}:0", {"value": "v"}, id=f"{milliseconds}000000-0")
         peer.ask("Fetch", 12, to_fetch(topic))
         peer.ask("Fetch", 12, to_fetch(topic))
     assert rows(port)["korvet_unreadable_entries_total"] >= 1
