@@ -138,7 +138,7 @@ async def _keep_on_disk(disk: "Disk") -> None:
 
 
 def keep_on_disk(disk: "Disk", serving: Callable[[], None], parent: int) -> None:
-    """Sync the embedded Redis's file, in a process of its own, until the parent ends."""
+    """Sync the embedded Redis's file, in a process for that, until the parent ends."""
     Thread(target=disk.run, daemon=True).start()
     serving()
     os.read(parent, 1)

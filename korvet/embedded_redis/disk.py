@@ -65,7 +65,7 @@ class Disk:
             self.watch()
 
     def resume(self) -> None:
-        """Begin with what an earlier Disk of this server found."""
+        """Take over the failure that an earlier Disk of this server found."""
         if b"\r\n1\r\n" in ask(self._socket, b"CONFIG GET min-replicas-to-write"):
             self._state, self._failure = REFUSE, "an earlier sync failed"
             self._check_at = monotonic()

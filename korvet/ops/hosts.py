@@ -1,4 +1,4 @@
-"""The names of the ops port: a page of another site must not read it through a name of its own.
+"""The names of the ops port: a page of another site must not read it through that site's name.
 
 A site can let its name resolve to the address of this port; a browser then takes the port's pages
 for pages of that site. An address has no such name.

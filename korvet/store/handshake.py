@@ -96,7 +96,7 @@ async def _limit_values(pipeline: PipelinedConnection) -> None:
     """Take the server's limit of a value; its default if this user may not read settings."""
     with suppress(CommandFailed, StoreRefused):
         found = await ask(pipeline, "CONFIG", "GET", "proto-max-bulk-len")
-        if len(found) == 2 and found[1].isdigit():
+        if len(found) == 2 and isinstance(found[1], bytes) and found[1].isdigit():
             pipeline.limit_values(int(found[1]))
 
 

@@ -6,7 +6,7 @@
 import hashlib
 
 _NEEDED = """
-exists K; hexists K f; hget K f; hgetall K; hkeys K; hlen K; hmget K f; hrandfield K; hscan K 0
+exists K; hexists K f; hget K f; hgetall K; hkeys K; hlen K; hmget K f; hrandfield K; hscan K 0; hvals K
 pttl K; scard K; sismember K m; smembers K; xinfo|stream K; xlen K; xpending K g; xrange K - +
 xrevrange K + -; zcard K; zrange K 0 1; zrangebyscore K 0 1; zrevrangebyscore K 1 0; zscore K m
 memory|usage K

@@ -50,8 +50,8 @@ local function ask(state)
     state.added = state.length + state.trimmed
     return true
   end
-  local head, tail = fields.get(info, "first-entry"), fields.get(info, "last-entry")
-  state.head, state.tail = head and head[1], tail and tail[1]
+  local tail = fields.get(info, "last-entry")
+  state.tail = tail and tail[1]
   state.length = fields.get(info, "length")
   state.added = fields.get(info, "entries-added")
   if state.added then
@@ -225,13 +225,15 @@ function M.count(state, index, now_ms)
   return read, not is_done
 end
 
--- Return the offset below which the stream has no entry.
+-- Return the offset below which the stream has no record. The id of a batch is its last offset.
 local function head_offset(state)
   if state.length == 0 then
     return math.max(state.next, state.cursor.offset)
   end
-  local head = state.head or redis.call("XRANGE", state.stream, "-", "+", "COUNT", 1)[1][1]
-  return state.map:offset(head) or 0
+  local head = redis.call("XRANGE", state.stream, "-", "+", "COUNT", 1)[1]
+  local last = state.map:offset(head[1])
+  local records = state.is_record and 1 or tonumber(fields.get(head[2], "count") or 1) or 1
+  return last and math.max(0, last - records + 1) or 0
 end
 
 --- Take what another program has removed from the start of a log out of its counters, in whole

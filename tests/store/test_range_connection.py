@@ -169,6 +169,9 @@ class Owner:
     def progressed(self) -> None:
         """Ignore the progress."""
 
+    def writing(self) -> None:
+        """Check nothing before a write."""
+
 
 @pytest.mark.parametrize("answer", [b"nonsense\r\n", b"*1\r\n?\r\n", b"+a\r\n+too many\r\n"])
 async def test_bytes_that_are_no_reply_end_the_connection(answer: bytes) -> None:

@@ -45,7 +45,7 @@ class _CommitSummary(msgspec.Struct, frozen=True):
 
 
 class CommitPointer(msgspec.Struct, frozen=True):
-    """What a commit of Delta or Iceberg has itself: the state is in a file that it names."""
+    """The content of a commit of Delta or Iceberg: the state is in a file that it names."""
 
     number: int
     id: str
