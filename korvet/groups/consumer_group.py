@@ -51,8 +51,11 @@ class GroupLimits(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, settings: Settings) -> "GroupLimits":
         """Return the limits that the settings have."""
-        prefix = "group.subscription.max."
-        return cls(*(settings.integer(prefix + x) for x in ("topics", "partitions", "bytes")))
+        return cls(
+            settings.integer("group.subscription.max.topics"),
+            settings.integer("group.subscription.max.partitions"),
+            settings.integer("group.subscription.max.bytes"),
+        )
 
     def refusal(
         self, names: Sequence[str] | None, partitions: int, *words: str | None
