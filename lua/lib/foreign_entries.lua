@@ -101,6 +101,26 @@ local function to_last_append(state, at)
   at.newest = state.newest
 end
 
+-- Return whether all foreign entries above the cursor are above the last append too: each entry
+-- takes one offset.
+local function is_before_foreign(state, at)
+  return at.added and state.is_record and state.mode ~= "time"
+    and state.next - at.offset == state.entries - at.entries
+end
+
+--- Return the cursor, as text, at the last append, of a log with foreign entries above `next`; nil
+--- if there may be others below. Once these are numbered, `next` is above them.
+function M.before_numbering(stream, log)
+  local state = M.open(stream, log)
+  local at = state.cursor
+  if not is_before_foreign(state, at) then
+    return nil
+  end
+  to_last_append(state, at)
+  at.added = nil
+  return M.text(at)
+end
+
 --- Move the cursor to the end of a log whose entries are all counted. A write.
 function M.advance(state)
   local at = state.cursor
@@ -182,9 +202,7 @@ function M.count(state, index, now_ms)
     return 0, false
   end
   local at = state.cursor
-  if at.added and state.is_record and state.mode ~= "time"
-    and state.next - at.offset == state.entries - at.entries then
-    -- Each entry takes one offset: the foreign ones are all above the last append.
+  if is_before_foreign(state, at) then
     to_last_append(state, at)
   end
   -- What was removed meanwhile is in `start_bytes`.

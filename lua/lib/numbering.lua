@@ -218,11 +218,20 @@ function M.settle(stream, hash, steps)
   if row[1] ~= "record" or not M.is_due(log) then
     return next_offset, log.map, true
   end
+  local counted
+  if mode ~= "time" then
+    local foreign_entries = require("lib.foreign_entries")
+    counted = foreign_entries.before_numbering(stream, hash)
+  end
   local is_done = M.number(log, steps)
   M.save(log)
   if mode ~= "time" then
-    -- Ids hold no time: for retention the entries are as young as this call.
+    -- Ids hold no time: for retention the entries are as young as this call. What was appended
+    -- before them keeps its own time.
     redis.call("HSET", hash, "untimed_append_ms", clock.now_ms())
+    if counted then
+      redis.call("HSET", hash, "counted", counted)
+    end
   end
   redis.call("PUBLISH", stream, log.next)
   return log.next, log.map, is_done

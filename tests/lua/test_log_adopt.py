@@ -73,7 +73,7 @@ def test_counters_and_index_are_right_whichever_program_adds_and_removes(
 ) -> None:
     runner, dice = LuaRunner(), random.Random(seed)
     part = Part(runner, mode=mode).create()
-    for _ in range(300):
+    for _ in range(150):
         kind = dice.randrange(8)
         if kind < 3:
             for _ in range(dice.randrange(1, 40)):
@@ -141,25 +141,24 @@ def test_copied_records_that_another_program_trims_are_read_from_segments(
 
 
 @MODES
-@pytest.mark.parametrize("size", [1, 5000])
-def test_one_call_reads_a_bounded_part(mode: str, size: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "fields"),
+    [(1600, [b"value", b"v"]), (1500, [b"value", b"v" * 6000]), (700, [b"name"] * 100)],
+)
+def test_one_call_reads_a_bounded_part(mode: str, count: int, fields: list[bytes]) -> None:
     lua = LuaRunner()
     part = Part(lua, mode=mode).create()
-    for _ in range(9000 if size == 1 else 3000):
-        part.native(b"value", b"v" * size)
-    assert 2 <= part.adopt() <= 9
-    assert numbers(part)[1] == len(part.ids())
-    for _ in range(3000):
-        part.native(*[b"name"] * 100)
-    assert part.adopt() > 3
-    assert numbers(part)[1] == len(part.ids())
+    for _ in range(count):
+        part.native(*fields)
+    assert part.adopt() == 2
+    assert numbers(part)[1] == count
 
 
 @MODES
 def test_appends_between_two_calls_keep_the_index_in_order(mode: str) -> None:
     lua = LuaRunner()
     part = Part(lua, mode=mode).create()
-    for _ in range(9000):
+    for _ in range(3100):
         part.native(b"value", b"v" * 50)
     more = 1
     while more:

@@ -179,7 +179,7 @@ def test_every_entry_keeps_its_one_offset(lua: LuaRunner, mode: str, seed: int) 
     chance, runner = Random(seed), lua
     part = Part(runner, mode=mode, bits=8).create()
     model = Model(part)
-    for _ in range(25):
+    for _ in range(18):
         now, kind = runner.now_ms(), chance.randrange(9)
         if kind < 2:
             model.append(chance.choice([1, 3, 255, 256, 257, 600]))

@@ -258,6 +258,8 @@ def test_records_above_the_end_of_the_log_are_not_acquired(runner: Runner, mode:
     assert group.counts()[2:4] == (0, 0)
     part.native()
     last = part.offsets()[-1]
+    assert group.acquire("m", (base, base + 9), (last, last)) == []
+    assert part.bounds().next == last + 1  # it has its offset from here on
     taken = group.acquire("m", (base, base + 9), (last, last))
     assert sum(to - at + 1 for at, to, _ in taken) == 11
     part.truncate(-1)

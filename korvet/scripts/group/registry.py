@@ -45,9 +45,9 @@ def register(keys: Keys, *, group: str, most: int = 0) -> Call[RegisterReply]:
     return Call(REGISTER, (keys.groups(),), (encode_group(group), most))
 
 
-def make_registry(keys: Keys, *, group: str = ":version") -> Call[RegisterReply]:
+def make_registry(keys: Keys, *, group: str = ":version", most: int = 0) -> Call[RegisterReply]:
     """Make the registry unless there is one; `group`, its version, is no encoded id."""
-    return Call(REGISTER, (keys.groups(),), (group,))
+    return Call(REGISTER, (keys.groups(),), (group, most))
 
 
 def unregister(keys: Keys, *, group: str, mark: bytes) -> Call[UnregisterReply]:
