@@ -128,6 +128,10 @@ class FakeSentinel:
                 return _array(*address)
             case b"INFO", _:
                 return b"$19\r\nredis_version:7.0.0\r\n"
+            case b"CLIENT", b"ID":
+                return b":1\r\n"
+            case b"CONFIG", _:
+                return b"-ERR unknown command 'CONFIG'\r\n"
             case b"SUBSCRIBE", _:
                 return b"".join(_array("subscribe", word.decode()) for word in words[1:])
             case _:
