@@ -139,9 +139,11 @@ class FakeSentinel:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""
-        with contextlib.suppress(ConnectionResetError):
-            await self._answer(reader, writer)
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionResetError):
+                await self._answer(reader, writer)
+        finally:
+            writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while head := await reader.readline():
