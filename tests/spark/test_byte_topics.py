@@ -10,7 +10,9 @@ from tests.spark.write.test_writers import options, write
 
 def old(log: Log, topic: Topic, data: bytes) -> None:
     """Append the message set of a Kafka 0.7 client."""
-    assert log.store.run(bytes_layout.append_set(log.keys, topic, 0, data)).error == 0
+    limit = topic.policy.max_opened_bytes
+    call = bytes_layout.append_set(log.keys, topic, 0, data, limit)
+    assert log.store.run(call).error == 0
 
 
 def test_batches_and_message_sets_are_read_at_their_offsets(log: Log) -> None:
