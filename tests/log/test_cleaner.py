@@ -460,7 +460,7 @@ async def test_entries_that_have_no_offset_end_no_pass() -> None:
     one.runner.advance(1)
     stream = KEYS.partition("t", 0).stream
     for n in range(READ_ENTRIES + 10):
-        one.runner.command("XADD", stream, f"{one.runner.now_ms()}-{2000 + n}", "key", "n")
+        one.runner.command("XADD", stream, f"{one.runner.now_ms()}000000-{n}", "key", "n")
     one.runner.advance(1)
     one.append([(b"b", b"1"), (b"c", b"1")])
     one.append([(b"c", b"2")])
