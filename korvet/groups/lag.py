@@ -133,9 +133,11 @@ async def read_groups(
     store: AsyncStore, keys: Keys, topics: TopicTable, names: Sequence[str]
 ) -> list[GroupPositions]:
     """Return the groups of these names that exist, in this order."""
+    if not names:
+        return []
     asked = [each for name in names for each in _commands(keys, name)]
     replies = await gather(*(store.submit_command(*each) for each in asked))
-    each_has = len(asked) // max(1, len(names))
+    each_has = len(asked) // len(names)
     rows = zip(names, chunks(replies, each_has), strict=True)
     return [await _positions(topics, name, some) for name, some in rows if some[0][3] is not None]
 
