@@ -15,7 +15,7 @@ TOPIC: Any = SimpleNamespace(id="a" * 32, name="t")
 
 
 def fields(start: int, topic_id: str = TOPIC.id, local: int = 90) -> list[bytes | None]:
-    return [topic_id.encode(), b"100", b"%d" % start, b"0", *[None] * 5, b"%d" % local, None]
+    return [topic_id.encode(), b"100", b"%d" % start, b"0", *[None] * 5, b"%d" % local, None, None]
 
 
 class Commands:
@@ -97,7 +97,7 @@ async def test_an_older_reply_replaces_no_newer_state(commands: Commands) -> Non
     assert found is not None and found.start == 9
 
 
-@pytest.mark.parametrize("reply", [fields(5, "b" * 32), [None] * 11])
+@pytest.mark.parametrize("reply", [fields(5, "b" * 32), [None] * 12])
 async def test_the_state_of_another_topic_is_not_kept(
     commands: Commands, reply: list[bytes | None]
 ) -> None:

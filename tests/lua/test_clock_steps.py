@@ -230,7 +230,8 @@ KEEPS_LONGER = {
     *("log.append_many", "log.apply_retention", "log.begin_txn", "log.clean_begin"),
     *("log.clean_commit", "log.drop_segments", "log.expire_producers", "log.expire_segments"),
     *("log.load", "log.restore", "log.write_txn_marker", "topic.delete"),
-    *("topic.delete_definition",),
+    *("topic.delete_definition", "log.delete_records", "log.group_read", "log.lag"),
+    *("log.number_entries",),
 }
 """Ages of records, objects, tombstones and idle producers: nothing waits for their end."""
 AT_A_TIME = {"schedule.add", "schedule.append_due"}

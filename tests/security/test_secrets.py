@@ -152,12 +152,13 @@ def test_secrets_are_in_no_output_and_not_in_redis(
 
 
 def test_a_password_on_the_command_line_is_warned_of(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "korvet", "--redis", "redis://:us3r-pa55@127.0.0.1:1"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert "the Redis password is in the process list" in done.stderr
-    assert "us3r-pa55" not in done.stderr + done.stdout
+    words = [sys.executable, "-m", "korvet", "--redis", "redis://:us3r-pa55@127.0.0.1:1"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as waits:
+        assert waits.stderr is not None
+        said = ""
+        while "waiting for Redis" not in said:
+            assert waits.poll() is None, said
+            said += waits.stderr.readline()
+        waits.terminate()
+    assert "the Redis password is in the process list" in said
+    assert "us3r-pa55" not in said
