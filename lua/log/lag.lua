@@ -38,6 +38,7 @@ local state = redis.call(
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1, -1 }
 end
+redis.call("ZCARD", index)
 
 -- Write.
 local format, mode = state[2], state[3]

@@ -145,6 +145,9 @@ def a_log(lua: Doubting, form: str, mode: str) -> None:
     part = Part(lua, form, mode).create()
     if form == "record":
         part.native()
+        lua.run(log.number_entries(KEYS, "t", 0, topic_id=ID))
+        part.native()
+        assert lua.run(log.lag(KEYS, "t", 0, topic_id=ID, offset=0)).error == 0
         part.adopt()
     part.append(2, size=70_000, producer_id=1, producer_epoch=0, base_sequence=0)
     batches = [log.batch_of(part.call(2, size=70_000)) for _ in range(3)]
