@@ -49,8 +49,8 @@ _FUNCTION = re.compile(r"^(?:local )?function (M\.)?(\w+)\(.*?^end$", re.MULTILI
 _WRITE = re.compile(r"^( *)-- Write\..*$", re.MULTILINE)
 _WORD = re.compile(r"\.?\w+")
 _CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*) = (-?\d+|\"[^\"]*\"),$")
-_KEPT = 64
-"""Texts of libraries and functions that are kept for the next script."""
+_KEPT = 512
+"""Texts of libraries and functions that are kept for the next script: more than the libraries'."""
 _CONSTANTS_HEADER = re.compile(r"^---\s+lib\.[\w.]+\s+constants\b")
 
 
@@ -144,6 +144,8 @@ def allow_when_full(source: str, full: str) -> str:
 
 
 def _blank_line(line: str) -> str:
+    if "--" not in line:
+        return line.rstrip()
     quote = ""
     at = 0
     while at < len(line):
@@ -164,7 +166,7 @@ def _blank_line(line: str) -> str:
 def requires(code: str, where: str) -> Iterator[str]:
     """Return the libraries that a file requires, in order. `code` has no comments."""
     for number, line in enumerate(code.split("\n"), 1):
-        if not re.search(r"\brequire\b", line):
+        if "require" not in line or not re.search(r"\brequire\b", line):
             continue
         found = _REQUIRE.match(line.strip())
         if not found:
@@ -237,15 +239,12 @@ class _Builder:
             before = dict(self._code)
             everywhere = [_words_in(code) for code in (script, *before.values())]
             for module, code in before.items():
-                for found in _FUNCTION.finditer(code):
-                    # A function of the module is named `.name` anywhere, a local one `name` in this
-                    # file.
-                    within = everywhere if found[1] else [_words_in(code)]
-                    names = (f".{found[2]}",) if found[1] else (found[2], f".{found[2]}")
-                    own = _words_in(found[0])
+                for text, names, is_local in _functions_of(code):
+                    within = [_words_in(code)] if is_local else everywhere
+                    own = _words_in(text)
                     if all(sum(words[name] for words in within) == own[name] for name in names):
-                        blank = "\n" * found[0].count("\n")
-                        self._code[module] = self._code[module].replace(found[0], blank, 1)
+                        blank = "\n" * text.count("\n")
+                        self._code[module] = self._code[module].replace(text, blank, 1)
             if self._code == before:
                 return
 
@@ -276,6 +275,18 @@ class _Builder:
 def _words_in(code: str) -> Counter[str]:
     """Count each name in the lines; a name after a dot counts as `.name`."""
     return Counter(_WORD.findall(code))
+
+
+@lru_cache(_KEPT)
+def _functions_of(code: str) -> tuple[tuple[str, tuple[str, ...], bool], ...]:
+    """Return the text of each function, the words that name it, and whether it is local.
+
+    A function of the module is named `.name` anywhere, a local one `name` in its file.
+    """
+    return tuple(
+        (text[0], (f".{text[2]}",) if text[1] else (text[2], f".{text[2]}"), not text[1])
+        for text in _FUNCTION.finditer(code)
+    )
 
 
 def _path(name: str) -> str:

@@ -107,10 +107,10 @@ async def test_a_topic_without_configs_is_copied_and_read(tier: Tier) -> None:
 async def test_the_objects_of_a_deleted_topic_are_deleted(
     tier: Tier, monkeypatch: pytest.MonkeyPatch, in_steps: bool
 ) -> None:
-    if in_steps:
-        monkeypatch.setattr(lifecycle, "AT_ONCE", 0)
     await tier.fill(remote_storage_enable=None)
     await tier.move()
+    if in_steps:
+        monkeypatch.setattr(lifecycle, "AT_ONCE", 0)
     services, now_ms = tier.broker.services, int(time() * 1000)
     topic = await services.topics.get("t")
     assert topic is not None and tier.objects()
