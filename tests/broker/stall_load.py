@@ -2,8 +2,12 @@
 
 `python -m tests.broker.stall_load --seeds 20 --seconds 60 --longest 15` is the long form.
 
-Each client repeats a request at the other broker if it has no response after PATIENCE_S. It closes
-the connection, or keeps it open until the end of the run, as if the network held its end back.
+- Each client repeats a request at the other broker if it has no response after PATIENCE_S. It
+  closes the connection, or keeps it open until the end, as if the network held its end back.
+- `--late`: the last byte of some requests reaches the first broker only after the client had its
+  response from the other one.
+- `--full`: Redis is at `maxmemory` for some seconds.
+- `--clock`: Redis's clock is set back by minutes (needs libfaketime).
 """
 
 import argparse
@@ -16,11 +20,13 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from korvet.errors import ErrorCode
@@ -49,13 +55,16 @@ from korvet.wire.records import read_header, records_of
 from korvet.wire.structs import NamedPartitions
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
-from tests.support.raw_client import Peer, to_fetch, to_produce
-from tests.support.redis_servers import server
+from tests.support.raw_client import Peer, frame, request, to_fetch, to_produce
+from tests.support.redis_servers import TestServer, server
 from tests.support.shared_broker import started
 from tests.support.wire_client import batches_in
 
 PATIENCE_S = 2.0
 PAUSE_S = 0.05
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
+LATE = {("Produce", 9), ("Produce", 12), ("EndTxn", 5), ("ShareFetch", 1), ("ShareAcknowledge", 1)}
+"""Requests whose numbers fence a late one. EndTxn 3 has none, here as in Kafka (KIP-890)."""
 Failures = (OSError, EOFError, struct.error)
 
 
@@ -69,6 +78,8 @@ class Client:
         self._at = self.random.randrange(len(addresses))
         self._peer: Peer | None = None
         self._held: list[Peer] = []
+        self._late: list[tuple[Peer, bytes]] = []
+        self.late_chance = 0.0
 
     def ask(self, name: str, version: int, body: Any, code_of: Callable[[Any], int]) -> Any:
         """Return the first response without a retriable error."""
@@ -77,7 +88,11 @@ class Client:
                 if self._peer is None:
                     self._peer = Peer(self._addresses[self._at])
                     self._peer.socket.settimeout(PATIENCE_S)
+                if (name, version) in LATE and self.random.random() < self.late_chance:
+                    self._hold_back(self._peer, request(name, version, body))
+                    continue
                 found = self._peer.ask(name, version, body)
+                self._release()
             except Failures:
                 self._move()
                 continue
@@ -86,6 +101,22 @@ class Client:
             if code_of(found) == ErrorCode.NOT_COORDINATOR:
                 self._move()
             time.sleep(PAUSE_S)
+
+    def _hold_back(self, peer: Peer, content: bytes) -> None:
+        """Send all but the last byte, and use the other broker."""
+        data = frame(content)
+        peer.socket.sendall(data[:-1])
+        self._late.append((peer, data[-1:]))
+        self._peer = None
+        self._at = (self._at + 1) % len(self._addresses)
+
+    def _release(self) -> None:
+        """Send the bytes that were held back: their requests were repeated elsewhere."""
+        while self._late:
+            peer, data = self._late.pop()
+            with suppress(OSError):
+                peer.socket.sendall(data)
+            self._held.append(peer)
 
     def _move(self) -> None:
         """Leave the connection, and use the other broker."""
@@ -380,69 +411,117 @@ def committed_values(client: Client, topic: str) -> list[bytes]:
 
 
 Worker = Producer | Committer | ShareMember
+KINDS: tuple[Callable[[Client, str], Worker], ...] = (
+    lambda client, topic: Producer(client, topic, 0),
+    lambda client, topic: Producer(client, topic, 3),
+    lambda client, topic: Producer(client, topic, 3),
+    lambda client, topic: Producer(client, topic, 5),
+    lambda client, topic: Committer(client, topic, is_member=False),
+    lambda client, topic: Committer(client, topic, is_member=True),
+    ShareMember,
+)
 
 
-def run(seed: int, seconds: float, longest: float, folder: Path) -> list[str]:
-    """Run the load once; return the anomalies."""
-    chance, anomalies = random.Random(seed), list[str]()
-    with ExitStack() as stack:
-        redis = stack.enter_context(server("valkey"))
-        brokers = [
-            started(folder / f"{seed}-{number}", redis.url, connections_max_stall_ms="1000")
-            for number in range(2)
-        ]
-        for broker in brokers:
-            stack.callback(broker.close)
-        addresses = [broker.address for broker in brokers]
-        stop = threading.Event()
-        kinds: list[Callable[[Client, str], Worker]] = [
-            lambda client, topic: Producer(client, topic, 0),
-            lambda client, topic: Producer(client, topic, 3),
-            lambda client, topic: Producer(client, topic, 3),
-            lambda client, topic: Producer(client, topic, 5),
-            lambda client, topic: Committer(client, topic, is_member=False),
-            lambda client, topic: Committer(client, topic, is_member=True),
-            ShareMember,
-        ]
-        workers: list[Worker] = []
-        for number, kind in enumerate(kinds):
-            topic = create_topic(addresses[0], offset_mode="dense", storage_format="batch")
-            workers.append(kind(Client(addresses, seed * 100 + number, anomalies), topic))
-
-        def work(worker: Worker) -> None:
-            try:
-                while not stop.is_set():
-                    worker.step()
-            except Exception as error:
-                anomalies.append(f"{type(worker).__name__} ended: {error!r}")
-
-        threads = [threading.Thread(target=work, args=(worker,)) for worker in workers]
-        for thread in threads:
-            thread.start()
-        _stop_brokers(brokers, chance, seconds, longest)
-        stop.set()
-        for thread in threads:
-            thread.join()
-        for worker in workers:
-            worker.check()
-            worker.client.close()
-    stalls = sum(broker.log.count("connections closed after a stall") for broker in brokers)
-    anomalies += [f"broker: {line}" for each in brokers for line in _tracebacks(each)]
-    counts = ", ".join(f"{type(each).__name__} {each.count}" for each in workers)
-    say(f"seed {seed}: {counts}; {stalls} stalls, {len(anomalies)} anomalies")
-    return anomalies
+def _work(worker: Worker, stop: threading.Event) -> None:
+    try:
+        while not stop.is_set():
+            worker.step()
+    except Exception as error:
+        worker.client.anomalies.append(f"{type(worker).__name__} ended: {error!r}")
 
 
-def _stop_brokers(
-    brokers: Sequence[Broker], chance: random.Random, seconds: float, longest: float
-) -> None:
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        pid = chance.choice(brokers).pid
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(chance.uniform(1.0, longest))
-        os.kill(pid, signal.SIGCONT)
-        time.sleep(chance.uniform(0.2, 1.5))
+@dataclass(frozen=True)
+class Load:
+    """What the brokers and Redis meet, and for how long, in seconds."""
+
+    seconds: float
+    longest: float
+    late: bool = False
+    full: bool = False
+    clock: bool = False
+
+    def run(self, seed: int, folder: Path) -> list[str]:
+        """Run the load once; return the anomalies."""
+        chance, anomalies = random.Random(seed), list[str]()
+        mode, layout = ("time", "dense")[seed % 2], ("record", "batch")[seed // 2 % 2]
+        with ExitStack() as stack:
+            offset = folder / f"{seed}-clock"
+            redis = stack.enter_context(self._server(offset))
+            brokers = [
+                started(folder / f"{seed}-{number}", redis.url, connections_max_stall_ms="1000")
+                for number in range(2)
+            ]
+            for broker in brokers:
+                stack.callback(broker.close)
+            addresses = [broker.address for broker in brokers]
+            workers: list[Worker] = []
+            for number, kind in enumerate(KINDS):
+                topic = create_topic(addresses[0], offset_mode=mode, storage_format=layout)
+                workers.append(kind(Client(addresses, seed * 100 + number, anomalies), topic))
+                workers[-1].client.late_chance = 0.02 if self.late else 0.0
+            stop = threading.Event()
+            threads = [threading.Thread(target=_work, args=(each, stop)) for each in workers]
+            for thread in threads:
+                thread.start()
+            self._disturb(brokers, redis, chance, offset)
+            stop.set()
+            for thread in threads:
+                thread.join()
+            for worker in workers:
+                worker.check()
+                worker.client.close()
+        stalls = sum(broker.log.count("connections closed after a stall") for broker in brokers)
+        anomalies += [f"broker: {line}" for each in brokers for line in _tracebacks(each)]
+        counts = ", ".join(f"{type(each).__name__} {each.count}" for each in workers)
+        say(f"seed {seed}: {counts}; {stalls} stalls, {len(anomalies)} anomalies")
+        return anomalies
+
+    @contextmanager
+    def _server(self, offset: Path) -> Iterator[TestServer]:
+        """Run Redis; with `clock` its time is that of the machine and what `offset` has."""
+        if not self.clock:
+            with server("valkey") as running:
+                yield running
+            return
+        offset.write_text("+0")
+        faked = {
+            "LD_PRELOAD": FAKETIME,
+            "FAKETIME_TIMESTAMP_FILE": str(offset),
+            "FAKETIME_NO_CACHE": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+        }
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in faked.items():
+                patch.setenv(name, value)
+            starting = server("valkey")
+            running = starting.__enter__()
+        with ExitStack() as stack:
+            stack.push(starting)
+            yield running
+
+    def _disturb(
+        self, brokers: Sequence[Broker], redis: TestServer, chance: random.Random, offset: Path
+    ) -> None:
+        """Stop a broker, fill Redis or set its clock back, one after the other."""
+        ends, set_back = time.monotonic() + self.seconds, 0
+        kinds = ["pause", *(["full"] if self.full else []), *(["clock"] if self.clock else [])]
+        with redis.client() as client:
+            while time.monotonic() < ends:
+                kind = chance.choice(kinds)
+                if kind == "pause":
+                    pid = chance.choice(brokers).pid
+                    os.kill(pid, signal.SIGSTOP)
+                    time.sleep(chance.uniform(1.0, self.longest))
+                    os.kill(pid, signal.SIGCONT)
+                elif kind == "full":
+                    used = client.info("memory")["used_memory"]
+                    client.config_set("maxmemory", used)
+                    time.sleep(chance.uniform(0.5, 3.0))
+                    client.config_set("maxmemory", 0)
+                else:
+                    set_back += chance.randrange(60, 600)
+                    offset.write_text(f"-{set_back}")
+                time.sleep(chance.uniform(0.2, 1.5))
 
 
 def say(line: str) -> None:
@@ -461,11 +540,14 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--longest", type=float, default=15)
+    for name in ("late", "full", "clock"):
+        parser.add_argument(f"--{name}", action="store_true")
     options = parser.parse_args()
+    load = Load(options.seconds, options.longest, options.late, options.full, options.clock)
     found = 0
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(options.first, options.first + options.seeds):
-            anomalies = run(seed, options.seconds, options.longest, Path(folder))
+            anomalies = load.run(seed, Path(folder))
             found += len(anomalies)
             for each in anomalies:
                 say(f"  {each}")

@@ -319,4 +319,4 @@ def test_worker_processes_and_connections_of_kafka_07_begin_nothing_old_either(
 
 
 def test_clients_of_two_brokers_that_are_stopped_in_turn_see_no_late_effect(tmp_path: Path) -> None:
-    assert stall_load.run(seed=3, seconds=15, longest=4, folder=tmp_path) == []
+    assert stall_load.Load(seconds=15, longest=4, late=True, full=True).run(3, tmp_path) == []
