@@ -19,7 +19,7 @@ from korvet.broker.client_listeners import bind, refresh_tls
 from korvet.broker.handover import SETTLE_S, Handover, has_others, serves_members
 from korvet.broker.read_only import ReadOnly
 from korvet.broker.telemetry import traced
-from korvet.cluster.registration import BrokerRegistration, Endpoint, LiveBroker
+from korvet.cluster.registration import TTL_MS, BrokerRegistration, Endpoint, LiveBroker
 from korvet.config.broker_config import Config
 from korvet.config.listeners import EVERYWHERE, PLAINTEXT, Address, Listener
 from korvet.config.setting import StartError
@@ -34,10 +34,12 @@ from korvet.ops.hosts import HostNames
 from korvet.ops.kafka_metrics import KafkaPage
 from korvet.ops.readiness import ready
 from korvet.ops.service_metrics import call_counter, show_services
+from korvet.scripts import broker
 from korvet.security.tls import ListenerTls
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, advice_for, is_temporary
 from korvet.store.notifications import Notifier
+from korvet.store.sync_store import SyncStore
 from korvet.topics.table import TopicTable
 
 if TYPE_CHECKING:
@@ -98,6 +100,8 @@ async def serve(
             tasks.start_soon(refresh_tls, [ops_tls] if ops_tls is not None else [])
             while not stop.is_set():
                 try:
+                    if not config.node_id_is_chosen:
+                        config = await anyio.to_thread.run_sync(claim_node_id, config)
                     await _serve(
                         config, on_listening, stop, interceptor, extra, page, announce_console
                     )
@@ -271,6 +275,17 @@ def endpoint(listener: Listener) -> Endpoint:
     if listener.advertised is not None:
         host, port = listener.advertised.host, listener.advertised.port
     return Endpoint(listener.name, socket.gethostname() if host in EVERYWHERE else host, port)
+
+
+def claim_node_id(config: Config) -> Config:
+    """Return the configuration with a node id that no live broker has. Raises StoreError."""
+    assert config.redis is not None
+    endpoints = [endpoint(listener) for listener in config.listeners]
+    known = msgspec.json.encode(endpoints) if all(each.port for each in endpoints) else b""
+    call = broker.claim_id(Keys(config.namespace), endpoints=known, ttl_ms=TTL_MS)
+    with SyncStore.connect(config.redis) as store:
+        reply = store.run(call)
+    return msgspec.structs.replace(config, node_id=reply.node_id, node_id_is_chosen=True)
 
 
 def _plain_address(me: LiveBroker, config: Config) -> Address | None:

@@ -101,25 +101,16 @@ def _redis(config: Config) -> "Iterator[tuple[Config, RedisServer | None]]":
 
 
 def _with_node_id(config: Config) -> Config:
-    """Return the configuration with a free node id, unless one is given."""
+    """Return the configuration with a free node id, unless one is given or Redis is away."""
     if config.node_id_is_chosen:
         return config
-    from korvet.broker.server import endpoint
-    from korvet.cluster.registration import TTL_MS
-    from korvet.keys import Keys
-    from korvet.scripts import broker
+    from korvet.broker.server import claim_node_id
     from korvet.store.errors import StoreError
-    from korvet.store.sync_store import SyncStore
 
-    assert config.redis is not None
-    endpoints = [endpoint(listener) for listener in config.listeners]
-    known = msgspec.json.encode(endpoints) if all(each.port for each in endpoints) else b""
-    call = broker.claim_id(Keys(config.namespace), endpoints=known, ttl_ms=TTL_MS)
     try:
-        with SyncStore.connect(config.redis) as store:
-            return msgspec.structs.replace(config, node_id=store.run(call).node_id)
+        return claim_node_id(config)
     except StoreError:
-        return config  # the broker reports why
+        return config  # the broker reports why, and claims one when Redis is there
 
 
 def _embedded(config: Config, server: "RedisServer") -> Config:
@@ -127,7 +118,9 @@ def _embedded(config: Config, server: "RedisServer") -> Config:
     from korvet.embedded_redis.defaults import defaults
 
     settings = config.settings.with_defaults(defaults(config.settings, server.data_dir))
-    return msgspec.structs.replace(config, redis=server.url, settings=settings)
+    return msgspec.structs.replace(
+        config, redis=server.url, settings=settings, node_id_is_chosen=True
+    )
 
 
 def _refuse_options(context: typer.Context) -> None:

@@ -63,8 +63,8 @@ class Config(msgspec.Struct, frozen=True):
     redis_server: str | None = None
     data_dir: str = "./korvet-data"
     node_id: int = 0
-    node_id_is_chosen: bool = False
-    """Whether `node_id` is an option given; not an option."""
+    node_id_is_chosen: bool = True
+    """Whether `node_id` stays as it is, instead of a free one from Redis; not an option."""
     namespace: str = "korvet"
     workers: int = 1
     log_level: str = "info"

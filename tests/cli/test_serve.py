@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -215,6 +215,29 @@ def test_a_broker_waits_for_a_redis_that_comes_after_it(tmp_path: Path, workers:
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
     assert not (tmp_path / "korvet-data").exists()
+
+
+def test_brokers_that_start_before_redis_get_different_node_ids(tmp_path: Path) -> None:
+    port = free_port()
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                starting("--ops", "off", "--redis", f"redis://127.0.0.1:{port}", cwd=tmp_path)
+            )
+            for _ in range(2)
+        ]
+        for process in processes:
+            assert process.stderr is not None
+            assert "waiting for Redis" in process.stderr.readline()
+        redis = stack.enter_context(server("valkey", "--bind", "127.0.0.1", "--port", str(port)))
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("listening on ")
+        with redis.client() as client:
+            assert set(client.hkeys("korvet:brokers")) == {b"0", b"1", b":controller"}
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
