@@ -2,7 +2,8 @@
 
 Behaviour
 - a partition's batch is stored whole or not at all, by one call of log.append, or by one of
-  log.append_many together with other batches
+  log.append_many together with other batches; above 2,000 records in layout `record` in parts, and
+  if another broker appends between two parts, the response has no base offset (-1)
 - per partition: UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID by id), CORRUPT_MESSAGE,
   INVALID_RECORD (not exactly one batch, control batch, wrong magic), MESSAGE_TOO_LARGE
   (max.message.bytes), INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,

@@ -8,7 +8,8 @@ Rules
 - In one call a partition's state is read and written once for all of its batches. Batches for
   different partitions share a call, except in a cluster, where they may be on different servers.
 - A batch of MAX_SHARED_BYTES or more is sent at once, in a separate call: another one is in flight
-  while Redis appends it. MAX_WAITING_BYTES in total do not wait either.
+  while Redis appends it, in parts if it is large (`append_parts`). MAX_WAITING_BYTES in total do
+  not wait either.
 - A batch with scheduled records is sent alone, too: its call is schedule.add.
 - In a cluster nothing waits, so that a slow server does not delay appends to others: only appends
   of one event-loop iteration share a call.
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator
 
 from korvet import logfmt
 from korvet.keys import Keys
+from korvet.log.append_parts import send_append
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendManyReply, AppendReply
@@ -75,7 +77,7 @@ class AppendBatcher:
         if size >= MAX_SHARED_BYTES or call.script is not APPEND:
             if self._waiting:
                 self._flush()
-            self._store.send(call, waiter)
+            send_append(self._store, call, waiter)
             return
         waiting = self._waiting.get(destination)
         if waiting is None:

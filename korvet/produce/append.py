@@ -17,6 +17,7 @@ from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.append_batcher import AppendBatcher
+from korvet.log.append_parts import send_append
 from korvet.log.layouts import layout_of
 from korvet.log.opening import TURN_BYTES, Allowance, in_thread
 from korvet.log.read_cache import ReadCache
@@ -24,7 +25,13 @@ from korvet.log.validator import prepare_append
 from korvet.metrics import Metrics
 from korvet.produce.unknown_producers import ProducerKey, UnknownProducers, Verdict
 from korvet.scripts.call import Call
-from korvet.scripts.log import AppendReply, allow_expired_producer, count_of, sequence_of
+from korvet.scripts.log import (
+    AppendReply,
+    allow_expired_producer,
+    count_of,
+    sequence_of,
+    size_of,
+)
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 from korvet.wire.records import BadBatch, Buffer
@@ -190,7 +197,7 @@ class PartitionAppender:
         topic = append.topic
         append.epoch = self._read_cache.connection_epoch()
         destination = (topic.name, append.index, topic.id, int(topic.policy.log_append_time))
-        self._batcher.submit(destination, append.call, len(append.data), append)
+        self._batcher.submit(destination, append.call, size_of(append.call), append)
 
     def stored(self, append: PartitionAppend, reply: AppendReply) -> None:
         """Count a stored batch and put it in the batch cache."""
@@ -219,7 +226,7 @@ class PartitionAppender:
             append.attempts += 1
             append.call = call
             append.epoch = self._read_cache.connection_epoch()
-            self._store.send(call, append)
+            send_append(self._store, call, append)
             return None
         if error == ErrorCode.UNKNOWN_PRODUCER_ID:
             return replace(reply, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)

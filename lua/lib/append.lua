@@ -276,7 +276,7 @@ function M.put(log, args, at, last)
   end
 
   local base = log.next
-  if log.mode == "time" then
+  if log.mode == "time" and not log.is_later_part then
     base = math.max(base, now_ms * 2 ^ log.bits)
   end
   local before

@@ -8,7 +8,9 @@
 ---          producers       hash    producer id -> epoch, last five batches, transaction
 ---          open_txns       zset    producer id -> end of the log before its open transaction
 --- ARGV     topic_id        bytes   the topic's id as the caller knows it, 32 hex digits
----          stamp           int     1: LogAppendTime, the entry gets the field append.time; else 0
+---          stamp           int     1: LogAppendTime, the entry gets the field append.time; else 0.
+---                                  Plus 2 for a later part of a batch, which goes directly after
+---                                  the log's end
 ---          count           int     records: last offset delta + 1; the offsets that the batch
 ---                                  takes, except in bytes mode
 ---          size            int     bytes that the batch adds to the log's size
@@ -54,10 +56,13 @@
 local append = require("lib.append")
 local clock = require("lib.clock")
 
-local log, refusal = append.open(KEYS, 1, ARGV[1], ARGV[2] == "1", clock.now_ms())
+local stamp = tonumber(ARGV[2])
+local log, refusal = append.open(KEYS, 1, ARGV[1], stamp % 2 == 1, clock.now_ms())
 if not log then
   return { refusal, -1, -1, -1, -1, 0 }
 end
+
+log.is_later_part = stamp >= 2
 
 -- Write. A rejected batch writes nothing.
 local answer = append.put(log, ARGV, 3, #ARGV)

@@ -12,13 +12,19 @@ import pytest
 from korvet.groups.consumer_group import pack
 from korvet.groups.coordinator import ROWS_PER_CALL
 from korvet.keys import Keys
+from korvet.log.append_batcher import ARGUMENT_BYTES, MAX_BATCHES, MAX_CALL_BYTES
+from korvet.log.append_parts import PART_ARGUMENTS, PART_BYTES, PART_RECORDS, parts_of
 from korvet.scripts import bundle, log, topic, transaction
 from korvet.scripts import group as groups
 from korvet.scripts.call import Call, Reply
 from korvet.testing import LuaRunner
 from korvet.topics.lifecycle import AT_ONCE, GROUPS_AT_ONCE
 from korvet.transactions.coordinator import MEMBERS_PER_CALL
+from korvet.wire import record_entries
+from korvet.wire.records import Record
 from tests.lua.groups import Group
+from tests.lua.partition import ID as PART_ID
+from tests.lua.partition import Part
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
 from tests.lua.test_group_share_heartbeat import Group as ShareGroup
 
@@ -171,6 +177,36 @@ def add_members(lua: LuaRunner) -> None:
     assert not lua.run(call).error
 
 
+def wide(count: int, headers: int = 0, size: int = 100) -> list[Record]:
+    named = [(f"h{n}", b"x" * 20) for n in range(headers)]
+    return [(n, 1000, b"k%d" % n, b"v" * size, named) for n in range(count)]
+
+
+def append(lua: LuaRunner) -> None:
+    part = Part(lua, "record", "time").create()
+    for found in (
+        wide(PART_RECORDS + 1),
+        wide(PART_ARGUMENTS // 20, headers=7),
+        wide(20, headers=1000),
+        wide(2, size=PART_BYTES),
+    ):
+        call = part.call(len(found), fields=record_entries.fields_of(found))
+        for each in parts_of(call):
+            assert not lua.run(each).error
+
+
+def append_many(lua: LuaRunner) -> None:
+    part = Part(lua, "record", "time").create()
+    each = record_entries.fields_of(wide(1, size=1))
+    batch = log.batch_of(part.call(1, fields=each))
+    values = MAX_CALL_BYTES // (ARGUMENT_BYTES + 1) - MAX_BATCHES * len(batch)
+    large = log.batch_of(part.call(values // 3, fields=record_entries.fields_of(wide(values // 3))))
+    assert len(large) > 1000
+    batches = [batch] * (MAX_BATCHES - 1) + [large]
+    reply = lua.run(log.append_many(KEYS, [("t", 0, PART_ID, 0, batches)]))
+    assert {answer.stored for answer in reply.answers} == {1}
+
+
 WORST: dict[str, Callable[[LuaRunner], object]] = {
     "group.commit": commit,
     "group.consumer_describe": describe_consumers,
@@ -183,6 +219,8 @@ WORST: dict[str, Callable[[LuaRunner], object]] = {
     "group.sync": sync,
     "group.tick": expire,
     "group.txn_commit": txn_commit,
+    "log.append": append,
+    "log.append_many": append_many,
     "log.lag": lag,
     "log.skip_records": skip,
     "transaction.add_partitions": add_members,
@@ -230,8 +268,6 @@ UNBOUNDED = {
     "group.streams_describe": "topology and members, within group.subscription.max.*",
     "group.streams_heartbeat": "members times tasks",
     "group.txn_complete": "pending commits of all producers in the group",
-    "log.append": "the records of a batch in layout record: some 10 ms for 1,000",
-    "log.append_many": "the batches of one pipeline, by their bytes",
     "log.clean_commit": "entries that were appended while a log was cleaned",
     "log.clean_copy": "ranges that the cleaner plans",
     "log.drop_segments": "an argument",

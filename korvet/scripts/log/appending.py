@@ -32,7 +32,9 @@ class AppendManyReply(Reply):
 
 LogBatches = tuple[str, int, str, int, Sequence[Sequence[Arg]]]
 """Topic, partition, topic id, log.append's stamp, and the `batch_of` of each call."""
-BATCH_AT, NEWEST_AT, PRODUCER_AT, TRANSACTION_AT, FIELDS_AT = 2, 4, 5, 8, 9
+STAMP_AT, BATCH_AT, SIZE_AT, NEWEST_AT, PRODUCER_AT, TRANSACTION_AT, FIELDS_AT = 1, 2, 3, 4, 5, 8, 9
+LATER_PART = 2
+"""Added to the stamp of an append that continues a batch."""
 FAR = 1 << 62
 """The highest timestamp in a log's state and index, in ms: Lua's integers end at 2^63, and its
 doubles are rounded up below that."""
@@ -91,6 +93,13 @@ def count_of(call: Call[AppendReply]) -> int:
     count = call.args[BATCH_AT]
     assert isinstance(count, int)
     return count
+
+
+def size_of(call: Call[AppendReply]) -> int:
+    """Return the bytes that an append adds to the log's size."""
+    size = call.args[SIZE_AT]
+    assert isinstance(size, int)
+    return size
 
 
 def sequence_of(call: Call[AppendReply]) -> tuple[int, int, int]:
