@@ -29,10 +29,17 @@ def decode_group(encoded: str) -> str:
     return unquote_to_bytes(encoded).decode("utf-8", "surrogateescape")
 
 
-def replica_wait_key(key: str) -> str:
-    """Name the string written, and deleted at once, in the slot of `key`, for WAIT and WAITAOF."""
+_WRITE_NOTHING = 'redis.call("PERSIST", KEYS[1]) redis.call("SET", KEYS[1], "", "PX", 1) return 1'
+"""Redis refuses SET at maxmemory, unless the script has begun with a write that adds nothing."""
+
+
+def write_before_wait(key: str) -> tuple[str, str, int, str]:
+    """Return a command that writes a string in the slot of `key`, and deletes it at once.
+
+    WAIT and WAITAOF after it cover all that the server has written.
+    """
     tag = key[1 : key.index("}")] if key.startswith("{") else key
-    return f"{{{tag}}}:replica_wait"
+    return "EVAL", _WRITE_NOTHING, 1, f"{{{tag}}}:replica_wait"
 
 
 class Partition(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ WRITTEN_AT_ONCE = 32 * 1024
 """Bytes of a command that does not wait for the end of the event-loop iteration."""
 
 
-PLAIN_WRITES = frozenset({"SET", "UNLINK", "XADD"})
+PLAIN_WRITES = frozenset({"EVAL", "UNLINK", "XADD"})
 """The writing commands that Korvet sends outside scripts."""
 
 

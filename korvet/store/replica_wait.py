@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Any
 
-from korvet.keys import replica_wait_key
+from korvet.keys import write_before_wait
 from korvet.scripts.call import Arg
 from korvet.store.address import Address
 from korvet.store.async_store import AsyncStore, ignore_result
@@ -83,9 +83,7 @@ class ReplicaWait:
                 await _let_server_fsync(pipeline)
             # One write: WAIT covers the command before it.
             written = asyncio.get_running_loop().create_future()
-            pipeline.send(
-                PendingCommand(written, command=("SET", replica_wait_key(key), "", "PX", 1))
-            )
+            pipeline.send(PendingCommand(written, command=write_before_wait(key)))
             ignore_result(written)
             words = ("WAITAOF", 1, replicas) if fsync else ("WAIT", replicas)
             reply = await self._ask(key, run, pipeline, *words, limit_ms)

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 import redis
 from redis.exceptions import AskError, MovedError, NoScriptError, ResponseError
 
-from korvet.keys import replica_wait_key
+from korvet.keys import write_before_wait
 from korvet.scripts.call import Arg, Call, Reply, Script
 from korvet.store.address import Address, parse
 from korvet.store.errors import REPLICA_CODES, RedisUnreachable, StoreRefused, StoreUnavailable
@@ -159,7 +159,7 @@ class SyncStore:
         # Both on one connection: WAIT covers writes of its connection, see `replica_wait`.
         pipeline = client.pipeline(transaction=False)
         pipeline.execute_command(*command)
-        pipeline.execute_command("SET", replica_wait_key(str(command[1])), "", "PX", 1)
+        pipeline.execute_command(*write_before_wait(str(command[1])))
         pipeline.execute_command("WAIT", replicas, int(limit_s * 1000))
         try:
             reply, _, count = pipeline.execute()

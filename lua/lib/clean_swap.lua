@@ -4,8 +4,16 @@ local num = require("lib.num")
 
 local M = {}
 
+-- Max bytes of a copy that grows although Redis is full.
+local FULL_BYTES = 64 * 1024 * 1024
 -- Max delete horizons within tombstone_ms: closer compactions add none.
 local STEPS = 64
+
+--- Return whether the copy, of `length` entries of the log's average size, is small enough to grow
+--- although Redis is full.
+function M.is_small(length, bytes, entries)
+  return length * tonumber(bytes or 0) / math.max(tonumber(entries or 0), 1) < FULL_BYTES
+end
 
 --- Return the id of the last entry, nil for an empty stream.
 function M.last(stream)

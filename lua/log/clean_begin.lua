@@ -19,6 +19,7 @@
 ---          tombstones    int     tombstones below it can be removed
 ---          newest        int     ms, the max timestamp below `limit`; -1: there is none
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- FULL     always: one token, and compaction frees memory
 --- COST     O(log index), at most 72 calls
 --- NOTES    Entries from the last stable offset on are not cleaned: a transaction is open there.
 local codes = require("lib.codes")

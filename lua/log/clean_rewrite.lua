@@ -9,16 +9,20 @@
 ---          fields...  bytes   its fields and values
 --- RETURNS  error      int     a lib.codes value
 --- REFUSES  NOT_COORDINATOR
+--- FULL     is_small: as for log.clean_copy
 --- COST     O(1), at most 3 calls
+local clean_swap = require("lib.clean_swap")
 local codes = require("lib.codes")
 
 local log, compacted = KEYS[1], KEYS[2]
 local token, length, id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 -- Check.
-if redis.call("HGET", log, "compacting") ~= token or redis.call("XLEN", compacted) ~= length then
+local state = redis.call("HMGET", log, "compacting", "bytes", "entries")
+if state[1] ~= token or redis.call("XLEN", compacted) ~= length then
   return { codes.NOT_COORDINATOR }
 end
+local is_small = clean_swap.is_small(length, state[2], state[3])
 
 -- Write.
 redis.call("XADD", compacted, id, unpack(ARGV, 4))

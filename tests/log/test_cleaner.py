@@ -21,6 +21,7 @@ from korvet.testing import LuaRunner
 from korvet.topics.table import Definition, Topic, encode_definition, read_topic
 from korvet.wire import batch_builder, control_records, record_entries
 from korvet.wire.records import Record
+from tests.support.store_runners import Runner
 
 KEYS = Keys()
 LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "dense")]
@@ -29,7 +30,7 @@ LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "de
 class Store:
     """A LuaRunner with the store's interface; `between` runs after each call."""
 
-    def __init__(self, runner: LuaRunner) -> None:
+    def __init__(self, runner: Runner) -> None:
         self.runner = runner
         self.between: Callable[[], None] = lambda: None
 
@@ -47,8 +48,8 @@ class Store:
 class Log:
     """A partition of a compacted topic, the records written to it, and the records read from it."""
 
-    def __init__(self, form: str, mode: str, **configs: str) -> None:
-        self.runner = LuaRunner()
+    def __init__(self, form: str, mode: str, runner: Any = None, **configs: str) -> None:
+        self.runner = runner or LuaRunner()
         self.store = Store(self.runner)
         defaults = TopicConfigs(Settings({}))
         named = {name.replace("_", "."): value for name, value in configs.items()}

@@ -8,10 +8,14 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.scripts import bundle, log
 from korvet.scripts import group as scripts
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreRefused
+from korvet.store.replica_wait import ReplicaWait
+from korvet.store.sync_store import SyncStore
+from tests.log.test_cleaner import Log
 from tests.lua.groups import Group as ClassicGroup
 from tests.lua.groups import commit_call
-from tests.lua.partition import ID, KEYS, Part
+from tests.lua.partition import DENSE_MS, ID, KEYS, Part
 from tests.lua.share import Group as ShareState
 from tests.lua.streams import Group as StreamsGroup
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
@@ -27,8 +31,6 @@ ADDING = {
     *("writer.claim_producer_id", "writer.pin_partitions", "writer.pin_plan"),
 }
 """What adds as much as clients send, or what a client does before it produces."""
-COPYING = {"log.clean_begin", "log.clean_copy", "log.clean_rewrite"}
-"""A compaction needs memory for its copy."""
 ONCE = {"broker.init_cluster_id", "broker.init_lineage", "user.init_decoy_key"}
 """What writes to an empty Redis only."""
 REMOVING = {"log.forget_segments", "log.group_destroy", "topic.forget_deleted"}
@@ -54,7 +56,7 @@ def full(runner: StoreRunner) -> Full:
 def test_a_script_that_a_full_redis_refuses_adds_what_clients_send() -> None:
     contracts = [bundle.load(name).contract for name in bundle.names()]
     refused = {each.name for each in contracts if each.writes and not each.full}
-    assert refused == ADDING | COPYING | ONCE | REMOVING
+    assert refused == ADDING | ONCE | REMOVING
 
 
 @pytest.mark.parametrize("name", [n for n in bundle.names() if bundle.load(n).contract.full])
@@ -192,3 +194,44 @@ def test_a_full_redis_answers_lag_and_offsets(runner: StoreRunner, full: Full) -
     full()
     assert part.bounds().next == 3
     assert runner.run(log.lag(KEYS, "t", 0, topic_id=ID, offset=1)).records == 2
+
+
+async def test_a_full_redis_is_compacted(runner: StoreRunner, full: Full) -> None:
+    """Only compaction frees memory of a topic that has no other limit."""
+    one = Log("record", "dense", runner)
+    for _ in range(10):
+        one.append([(b"k%d" % n, b"v" * 100) for n in range(100)])
+    stream = KEYS.partition("t", 0).stream
+    before = runner.command("MEMORY", "USAGE", stream)
+    full()
+    assert (await one.compact()).removed == 900
+    assert [row[2] for row in await one.read()] == [b"k%d" % n for n in range(100)]
+    assert runner.command("MEMORY", "USAGE", stream) < before / 5
+
+
+def test_a_full_redis_refuses_a_large_copy(runner: StoreRunner, full: Full) -> None:
+    part = Part(runner, "record", "dense").create()
+    first, second = (part.append().base for _ in range(2))
+    runner.command("HSET", part.keys.log, "bytes", 2**27)
+    plan: dict[str, Any] = {"lag_ms": 0, "tombstone_ms": 0, "dirty": 0}
+    full()
+    assert runner.run(log.clean_begin(KEYS, "t", 0, topic_id=ID, token="p", **plan)).due == 1
+    for length, offset in enumerate((first, second)):
+        at = f"{DENSE_MS}-{offset}"
+        call = log.clean_copy(KEYS, "t", 0, [at, at], token="p", length=length)
+        if not length:
+            assert runner.run(call).copied == 1
+            continue
+        with pytest.raises(StoreRefused, match="OOM"):
+            runner.run(call)
+
+
+async def test_a_full_redis_has_replicas_waited_for(redis_server: TestServer, full: Full) -> None:
+    full()
+    async with await AsyncStore.connect(redis_server.url) as store:
+        copies = ReplicaWait(store)
+        wanted: dict[str, Any] = {"run": store.run_of("k"), "fsync": False, "timeout_s": 1.0}
+        assert await copies.wait("k", replicas=0, **wanted)
+        await copies.close()
+    with SyncStore.connect(redis_server.url) as patient:
+        assert patient.ask_copied(("EXISTS", "k"), 0, 0.1) == (0, True)
