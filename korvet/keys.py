@@ -68,7 +68,7 @@ class Partition(msgspec.Struct, frozen=True):
     share_runs: str
     """sorted set: share groups' available and acquired records, as runs of offsets."""
     scheduled: str
-    """sorted set: number of a scheduled record -> its due time, ms."""
+    """sorted set: number of a scheduled record -> its due time, ms; of a delay 2^50 more."""
     scheduled_records: str
     """hash: number of a scheduled record -> its schedule id, and what to append."""
     scheduled_ids: str

@@ -7,6 +7,8 @@ Rules
   publishes partitions with a new first record on a channel, which it follows. A lost message, or a
   new process, costs at most a scan: SCAN_S for topics with delivery.schedule.enable, SCAN_ALL_S for
   topics that no longer have it.
+- All partitions with scheduled records are called each SCAN_ALL_S: the script notices then if
+  Redis's clock was set back.
 - Between two calls on a partition are GAP_S: records that are due in that time share a call.
 """
 
@@ -222,7 +224,7 @@ class ScheduledDelivery:
             self._metrics.scheduled_late_seconds.observe(reply.late_ms / 1000)
 
     async def _scan(self, now: float) -> None:
-        """Expect the partitions that have scheduled records and are not expected yet."""
+        """Expect the partitions that have scheduled records and are not expected yet, or all."""
         complete = now >= self._scan_all_at
         topics = await self._topics.all()
         places = [
@@ -230,7 +232,7 @@ class ScheduledDelivery:
             for topic in topics
             if complete or topic.policy.schedules
             for number in range(topic.partitions)
-            if (place := (topic.name, number)) not in self._due
+            if (place := (topic.name, number)) not in self._due or complete
         ]
         for first in range(0, len(places), AT_ONCE):
             some = places[first : first + AT_ONCE]

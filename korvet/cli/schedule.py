@@ -100,13 +100,19 @@ async def _rows(
     from korvet.scripts import schedule
 
     found: list[table_output.Row] = []
+    delayed = 0
     while len(found) < most:
         count = min(PER_CALL, most - len(found))
         reply = await log.store.run(
             schedule.list_scheduled(
-                log.keys, topic.name, partition, topic_id=topic.id, skip=len(found), most=count
+                *(log.keys, topic.name, partition),
+                topic_id=topic.id,
+                timed=len(found) - delayed,
+                delayed=delayed,
+                most=count,
             )
         )
+        delayed += reply.delayed
         flat = reply.rows
         found += (_row(partition, *flat[at : at + 5]) for at in range(0, len(flat), 5))
         if len(flat) < 5 * count:

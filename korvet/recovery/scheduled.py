@@ -20,6 +20,8 @@ AT_ONCE = 256
 MAX_BYTES = 8 << 20
 """Max bytes of rows in a snapshot: it is written in one piece, up to once in a second."""
 NO_LIMIT = 2**53
+DELAYED = 2**50
+"""Scores from it on are those of records with a delay."""
 
 
 async def capture_scheduled(
@@ -49,16 +51,25 @@ async def read_rows(
     """Return due time and row of the partition's scheduled records, in order."""
     names, rows = keys.partition(topic, number), []
     flat = await store.command("ZRANGE", names.scheduled, 0, -1, "WITHSCORES")
-    pairs = list(zip(flat[::2], flat[1::2], strict=True))
+    ahead = int(await store.command("HGET", names.log, "scheduled_ahead") or 0)
+    pairs = sorted(
+        zip(flat[::2], (_due(int(float(score)), ahead) for score in flat[1::2]), strict=True),
+        key=lambda pair: (pair[1], pair[0]),
+    )
     for first in range(0, len(pairs), AT_ONCE):
         some = pairs[first : first + AT_ONCE]
         found = await store.command("HMGET", names.scheduled_records, *(name for name, _ in some))
         rows += [
-            (int(float(due)), bytes(row))
+            (due, bytes(row))
             for (_, due), row in zip(some, found, strict=True)
             if row is not None  # appended or cancelled meanwhile
         ]
     return rows
+
+
+def _due(score: int, ahead: int) -> int:
+    """Return the due time of a score; lua/lib/schedule.lua has its two forms."""
+    return score if score < DELAYED else score - DELAYED - ahead
 
 
 async def restore_scheduled(

@@ -41,13 +41,15 @@ class AppendDueReply(Reply):
 class ListReply(Reply):
     """`records` wait, whose rows have `size` bytes.
 
-    `rows` has for each row its number, due time, schedule id, records and bytes.
+    `rows` has for each row its number, due time, schedule id, records and bytes; `delayed` of them
+    have a delay.
     """
 
     error: int
     records: int
     size: int
     overdue_ms: int
+    delayed: int
     rows: list[int | bytes]
 
 
@@ -121,11 +123,18 @@ def append_due(
 
 
 def list_scheduled(
-    keys: Keys, topic: str, partition: int, *, topic_id: str, skip: int = 0, most: int
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: str,
+    timed: int = 0,
+    delayed: int = 0,
+    most: int,
 ) -> Call[ListReply]:
-    """List scheduled records; with most=0 only the totals."""
+    """List scheduled records after so many with a time and a delay; with most=0 only totals."""
     k = keys.partition(topic, partition)
-    return Call(LIST, (k.log, k.scheduled, k.scheduled_records), (topic_id, skip, most))
+    return Call(LIST, (k.log, k.scheduled, k.scheduled_records), (topic_id, timed, delayed, most))
 
 
 def cancel(

@@ -37,8 +37,9 @@
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID UNKNOWN_PRODUCER_ID INVALID_PRODUCER_EPOCH
 ---          DUPLICATE_SEQUENCE_NUMBER OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_TXN_STATE
 ---          POLICY_VIOLATION
---- COST     O(records), at most 30 calls + 5 per arg
---- NOTES    POLICY_VIOLATION: with this batch the partition would have more scheduled records than
+--- COST     O(records), at most 36 calls + 5 per arg
+--- NOTES    A delay counts by the partition's own clock (lib.schedule).
+---          POLICY_VIOLATION: with this batch the partition would have more scheduled records than
 ---          max_count, or more bytes than max_bytes, less what it replaces. A record with the
 ---          schedule id of a waiting one replaces it. A record that is due already is stored as
 ---          well; schedule.append_due moves it at once. A retried batch of an idempotent producer
@@ -152,7 +153,7 @@ for at = FIXED + 1, fields - 1, OF_ROW do
     position_of[id] = nil
   end
   if ARGV[at] ~= "cancel" then
-    local due = tonumber(ARGV[at + 1]) + (ARGV[at] == "in" and now_ms or 0)
+    local due = schedules.score(schedule, ARGV[at], tonumber(ARGV[at + 1]))
     local row = schedules.row(ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], id, ARGV[at + 6])
     added[#added + 1] = { due, num.padded(schedule.number), row }
     schedule.number = schedule.number + 1
@@ -162,12 +163,11 @@ for at = FIXED + 1, fields - 1, OF_ROW do
     end
   end
 end
-local dues, records, ids, earliest = {}, {}, {}, nil
+local dues, records, ids = {}, {}, {}
 for _, each in ipairs(added) do
   if each then
     dues[#dues + 1], dues[#dues + 2] = each[1], each[2]
     records[#records + 1], records[#records + 2] = each[2], each[3]
-    earliest = math.min(earliest or each[1], each[1])
   end
 end
 for id, position in pairs(position_of) do
@@ -177,7 +177,8 @@ chunks.call("ZADD", schedule.due, dues)
 chunks.call("HSET", schedule.rows, records)
 chunks.call("HSET", schedule.ids, ids)
 schedules.close(schedule)
-if earliest and (not first_due or earliest < first_due) then
+local due = #dues > 0 and schedules.first_due(schedule)
+if due and (not first_due or due < first_due) then
   redis.call("PUBLISH", ARGV[12], KEYS[1])
 end
 return { codes.NONE, -1, -1, log.start, log.stamp and now_ms or -1, 1 }

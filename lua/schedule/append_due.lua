@@ -19,8 +19,9 @@
 ---          wait_ms            int     until the next record is due; 0: now; -1: none waits
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: records are moved: they must leave then as well
---- COST     O(rows log scheduled), at most 34 calls + 6 per row + 1 per entry + 4 per new_ms
---- NOTES    Each record is appended once: this script removes it and appends it in one step, so
+--- COST     O(rows log scheduled), at most 44 calls + 6 per row + 1 per entry + 4 per new_ms
+--- NOTES    Each call notices whether Redis's clock was set back (lib.schedule).
+---          Each record is appended once: this script removes it and appends it in one step, so
 ---          any number of brokers may call it. Retention counts these records as old as their
 ---          append: their timestamps are those of their producers.
 local append = require("lib.append")
@@ -50,14 +51,18 @@ end
 
 local first_due = schedules.first_due(schedule)
 if not first_due or first_due > now_ms then
+  if first_due then
+    schedules.close(schedule)
+  end
   return { codes.NONE, 0, -1, wait_ms() }
 end
-local due = redis.call(
-  "ZRANGEBYSCORE", schedule.due, "-inf", now_ms, "LIMIT", 0, math.min(max_rows, 1000)
-)
+local due = schedules.page(schedule, 0, 0, math.min(max_rows, 1000))
 local numbers, batches, ids, named, bytes = {}, {}, {}, {}, 0
 for i = 1, #due do
-  local number = due[i]
+  local number = due[i][1]
+  if due[i][2] > now_ms then
+    break
+  end
   local row = redis.call("HGET", schedule.rows, number)
   if row then
     if bytes > 0 and bytes + #row > max_bytes then

@@ -12,7 +12,7 @@
 ---          cancelled          int    records removed; 0 if there is no such record
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: records are removed
---- COST     O(log scheduled), at most 12 calls
+--- COST     O(log scheduled), at most 13 calls
 local codes = require("lib.codes")
 local num = require("lib.num")
 local schedules = require("lib.schedule")

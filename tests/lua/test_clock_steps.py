@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.scripts import broker, bundle, group, log, transaction
+from korvet.scripts import broker, bundle, group, log, schedule, transaction
 from korvet.testing import LuaRunner
 from tests.lua.groups import Group as ClassicGroup
 from tests.lua.partition import ID, KEYS, Part
@@ -16,6 +16,10 @@ from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
 from tests.lua.test_group_consumer_heartbeat import Member
 from tests.lua.test_group_share_heartbeat import Group as ShareGroup
 from tests.lua.test_quota import charge
+from tests.lua.test_schedule import add as schedule_rows
+from tests.lua.test_schedule import move as move_due
+from tests.lua.test_schedule import row as schedule_row
+from tests.lua.test_schedule import values
 from tests.lua.transactions import TIMEOUT_MS, Coordinator, Logs
 
 BACK_MS = 600_000
@@ -170,11 +174,19 @@ def quota_debt(lua: LuaRunner) -> tuple[int, Ended]:
     return 10_000, lambda: charge(lua, 1, strict=True) == 0
 
 
+def scheduled_delay(lua: LuaRunner) -> tuple[int, Ended]:
+    part = Part(lua).create()
+    schedule_rows(part, schedule_row(part, b"far", "in", 2 * BACK_MS))
+    lua.advance(60_000)
+    schedule_rows(part, schedule_row(part, b"late", "in", SHORT_MS))
+    return SHORT_MS, lambda: move_due(part).records == 1
+
+
 KINDS: list[Kind] = [
     *(classic_member, waiting_id, join_phase, consumer_member, revoking_member),
     *(share_member, streams_member, first_streams_assignment, share_lock, share_delay),
     *(open_transaction, unfinished_end, due_group, due_transaction, task_lease, copy_lease),
-    *(registration, quota_debt),
+    *(registration, quota_debt, scheduled_delay),
 ]
 
 
@@ -216,7 +228,7 @@ WAITS = {
     *("share.acknowledge", "share.acquire", "share.release"),
     *("transaction.add_partitions", "transaction.complete", "transaction.end"),
     *("transaction.expire", "transaction.init", "transaction.list_due"),
-    *("transaction.schedule_check",),
+    *("transaction.schedule_check", "schedule.add", "schedule.append_due", "schedule.cancel"),
 }
 """Those of the kinds above."""
 ONLY_STORES_STATE = {"share.dead_letters", "share.dead_letters_copied", "share.reset"}
@@ -234,14 +246,12 @@ KEEPS_LONGER = {
     *("log.number_entries",),
 }
 """Ages of records, objects, tombstones and idle producers: nothing waits for their end."""
-AT_A_TIME = {"schedule.add", "schedule.append_due"}
-"""Delivery times are those of the clock."""
 
 
 def test_what_every_script_does_with_the_time_is_known() -> None:
     texts = {name: bundle.load(name).text for name in bundle.names()}
     found = {name for name, text in texts.items() if '"lib.clock"' in text}
-    kinds = (READS_ONLY, TICKS_FIRST, WAITS, ONLY_STORES_STATE, NUMBERS, KEEPS_LONGER, AT_A_TIME)
+    kinds = (READS_ONLY, TICKS_FIRST, WAITS, ONLY_STORES_STATE, NUMBERS, KEEPS_LONGER)
     assert found == set().union(*kinds)
     assert len(found) == sum(map(len, kinds))
 
@@ -263,6 +273,36 @@ def test_members_stay_when_the_clock_is_set_forward(lua: LuaRunner, ahead_ms: in
     lua.advance(ahead_ms)
     lua.run(group.tick(KEYS, "readers", retention_ms=10**9, present_ms=-1, expected_ms=expected_ms))
     assert readers.heartbeat(member, generation) == ErrorCode.NONE
+
+
+def test_a_record_with_a_time_waits_for_it_when_the_clock_is_set_back(lua: LuaRunner) -> None:
+    part = Part(lua).create()
+    begin = lua.now_ms()
+    schedule_rows(part, schedule_row(part, b"at", "at", begin + SHORT_MS))
+    schedule_rows(part, schedule_row(part, b"in", "in", SHORT_MS))
+    lua.advance(-BACK_MS)
+    assert move_due(part).wait_ms == SHORT_MS
+    found = lua.run(schedule.list_scheduled(KEYS, "t", 0, topic_id=ID, most=10))
+    assert [row[1] for row in (found.rows[:5], found.rows[5:])] == [
+        b"%d" % (begin - BACK_MS + SHORT_MS),
+        b"%d" % (begin + SHORT_MS),
+    ]
+    lua.advance(SHORT_MS)
+    assert move_due(part).wait_ms == BACK_MS
+    lua.advance(BACK_MS)
+    assert move_due(part).wait_ms == -1
+    assert values(part) == [b"in", b"at"]
+
+
+@pytest.mark.parametrize("back_ms", [1, 999, 4_999])
+def test_a_delay_is_exact_after_a_small_step(lua: LuaRunner, back_ms: int) -> None:
+    part = Part(lua).create()
+    schedule_rows(part, schedule_row(part, b"in", "in", SHORT_MS))
+    for _ in range(3):
+        lua.advance(-back_ms)
+        assert move_due(part).wait_ms == SHORT_MS
+    lua.advance(SHORT_MS)
+    assert move_due(part).records == 1
 
 
 def test_a_lock_that_was_renewed_after_the_step_lasts(lua: LuaRunner) -> None:

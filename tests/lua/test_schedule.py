@@ -242,10 +242,24 @@ def test_the_list_has_the_records_in_the_order_in_which_they_are_due(lua: LuaRun
     assert found.rows[:4] == [1, due[0], b"", 1]
     assert found.rows[5:9] == [0, due[1], b"x", 1]
     assert found.overdue_ms == 500
-    rest = lua.run(schedule.list_scheduled(KEYS, "t", 0, topic_id=ID, skip=1, most=10))
-    assert rest.rows == found.rows[5:]
+    for number in range(6):
+        add(part, row(part, b"c", "at", int(due[1]) + number % 3 - 1))
+    found = lua.run(schedule.list_scheduled(KEYS, "t", 0, topic_id=ID, most=10))
+    dues = [int(each) for each in found.rows[1::5]]
+    assert (len(dues), dues) == (8, sorted(dues))
+    pages: list[int | bytes] = []
+    delayed = 0
+    while len(pages) < len(found.rows):
+        timed = len(pages) // 5 - delayed
+        call = schedule.list_scheduled(
+            KEYS, "t", 0, topic_id=ID, timed=timed, delayed=delayed, most=3
+        )
+        page = lua.run(call)
+        pages += page.rows
+        delayed += page.delayed
+    assert (pages, delayed) == (found.rows, 2)
     totals = lua.run(schedule.list_scheduled(KEYS, "t", 0, topic_id=ID, most=0))
-    assert (totals.records, totals.rows) == (2, [])
+    assert (totals.records, totals.rows) == (8, [])
 
 
 @shapes
