@@ -30,7 +30,7 @@ def main() -> None:
         except ImportError as error:
             if (error.name or "").partition(".")[0] == "korvet":
                 raise
-            reason = "{}: install Korvet again, with this Python: {} -m pip install korvet".format(  # noqa: UP032
+            reason = "{}: install Korvet again, with this Python: {} -m pip install".format(  # noqa: UP032
                 error, sys.executable
             )
     if reason is not None:

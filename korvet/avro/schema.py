@@ -24,7 +24,7 @@ import msgspec
 
 from korvet.config.setting import StartError
 
-MISSING = "Avro needs the package fastavro: pip install 'korvet[avro]'."
+MISSING = "Avro needs the package fastavro: install korvet[avro]."
 _FIELD = "value"
 _PARSERS: dict[str, Any] = {
     "date": date, "timestamp": datetime, "local-timestamp": datetime, "time": time

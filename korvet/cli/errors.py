@@ -58,7 +58,7 @@ def _words(error: BaseException) -> str | None:
     if isinstance(error, ImportError) and not _is_ours(error):
         return (
             f"{error}: install Korvet again, with this Python: "
-            f"{sys.executable} -m pip install --force-reinstall korvet"
+            f"{sys.executable} -m pip install --force-reinstall"
         )
     return None
 

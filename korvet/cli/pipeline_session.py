@@ -14,7 +14,7 @@ def need_spark() -> None:
     from korvet.config.broker_config import StartError
 
     if not all(map(find_spec, ("pyspark", "numpy", "pyarrow"))):
-        raise StartError("This needs PySpark: pip install 'korvet[spark]'.")
+        raise StartError("This needs PySpark: install korvet[spark].")
 
 
 @contextmanager

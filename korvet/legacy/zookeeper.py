@@ -122,7 +122,7 @@ class Registry:
         from importlib.util import find_spec
 
         if find_spec("kazoo") is None:
-            raise StartError(f"{self.option} needs kazoo: pip install 'korvet[zookeeper]'.")
+            raise StartError(f"{self.option} needs kazoo: install korvet[zookeeper].")
         from kazoo.handlers.threading import KazooTimeoutError
 
         try:

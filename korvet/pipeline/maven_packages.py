@@ -64,8 +64,8 @@ def runtime_package(table_format: str) -> str:
     if line not in known:
         raise MissingRuntime(
             f"--format {table_format} needs a runtime for its line of Spark, and none is known for "
-            f"PySpark {pyspark.__version__}: take one of {', '.join(known)} (pip install "
-            "'korvet[lake]'), or name a package that fits with --conf "
+            f"PySpark {pyspark.__version__}: take one of {', '.join(known)} (install "
+            "korvet[lake]), or name a package that fits with --conf "
             "spark.jars.packages=GROUP:NAME:VERSION."
         )
     return known[line]

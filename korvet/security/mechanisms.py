@@ -112,6 +112,6 @@ class Mechanisms:
             from korvet.security.oauthbearer import TokenValidator
         except ImportError:
             raise StartError(
-                "OAUTHBEARER needs the package joserfc: pip install 'korvet[oauth]'."
+                "OAUTHBEARER needs the package joserfc: install korvet[oauth]."
             ) from None
         return TokenValidator.of(self._settings.of_listener(listener))

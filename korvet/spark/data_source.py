@@ -23,7 +23,7 @@ try:
     )
 except ImportError as error:  # pragma: no cover - another environment
     raise UnsupportedSpark(
-        f"korvet.spark needs PySpark 4.1 or newer: pip install 'korvet[spark]' ({error})"
+        f"korvet.spark needs PySpark 4.1 or newer: install korvet[spark] ({error})"
     ) from error
 
 

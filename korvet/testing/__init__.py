@@ -1,6 +1,6 @@
 """Test tools: a Kafka broker in the test process, scripts under Lua, a fake Redis.
 
-Install them with `pip install korvet[testing]`. The pytest fixture is in `korvet.testing.fixtures`.
+Install `korvet[testing]` for them. The pytest fixture is in `korvet.testing.fixtures`.
 """
 
 from importlib import import_module

@@ -88,7 +88,7 @@ def test_writing_single_records_imports_neither_pandas_nor_a_kafka_client(log: L
     ("lacks", "reason"),
     [
         ("del pyspark.sql.datasource.DataSourceStreamArrowWriter", "needs PySpark 4.1 or newer"),
-        ("sys.modules['msgspec'] = None", "is incomplete: pip install 'korvet[spark]'"),
+        ("sys.modules['msgspec'] = None", "is incomplete: install korvet[spark]"),
         ("pass", ""),
     ],
 )

@@ -31,8 +31,6 @@ try:
 except UnsupportedSpark as error:
     DefaultSource = _failing_source(str(error))
 except ImportError as error:
-    DefaultSource = _failing_source(
-        f"korvet.spark is incomplete: pip install 'korvet[spark]' ({error})"
-    )
+    DefaultSource = _failing_source(f"korvet.spark is incomplete: install korvet[spark] ({error})")
 
 __all__ = ["DefaultSource"]
