@@ -40,6 +40,8 @@ class Browsed(msgspec.Struct, frozen=True):
     records: list[StoredRecord]
     cursors: Cursors
     scanned: int
+    size: int
+    """Bytes of the keys and values that were read."""
     is_end: bool
     """Whether there are no records above the cursors."""
     is_limited: bool
@@ -107,6 +109,7 @@ async def browse(
         found[-limit:],
         {part.number: part.cursor for part in parts},
         scanned,
+        size,
         is_end,
         not is_end and len(found) < limit,
     )

@@ -103,7 +103,7 @@ def test_a_quota_is_set_and_removed(console: RunningConsole, browser: httpx.Clie
     assert console.api("/quotas")["quotas"] == []
 
 
-def test_produced_and_downloaded_bytes_are_charged_to_the_quotas(
+def test_records_that_are_produced_read_or_searched_are_charged_to_the_quotas(
     console: RunningConsole, browser: httpx.Client
 ) -> None:
     console.log.create_topic("charged", 1, configs={"offset.mode": "dense"})
@@ -111,18 +111,30 @@ def test_produced_and_downloaded_bytes_are_charged_to_the_quotas(
     sent = send(browser, form, form, value="v" * 1000, partition="0")
     assert sent.status_code == 200
     assert browser.get(download).status_code == 200
-    keys = ("producer_byte_rate", "consumer_byte_rate")
-    for key in keys:
-        fields = {"client-id": "korvet-console", "key": key}
-        assert send(browser, "/quotas", "/quotas", **fields, value="1").status_code == 200
-    while (refused := browser.get(download)).status_code == 200:
-        pass
-    assert refused.status_code == 429 and "consumer_byte_rate is used up" in refused.text
-    while (sent := send(browser, form, form, value="v" * 1000, partition="0")).status_code == 200:
+
+    def limit(key: str, value: str) -> None:
+        fields = {"client-id": "korvet-console", "key": key, "value": value}
+        assert send(browser, "/quotas", "/quotas", **fields).status_code == 200
+
+    limit("consumer_byte_rate", "1")
+    records = "/topics/charged/records"
+    pages = (records, f"{records}?value=absent", f"{records}/0/0", f"/api{records}", download)
+    for path in pages:
+        with console.server.client() as client:
+            client.delete(*client.keys(f"{console.namespace}:quota:*") or ["none"])
+        assert browser.get(path).status_code == 200
+        while (refused := browser.get(path)).status_code == 200:
+            pass
+        assert refused.status_code == 429 and "consumer_byte_rate is used up" in refused.text
+    limit("consumer_byte_rate", "")
+    limit("producer_byte_rate", "1")
+    while (
+        "producer_byte_rate"
+        not in (sent := send(browser, form, form, value="v" * 1000, partition="0")).text
+    ):
         pass
     assert sent.status_code == 429 and "producer_byte_rate is used up" in sent.text
-    for key in keys:
-        send(browser, "/quotas", "/quotas", **{"client-id": "korvet-console"}, key=key, value="")
+    limit("producer_byte_rate", "")
     console.log.delete_topic("charged")
 
 

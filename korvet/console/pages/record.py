@@ -64,7 +64,9 @@ async def find_record(visit: Visit) -> tuple[Topic, StoredRecord, PartitionOffse
 
 async def load(visit: Visit) -> OneRecord:
     """Return one record."""
+    await visit.charge(CONSUMER_BYTES, 0)
     topic, record, ends, after = await find_record(visit)
+    await visit.charge(CONSUMER_BYTES, len(record.key or b"") + len(record.value or b""))
     number = record.partition
     avro = visit.console.avro.of(topic.name)
     await avro.prepare([record])
@@ -108,6 +110,7 @@ def _address(url: str) -> str:
 
 async def download(visit: Visit) -> tuple[bytes, str, str]:
     """Return the value, the key or the whole record as JSON, with media type and file name."""
+    await visit.charge(CONSUMER_BYTES, 0)
     topic, record, _, _ = await find_record(visit)
     part = visit.query("part", "value")
     name = f"{topic.name}-{record.partition}-{record.offset}"

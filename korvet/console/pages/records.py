@@ -15,6 +15,7 @@ from korvet.groups.lag import find_offset
 from korvet.library.values import PartitionOffsets, StoredRecord
 from korvet.log.position import BadPosition, Position, parse_position
 from korvet.security.acl import Operation
+from korvet.security.quotas import CONSUMER_BYTES
 from korvet.topics.table import Topic
 
 PAGE = 25
@@ -60,8 +61,9 @@ QUERY = ("partition", "from", "key", "value", "field", "equals", "format", "limi
 
 
 async def load(visit: Visit) -> Records:
-    """Return a page of records."""
+    """Return a page of records; what is read for it is charged to the user's quota."""
     topic = await find_topic(visit, Operation.READ)
+    await visit.charge(CONSUMER_BYTES, 0)
     numbers = _partitions(visit, topic)
     offsets = await visit.log.offsets(topic.name)
     ends = {number: offsets[number] for number in numbers}
@@ -75,6 +77,7 @@ async def load(visit: Visit) -> Records:
         is_newest=_is_newest(visit),
         prepare=avro.prepare,
     )
+    await visit.charge(CONSUMER_BYTES, found.size)
     return _page(visit, topic, found, len(numbers), avro)
 
 
