@@ -8,10 +8,12 @@ import anyio
 
 from korvet import logfmt
 from korvet.background.leases import Leases
+from korvet.bounded import chunks
 from korvet.config.values import Settings
 from korvet.keys import Keys
 from korvet.log.cleaner import LogCleaner
 from korvet.log.compacted_copy import Superseded
+from korvet.log.unchanged import LOOKED_AT, Unchanged
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, StoreRefused, StoreUnavailable
 from korvet.topics.table import Topic, TopicTable
@@ -44,6 +46,7 @@ class Compaction:
         self._leases = leases
         self._held_at = 0.0
         self._without_copies: set[str] = set()
+        self._unchanged = Unchanged(store, keys)
 
     async def run(self) -> None:
         """Compact all topics after each log.cleaner.backoff.ms."""
@@ -69,8 +72,11 @@ class Compaction:
         topics = await self._topics.all()
         if not await self._drop_copies([each for each in topics if not each.policy.compact]):
             return
-        for topic in topics:
-            for number in range(topic.partitions if topic.policy.compact else 0):
+        compact = [each for each in topics if each.policy.compact]
+        self._unchanged.keep(compact)
+        places = [(topic, number) for topic in compact for number in range(topic.partitions)]
+        for some in chunks(places, LOOKED_AT):
+            for topic, number in await self._unchanged.due(some):
                 if not await self.hold():
                     return
                 await self._compact_one(topic, number)
@@ -125,7 +131,10 @@ class Compaction:
         except Exception as error:
             logger.exception("partition compaction failed", error, **place)
             return
-        if outcome is not None:
+        if outcome is None:
+            limits = (topic.policy.min_compaction_lag_ms, topic.policy.delete_retention_ms)
+            self._unchanged.settle(topic, number, limits)
+        else:
             logger.info("partition compacted", **place, removed=outcome.removed)
 
     async def hold(self) -> bool:

@@ -9,6 +9,7 @@ from korvet.background.leases import Leases
 from korvet.config.values import Settings
 from korvet.keys import Keys
 from korvet.log.adoption import adopt
+from korvet.log.unchanged import pace
 from korvet.metrics import Metrics
 from korvet.scripts import log
 from korvet.scripts.call import Call, Reply
@@ -21,9 +22,6 @@ AT_ONCE = 64
 
 RETENTION_STEPS = 64
 """Max index steps one log.apply_retention removes: bounds how long the script blocks Redis."""
-
-PARTITIONS_PER_S = 250
-"""Partitions of a pass in a second, at least: a pass of more takes half of its interval."""
 
 PRODUCERS_S = 600.0
 """Seconds between two expirations of idle producers."""
@@ -60,11 +58,11 @@ class Retention:
         """
         topics = await self._topics.all()
         total = sum(topic.partitions for topic in topics)
-        pace = max(PARTITIONS_PER_S, total / (self.interval_s / 2))
+        rate = pace(total, self.interval_s)
         for topic in topics:
-            await self._retain_topic(topic, pace)
+            await self._retain_topic(topic, rate)
 
-    async def _retain_topic(self, topic: Topic, pace: float) -> None:
+    async def _retain_topic(self, topic: Topic, rate: float) -> None:
         policy = topic.policy
         limits = (policy.retention_ms, policy.retention_bytes) if policy.delete else (-1, -1)
         pending = list(range(topic.partitions))
@@ -93,7 +91,7 @@ class Retention:
                 await adopt(self._store, self._keys, topic, number)
             more = [n for n, reply in replies.items() if reply.more or n in uncounted]
             pending = more + pending[AT_ONCE:]
-            await asyncio.sleep(len(calls) / pace)
+            await asyncio.sleep(len(calls) / rate)
 
     async def expire_producers(self) -> None:
         """Expire the idle producers of every partition."""

@@ -236,12 +236,10 @@ class ScheduledDelivery:
         ]
         for first in range(0, len(places), AT_ONCE):
             some = places[first : first + AT_ONCE]
-            counts = await asyncio.gather(
-                *(
-                    self._store.command("ZCARD", self._keys.partition(*place).scheduled)
-                    for place in some
-                )
-            )
+            names = [self._keys.partition(*place).scheduled for place in some]
+            if not self._store.is_cluster and not await self._store.command("EXISTS", *names):
+                continue
+            counts = await asyncio.gather(*(self._store.command("ZCARD", name) for name in names))
             for place, count in zip(some, counts, strict=True):
                 if count:
                     self._expect(place, 0.0)

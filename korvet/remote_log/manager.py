@@ -1,16 +1,21 @@
-"""The background task of tiered storage: copy, local retention, removal of old segments."""
+"""The background task of tiered storage: copy, local retention, removal of old segments.
+
+A pass is spread over half of its interval, and leaves out what has not changed since the last one.
+"""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from random import random
 from time import monotonic, time
 
 from korvet import logfmt
+from korvet.bounded import chunks
 from korvet.config.values import Settings
 from korvet.keys import Keys
 from korvet.log.adoption import adopt
 from korvet.log.read_cache import ReadCache
+from korvet.log.unchanged import LOOKED_AT, Unchanged, pace
 from korvet.metrics import Metrics
 from korvet.remote_log.copier import PartitionCopier
 from korvet.remote_log.copy_demand import CopyDemand
@@ -34,6 +39,8 @@ COLLECT_INTERVAL_S = 3600.0
 SAY_AGAIN_S = 30.0
 MAX_LOGGED = 10_000
 """Partitions whose last failure's time is kept."""
+AT_ONCE = 500
+"""Keys of one EXISTS."""
 LAG_ROWS = 1000
 """Max rows of a metric."""
 REPLICA_WAIT_S = 10.0
@@ -74,6 +81,7 @@ class RemoteLogManager:
         metrics.remote_copy_lag_bytes.ask = lambda: self._largest_lags(1)
         self._copied: set[tuple[str, int]] = set()
         self._buffers = SegmentBuffers()
+        self._unchanged = Unchanged(store, keys)
         self._retention = RemoteRetention(store, keys, segments, cluster_id)
         self._pace = CopyPace(
             settings,
@@ -95,8 +103,7 @@ class RemoteLogManager:
         )
         try:
             while True:
-                interval = self._settings().integer("remote.log.manager.task.interval.ms")
-                await asyncio.sleep(interval / 1000)
+                await asyncio.sleep(self._interval_s)
                 await self.run_once()
                 if following.done():
                     following.result()
@@ -120,14 +127,21 @@ class RemoteLogManager:
         collects = monotonic() >= self._collects_at
         if collects:
             self._collects_at = monotonic() + COLLECT_INTERVAL_S
+        self._unchanged.keep(topics)
         places = [(topic, n) for topic in topics for n in await self._partitions(topic)]
-        waiting = iter(places)
+        rate = pace(len(places), self._interval_s)
+        for some in chunks(places, LOOKED_AT):
+            waiting = iter(some if collects else await self._unchanged.due(some))
+            await asyncio.gather(*(self._work(waiting, collects) for _ in range(self.copies)))
+            await asyncio.sleep(len(some) / rate)
 
-        async def work() -> None:
-            for topic, partition in waiting:
-                await self._move_one(topic, partition, collects)
+    async def _work(self, waiting: Iterator[tuple[Topic, int]], collects: bool) -> None:
+        for topic, partition in waiting:
+            await self._move_one(topic, partition, collects)
 
-        await asyncio.gather(*(work() for _ in range(self.copies)))
+    @property
+    def _interval_s(self) -> float:
+        return self._settings().integer("remote.log.manager.task.interval.ms") / 1000
 
     @property
     def copies(self) -> int:
@@ -141,6 +155,10 @@ class RemoteLogManager:
             await (self.move if is_remote else self._retention.expire)(topic, partition)
             if collects:
                 await self.collect_orphans(topic, partition)
+            policy = topic.policy
+            if (topic.name, str(partition)) in self._lags or policy.remote_copy_disable:
+                limits = (policy.segment_ms, policy.copy_lags[0], policy.local_limits[0])
+                self._unchanged.settle(topic, partition, (*limits, policy.total_limits[0]))
         # ValueError: a batch of another Redis client is malformed.
         except (StoreError, RemoteStorageError, ValueError) as error:
             self.log_failure(topic.name, partition, error)
@@ -202,19 +220,28 @@ class RemoteLogManager:
         """Return a topic's partitions; only those with segments if it is not tiered any more."""
         if topic.policy.remote_storage:
             return range(topic.partitions)
+        keys = [self._keys.partition(topic.name, n) for n in range(topic.partitions)]
+        names = [name for each in keys for name in (each.segments, each.deleted_segments)]
         try:
+            if not await self._any_exists(names):
+                return []
             counts = await asyncio.gather(
                 *(
                     self._store.command("EXISTS", each.segments, each.deleted_segments)
-                    for each in (
-                        self._keys.partition(topic.name, n) for n in range(topic.partitions)
-                    )
+                    for each in keys
                 )
             )
         except StoreError as error:
             self.log_failure(topic.name, -1, error)
             return []
         return [number for number, count in enumerate(counts) if count]
+
+    async def _any_exists(self, names: Sequence[str]) -> bool:
+        """Return whether a key exists; True in a cluster, where a command has keys of one slot."""
+        if self._store.is_cluster:
+            return True
+        counts = [await self._store.command("EXISTS", *some) for some in chunks(names, AT_ONCE)]
+        return any(counts)
 
     async def copy(
         self,
