@@ -27,6 +27,7 @@ def findings(store: "SyncStore", keys: Keys) -> Iterator[Finding]:
     """Check the topics of a namespace."""
     topics = dict(_topics(store, keys))
     yield from _offsets(topics)
+    yield from _unnumbered(store, keys, topics)
     yield from _held(store, keys, topics)
     for sentence in find_poison(store, keys, topics):
         yield Finding("note", "queues", sentence)
@@ -57,6 +58,27 @@ def _offsets(topics: Mapping[str, Definition]) -> Iterator[Finding]:
         yield Finding("note", "offsets", offset_note.of(f"{count} of {len(topics)} topics"))
     elif topics:
         yield Finding("ok", "offsets", "no topic has offsets that are times")
+
+
+def _unnumbered(
+    store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]
+) -> Iterator[Finding]:
+    """Yield the partitions with entries that no client reads: their ids can have no offset."""
+    for name, definition in topics.items():
+        for number in range(definition.partitions):
+            call = log.drop_unnumbered(
+                *(keys, name, number), topic_id=definition.id, after=b"", delete=0
+            )
+            found = store.run(call)
+            if found.entries:
+                count = f"{found.entries}{' or more' * bool(found.last)}"
+                yield Finding(
+                    "note",
+                    "entries",
+                    f"{count} entries of {name}-{number} have ids that can have no offset, so no "
+                    f"client reads them: `korvet topics repair {name} --yes` deletes them, and "
+                    "the program that adds them should let Redis choose ids (XADD *)",
+                )
 
 
 def _held(store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]) -> Iterator[Finding]:

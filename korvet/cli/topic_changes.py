@@ -1,4 +1,4 @@
-"""`korvet topics alter`, `add-partitions` and `trim`."""
+"""`korvet topics alter`, `add-partitions`, `trim` and `repair`."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -97,3 +97,48 @@ def trim(
         return rows
 
     table_output.table(("partition", "started_at", "starts_at"), on_log(run, target), header=header)
+
+
+def repair(
+    name: o.TopicName,
+    target: o.Target,
+    partition: o.Partitions = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete them. Without it they are only counted.")
+    ] = False,
+    json: o.Json = False,
+    header: o.Header = True,
+) -> None:
+    """Delete the entries of other programs whose ids can have no offset.
+
+    No client reads them, and they use memory until retention reaches them. Records are appended
+    above them. Ids of other programs that are lower than the next record's stay refused by Redis:
+    it moves no stream back.
+    """
+    from korvet.cli.admin_client import on_log
+    from korvet.scripts import log as scripts
+
+    async def run(log: "CommandLog") -> list[table_output.Row]:
+        topic = await log.find_topic(name)
+        rows: list[table_output.Row] = []
+        for number in o.chosen_partitions(name, topic.partitions, partition):
+            place, more = (log.keys, name, number), 1
+            while more:
+                call = scripts.number_entries(*place, topic_id=topic.id)
+                more = (await log.store.run(call)).more
+            entries, size, after = 0, 0, b""
+            while True:
+                reply = await log.store.run(
+                    scripts.drop_unnumbered(*place, topic_id=topic.id, after=after, delete=int(yes))
+                )
+                entries, size, after = entries + reply.entries, size + reply.bytes, reply.last
+                if not after:
+                    break
+            rows.append((number, entries, size, "deleted" if yes and entries else "-"))
+        return rows
+
+    rows = on_log(run, target)
+    columns = ("partition", "without_offset", "bytes", "done")
+    table_output.listing(columns, rows, as_json=json, header=header)
+    if not yes and any(row[1] for row in rows):
+        table_output.note("nothing is deleted: give --yes to delete these entries")

@@ -171,6 +171,37 @@ def test_appends_go_past_an_id_without_an_offset(
     assert len([each for each in offsets if each is not None]) >= (6 if form == "record" else 3)
     unnumbered = int(part.state().get("unnumbered", "0"))
     assert unnumbered == (not gone and form == "record" and not has_offset)
+    check_drop(model, offsets)
+
+
+def check_drop(model: Model, offsets: list[int | None]) -> None:
+    """Delete the entries without an offset, and look at those that stay."""
+    part, kept = model.part, [each for each in offsets if each is not None]
+    lost = len(offsets) - len(kept)
+    for delete, expected in ((0, lost), (1, lost), (1, 0)):
+        reply = part.runner.run(
+            log.drop_unnumbered(KEYS, "t", 0, topic_id=ID, after=b"", delete=delete)
+        )
+        assert (reply.error, reply.entries, reply.last) == (0, expected, b"")
+        assert (reply.bytes > 0) == (expected > 0)
+    assert model.check() == kept
+    part.native()
+    model.append(2)
+    assert None not in model.check()
+
+
+def test_entries_without_an_offset_are_deleted_in_several_calls(runner: Runner) -> None:
+    part = Part(runner).create()
+    model = Model(part)
+    model.append(2)
+    burst(part, 2**43, 1500)
+    model.append(2)
+    call = log.drop_unnumbered(KEYS, "t", 0, topic_id=ID, after=b"", delete=1)
+    first = runner.run(call)
+    assert (first.entries, first.last.decode()) == (1000, f"{2**43}-999")
+    call = log.drop_unnumbered(KEYS, "t", 0, topic_id=ID, after=first.last, delete=1)
+    assert runner.run(call).entries == 500
+    assert len(model.check()) == 4
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])

@@ -146,6 +146,7 @@ def a_log(lua: Doubting, form: str, mode: str) -> None:
     if form == "record":
         part.native()
         lua.run(log.number_entries(KEYS, "t", 0, topic_id=ID))
+        lua.run(log.drop_unnumbered(KEYS, "t", 0, topic_id=ID, after=b"", delete=1))
         part.native()
         assert lua.run(log.lag(KEYS, "t", 0, topic_id=ID, offset=0)).error == 0
         part.adopt()

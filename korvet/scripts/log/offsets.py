@@ -38,6 +38,15 @@ class NumberEntriesReply(Reply):
     unnumbered: int
 
 
+class DropUnnumberedReply(Reply):
+    """`entries` have no offset; `last` is for the next call, and empty if there are no more."""
+
+    error: int
+    entries: int
+    bytes: int
+    last: bytes
+
+
 class FindTimestampReply(Reply):
     """Every record below `offset` is older than `timestamp`."""
 
@@ -66,6 +75,7 @@ class LagReply(Reply):
 
 LIST_OFFSETS = Script("log.list_offsets", ListOffsetsReply)
 NUMBER_ENTRIES = Script("log.number_entries", NumberEntriesReply)
+DROP_UNNUMBERED = Script("log.drop_unnumbered", DropUnnumberedReply)
 FIND_TIMESTAMP = Script("log.find_timestamp", FindTimestampReply)
 SKIP_RECORDS = Script("log.skip_records", SkipRecordsReply)
 LAG = Script("log.lag", LagReply)
@@ -85,6 +95,14 @@ def number_entries(
     """Give offsets to the entries that other programs have added to a partition."""
     k = keys.partition(topic, partition)
     return Call(NUMBER_ENTRIES, (k.stream, k.log), (topic_id,))
+
+
+def drop_unnumbered(
+    keys: Keys, topic: str, partition: int, *, topic_id: str, after: bytes, delete: int
+) -> Call[DropUnnumberedReply]:
+    """Count the entries of other programs that can have no offset, and delete them if `delete`."""
+    k = keys.partition(topic, partition)
+    return Call(DROP_UNNUMBERED, (k.stream, k.log), (topic_id, after, delete))
 
 
 def find_timestamp(
