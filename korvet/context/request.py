@@ -63,7 +63,7 @@ class Context(msgspec.Struct, frozen=True):
         noted = self.session.transactions
         if len(noted) >= MAX_NOTED:
             noted.clear()
-        noted[producer] = number
+        noted[hash(producer)] = number
 
     @property
     def store(self) -> AsyncStore:

@@ -28,7 +28,7 @@ async def end_txn(request: EndTxnRequest, context: Context) -> EndTxnResponse:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     producer = (request.transactional_id, request.producer_id, request.producer_epoch)
     bump = context.version >= BUMPS_SINCE
-    noted = context.session.transactions.pop(producer, UNKNOWN)
+    noted = context.session.transactions.pop(hash(producer), UNKNOWN)
     reply = await context.transactions.end(
         request.transactional_id,
         producer_id=request.producer_id,

@@ -75,11 +75,10 @@ async def share_fetch(request: ShareFetchRequest, context: Context) -> ShareFetc
             session = services.share.sessions.open(group, member, context.session)
         else:
             session = services.share.sessions.take(group, member, epoch)
+        added = [] if epoch == CLOSE else session.add(named)
     except SessionError as error:
         return ShareFetchResponse.of(error.error)
-    added: list[SharePartitionId] = []
     if epoch != CLOSE:
-        added = session.add(named)
         session.forget(
             (row.topic_id, one) for row in request.forgotten_topics_data for one in row.partitions
         )
@@ -158,6 +157,7 @@ async def _fetch(
             partitions[where] = SharedPartition(topic, where[1], Acquired())
         else:
             refused[where] = topic
+    session.seen.update(partitions)
     session.rotate()
     if request.max_records > 0:
         acquirer = services.share.acquirer

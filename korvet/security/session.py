@@ -25,9 +25,9 @@ class Session(msgspec.Struct):
     """Time to wait for the quota that the current request's new partitions used."""
     on_close: list[Callable[[], None]] = []
     """Called once when the connection is closed."""
-    transactions: dict[tuple[str, int, int], int] = {}
+    transactions: dict[int, int] = {}
     """The number of the last transaction that the client added members to on this connection, by
-    transactional id, producer id and epoch."""
+    the hash of transactional id, producer id and epoch: an id may have 32 KB."""
 
     def count_opened(self, size: int) -> None:
         """Count decompressed bytes."""

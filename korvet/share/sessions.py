@@ -21,6 +21,8 @@ from korvet.store.errors import StoreError
 OPEN, CLOSE = 0, -1
 """Epochs of the first and the last request of a session."""
 LAST_EPOCH = 2**31 - 1
+MAX_PARTITIONS = 20_000
+"""Max partitions of a session, some 3 MB: a client may name topics that do not exist."""
 
 SharePartitionId = tuple[UUID, int]
 """A topic id and a partition."""
@@ -48,13 +50,18 @@ class ShareSession:
         self.partitions: dict[SharePartitionId, None] = {}
         """The partitions to fetch from; the next request begins with the first."""
         self.seen: set[SharePartitionId] = set()
-        """All partitions that the member has fetched from: those with records to release."""
+        """All partitions that the member has fetched from: those with records to release. They
+        exist, so a client cannot add any number of them."""
 
     def add(self, partitions: Iterable[SharePartitionId]) -> list[SharePartitionId]:
-        """Add partitions to fetch from; return those that are new to the session."""
+        """Add partitions to fetch from; return those that are new to the session.
+
+        Raises SessionError if there are too many, known or not.
+        """
         added = [partition for partition in partitions if partition not in self.partitions]
+        if len(self.partitions) + len(added) > MAX_PARTITIONS:
+            raise SessionError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         self.partitions.update(dict.fromkeys(added))
-        self.seen.update(added)
         return added
 
     def forget(self, partitions: Iterable[SharePartitionId]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from korvet.errors import ErrorCode as E
 from korvet.scripts.share import Acknowledge
+from korvet.share.sessions import MAX_PARTITIONS
 from tests.share.members import Member, configure, fill, runs_of, values_of
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import packed, produce, rows, shapes
@@ -146,6 +147,16 @@ async def test_a_partition_that_is_not_there_has_its_error(broker: Broker) -> No
     assert (await member.acknowledge((0, 0, 1), topic_id=unknown))[1] == E.UNKNOWN_TOPIC_ID
     other = Member(broker, "other")
     assert (await other.row(0, topic_id=unknown)).error_code == E.UNKNOWN_TOPIC_ID
+
+
+async def test_a_session_has_a_bounded_number_of_partitions(broker: Broker) -> None:
+    member = await ready(broker, 1)
+    assert (await member.fetch(0, 7)).error_code == E.NONE
+    session = next(iter(broker.services.share.sessions._sessions.values()))
+    assert session.seen == {(await member.topic_id(), 0)}
+    refused = await member.fetch(*range(10, 10 + MAX_PARTITIONS))
+    assert refused.error_code == E.SHARE_SESSION_LIMIT_REACHED
+    assert len(session.partitions) == 2
 
 
 async def test_a_topic_of_byte_offsets_is_not_shared(broker: Broker) -> None:
