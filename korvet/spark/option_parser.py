@@ -44,10 +44,11 @@ _WRITE = (
 )  # fmt: skip
 HIDDEN_URL = "redisUrl"
 """The option for a URL with credentials: Spark hides values of options with `url` in their name."""
+_SHOWN = "has credentials, which Spark would show in plans"
 _CREDENTIALS = (
-    f"has credentials, which Spark would show in plans: give the URL as {HIDDEN_URL!r}, which "
-    f"Spark hides, or in {REDIS_VARIABLE}."
+    f"{_SHOWN}: give the URL as {HIDDEN_URL!r}, which Spark hides, or in {REDIS_VARIABLE}."
 )
+_PASSWORD = re.compile("://[^/@]*:[^/@]*@")
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 """Options that only a stream accepts."""
 _TABLE_PROPERTY = "provider"
@@ -140,8 +141,11 @@ class _Options(OptionText):
                 "name the table's columns, as in CREATE TABLE t (key binary, value binary), or use "
                 f"CREATE TEMPORARY VIEW, which keeps its options. {_TABLE_HINT}",
             )
-        for name in options:
+        for name, value in options.items():
             low = name.lower()
+            if "url" not in low and _PASSWORD.search(value):
+                is_redis = low == "redis"
+                raise InvalidOption(name, _CREDENTIALS if is_redis else f"{_SHOWN}. Remove them.")
             if low in names:
                 continue
             if low in _UNSUPPORTED:

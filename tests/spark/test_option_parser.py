@@ -188,6 +188,20 @@ def test_a_url_with_credentials_is_taken_only_where_spark_hides_it(option: str) 
         parse_read({**READ, option: url}, streaming=False)
 
 
+@pytest.mark.parametrize("option", ["archive", "namespace", "subscribe", "kafka.broker", "other"])
+def test_no_option_that_spark_shows_may_have_a_password(option: str) -> None:
+    with pytest.raises(InvalidOption, match="which Spark would show in plans") as caught:
+        parse_read({**READ, option: "s3://key:hunter2@bucket/table"}, streaming=False)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_address_with_a_container_has_no_password() -> None:
+    place = "abfss://container@account.dfs.core.windows.net/checkpoint"
+    assert parse_write(
+        {"topic": "t", "redis": "redis://h", "checkpointLocation": place}, streaming=True
+    )
+
+
 def test_a_selection_of_topics_is_required() -> None:
     with pytest.raises(InvalidOption, match=r"which topics\?$"):
         parse_read(HERE, streaming=False)
