@@ -131,7 +131,7 @@ def repair(
                 reply = await log.store.run(
                     scripts.drop_unnumbered(*place, topic_id=topic.id, after=after, delete=int(yes))
                 )
-                entries, size, after = entries + reply.entries, size + reply.bytes, reply.last
+                entries, size, after = entries + reply.entries, size + reply.size, reply.last
                 if not after:
                     break
             rows.append((number, entries, size, "deleted" if yes and entries else "-"))

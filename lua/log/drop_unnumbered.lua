@@ -8,7 +8,7 @@
 ---          delete    int     1: delete them; 0: only count
 --- RETURNS  error     int     a lib.codes value
 ---          entries   int     entries found by this call
----          bytes     int     bytes of their names and values
+---          size      int     bytes of their names and values
 ---          last      bytes   call again with it as `after`; empty: there are no more
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: records are removed

@@ -43,7 +43,7 @@ class DropUnnumberedReply(Reply):
 
     error: int
     entries: int
-    bytes: int
+    size: int
     last: bytes
 
 
