@@ -22,9 +22,11 @@ from korvet.console.app import build
 from korvet.console.inbox import BrokerPages, Checks, Inbox
 from korvet.console.lag_recorder import LagRecorder
 from korvet.console.services import ConsoleServices
+from korvet.network.stall_watch import StallWatch, has_ended
 from korvet.network.tls_stream import TlsState, TlsStream
 from korvet.network.tls_transport import RECEIVE_BYTES
 from korvet.ops.connection import OpsConnection
+from korvet.uptime import clock
 
 MAX_CONNECTIONS = 100
 """Max connections; further ones get 503."""
@@ -35,13 +37,31 @@ class HandedOver(H11Protocol):
     """A connection of which the broker has read the first bytes."""
 
     first = b""
+    stalls: StallWatch
     _room = memoryview(bytearray(RECEIVE_BYTES))
     """Shared by all connections: they are in one event loop."""
 
     def connection_made(self, transport: Any) -> None:
         """Process the bytes that were read."""
         super().connection_made(transport)
-        self.data_received(self.first)
+        if self.stalls.is_recent and self.stalls.waited(transport):
+            transport.abort()
+        else:
+            self.data_received(self.first)
+
+    def data_received(self, data: bytes) -> None:
+        """Process bytes, unless they are late: a POST of before must change nothing now."""
+        if self._is_late():
+            self.transport.abort()
+        else:
+            super().data_received(data)
+
+    def _is_late(self) -> bool:
+        """Return whether a stall has just ended, or a pause after which the client is gone."""
+        now, stalls = clock(), self.stalls
+        if now >= stalls.alarm and stalls.check(now):
+            return True
+        return stalls.unread_since < stalls.late_before and has_ended(self.transport)
 
     # What TLS calls in place of data_received.
 
@@ -97,7 +117,11 @@ async def serve(
             tasks.start_soon(recorder.run)
         console = ConsoleServices(services, pages, checks)
         await console.start()
+        stalls = StallWatch(lambda: services.settings.integer("connections.max.stall.ms") / 1000)
+        services.store.before_write = stalls.check_now
+        tasks.start_soon(stalls.run)
         accepted = Connections(
+            stalls,
             uvicorn.Config(
                 build(console),
                 http=HandedOver,
@@ -110,8 +134,9 @@ async def serve(
                 date_header=False,
                 limit_concurrency=MAX_CONNECTIONS,
                 timeout_keep_alive=KEEP_ALIVE_S,
-            )
+            ),
         )
+        stalls.on_stall += [services.store.reconnect, accepted.abort]
         loop = asyncio.get_running_loop()
         inbox.open(lambda *each: loop.call_soon_threadsafe(accepted.add, *each))
         await stop.wait()
@@ -122,8 +147,9 @@ async def serve(
 class Connections:
     """The open connections of the console."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, stalls: StallWatch, config: uvicorn.Config) -> None:
         config.load()
+        self._stalls = stalls
         self._config = config
         self._state = ServerState()
         self._opening: set[asyncio.Task[None]] = set()
@@ -137,11 +163,16 @@ class Connections:
     async def _open(self, connection: OpsConnection, request: bytes) -> None:
         def protocol() -> asyncio.BaseProtocol:
             found = HandedOver(self._config, self._state, {})
-            found.first = request
+            found.first, found.stalls = request, self._stalls
             return found if connection.tls is None else HandedOverTls(connection.tls, found)
 
         with suppress(OSError):
             await asyncio.get_running_loop().connect_accepted_socket(protocol, connection.socket)
+
+    def abort(self, _: str) -> None:
+        """Close all connections unread."""
+        for each in list(self._state.connections):
+            each.transport.abort()
 
     async def close(self) -> None:
         """Close all connections, after the responses in progress."""

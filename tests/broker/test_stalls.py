@@ -8,10 +8,12 @@ import os
 import signal
 import socket
 import time
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 from msgspec import structs
@@ -47,6 +49,7 @@ from tests.legacy import wire
 from tests.support.ports import free_port
 from tests.support.raw_client import Peer, batch, request, to_fetch, to_produce, until
 from tests.support.redis_servers import TestServer
+from tests.support.running_console import token_in
 from tests.support.shared_broker import started
 
 pytestmark = pytest.mark.slow
@@ -320,3 +323,36 @@ def test_worker_processes_and_connections_of_kafka_07_begin_nothing_old_either(
 
 def test_clients_of_two_brokers_that_are_stopped_in_turn_see_no_late_effect(tmp_path: Path) -> None:
     assert stall_load.Load(seconds=15, longest=4, late=True, full=True).run(3, tmp_path) == []
+
+
+@pytest.mark.parametrize("max_stall_ms", ["1000", NEVER_MS], ids=["noticed", "not noticed"])
+def test_a_form_of_before_is_not_processed(
+    tmp_path: Path, own_server: TestServer, max_stall_ms: str
+) -> None:
+    place = ("127.0.0.1", free_port())
+    address = f"{place[0]}:{place[1]}"
+    settings = {"connections.max.stall.ms": max_stall_ms}
+    broker = Broker(tmp_path, settings, ("--redis", own_server.url, "--ops", address))
+    broker.start()
+    with httpx.Client(base_url=f"http://{address}", timeout=30) as browser:
+        until(lambda: browser.get("/create-topic").status_code == 200)
+        fields = {"csrf": token_in(browser.get("/create-topic").text), "partitions": "1"}
+        form = urllib.parse.urlencode({**fields, "name": "late"})
+        cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+        late = (
+            f"POST /topics HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n"
+            f"Content-Length: {len(form)}\r\n\r\n{form}"
+        ).encode()
+        with socket.create_connection(place) as old:
+            old.sendall(f"GET /api/topics HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
+            assert b"200" in old.recv(1 << 16)
+            with paused(broker.pid):
+                old.sendall(late)
+                old.close()
+        with httpx.Client(base_url=f"http://{address}", timeout=30) as other:
+            token = token_in(other.get("/create-topic").text)
+            done = other.post("/topics", data={**fields, "csrf": token, "name": "later"})
+            assert done.status_code == 303
+            topics = other.get("/api/topics").json()["topics"]
+    assert [row["name"] for row in topics] == ["later"]
+    broker.close()
