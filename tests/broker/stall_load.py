@@ -432,7 +432,7 @@ def _work(worker: Worker, stop: threading.Event) -> None:
 
 @dataclass(frozen=True)
 class Load:
-    """What the brokers and Redis meet, and for how long, in seconds."""
+    """Disturbances of the brokers and Redis; times in seconds."""
 
     seconds: float
     longest: float
