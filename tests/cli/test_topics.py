@@ -142,7 +142,7 @@ def test_records_below_a_position_are_deleted(
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-def test_entries_that_no_client_can_read_are_told_and_deleted(
+def test_entries_that_no_client_can_read_are_named_and_deleted(
     korvet: Korvet, valkey_server: TestServer, mode: str
 ) -> None:
     korvet("topics", "create", "a", "--config", f"offset.mode={mode}")
@@ -151,9 +151,9 @@ def test_entries_that_no_client_can_read_are_told_and_deleted(
     row = "0\t1\t8\t"
     assert korvet("topics", "repair", "a")[1][-1] == f"{row}-"
     _, lines, _ = korvet("doctor")
-    told = [line for line in lines if "\tentries\t" in line]
-    assert len(told) == 1 and "1 entries of a-0" in told[0]
-    assert "`korvet topics repair a --yes`" in told[0]
+    found = [line for line in lines if "\tentries\t" in line]
+    assert len(found) == 1 and "1 entries of a-0" in found[0]
+    assert "`korvet topics repair a --yes`" in found[0]
     assert korvet("topics", "repair", "a", "--partition", "0", "--yes")[1][-1] == f"{row}deleted"
     assert korvet("topics", "repair", "a", "--yes")[1][-1] == "0\t0\t0\t-"
     assert "\tentries\t" not in "\n".join(korvet("doctor")[1])
