@@ -16,6 +16,10 @@ from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 
 SCAN_BYTES = 1 << 20
+EXACT = 10**14
+"""Times from here on, in ms, may be rounded in a log's state: Lua's numbers are doubles."""
+ROUNDING = 40
+"""A rounded time differs by less than its 2^-ROUNDING part."""
 NEWEST = -3
 NONE = -1
 
@@ -35,19 +39,19 @@ async def find_time(
         reply: FindTimestampReply = await store.run(call)
         return reply
 
-    async def find_first(start: FindTimestampReply, timestamp: int) -> tuple[int, int] | None:
-        async for found in _scan(reader, topic, partition, start.offset, timestamp):
-            return found
-        return None
-
     start = await find_start(timestamp)
     if start.error:
         return None
     if timestamp != NEWEST:
-        return await _find_remote(
-            reader, store, keys, topic, partition, timestamp
-        ) or await find_first(start, timestamp)
-    best = await find_first(start, start.timestamp) if 0 <= start.timestamp < FAR else None
+        return await _find_remote(reader, store, keys, topic, partition, timestamp) or await _first(
+            _scan(reader, topic, partition, start.offset, timestamp)
+        )
+    best = None
+    if start.timestamp != NONE:
+        is_exact = start.timestamp < EXACT
+        least = start.timestamp - (0 if is_exact else start.timestamp >> ROUNDING)
+        scan = _scan(reader, topic, partition, start.offset, least)
+        best = await (_first(scan) if is_exact else _newest(scan))
     remote = await _find_remote(reader, store, keys, topic, partition, None)
     best = max(filter(None, (remote, best)), key=lambda row: row[0], default=None)
     if layout_of(topic).holds_batches and (best is not None or start.timestamp == NONE):
@@ -56,7 +60,16 @@ async def find_time(
     # or compacted away. Scan what could be newer.
     least = 0 if best is None else best[0] + 1
     start = await find_start(least)
-    async for found in _scan(reader, topic, partition, start.offset, least):
+    return await _newest(_scan(reader, topic, partition, start.offset, least)) or best
+
+
+async def _first(scan: AsyncIterator[tuple[int, int]]) -> tuple[int, int] | None:
+    return await anext(scan, None)
+
+
+async def _newest(scan: AsyncIterator[tuple[int, int]]) -> tuple[int, int] | None:
+    best: tuple[int, int] | None = None
+    async for found in scan:
         if best is None or found[0] > best[0]:
             best = found
     return best
@@ -79,9 +92,7 @@ async def _find_remote(
     least = start[0] if timestamp is None else timestamp
     key = keys.partition(topic.name, partition).log
     first = max(start[1], int(await store.submit_command("HGET", key, "start") or 0))
-    async for found in _scan(reader, topic, partition, first, least):
-        return found
-    return None
+    return await _first(_scan(reader, topic, partition, first, least))
 
 
 async def _scan(

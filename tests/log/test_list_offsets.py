@@ -346,6 +346,32 @@ async def test_no_time_is_too_late_to_be_found(broker: Broker, form: str) -> Non
         assert (found.timestamp, found.offset) == answer, moment
 
 
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize("base", [10**13, 10**15 + 7, 1_795_000_000_123_456_789, 2**61 + 1])
+async def test_times_in_micro_and_nanoseconds_are_compared_exactly(
+    broker: Broker, form: str, base: int
+) -> None:
+    await broker.create(
+        "t",
+        storage_format=form,
+        offset_mode="dense",
+        message_timestamp_after_max_ms=str(2**63 - 1),
+    )
+    topic = await broker.services.topics.get("t")
+    assert topic is not None
+    for later in (1, 3, 9, 4, 9, 2):
+        data = bytes(batch_builder.build([(0, base + later, None, b"v", [])]))
+        assert (await store(broker, topic, data)).error == 0
+    for moment, later, offset in ((NEWEST, 9, 2), (base + 9, 9, 2), (base + 4, 9, 2), (base, 1, 0)):
+        found = await listed(broker, moment)
+        assert (found.timestamp, found.offset) == (base + later, offset)
+    assert (await listed(broker, base + 10)).offset == -1
+    data = bytes(batch_builder.build([(0, 5, None, b"v", []), (1, base + 20, None, b"v", [])]))
+    assert (await store(broker, topic, data)).error == 0
+    found = await listed(broker, NEWEST)
+    assert (found.timestamp, found.offset) == (base + 20, 7)
+
+
 async def test_an_epoch_before_all_others_ends_at_the_log_start(broker: Broker) -> None:
     await broker.create("t", 1, offset_mode="dense")
     await fill(broker, 1, 2, 3)
