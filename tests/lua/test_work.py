@@ -248,6 +248,7 @@ BY_STEPS = {
     "group.delete_topic_offsets": "the partitions of a topic: 10,000 HDEL fields",
     "group.record_lag": "an hour's and a day's samples",
     "log.adopt": "4,000 entries or 8 MB",
+    "log.drop_unnumbered": "1,000 entries or 8 MB",
     "log.apply_retention": "index steps, an argument",
     "log.delete_records": "index steps, an argument",
     "log.expire_producers": "a page of 1,000 producers",
