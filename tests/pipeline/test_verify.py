@@ -12,7 +12,7 @@ import pytest
 from korvet.pipeline import delta_table
 from korvet.pipeline import verify as module
 from korvet.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver
-from korvet.pipeline.commit_metadata import UNKNOWN, next_commit
+from korvet.pipeline.commit_metadata import UNKNOWN, CommitMetadata, next_commit
 from korvet.pipeline.open_table import open_table
 from korvet.pipeline.row_hash import checksum, partial_sums
 from korvet.pipeline.table import ArchiveTable, TableCreation
@@ -100,15 +100,16 @@ def test_a_pending_delta_commit_is_settled_by_the_next_run(
     table = open_table(spark, location, TableCreation())
     # Some runtimes of Delta cannot read their own checkpoints on some Sparks.
     spark.sql(f"ALTER TABLE {location.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
-    honest = delta_table.DeltaTable._commit
 
-    def dying(self: delta_table.DeltaTable, frame: Any, history: Any, app: str) -> None:
-        if app == delta_table._SUMS:
+    def dying(
+        self: delta_table.DeltaTable, state: CommitMetadata, recounted: Any
+    ) -> CommitMetadata:
+        if state.pending:
             raise KeyboardInterrupt
-        honest(self, frame, history, app)
+        return state
 
     with monkeypatch.context() as patch:
-        patch.setattr(delta_table.DeltaTable, "_commit", dying)
+        patch.setattr(delta_table.DeltaTable, "settle", dying)
         with pytest.raises(KeyboardInterrupt):
             archiver(spark, log, table).catch_up(ignore_commit)
     state = table.state()

@@ -23,7 +23,7 @@ from tests.spark.topic_log import Log, plain
 
 pytestmark = pytest.mark.spark
 
-PATIENCE_S = 120
+PATIENCE_S = 400
 FORMS = os.environ.get("KORVET_TEST_LAYOUTS", "record").split(",")
 
 
