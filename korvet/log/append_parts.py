@@ -144,9 +144,8 @@ def whole_reply(replies: Sequence[AppendReply], counts: Sequence[int]) -> Append
     """Return the reply to a batch whose parts have these replies and counts of records."""
     old = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
     errors = [reply for reply in replies if reply.error]
-    errors.sort(key=lambda reply: reply.error == old)
     if errors:
-        return errors[0]
+        return min(errors, key=lambda reply: reply.error == old)
     first = expected = replies[0].base
     for reply, count in zip(replies, counts, strict=True):
         if reply.base != expected:
