@@ -228,10 +228,7 @@ local function add_entries(log, base, offsets, add, add_rest)
       error("the offsets of " .. log.stream .. " are exhausted by its last entry", 0)
     end
     add(redis.call, base)
-    if log.mode ~= "time" then
-      -- The foreign entries are at most as new as this append; their times are not known.
-      log.untimed, log.was_untimed = math.max(log.untimed, log.now_ms), true
-    end
+    numbering.keep_times(log)
   end
   log.is_numbered = true
   if log.map and log.map:note_append(base) then
@@ -321,6 +318,9 @@ function M.close(log)
   )
   if log.was_untimed then
     redis.call("HSET", log.hash, "untimed_append_ms", log.untimed)
+  end
+  if log.counted then
+    redis.call("HSET", log.hash, "counted", log.counted)
   end
   if log.is_shifted then
     redis.call("HSET", log.hash, "shifts", log.map:text(log.start))

@@ -63,8 +63,8 @@ local function ask(state)
     or (state.map:offset(state.tail) or -1) < math.max(state.next, state.cursor.offset)
 end
 
---- Return the state of a log as a table; nil if it does not exist. `is_counted`: all entries are.
-function M.open(stream, log)
+-- Return the stored state of a log as a table; nil if it does not exist.
+local function read(stream, log)
   local row = redis.call(
     "HMGET", log, "topic_id", "format", "mode", "bits", "next", "bytes", "records", "entries",
     "counted", "trimmed", "start", "local_start", "tiered", "start_bytes", "start_records",
@@ -74,7 +74,7 @@ function M.open(stream, log)
   if not row[1] then
     return nil
   end
-  local state = {
+  return {
     stream = stream, log = log, topic_id = row[1], is_record = row[2] == "record",
     mode = row[3], bits = tonumber(row[4]), next = tonumber(row[5]), bytes = tonumber(row[6]),
     records = tonumber(row[7]), entries = tonumber(row[8]), cursor = parse(row[9]),
@@ -86,6 +86,14 @@ function M.open(stream, log)
     largest = tonumber(row[18]), is_cleaned = row[19] ~= false,
     map = offset_map.open(row[3], tonumber(row[4]), row[20]),
   }
+end
+
+--- Return the state of a log as a table; nil if it does not exist. `is_counted`: all entries are.
+function M.open(stream, log)
+  local state = read(stream, log)
+  if not state then
+    return nil
+  end
   local may_be_counted, at = ask(state), state.cursor
   state.is_counted = may_be_counted and at.added ~= nil
     and state.added - at.added == state.entries - at.entries
@@ -111,7 +119,7 @@ end
 --- Return the cursor, as text, at the last append, of a log with foreign entries above `next`; nil
 --- if there may be others below. Once these are numbered, `next` is above them.
 function M.before_numbering(stream, log)
-  local state = M.open(stream, log)
+  local state = read(stream, log)
   local at = state.cursor
   if not is_before_foreign(state, at) then
     return nil

@@ -150,10 +150,24 @@ local function is_numbered(log, ms)
   return ms == offset_map.TOP or ms == entry_id.DENSE
 end
 
+--- Note for retention that foreign entries above `next` are at most as young as this call: ids of
+--- dense mode hold no time. What was appended before them keeps its own time. M.save writes it.
+function M.keep_times(log)
+  if log.mode == "time" or log.was_untimed then
+    return
+  end
+  local foreign_entries = require("lib.foreign_entries")
+  log.counted = foreign_entries.before_numbering(log.stream, log.hash)
+  log.untimed, log.was_untimed = math.max(log.untimed or -1, clock.now_ms()), true
+end
+
 --- Number the entries above `next`, of at most `steps` milliseconds. Return whether all are.
 function M.number(log, steps)
   steps = steps or M.STEPS
   local id = first_id(log, log.map:from(log.next))
+  if id then
+    M.keep_times(log)
+  end
   for _ = 1, steps do
     if not id or (log.bytes_read or 0) > MOST_BYTES * steps / M.STEPS then
       break
@@ -198,12 +212,19 @@ function M.save(log)
   -- HDEL first: at maxmemory it is allowed, and after it the other writes are too.
   redis.call("HDEL", log.hash, "")
   redis.call("HSET", log.hash, "next", log.next)
+  if log.counted then
+    redis.call("HSET", log.hash, "counted", log.counted)
+  end
+  if log.was_untimed then
+    redis.call("HSET", log.hash, "untimed_append_ms", log.untimed)
+  end
   if log.is_shifted then
     redis.call("HSET", log.hash, "shifts", log.map:text(log.start))
   end
   if log.unnumbered then
     redis.call("HINCRBY", log.hash, "unnumbered", log.unnumbered)
   end
+  log.counted, log.was_untimed, log.unnumbered = nil, nil, nil
 end
 
 --- Number the entries of a log if some are not. Return the log end offset, the log's map, and
@@ -218,21 +239,8 @@ function M.settle(stream, hash, steps)
   if row[1] ~= "record" or not M.is_due(log) then
     return next_offset, log.map, true
   end
-  local counted
-  if mode ~= "time" then
-    local foreign_entries = require("lib.foreign_entries")
-    counted = foreign_entries.before_numbering(stream, hash)
-  end
   local is_done = M.number(log, steps)
   M.save(log)
-  if mode ~= "time" then
-    -- Ids hold no time: for retention the entries are as young as this call. What was appended
-    -- before them keeps its own time.
-    redis.call("HSET", hash, "untimed_append_ms", clock.now_ms())
-    if counted then
-      redis.call("HSET", hash, "counted", counted)
-    end
-  end
   redis.call("PUBLISH", stream, log.next)
   return log.next, log.map, is_done
 end

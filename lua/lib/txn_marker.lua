@@ -58,12 +58,9 @@ function M.write(log, id, known, epoch, round, committed, size, args, fields, no
     redis.call("ZCARD", log.aborted_txns)
   end
 
-  local untimed = {}
   if log.is_record and numbering.is_due(log) then
     local is_done = numbering.number(log)
     numbering.save(log)
-    -- In dense mode the entries below the marker have no other timestamp.
-    untimed = log.mode ~= "time" and { "untimed_append_ms", now_ms } or {}
     if not is_done then
       error("the entries of " .. log.stream .. " are being numbered: repeat the call", 0)
     end
@@ -94,7 +91,7 @@ function M.write(log, id, known, epoch, round, committed, size, args, fields, no
   end
   redis.call(
     "HSET", log.hash, "next", at + 1, "bytes", log.bytes + size, "entries", log.entries + 1,
-    "stable", stable, unpack(untimed)
+    "stable", stable
   )
   redis.call("PUBLISH", log.stream, at + 1)
   return at, stable

@@ -24,7 +24,7 @@
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_PRODUCER_EPOCH
 ---          TRANSACTION_COORDINATOR_FENCED
 --- FULL     always: one marker, and readers go past the transaction
---- COST     O(log open transactions), at most 20 calls + 4 per new_ms
+--- COST     O(log open transactions), at most 23 calls + 4 per new_ms
 --- NOTES    The number never decreases, and a transaction that no transactional id has is in none
 ---          later: what the caller has verified between two calls is still true.
 local codes = require("lib.codes")

@@ -18,7 +18,7 @@
 ---          stable          int     the new last stable offset, -1 if no transaction is open
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: one marker per transaction, whose records are there
---- COST     O(log open transactions), at most 20 calls + 4 per new_ms
+--- COST     O(log open transactions), at most 23 calls + 4 per new_ms
 --- NOTES    A repeated call, or a call for an earlier transaction, changes nothing. A transaction
 ---          without records here gets no marker, but its end is stored.
 local codes = require("lib.codes")

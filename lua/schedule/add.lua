@@ -37,7 +37,7 @@
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID UNKNOWN_PRODUCER_ID INVALID_PRODUCER_EPOCH
 ---          DUPLICATE_SEQUENCE_NUMBER OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_TXN_STATE
 ---          POLICY_VIOLATION
---- COST     O(records), at most 36 calls + 5 per arg
+--- COST     O(records), at most 38 calls + 5 per arg
 --- NOTES    A delay counts by the partition's own clock (lib.schedule).
 ---          POLICY_VIOLATION: with this batch the partition would have more scheduled records than
 ---          max_count, or more bytes than max_bytes, less what it replaces. A record with the

@@ -19,7 +19,7 @@
 ---          wait_ms            int     until the next record is due; 0: now; -1: none waits
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: records are moved: they must leave then as well
---- COST     O(rows log scheduled), at most 44 calls + 6 per row + 1 per entry + 4 per new_ms
+--- COST     O(rows log scheduled), at most 46 calls + 6 per row + 1 per entry + 4 per new_ms
 --- NOTES    Each call notices whether Redis's clock was set back (lib.schedule).
 ---          Each record is appended once: this script removes it and appends it in one step, so
 ---          any number of brokers may call it. Retention counts these records as old as their

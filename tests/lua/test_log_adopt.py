@@ -182,3 +182,38 @@ def test_entries_that_hold_no_batch_count_their_bytes(runner: Runner) -> None:
     part.adopt()
     bytes_, records = numbers(part)
     assert bytes_ >= 100 * SIZE and records == 6
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_records_appended_before_foreign_entries_keep_their_times(
+    runner: Runner, gone: bool
+) -> None:
+    part = Part(runner, mode="dense").create()
+    now = runner.now_ms()
+    part.append(2, max_timestamp=now - 9_000_000)
+    part.adopt()
+    for age in (8_000_000, 7_000_000):
+        part.append(2000, size=70_000, max_timestamp=now - age)
+    part.native()
+    if gone:
+        runner.command("XDEL", part.keys.stream, part.ids()[-1])
+    part.append(2)
+    part.adopt()
+    assert int(part.state()["next"]) == 4005
+    assert [row[1] for row in rows(part)] == [-1, now - 8_000_000, now - 7_000_000]
+
+
+def test_foreign_entries_after_a_far_id_stay_until_their_time() -> None:
+    lua = LuaRunner()
+    part = Part(lua, mode="dense").create()
+    lua.command("XADD", part.keys.stream, f"{2**63}-1", "value", "no offset")
+    part.append(max_timestamp=1)
+    part.adopt()
+    lua.advance(7_200_000)
+    part.native()
+    part.append(max_timestamp=1)
+    part.retain(3_600_000)
+    assert len(part.ids()) == 4
+    lua.advance(3_600_001)
+    part.retain(3_600_000)
+    assert part.ids() == []

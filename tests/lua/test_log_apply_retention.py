@@ -274,11 +274,12 @@ def test_native_entries_among_records_of_long_ago_stay_as_long_as_they_should(
         )
         lua.advance(1)
     part.append(size=STEP, max_timestamp=1)
-    assert part.retain(HOUR).removed == 0
+    older = 1 if mode == "dense" else 0  # the first record: ids of time mode are of the append
+    assert part.retain(HOUR).removed == older
     lua.advance(HOUR - 10)
     assert part.retain(HOUR).removed == 0
     lua.advance(20)
-    assert part.retain(HOUR).removed == 9
+    assert part.retain(HOUR).removed == 9 - older
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])

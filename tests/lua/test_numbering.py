@@ -9,6 +9,7 @@ import pytest
 from korvet.log.entry_id import DENSE_MS, LAST, OffsetMap, split_id
 from korvet.scripts import log
 from korvet.testing import LuaRunner
+from korvet.wire import control_records
 from tests.lua.partition import ID, KEYS, Part
 from tests.support.store_runners import Runner
 
@@ -202,6 +203,21 @@ def test_entries_without_an_offset_are_deleted_in_several_calls(runner: Runner) 
     call = log.drop_unnumbered(KEYS, "t", 0, topic_id=ID, after=first.last, delete=1)
     assert runner.run(call).entries == 500
     assert len(model.check()) == 4
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_a_marker_counts_an_entry_without_an_offset_once(runner: Runner, mode: str) -> None:
+    part = Part(runner, mode=mode).create()
+    producer = {"producer_id": 1, "producer_epoch": 0, "transaction": 1}
+    part.append(base_sequence=0, **producer)
+    runner.command("XADD", part.keys.stream, f"{2**63}-1", "value", "far")
+    fields = control_records.fields_of(runner.now_ms(), 1, 0, True)
+    runner.run(
+        log.write_txn_marker(
+            KEYS, "t", 0, topic_id=ID, committed=1, size=10, fields=fields, **producer
+        )
+    )
+    assert part.state()["unnumbered"] == "1"
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
