@@ -11,11 +11,10 @@ Rules
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from korvet.keys import Keys
 from korvet.store.calls import AsyncCalls
-from korvet.topics.table import Topic
 
 QUIET_S = 300.0
 """Max seconds without work on a partition, as between two checks of retention."""
@@ -23,9 +22,21 @@ LOOKED_AT = 64
 """Partitions whose state one round of commands asks for."""
 LEAST_PER_S = 50
 """Partitions of a pass in a second, at least: a pass of more takes half of its interval."""
-FIELDS = ("topic_id", "next", "entries", "start", "local_start", "tiered", "stable")
+FIELDS = ("topic_id", "next", "entries", "start", "local_start", "tiered", "stable", "epoch")
 
-Place = tuple[Topic, int]
+
+class Stored(Protocol):
+    """A topic and its definition as stored."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def raw(self) -> bytes: ...
+
+
+T = TypeVar("T", bound=Stored)
 
 
 class Unchanged:
@@ -40,14 +51,14 @@ class Unchanged:
         self._seen: dict[tuple[str, int], object] = {}
         self._settled: dict[tuple[str, int], tuple[object, float]] = {}
 
-    def keep(self, topics: Iterable[Topic]) -> None:
+    def keep(self, topics: Iterable[Stored]) -> None:
         """Forget the partitions of all other topics."""
         ids = {topic.id for topic in topics}
         for table in (self._seen, self._settled):
             for place in [each for each in table if each[0] not in ids]:
                 del table[place]
 
-    async def due(self, places: Sequence[Place]) -> list[Place]:
+    async def due(self, places: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
         """Return the partitions that have changed, or whose time has come."""
         states = await asyncio.gather(*(self._state(*place) for place in places))
         now, found = self._clock(), []
@@ -60,7 +71,7 @@ class Unchanged:
                 found.append((topic, number))
         return found
 
-    def settle(self, topic: Topic, number: int, limits_ms: Iterable[int]) -> None:
+    def settle(self, topic: Stored, number: int, limits_ms: Iterable[int]) -> None:
         """Note that there is nothing to do while the state is that of the last `due`.
 
         `limits_ms`: times after which there is, even so; 0 and less for none.
@@ -70,7 +81,7 @@ class Unchanged:
         state = self._seen.get((topic.id, number))
         self._settled[topic.id, number] = state, self._clock() + quiet_s
 
-    async def _state(self, topic: Topic, number: int) -> object:
+    async def _state(self, topic: Stored, number: int) -> object:
         """Return the partition's state; None if Redis does not answer."""
         keys = self._keys.partition(topic.name, number)
         found: Sequence[Any] = await asyncio.gather(

@@ -3,13 +3,15 @@
 from asyncio import gather
 from collections.abc import Sequence
 from time import time
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from korvet.bounded import chunks
 from korvet.groups.offset_commit import parse_commit, parse_field
 from korvet.keys import Keys, decode_group, encode_group
-from korvet.recovery.scheduled import capture_scheduled
+from korvet.log.unchanged import LOOKED_AT, Unchanged
+from korvet.recovery.scheduled import Pause, capture_scheduled
 from korvet.recovery.share_groups import capture_share_groups
 from korvet.recovery.snapshot import CommitRow, PartitionState, Snapshot, TopicState
 from korvet.scripts import log
@@ -18,13 +20,68 @@ from korvet.store.async_store import AsyncStore
 from korvet.topics.table import LIVE, VERSION_FIELD, Definition
 
 T = TypeVar("T")
-AT_ONCE = 256
-"""Max calls in one pipeline."""
 
 
-async def capture(store: AsyncStore, keys: Keys, cluster_id: str, lineage: str) -> Snapshot:
-    """Return the metadata as Redis has it now."""
-    topics = await _topics(store, keys)
+async def no_pause(_done: int, _total: int) -> None:
+    """Read on at once."""
+
+
+class Live(NamedTuple):
+    """A topic that clients see."""
+
+    name: str
+    id: str
+    raw: bytes
+    definition: Definition
+
+
+class Known:
+    """The offsets of partitions as last read, so that unchanged ones are not read again."""
+
+    def __init__(self, store: AsyncStore, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+        self._unchanged = Unchanged(store, keys)
+        self._offsets: dict[tuple[str, int], PartitionState] = {}
+
+    def keep(self, topics: Sequence[Live]) -> None:
+        """Forget the partitions of all other topics."""
+        ids = {topic.id for topic in topics}
+        self._unchanged.keep(topics)
+        self._offsets = {key: each for key, each in self._offsets.items() if key[0] in ids}
+
+    async def read(self, places: Sequence[tuple[Live, int]]) -> list[PartitionState | None]:
+        """Return the partitions' offsets; None for those of topics deleted meanwhile."""
+        due = await self._unchanged.due(places)
+        replies = await self._store.run_many(
+            log.list_offsets(self._keys, topic.name, number, topic_id=topic.id)
+            for topic, number in due
+        )
+        for (topic, number), reply in zip(due, replies, strict=True):
+            self._offsets.pop((topic.id, number), None)
+            if not reply.error:
+                self._offsets[topic.id, number] = PartitionState(
+                    reply.start, reply.next, reply.tiered, reply.epoch
+                )
+                self._unchanged.settle(topic, number, ())
+        return [self._offsets.get((topic.id, number)) for topic, number in places]
+
+
+async def capture(
+    store: AsyncStore,
+    keys: Keys,
+    cluster_id: str,
+    lineage: str,
+    known: Known | None = None,
+    pause: Pause = no_pause,
+) -> Snapshot:
+    """Return the metadata as Redis has it now.
+
+    `pause` spreads the commands over time. What the snapshot promises depends on the order of the
+    reads alone: ends of logs, then groups and their commits.
+    """
+    live = await _live(store, keys)
+    topics = await _topics(known or Known(store, keys), live, pause)
     configs = await _fields(store, keys.configs())
     users = await _fields(store, keys.users())
     acls = await _fields(store, keys.acls())
@@ -32,9 +89,9 @@ async def capture(store: AsyncStore, keys: Keys, cluster_id: str, lineage: str) 
     # The commits last: an end that was read before may be below one of them, never the reverse.
     names = [each.decode() for each in await _fields(store, keys.groups())]
     topic_ids = {state.definition.id for state in topics.values()}
-    groups = await _groups(store, keys, names, topic_ids)
-    share_groups = await capture_share_groups(store, keys, names, topics)
-    scheduled = await capture_scheduled(store, keys, topics)
+    groups = await _groups(store, keys, names, topic_ids, pause)
+    share_groups = await capture_share_groups(store, keys, names, topics, pause)
+    scheduled = await capture_scheduled(store, keys, topics, pause)
     return Snapshot(
         cluster_id=cluster_id,
         lineage=lineage,
@@ -85,42 +142,39 @@ async def _fields(store: AsyncStore, key: str) -> dict[bytes, bytes]:
     return found
 
 
-async def _topics(store: AsyncStore, keys: Keys) -> dict[str, TopicState]:
+async def _live(store: AsyncStore, keys: Keys) -> list[Live]:
     """Return the topics that clients see; a change in progress is not part of them."""
-    found = {}
+    found = []
     for name, raw in (await _fields(store, keys.topics())).items():
         definition = _decode(raw, Definition)
         if definition is not None and definition.state == LIVE:
             definition = msgspec.structs.replace(definition, planned=0)
-            partitions = await _partitions(store, keys, name.decode(), definition)
-            if partitions is not None:
-                found[name.decode()] = TopicState(definition, partitions)
+            found.append(Live(name.decode(), definition.id, raw, definition))
     return found
 
 
-async def _partitions(
-    store: AsyncStore, keys: Keys, topic: str, definition: Definition
-) -> list[PartitionState] | None:
-    """Return the offsets of the topic's partitions; None if it was deleted meanwhile."""
-    found = []
-    for first in range(0, definition.partitions, AT_ONCE):
-        replies = await store.run_many(
-            log.list_offsets(keys, topic, number, topic_id=definition.id)
-            for number in range(first, min(first + AT_ONCE, definition.partitions))
-        )
-        for reply in replies:
-            if reply.error:
-                return None
-            found.append(PartitionState(reply.start, reply.next, reply.tiered, reply.epoch))
+async def _topics(known: Known, live: Sequence[Live], pause: Pause) -> dict[str, TopicState]:
+    """Return the topics with the offsets of their partitions, without those deleted meanwhile."""
+    known.keep(live)
+    places = [(topic, n) for topic in live for n in range(topic.definition.partitions)]
+    states: dict[str, list[PartitionState | None]] = {topic.name: [] for topic in live}
+    for some in chunks(places, LOOKED_AT):
+        for (topic, _), state in zip(some, await known.read(some), strict=True):
+            states[topic.name].append(state)
+        await pause(len(some), 2 * len(places))
+    found = {}
+    for topic in live:
+        partitions = [state for state in states[topic.name] if state is not None]
+        if len(partitions) == topic.definition.partitions:
+            found[topic.name] = TopicState(topic.definition, partitions)
     return found
 
 
 async def _groups(
-    store: AsyncStore, keys: Keys, names: Sequence[str], topic_ids: set[str]
+    store: AsyncStore, keys: Keys, names: Sequence[str], topic_ids: set[str], pause: Pause
 ) -> dict[str, list[CommitRow]]:
     found = {}
-    for first in range(0, len(names), AT_ONCE):
-        some = names[first : first + AT_ONCE]
+    for some in chunks(names, LOOKED_AT):
         replies = await gather(
             *(
                 store.submit_command("HGETALL", keys.group_offsets(decode_group(name)))
@@ -131,6 +185,7 @@ async def _groups(
             rows = _commits(flat, topic_ids)
             if rows:
                 found[name] = rows
+        await pause(len(some), 2 * len(names))
     return found
 
 

@@ -6,17 +6,23 @@ Rules
   appended between snapshot and loss is appended again, so that none is lost.
 """
 
-from collections.abc import Mapping
+from asyncio import gather
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import compress
 
+from korvet.bounded import chunks
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
+from korvet.log.unchanged import LOOKED_AT
 from korvet.recovery.snapshot import ScheduledRecords, TopicState
 from korvet.scripts import schedule
 from korvet.scripts.call import Arg
 from korvet.store.async_store import AsyncStore
 
+Pause = Callable[[int, int], Awaitable[None]]
+"""Waits after some partitions or groups were read: how many, and how many reads there are."""
 AT_ONCE = 256
-"""Max rows of one call, and max calls in one pipeline."""
+"""Max rows of one call."""
 MAX_BYTES = 8 << 20
 """Max bytes of rows in a snapshot: it is written in one piece, up to once in a second."""
 NO_LIMIT = 2**53
@@ -25,23 +31,33 @@ DELAYED = 2**50
 
 
 async def capture_scheduled(
-    store: AsyncStore, keys: Keys, topics: Mapping[str, TopicState]
+    store: AsyncStore, keys: Keys, topics: Mapping[str, TopicState], pause: Pause
 ) -> list[ScheduledRecords]:
     """Return the records that wait, of the partitions that have any."""
     found, room = [], MAX_BYTES
-    for topic, state in sorted(topics.items()):
-        for first in range(0, state.definition.partitions, AT_ONCE):
-            numbers = range(first, min(first + AT_ONCE, state.definition.partitions))
-            replies = await store.run_many(
-                schedule.list_scheduled(keys, topic, number, topic_id=state.definition.id, most=0)
-                for number in numbers
+    places = [
+        (topic, number)
+        for topic, state in sorted(topics.items())
+        for number in range(state.definition.partitions)
+    ]
+    for some in chunks(places, LOOKED_AT):
+        exist = await gather(
+            *(
+                store.submit_command("EXISTS", keys.partition(topic, number).scheduled)
+                for topic, number in some
             )
-            for number, reply in zip(numbers, replies, strict=True):
-                if reply.error or not reply.records:
-                    continue
-                rows = await read_rows(store, keys, topic, number) if reply.size <= room else []
-                room -= sum(len(row) for _, row in rows)
-                found.append(ScheduledRecords(topic, number, reply.records, rows))
+        )
+        for topic, number in compress(some, exist):
+            call = schedule.list_scheduled(
+                keys, topic, number, topic_id=topics[topic].definition.id, most=0
+            )
+            reply = await store.run(call)
+            if reply.error or not reply.records:
+                continue
+            rows = await read_rows(store, keys, topic, number) if reply.size <= room else []
+            room -= sum(len(row) for _, row in rows)
+            found.append(ScheduledRecords(topic, number, reply.records, rows))
+        await pause(len(some), 2 * len(places))
     return found
 
 

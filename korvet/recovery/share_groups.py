@@ -3,23 +3,26 @@
 from asyncio import gather
 from collections.abc import Callable, Mapping, Sequence
 
+from korvet.bounded import chunks
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group
+from korvet.log.unchanged import LOOKED_AT
+from korvet.recovery.scheduled import Pause
 from korvet.recovery.snapshot import ShareRow, TopicState
 from korvet.scripts import group, share
 from korvet.store.async_store import AsyncStore
 
-AT_ONCE = 256
-"""Max calls in one pipeline."""
-
 
 async def capture_share_groups(
-    store: AsyncStore, keys: Keys, names: Sequence[str], topics: Mapping[str, TopicState]
+    store: AsyncStore,
+    keys: Keys,
+    names: Sequence[str],
+    topics: Mapping[str, TopicState],
+    pause: Pause,
 ) -> dict[str, list[ShareRow]]:
     """Return the start offsets of the share groups among groups of these encoded ids."""
     found = {}
-    for first in range(0, len(names), AT_ONCE):
-        some = names[first : first + AT_ONCE]
+    for some in chunks(names, LOOKED_AT):
         types = await gather(
             *(
                 store.submit_command("HGET", keys.group(decode_group(name)).group, "type")
@@ -28,12 +31,13 @@ async def capture_share_groups(
         )
         for name, type in zip(some, types, strict=True):
             if type == b"share":
-                found[name] = await _rows(store, keys, decode_group(name), topics)
+                found[name] = await _rows(store, keys, decode_group(name), topics, pause)
+        await pause(len(some), 2 * len(names))
     return found
 
 
 async def _rows(
-    store: AsyncStore, keys: Keys, name: str, topics: Mapping[str, TopicState]
+    store: AsyncStore, keys: Keys, name: str, topics: Mapping[str, TopicState], pause: Pause
 ) -> list[ShareRow]:
     """Return the partitions that the group has read, of topics that exist."""
     flat = await store.command("HGETALL", keys.group(name).share_topics)
@@ -42,20 +46,22 @@ async def _rows(
         state = topics.get(topic.decode())
         if state is None or state.definition.id != topic_id.decode():
             continue
-        replies = await store.run_many(
-            share.describe(
-                *(keys, topic.decode(), number),
-                group=name,
-                topic_id=state.definition.id,
-                most=0,
+        for some in chunks(range(state.definition.partitions), LOOKED_AT):
+            replies = await store.run_many(
+                share.describe(
+                    *(keys, topic.decode(), number),
+                    group=name,
+                    topic_id=state.definition.id,
+                    most=0,
+                )
+                for number in some
             )
-            for number in range(state.definition.partitions)
-        )
-        rows += (
-            (topic.decode(), number, reply.start, state.definition.id)
-            for number, reply in enumerate(replies)
-            if not reply.error and reply.start >= 0
-        )
+            rows += (
+                (topic.decode(), number, reply.start, state.definition.id)
+                for number, reply in zip(some, replies, strict=True)
+                if not reply.error and reply.start >= 0
+            )
+            await pause(len(some), state.definition.partitions)
     return sorted(rows)
 
 

@@ -9,7 +9,8 @@ import msgspec
 
 from korvet import logfmt
 from korvet.keys import Keys
-from korvet.recovery.capture import capture, versions
+from korvet.log.unchanged import pace
+from korvet.recovery.capture import Known, capture, versions
 from korvet.recovery.snapshot import Snapshot, SnapshotStore, encode
 from korvet.remote_log.store import SegmentStore
 from korvet.scripts.broker import init_lineage
@@ -21,12 +22,15 @@ CHECK_S = 1.0
 LEASE_S = 30.0
 LEASE = "metadata-snapshot"
 REST = 20.0
-"""Seconds without a snapshot on change for each second that the last one took."""
+"""Seconds without a snapshot on change for each second of work on the last one."""
 logger = logfmt.get("recovery.task")
 
 
 class SnapshotTask:
-    """Writes a snapshot at an interval, and when a topic, config, ACL or user changes."""
+    """Writes a snapshot at an interval, and when a topic, config, ACL or user changes.
+
+    The reads of the former are spread over time, until there is such a change.
+    """
 
     def __init__(
         self,
@@ -47,6 +51,9 @@ class SnapshotTask:
         self._versions: list[bytes | None] = []
         self._due_at = 0.0
         self._rests_until = 0.0
+        self._paused_s = 0.0
+        self._hurries = False
+        self._known = Known(store, keys)
 
     async def run(self) -> None:
         """Run until cancelled. The library of the store is imported after the broker's start."""
@@ -64,9 +71,13 @@ class SnapshotTask:
                 return
             found, began = await versions(self._store, self._keys), monotonic()
             if began >= self._due_at or (found != self._versions and began >= self._rests_until):
-                await self.write()
+                self._paused_s = 0.0
+                # After a start all are unknown, which is no change.
+                self._hurries = bool(self._versions) and found != self._versions
                 self._versions = found
-                self._rests_until = monotonic() + REST * (monotonic() - began)
+                await self.write()
+                worked_s = monotonic() - began - self._paused_s
+                self._rests_until = monotonic() + REST * worked_s
         except (StoreError, ValueError) as error:
             logger.error_again("metadata snapshot failed, retrying", reason=str(error))
             self._versions = []
@@ -85,12 +96,23 @@ class SnapshotTask:
                 "this URL, give this one another; if neither, delete the snapshots",
             )
             return False
-        current = await capture(self._store, self._keys, self._cluster_id(), lineage)
+        current = await capture(
+            self._store, self._keys, self._cluster_id(), lineage, self._known, self._pause
+        )
         if last and msgspec.structs.replace(last, created_ms=current.created_ms) == current:
             return False
         await snapshots.write(encode(current), numbers)
         self._written = current
         return True
+
+    async def _pause(self, done: int, total: int) -> None:
+        """Wait as long as so many reads may take, of that total, unless a table changes."""
+        if not self._hurries:
+            pause_s = done / pace(total, self._interval_s())
+            await asyncio.sleep(pause_s)
+            self._paused_s += pause_s
+            await self._hold(LEASE, LEASE_S)
+            self._hurries = await versions(self._store, self._keys) != self._versions
 
     async def _lineage(self, last: Snapshot | None) -> str | None:
         """Return the lineage of this Redis; None if the last snapshot has another one."""

@@ -1,5 +1,7 @@
 """Check that background passes leave out partitions that have not changed: commands are counted."""
 
+from itertools import pairwise
+from math import inf
 from typing import Any
 
 import pytest
@@ -7,7 +9,8 @@ import pytest
 from korvet.background.compaction import Compaction
 from korvet.background.leases import Leases
 from korvet.background.tasks import BackgroundTasks
-from korvet.log.unchanged import FIELDS, LEAST_PER_S, QUIET_S, Unchanged, pace
+from korvet.log.unchanged import FIELDS, LEAST_PER_S, LOOKED_AT, QUIET_S, Unchanged, pace
+from korvet.recovery import task
 from korvet.topics.table import Topic
 from tests.remote_log.test_tiered_log import Tier, tier
 from tests.support.connected_broker import Broker
@@ -137,6 +140,65 @@ async def test_a_scan_for_scheduled_records_is_one_command_for_many_partitions(
     await broker.create("t", partitions=PARTITIONS)
     scheduled = BackgroundTasks(broker.services).scheduled
     assert await cost(broker, scheduled.run_once) < PARTITIONS
+
+
+async def test_a_snapshot_asks_only_for_the_state_of_unchanged_partitions(tier: Tier) -> None:
+    broker = tier.broker
+    await broker.create("t", partitions=PARTITIONS)
+    writer = BackgroundTasks(broker.services).snapshot_task()
+    writer._hurries = True
+    first = await cost(broker, writer.write)
+    await writer.write()
+    idle = await cost(broker, writer.write)
+    assert idle <= (LOOK + 1) * PARTITIONS + 30 < first / 2
+    assert (await produce(broker, GOOD, number=1)).error_code == 0
+    assert await writer.write()
+    assert writer._written is not None
+    ends = [each.next for each in writer._written.topics["t"].partitions]
+    assert ends[1] > 0 and ends[:1] + ends[2:] == [0] * (PARTITIONS - 1)
+
+
+async def test_a_snapshot_pauses_between_its_commands(tier: Tier) -> None:
+    broker = tier.broker
+    await broker.create("t", partitions=2 * LOOKED_AT)
+    writer, at = BackgroundTasks(broker.services).snapshot_task(), [await commands(broker)]
+
+    async def pause(done: int, total: int) -> None:
+        assert (done, total) == (LOOKED_AT, 4 * LOOKED_AT)
+        at.append(await commands(broker))
+
+    writer._pause = pause  # type: ignore[method-assign]
+    assert await writer.write()
+    at.append(await commands(broker))
+    assert len(at) == 6
+    assert max(later - sooner for sooner, later in pairwise(at)) <= 16 * LOOKED_AT + 30
+
+
+async def test_a_new_topic_ends_the_pauses_of_a_snapshot(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, rates = tier.broker, list[int]()
+    await broker.create("t", partitions=2 * LOOKED_AT)
+    writer = BackgroundTasks(broker.services).snapshot_task()
+    pause = writer._pause
+
+    def rate(total: int, _interval_s: float) -> float:
+        rates.append(total)
+        return inf
+
+    async def create(done: int, total: int) -> None:
+        await pause(done, total)
+        if len(rates) == 2 and not writer._hurries:
+            await broker.create("u", partitions=1)
+
+    monkeypatch.setattr(task, "pace", rate)
+    writer._pause = create  # type: ignore[method-assign]
+    await writer.run_once()
+    assert len(rates) == 3, "of 4"
+    writer._rests_until = 0.0
+    await writer.run_once()
+    assert writer._written is not None and "u" in writer._written.topics
+    assert len(rates) == 3
 
 
 @pytest.mark.parametrize(
