@@ -181,9 +181,8 @@ local function number_before(log, base)
   if not log.is_record or log.is_numbered or is_next then
     return true
   end
-  local numbering = require("lib.numbering")
   local last = not log.map and log.next > 0 and entry_id.id("time", log.bits, log.next - 1)
-  if last and not numbering.has_above(log.stream, last) then
+  if last and not entry_id.has_above(log.stream, last) then
     log.is_numbered = true
     return true
   end

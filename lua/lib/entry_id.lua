@@ -64,6 +64,12 @@ function M.offset(mode, bits, id)
   return sequence
 end
 
+--- Return whether the stream has an entry above an id.
+function M.has_above(stream, id)
+  -- From the end: the last entries of a node are found without the ones before them.
+  return redis.call("XREVRANGE", stream, "+", "(" .. id, "COUNT", 1)[1] ~= nil
+end
+
 --- Create a stream whose next automatic id is dense offset 0. The group only serves MKSTREAM.
 function M.open_dense(stream)
   redis.call("XGROUP", "CREATE", stream, M.BEFORE_DENSE, "$", "MKSTREAM")

@@ -45,16 +45,11 @@ local function split(id)
   return ms, tonumber(seq)
 end
 
---- Return whether the stream has an entry above an id.
-function M.has_above(stream, id)
-  return redis.call("XRANGE", stream, "(" .. id, "+", "COUNT", 1)[1] ~= nil
-end
-
 --- Return whether entries may have been added above the last one that is numbered.
 function M.is_due(log)
   local none = log.mode == "time" and "0-0" or entry_id.BEFORE_DENSE
   local last = log.next > 0 and log.map:id(log.next - 1) or none
-  return M.has_above(log.stream, last)
+  return entry_id.has_above(log.stream, last)
 end
 
 -- Add a row at `next`. Return false if the log has too many: up to TOP the ids have no offsets.
