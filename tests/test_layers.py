@@ -49,6 +49,7 @@ LAYERS: dict[str, Layer] = {
                 "deferred",
                 "errors",
                 "freed_memory",
+                "human",
                 "keys",
                 "logfmt",
                 "metrics",

@@ -9,12 +9,12 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.advisories import vulnerable
 from korvet.cli.finding import Finding
-from korvet.cli.redis_info import size
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import ALL_BROKERS, decode_configs, select_valid
 from korvet.config.stored_settings import FIELDS, with_stored
 from korvet.config.values import Settings
 from korvet.embedded_redis import aof
+from korvet.human import size
 from korvet.keys import Keys
 from korvet.remote_log.memory_shares import REFUSE_MARK, SLOW_MARK, above_share
 from korvet.store import redis_user

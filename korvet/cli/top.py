@@ -8,6 +8,7 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.human import size
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
@@ -81,8 +82,6 @@ class _Sampler:
         return found
 
     async def _summary(self) -> str:
-        from korvet.cli.redis_info import size
-
         servers = [info for _, info in (await self._log.store.info("default")).values()]
 
         def total(field: str) -> int:
@@ -109,7 +108,7 @@ class _Sampler:
             rows.append(await self._topic(topic))
         rows.sort(key=lambda row: (-row[4], -row[2], row[0]))
         shown: list[table_output.Row] = [
-            (*row[:3], _size(row[3]), _rate(row[4]), _size(row[5])) for row in rows
+            (*row[:3], size(row[3]), _rate(row[4]), size(row[5])) for row in rows
         ]
         return shown, len(topics) - len(rows)
 
@@ -158,12 +157,6 @@ class _Sampler:
         rows.sort(key=lambda row: (-row[3], row[0]))
         shown: list[table_output.Row] = list(rows)
         return shown, max(0, len(groups) - MAX_GROUPS)
-
-
-def _size(count: float) -> str:
-    from korvet.cli.redis_info import size
-
-    return size(int(count))
 
 
 def _rate(value: float) -> str:

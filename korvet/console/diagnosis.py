@@ -16,8 +16,9 @@ from korvet.console.described_group import DescribedGroup, Member
 from korvet.console.large import large_at
 from korvet.console.offset_rows import OffsetRow
 from korvet.console.queues import LockRow, QueueRow
-from korvet.console.render import ago, count, size
+from korvet.console.render import count
 from korvet.console.visit import Visit
+from korvet.human import ago, size
 from korvet.library.values import KorvetError
 from korvet.security.acl import Operation, ResourceType
 

@@ -1,7 +1,6 @@
 """Templates: one environment that escapes everything, and the filters of numbers and times."""
 
 import hmac
-from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
 from typing import Any
@@ -14,8 +13,7 @@ from korvet import __version__
 from korvet.console.charts import chart
 from korvet.console.shown import FORMATS
 from korvet.console.visit import Visit
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+from korvet.human import ago, moment, size
 
 
 @cache
@@ -98,37 +96,6 @@ def marked(text: str) -> Markup:
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts)
     )
-
-
-def size(number: float) -> str:
-    """Return bytes in a unit with three digits."""
-    value, unit = float(number), 0
-    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
-
-
-def moment(ms: int) -> str:
-    """Return a time in UTC, a dash for none."""
-    if ms < 0:
-        return "-"
-    try:
-        found = datetime.fromtimestamp(ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{ms} ms"
-    return found.strftime("%Y-%m-%d %H:%M:%S.") + f"{ms % 1000:03d}"
-
-
-def ago(seconds: float) -> str:
-    """Return a duration in its largest unit."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return (
-                f"{seconds / length:.0f} {unit}"
-                if seconds >= 10 * length
-                else f"{seconds / length:.1f} {unit}"
-            )
-    return f"{max(0.0, seconds):.0f} s"
 
 
 def bar(parts: list[tuple[str, int]], width: int = 1000) -> list[tuple[str, int, int]]:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from html import escape
 
+from korvet.human import moment, size
 from korvet.pipeline.stats import Quantiles, TopicStats
-from korvet.pipeline.text_report import HEADS, format_bytes, format_time
+from korvet.pipeline.text_report import HEADS
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #6a737d; --bar: #2f6f9f; --bg: #fff; }
@@ -36,7 +37,7 @@ def render_html(found: Sequence[TopicStats]) -> str:
 
 def _topic(each: TopicStats) -> str:
     head = (
-        f"<h2>{escape(each.topic)}</h2><p>{each.records:,} records, {format_bytes(each.bytes)}, "
+        f"<h2>{escape(each.topic)}</h2><p>{each.records:,} records, {size(each.bytes)}, "
         f"about {each.keys:,} keys; {each.without_key:,} records without a key, "
         f"{each.tombstones:,} without a value</p>"
     )
@@ -52,9 +53,9 @@ def _over_time(each: TopicStats) -> str:
     per_s = each.step_ms / 1000
     records, volume = [], []
     for point in each.over_time:
-        at = format_time(point.at_ms)
+        at = moment(point.at_ms)
         records.append((at, point.records / per_s, f"{point.records / per_s:,.4g}"))
-        volume.append((at, point.bytes / per_s, format_bytes(int(point.bytes / per_s))))
+        volume.append((at, point.bytes / per_s, size(int(point.bytes / per_s))))
     return _bars("Records per second", records) + _bars("Bytes per second", volume)
 
 

@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from korvet.human import moment, size
 from korvet.pipeline.stats import Quantiles, TopicStats
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -35,8 +35,8 @@ def _topic(each: TopicStats) -> RenderableType:
 def _summary(each: TopicStats) -> str:
     seconds = max(1, each.last_ms - each.first_ms) / 1000
     return (
-        f"{each.records:,} records, {format_bytes(each.bytes)}, {format_time(each.first_ms)} to "
-        f"{format_time(each.last_ms)} ({each.records / seconds:,.1f} records/s)\n"
+        f"{each.records:,} records, {size(each.bytes)}, {moment(each.first_ms)} to "
+        f"{moment(each.last_ms)} ({each.records / seconds:,.1f} records/s)\n"
         f"about {each.keys:,} keys; {each.without_key:,} records without a key, "
         f"{each.tombstones:,} without a value"
     )
@@ -71,7 +71,7 @@ def _partitions(each: TopicStats) -> Table:
     table = Table("partition", "records", "share", "bytes", box=None, pad_edge=False)
     for part in each.parts:
         share = f"{100 * part.records / each.records:.1f} %"
-        table.add_row(str(part.partition), f"{part.records:,}", share, format_bytes(part.bytes))
+        table.add_row(str(part.partition), f"{part.records:,}", share, size(part.bytes))
     return table
 
 
@@ -82,21 +82,3 @@ def _keys(each: TopicStats) -> Table:
             Text(key.key), f"{key.records:,}", f"{100 * key.records / each.records:.1f} %"
         )
     return table
-
-
-def format_bytes(count: int) -> str:
-    """Format a size with its unit."""
-    found = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if found < 1024:
-            return f"{found:.4g} {unit}"
-        found /= 1024
-    return f"{found:.4g} TiB"
-
-
-def format_time(ms: int) -> str:
-    """Format a time in UTC; in ms if it is outside of the calendar's range."""
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return f"{ms} ms"

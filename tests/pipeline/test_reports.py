@@ -31,7 +31,7 @@ EMPTY = TopicStats("none", 0, 0, 0, 0, 1, (), (), 0, 0, 0, (), Quantiles(()), No
 def test_the_text_report_has_counts_shares_and_times(capsys: pytest.CaptureFixture[str]) -> None:
     text_report.print_report([FULL, EMPTY])
     said = capsys.readouterr().out
-    for text in ("1,500 records", "2.861 MiB", "66.7 %", "▄ █", "latency", "0 records"):
+    for text in ("1,500 records", "2.9 MiB", "66.7 %", "▄ █", "latency", "0 records"):
         assert text in said
 
 
