@@ -16,6 +16,7 @@ from korvet.groups.consumed import (
     start_calls,
 )
 from korvet.keys import Keys, decode_group
+from korvet.log import without_offset
 from korvet.scripts import log
 from korvet.topics.table import VERSION_FIELD, Definition, decode_definition
 
@@ -63,22 +64,16 @@ def _offsets(topics: Mapping[str, Definition]) -> Iterator[Finding]:
 def _unnumbered(
     store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]
 ) -> Iterator[Finding]:
-    """Yield the partitions with entries that no client reads: their ids can have no offset."""
-    for name, definition in topics.items():
-        for number in range(definition.partitions):
-            call = log.drop_unnumbered(
-                *(keys, name, number), topic_id=definition.id, after=b"", delete=0
-            )
-            found = store.run(call)
-            if found.entries:
-                count = f"{found.entries}{' or more' * bool(found.last)}"
-                yield Finding(
-                    "note",
-                    "entries",
-                    f"{count} entries of {name}-{number} have ids that can have no offset, so no "
-                    f"client reads them: `korvet topics repair {name} --yes` deletes them, and "
-                    "the program that adds them should let Redis choose ids (XADD *)",
-                )
+    """Yield the partitions with entries that no client reads."""
+    places = [
+        (name, definition.id, number)
+        for name, definition in topics.items()
+        for number in range(definition.partitions)
+    ]
+    states = store.commands([without_offset.state_command(keys, place) for place in places])
+    calls = without_offset.count_calls(keys, places, states)
+    for sentence in without_offset.sentences(calls, store.run_many(calls.values())):
+        yield Finding("note", "entries", sentence)
 
 
 def _held(store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]) -> Iterator[Finding]:

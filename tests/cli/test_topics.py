@@ -159,3 +159,22 @@ def test_entries_that_no_client_can_read_are_named_and_deleted(
     assert "\tentries\t" not in "\n".join(korvet("doctor")[1])
     with valkey_server.client() as client:
         assert client.xlen("korvet:a:0") == 0
+
+
+def test_doctor_runs_no_script_for_partitions_that_have_natural_ids_only(
+    korvet: Korvet, valkey_server: TestServer
+) -> None:
+    def scripts_of_doctor() -> int:
+        with valkey_server.client() as client:
+            client.config_resetstat()
+            korvet("doctor")
+            stats = client.info("commandstats")
+            return int(stats.get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+    korvet("topics", "create", "a", "--partitions", "1")
+    with valkey_server.client() as client:
+        client.xadd("korvet:a:0", {"value": "far"}, id=f"{2**63}-0")
+    korvet("topics", "repair", "a")
+    one = scripts_of_doctor()
+    korvet("topics", "create", "b", "--partitions", "40")
+    assert scripts_of_doctor() == one > 0

@@ -50,6 +50,21 @@ def test_a_topic_has_partitions_configs_and_consumers(console: RunningConsole) -
     assert retention["documentation"]
 
 
+def test_a_topic_says_which_partitions_have_entries_without_an_offset(
+    console: RunningConsole, browser: httpx.Client
+) -> None:
+    console.log.create_topic("far", 2)
+    assert console.api("/topics/far")["findings"] == []
+    assert "entries" not in browser.get("/topics/far").text
+    with console.server.client() as client:
+        client.xadd(f"{console.namespace}:far:1", {"value": "far"}, id=f"{2**63}-0")
+    (sentence,) = console.api("/topics/far")["findings"]
+    assert sentence.startswith("1 entries of far-1 have ids that can have no offset")
+    page = browser.get("/topics/far").text
+    assert "<code>korvet topics repair far --yes</code> deletes them" in page
+    console.log.delete_topic("far")
+
+
 @pytest.mark.parametrize("topic", ["orders", "batches"])
 def test_the_newest_records_are_shown_first(console: RunningConsole, topic: str) -> None:
     found = console.api(f"/topics/{topic}/records", limit=6)

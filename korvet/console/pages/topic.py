@@ -10,9 +10,11 @@ from korvet.config.topic_settings import TOPIC
 from korvet.console.lags import GroupLag, lags_of
 from korvet.console.visit import PageError, Visit, check, check_row
 from korvet.groups.consumed import list_held
+from korvet.log import without_offset
 from korvet.remote_log.manifest import ManifestTotals, totals
 from korvet.scripts import log as log_scripts
 from korvet.security.acl import Operation, ResourceType
+from korvet.store.async_store import all_of
 from korvet.topics.table import Topic
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.describe_producers import DescribeProducersRequest
@@ -78,6 +80,8 @@ class TopicPage(msgspec.Struct, frozen=True):
     configs: list[ConfigRow]
     """Empty for a user that may not describe configs."""
     is_tiered: bool
+    findings: list[str]
+    """A sentence for each partition of this page with entries that no client reads."""
 
 
 async def find_topic(
@@ -113,7 +117,16 @@ async def load(visit: Visit) -> TopicPage:
         has_all_consumers=lags.is_complete,
         configs=await _configs(visit, topic.name),
         is_tiered=is_tiered(topic),
+        findings=await _findings(visit, topic, numbers),
     )
+
+
+async def _findings(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[str]:
+    store, keys = visit.services.store, visit.services.keys
+    places = [(topic.name, topic.id, number) for number in numbers]
+    asked = [store.submit_command(*without_offset.state_command(keys, each)) for each in places]
+    calls = without_offset.count_calls(keys, places, await all_of(asked))
+    return without_offset.sentences(calls, await store.run_many(calls.values()))
 
 
 async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[PartitionRow]:
