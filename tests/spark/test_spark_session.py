@@ -72,6 +72,30 @@ def test_a_batch_holds_what_the_log_holds(spark: Any, log: Log, form: str, mode:
     assert [row.t for row in stamps] == moments
 
 
+def test_entries_that_borrow_offsets_are_read_once_each(spark: Any, log: Log) -> None:
+    """A millisecond of mode `time` has 1,024 offsets of its own."""
+    topic = log.create("s", 1, "record", "time")
+    burst = "for n = 0, 2999 do redis.call('XADD', KEYS[1], '*', 'value', n) end"
+    wanted: list[tuple[int, bytes]] = []
+    for _ in range(2):
+        log.store.command("EVAL", burst, 1, log.keys.partition("s", 0).stream)
+        entry, _ = log.store.command("XRANGE", "korvet:s:0", "-", "+")[len(wanted)]
+        first = max(int(entry.partition(b"-")[0]) << 10, wanted[-1][0] + 1 if wanted else 0)
+        wanted += [(first + n, b"%d" % n) for n in range(3000)]
+        wanted += [(record[0], record[3] or b"") for record in log.append(topic, 0, plain(2))]
+    found = frame(spark, log, subscribe="s").orderBy("offset").collect()
+    assert [(row.offset, bytes(row.value)) for row in found] == wanted
+    for low, high in ((0, 1500), (1500, 3500), (3001, 6004)):
+        df = frame(
+            *(spark, log),
+            subscribe="s",
+            startingOffsets=json.dumps({"s": {"0": wanted[low][0]}}),
+            endingOffsets=json.dumps({"s": {"0": wanted[high - 1][0] + 1}}),
+        )
+        offsets = [row.offset for row in df.orderBy("offset").collect()]
+        assert offsets == [offset for offset, _ in wanted[low:high]]
+
+
 @pytest.fixture
 def pushdown(spark: Any) -> Iterator[None]:
     """Spark's filter pushdown, which is off by default."""

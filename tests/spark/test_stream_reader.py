@@ -139,15 +139,18 @@ def test_a_trigger_takes_at_most_so_many_records(log: Log, form: str, mode: str)
     assert sorted(query.rows) == all_of(log)
 
 
-def test_a_trigger_limit_holds_for_a_log_without_an_index(log: Log) -> None:
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_a_trigger_limit_holds_for_a_log_without_an_index(log: Log, mode: str) -> None:
     """A call counts only part of many foreign entries; further calls count the rest."""
-    log.create("s", 1, "record", "dense")
+    log.create("s", 1, "record", mode)
     stream = log.keys.partition("s", 0).stream
     adds = "for n = 1, 2000 do redis.call('XADD', KEYS[1], '*', 'value', n) end"
     for _ in range(12):
         log.store.command("EVAL", adds, 1, stream)
     query = Query(log.url, subscribe="s", startingOffsets="earliest", maxOffsetsPerTrigger=21_000)
     assert [query.trigger(), query.trigger(), query.trigger()] == [21_000, 3_000, 0]
+    offsets = [row[2] for row in query.rows]
+    assert offsets == sorted(set(offsets)) and len(offsets) == 24_000
 
 
 @layouts
