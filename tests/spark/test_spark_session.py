@@ -73,7 +73,7 @@ def test_a_batch_holds_what_the_log_holds(spark: Any, log: Log, form: str, mode:
 
 
 def test_entries_that_borrow_offsets_are_read_once_each(spark: Any, log: Log) -> None:
-    """A millisecond of mode `time` has 1,024 offsets of its own."""
+    """In mode `time` a millisecond has 1,024 offsets."""
     topic = log.create("s", 1, "record", "time")
     burst = "for n = 0, 2999 do redis.call('XADD', KEYS[1], '*', 'value', n) end"
     wanted: list[tuple[int, bytes]] = []
