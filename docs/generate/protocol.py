@@ -1,7 +1,7 @@
 """Generate docs/protocol.md: the APIs served, their behaviour, and what is left out.
 
 The sources are the API table and the docstrings of the handlers. A docstring starts with one
-line, `Name (key K), versions A-B. What it does.`; paragraphs and the lists `Behaviour`,
+line, `Name. What it does.`; paragraphs and the lists `Behaviour`,
 `Versions` and `Left out` follow.
 """
 
@@ -116,7 +116,7 @@ docstrings of the handlers.
 - While Redis is unavailable the broker stays up and responses carry a retriable error.
 """
 
-_HEADING = re.compile(r"(?P<name>\w+) \(key (?P<key>\d+)\), versions? (?P<versions>\d+(-\d+)?)\. ")
+_HEADING = re.compile(r"(\w+)\. ")
 
 
 def render() -> str:
@@ -153,12 +153,12 @@ def span(lowest: int, highest: int) -> str:
     return str(lowest) if lowest == highest else f"{lowest}-{highest}"
 
 
-def claims(api: Api) -> tuple[str, int, str]:
-    """Return name, key and versions from the first line of the handler's docstring."""
+def heading(api: Api) -> str:
+    """Return the API's name from the first line of the handler's docstring."""
     found = _HEADING.match(docstring(api))
     if found is None:
         raise ValueError(f"{api.handler.__module__}: its first line is not a heading")
-    return found["name"], int(found["key"]), found["versions"]
+    return found[1]
 
 
 def _sentence(api: Api) -> str:

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25), versions 0-4. Add a group's offsets to a transaction.
+"""AddOffsetsToTxn. Add a group's offsets to a transaction.
 
 Behaviour
 - opens the transaction if none is open

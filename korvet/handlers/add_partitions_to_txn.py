@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn (key 24), versions 0-5. Add partitions to a transaction.
+"""AddPartitionsToTxn. Add partitions to a transaction.
 
 Behaviour
 - the partitions are added to the transaction first, then it is registered in each of them: a

@@ -1,4 +1,4 @@
-"""AlterClientQuotas (key 49), versions 0-1. Set or remove the quotas of clients.
+"""AlterClientQuotas. Set or remove the quotas of clients.
 
 Behaviour
 - the quotas hold for all brokers together, and change on all of them within a second

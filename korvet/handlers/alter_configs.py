@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33), versions 0-2. Replace all configs of a resource.
+"""AlterConfigs. Replace all configs of a resource.
 
 Behaviour
 - configs that the request does not name get their default, except those fixed at topic creation

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45), versions 0-1. Accept only the current assignment.
+"""AlterPartitionReassignments. Accept only the current assignment.
 
 Behaviour
 - checked in this order: UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS (cancelling),

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (key 34), versions 0-2. Accept only the log directory `redis`.
+"""AlterReplicaLogDirs. Accept only the log directory `redis`.
 
 Behaviour
 - there is one log directory, the one that DescribeLogDirs returns: moving a partition to it

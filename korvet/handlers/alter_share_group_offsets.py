@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets (key 91), version 0. Move an empty share group to offsets (KIP-932).
+"""AlterShareGroupOffsets. Move an empty share group to offsets (KIP-932).
 
 Behaviour
 - the group is created if it does not exist; all its records of the partition become unread

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (key 51), version 0. Set or delete SCRAM credentials of users.
+"""AlterUserScramCredentials. Set or delete SCRAM credentials of users.
 
 Behaviour
 - the change is in effect on all brokers at once; open connections stay open

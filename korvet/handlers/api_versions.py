@@ -1,4 +1,4 @@
-"""ApiVersions (key 18), versions 0-5. Return the APIs and versions that this broker serves.
+"""ApiVersions. Return the APIs and versions that this broker serves.
 
 Behaviour
 - the list is the table by which requests are dispatched

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (key 69), versions 0-1. State and members of consumer groups (KIP-848).
+"""ConsumerGroupDescribe. State and members of consumer groups (KIP-848).
 
 Behaviour
 - INVALID_GROUP_ID for an empty id, INVALID_REQUEST for one that is listed more than ten times

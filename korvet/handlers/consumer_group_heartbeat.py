@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0-1. Renew a member's session, return its assignment.
+"""ConsumerGroupHeartbeat. Renew a member's session, return its assignment.
 
 Behaviour
 - the broker assigns (uniform or range, as most members ask): a member first revokes partitions,

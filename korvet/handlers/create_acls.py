@@ -1,4 +1,4 @@
-"""CreateAcls (key 30), versions 0-3. Create ACL rules.
+"""CreateAcls. Create ACL rules.
 
 Behaviour
 - the rules are in effect on this broker at the response, and within a second on all others

@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), versions 0-3. Add partitions to topics.
+"""CreatePartitions. Add partitions to topics.
 
 Behaviour
 - checked in this order: INVALID_REQUEST (named twice), UNKNOWN_TOPIC_OR_PARTITION,

@@ -1,4 +1,4 @@
-"""CreateTopics (key 19), versions 0-7. Create topics.
+"""CreateTopics. Create topics.
 
 Behaviour
 - POLICY_VIOLATION for all topics if the request has more than 10,000 partitions in total, not

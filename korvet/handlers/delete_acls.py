@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31), versions 0-3. Delete the ACL rules that filters select, and return them.
+"""DeleteAcls. Delete the ACL rules that filters select, and return them.
 
 Behaviour
 - filters as for DescribeAcls; a rule that several filters select is returned by each

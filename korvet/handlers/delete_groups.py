@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42), versions 0-3. Delete groups without members, and their offsets.
+"""DeleteGroups. Delete groups without members, and their offsets.
 
 Behaviour
 - GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; a group that is listed twice has one result

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21), versions 0-2. Move the start of partitions to a higher offset.
+"""DeleteRecords. Move the start of partitions to a higher offset.
 
 Behaviour
 - offset -1 is the end when the request begins; one at or below the log start changes nothing,

@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets (key 92), version 0. Delete an empty share group's offsets (KIP-932).
+"""DeleteShareGroupOffsets. Delete an empty share group's offsets (KIP-932).
 
 Behaviour
 - the group starts in these topics again where its share.auto.offset.reset says

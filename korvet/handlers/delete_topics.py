@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20), versions 0-6. Delete topics with their data and committed offsets.
+"""DeleteTopics. Delete topics with their data and committed offsets.
 
 Behaviour
 - TOPIC_AUTHORIZATION_FAILED for a topic that the client may not delete; without DESCRIBE also for

@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29), versions 0-3. Return the ACL rules that a filter selects.
+"""DescribeAcls. Return the ACL rules that a filter selects.
 
 Behaviour
 - ANY matches everything; pattern type MATCH with a name selects every rule that covers a resource

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48), versions 0-1. Return the quotas of the entities that match.
+"""DescribeClientQuotas. Return the quotas of the entities that match.
 
 Behaviour
 - a component matches an entity that has its type, by exact name, as the default, or with any name;

@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60), versions 0-2. Return the cluster id, controller and live brokers.
+"""DescribeCluster. Return the cluster id, controller and live brokers.
 
 Behaviour
 - brokers with their addresses on the client's listener; brokers without that listener are left out

@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32), versions 0-4. Return configs of topics, brokers and groups.
+"""DescribeConfigs. Return configs of topics, brokers and groups.
 
 Behaviour
 - topics: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; brokers: this one by its id, or with

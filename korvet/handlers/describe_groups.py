@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15), versions 0-6. State, protocol and members of classic groups.
+"""DescribeGroups. State, protocol and members of classic groups.
 
 Behaviour
 - a group that does not exist is "Dead"; from 6 on also GROUP_ID_NOT_FOUND

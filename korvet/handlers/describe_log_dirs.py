@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35), versions 0-5. Return the bytes of each partition.
+"""DescribeLogDirs. Return the bytes of each partition.
 
 Behaviour
 - there is one log directory, called `redis`, with every partition once

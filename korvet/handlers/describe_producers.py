@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), version 0. Return the producer states of partitions.
+"""DescribeProducers. Return the producer states of partitions.
 
 Behaviour
 - per partition: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST for one named

@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55), versions 0-2. Return the brokers in the form of a metadata quorum.
+"""DescribeQuorum. Return the brokers in the form of a metadata quorum.
 
 Behaviour
 - the metadata is in Redis: the controller is reported as leader and only voter, the other live

@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets (key 90), versions 0-1. Return where share groups start (KIP-932).
+"""DescribeShareGroupOffsets. Return where share groups start (KIP-932).
 
 Behaviour
 - GROUP_AUTHORIZATION_FAILED per group, TOPIC_AUTHORIZATION_FAILED per partition; null topics leave

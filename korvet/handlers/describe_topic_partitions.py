@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75), version 0. Return topics and partitions, page by page.
+"""DescribeTopicPartitions. Return topics and partitions, page by page.
 
 Behaviour
 - topics are sorted by name; no names mean all topics; a page has at most 2,000 partitions

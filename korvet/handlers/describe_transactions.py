@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65), version 0. Return the state of transactional ids.
+"""DescribeTransactions. Return the state of transactional ids.
 
 Behaviour
 - per id: state, producer, times and partitions; INVALID_REQUEST for an empty one and for one that

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50), version 0. Return mechanisms and iterations of users.
+"""DescribeUserScramCredentials. Return mechanisms and iterations of users.
 
 Behaviour
 - without names: all users; by name: RESOURCE_NOT_FOUND, or DUPLICATE_RESOURCE for a name that is

@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43), versions 0-2. Return ELECTION_NOT_NEEDED: any broker serves any partition.
+"""ElectLeaders. Return ELECTION_NOT_NEEDED: any broker serves any partition.
 
 Behaviour
 - ELECTION_NOT_NEEDED for each partition that exists, UNKNOWN_TOPIC_OR_PARTITION for the others

@@ -1,4 +1,4 @@
-"""EndTxn (key 26), versions 0-5. Commit or abort a transaction.
+"""EndTxn. Commit or abort a transaction.
 
 Behaviour
 - one script call prepares the end; then the markers of all partitions and the groups' offsets are

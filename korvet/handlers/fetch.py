@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 0-18. Return records from an offset on, waiting for min_bytes of them.
+"""Fetch. Return records from an offset on, waiting for min_bytes of them.
 
 Behaviour
 - per partition: OFFSET_OUT_OF_RANGE below the log start or above the end (in time mode, on a

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10), versions 0-6. Return the coordinator of a group or transactional id.
+"""FindCoordinator. Return the coordinator of a group or transactional id.
 
 Behaviour
 - any broker can coordinate any group and any transaction, since all state is in Redis; all return

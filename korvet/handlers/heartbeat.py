@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0-4. Renew the session of a classic member.
+"""Heartbeat. Renew the session of a classic member.
 
 Behaviour
 - in order: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44), versions 0-1. Change single configs of resources.
+"""IncrementalAlterConfigs. Change single configs of resources.
 
 Behaviour
 - topics, brokers (this one by its id, all with an empty name) and groups; all brokers are notified

@@ -1,4 +1,4 @@
-"""InitProducerId (key 22), versions 0-5. Allocate a producer id and epoch.
+"""InitProducerId. Allocate a producer id and epoch.
 
 Behaviour
 - without a transactional id: a new id with epoch 0, whatever id and epoch the request has; the

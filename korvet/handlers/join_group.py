@@ -1,4 +1,4 @@
-"""JoinGroup (key 11), versions 0-9. Join the group, and return the next generation.
+"""JoinGroup. Join the group, and return the next generation.
 
 Behaviour
 - in order: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID for an id in a group that

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), versions 0-5. Remove members, and rebalance the group.
+"""LeaveGroup. Remove members, and rebalance the group.
 
 Behaviour
 - INVALID_GROUP_ID; per member UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID

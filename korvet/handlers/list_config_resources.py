@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74), versions 0-1. Return the names of resources that have configs.
+"""ListConfigResources. Return the names of resources that have configs.
 
 Behaviour
 - topics, brokers (also as loggers), and groups with explicit configs

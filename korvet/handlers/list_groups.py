@@ -1,4 +1,4 @@
-"""ListGroups (key 16), versions 0-5. List all groups, filtered by state and type.
+"""ListGroups. List all groups, filtered by state and type.
 
 Behaviour
 - a broker lists the groups that FindCoordinator gives it: clients ask all brokers, and some count a

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2), versions 0-11. Return offsets by timestamp, or the start or end.
+"""ListOffsets. Return offsets by timestamp, or the start or end.
 
 Behaviour
 - -1 latest, -2 earliest (the first live record), -3 the newest timestamp (foreign entries are

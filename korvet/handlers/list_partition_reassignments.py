@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46), version 0. Return an empty list: nothing is reassigned.
+"""ListPartitionReassignments. Return an empty list: nothing is reassigned.
 
 Behaviour
 - the response is empty for topics that do not exist, too, as in Kafka

@@ -1,4 +1,4 @@
-"""ListTransactions (key 66), versions 0-2. List transactional ids, filtered.
+"""ListTransactions. List transactional ids, filtered.
 
 Behaviour
 - a broker lists the ids that FindCoordinator gives it: clients ask all brokers

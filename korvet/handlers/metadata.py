@@ -1,4 +1,4 @@
-"""Metadata (key 3), versions 0-13. Return brokers, topics, partitions and their leaders.
+"""Metadata. Return brokers, topics, partitions and their leaders.
 
 Behaviour
 - partitions are spread over the live brokers by number; each broker serves all of them, whatever

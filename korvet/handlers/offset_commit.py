@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8), versions 0-10. Commit a group's offsets.
+"""OffsetCommit. Commit a group's offsets.
 
 Behaviour
 - per partition: UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID from 10 on)

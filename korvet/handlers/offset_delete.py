@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47), version 0. Delete a group's committed offsets of some partitions.
+"""OffsetDelete. Delete a group's committed offsets of some partitions.
 
 Behaviour
 - INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP if it has members that are neither consumers

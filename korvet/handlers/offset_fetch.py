@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9), versions 0-10. Return groups' committed offsets.
+"""OffsetFetch. Return groups' committed offsets.
 
 Behaviour
 - GROUP_AUTHORIZATION_FAILED per group, TOPIC_AUTHORIZATION_FAILED per partition; null topics leave

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23), versions 0-4. Return the end of a leader epoch.
+"""OffsetForLeaderEpoch. Return the end of a leader epoch.
 
 Behaviour
 - a partition has one epoch, 0: it ends at the log's end; any other epoch has no end (-1), but an

@@ -1,4 +1,4 @@
-"""Produce (key 0), versions 0-13. Append record batches to partitions.
+"""Produce. Append record batches to partitions.
 
 Behaviour
 - a partition's batch is stored whole or not at all, by one call of log.append, or by one of

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36), versions 0-2. Take a step of the exchange.
+"""SaslAuthenticate. Take a step of the exchange.
 
 Behaviour
 - after SaslHandshake: the broker's token, or SASL_AUTHENTICATION_FAILED and the connection is

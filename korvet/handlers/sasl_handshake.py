@@ -1,4 +1,4 @@
-"""SaslHandshake (key 17), versions 0-1. Begin the exchange of a SASL mechanism.
+"""SaslHandshake. Begin the exchange of a SASL mechanism.
 
 Behaviour
 - on a SASL listener: NONE, or UNSUPPORTED_SASL_MECHANISM with the enabled mechanisms and the

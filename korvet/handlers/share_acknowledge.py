@@ -1,4 +1,4 @@
-"""ShareAcknowledge (key 79), versions 1-2. Acknowledge a member's acquired records (KIP-932).
+"""ShareAcknowledge. Acknowledge a member's acquired records (KIP-932).
 
 Behaviour
 - the share session of ShareFetch, epoch -1 closes it and releases the member's other records;

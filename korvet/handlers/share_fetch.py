@@ -1,4 +1,4 @@
-"""ShareFetch (key 78), versions 1-2. Acquire records for a member of a share group (KIP-932).
+"""ShareFetch. Acquire records for a member of a share group (KIP-932).
 
 Behaviour
 - share sessions by group and member, in this broker's memory: epoch 0 opens one, -1 closes it and

@@ -1,4 +1,4 @@
-"""ShareGroupDescribe (key 77), version 1. State and members of share groups (KIP-932).
+"""ShareGroupDescribe. State and members of share groups (KIP-932).
 
 Behaviour
 - INVALID_GROUP_ID for an empty id, INVALID_REQUEST for one that is listed more than ten times

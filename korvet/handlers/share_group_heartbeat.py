@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (key 76), version 1. Renew a share group member's session (KIP-932).
+"""ShareGroupHeartbeat. Renew a share group member's session (KIP-932).
 
 Behaviour
 - the broker assigns by the assignor `simple`, as Kafka does: if there are more members than

@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe (key 89), versions 0-1. State and members of streams groups (KIP-1071).
+"""StreamsGroupDescribe. State and members of streams groups (KIP-1071).
 
 Behaviour
 - INVALID_GROUP_ID for an empty id, INVALID_REQUEST for one that is listed more than ten times

@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (key 88), versions 0-1. Renew a streams group member's session (KIP-1071).
+"""StreamsGroupHeartbeat. Renew a streams group member's session (KIP-1071).
 
 Behaviour
 - the broker assigns tasks (sticky): a member first revokes tasks, then its epoch advances, then it

@@ -1,4 +1,4 @@
-"""SyncGroup (key 14), versions 0-5. Store the leader's assignment, return the member's.
+"""SyncGroup. Store the leader's assignment, return the member's.
 
 Behaviour
 - in order: INCONSISTENT_GROUP_PROTOCOL if version 5 has no type or name, INVALID_GROUP_ID,

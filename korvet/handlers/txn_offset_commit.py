@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (key 28), versions 0-6. Store offsets that are committed with a transaction.
+"""TxnOffsetCommit. Store offsets that are committed with a transaction.
 
 Behaviour
 - per partition: UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID from 6 on)

@@ -1,4 +1,4 @@
-"""UpdateFeatures (key 57), versions 0-2. Accept only levels that the running release has.
+"""UpdateFeatures. Accept only levels that the running release has.
 
 Behaviour
 - setting a feature to its current level is no error, as in Kafka; nor is a level of Kafka 4.3 or

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (key 27), versions 0-2. End hanging transactions in partitions.
+"""WriteTxnMarkers. End hanging transactions in partitions.
 
 Behaviour
 - for administrators (`kafka-transactions.sh abort`, KIP-664): brokers do not use it to write the
