@@ -4,13 +4,10 @@
 """
 
 from korvet.config.accepted import ACCEPTED_BROKER
-from korvet.config.authorization_settings import ROWS as AUTHORIZATION
-from korvet.config.avro_settings import ROWS as AVRO
-from korvet.config.console_settings import ROWS as CONSOLE
-from korvet.config.coordinator_settings import ROWS as COORDINATION
-from korvet.config.monitoring_settings import ROWS as MONITORING
+from korvet.config.coordinator_settings import COORDINATION, STREAMS_GROUPS
 from korvet.config.remote_settings import BROKER_ROWS as REMOTE
-from korvet.config.sasl_settings import ROWS as SASL
+from korvet.config.security_settings import AUTHORIZATION, SASL, TLS
+from korvet.config.server_settings import AVRO, CONSOLE, MONITORING, SOCKETS
 from korvet.config.setting import (
     LONG_MAX,
     LONGEST_ARRAY,
@@ -27,9 +24,6 @@ from korvet.config.setting import (
     table,
 )
 from korvet.config.share_settings import ROWS as SHARE_GROUPS
-from korvet.config.socket_settings import ROWS as SOCKETS
-from korvet.config.streams_settings import ROWS as STREAMS_GROUPS
-from korvet.config.tls_settings import ROWS as TLS
 
 CODECS = ("none", "uncompressed", "producer", "gzip", "snappy", "lz4", "zstd")
 AT_REST = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -1,7 +1,43 @@
 """The broker's settings for groups, committed offsets, producers and transactions."""
 
-from korvet.config.heartbeat_settings import heartbeat_rows
 from korvet.config.setting import Setting, Whole
+
+
+def heartbeat_rows(type_: str, groups: str) -> tuple[Setting, ...]:
+    """Return the settings of the members' sessions and heartbeats."""
+    return (
+        *_bounded(
+            type_, "session.timeout.ms", "session timeout",
+            ("45000", "45000", "60000"), f"Session timeout of the members of {groups}.", lowest=1,
+        ),
+        *_bounded(
+            type_, "heartbeat.interval.ms", "heartbeat interval",
+            ("5000", "5000", "15000"), f"Heartbeat interval given to the members of {groups}.",
+            lowest=1,
+        ),
+    )  # fmt: skip
+
+
+def assignment_rows(type_: str, group: str) -> tuple[Setting, ...]:
+    """Return the settings of the interval of target assignments."""
+    return _bounded(
+        type_, "assignment.interval.ms", "assignment interval", ("1000", "0", "15000"),
+        f"The shortest time between two target assignments of a {group}.", lowest=0,
+    )  # fmt: skip
+
+
+def _bounded(
+    type_: str, name: str, what: str, defaults: tuple[str, str, str], sentence: str, *, lowest: int
+) -> tuple[Setting, ...]:
+    """Return a setting, and the bounds of a group's own config of it."""
+    default, least, most = defaults
+    may_set = f"{what} that a group's own config may set."
+    return (
+        Setting(f"group.{type_}.{name}", Whole(lowest), default, sentence),
+        Setting(f"group.{type_}.min.{name}", Whole(lowest), least, f"The shortest {may_set}"),
+        Setting(f"group.{type_}.max.{name}", Whole(lowest), most, f"The longest {may_set}"),
+    )
+
 
 _GROUPS = (
     Setting("group.min.session.timeout.ms", Whole(1), "6000",
@@ -45,4 +81,17 @@ _PRODUCERS = (
         "Interval between two checks for timed-out transactions, in milliseconds.", dynamic=False),
 )  # fmt: skip
 
-ROWS = _GROUPS + _CONSUMER_GROUPS + _PRODUCERS
+COORDINATION = _GROUPS + _CONSUMER_GROUPS + _PRODUCERS
+
+STREAMS_GROUPS = (
+    *heartbeat_rows("streams", "streams groups"),
+    *assignment_rows("streams", "streams group"),
+    Setting("group.streams.initial.rebalance.delay.ms", Whole(0), "3000",
+        "How long the first target assignment of a streams group waits for more members."),
+    Setting("group.streams.num.standby.replicas", Whole(0), "0",
+        "Standby tasks of each task that has a changelog."),
+    Setting("group.streams.max.standby.replicas", Whole(0), "2",
+        "The highest number of standby tasks that a group's own config may set."),
+    Setting("group.streams.max.size", Whole(1), "200",
+        "Members a streams group may have."),
+)  # fmt: skip

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import msgspec
 
-from korvet.config.heartbeat_settings import assignment_rows, heartbeat_rows
+from korvet.config.coordinator_settings import assignment_rows, heartbeat_rows
 from korvet.config.setting import Flag, Kind, OneOf, Setting, SomeOf, Text, TopicName, Whole
 
 _DURATION = re.compile(

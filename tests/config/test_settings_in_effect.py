@@ -9,8 +9,8 @@ import korvet
 from korvet.config.broker_settings import BROKER
 from korvet.config.group_settings import FROM_BROKER as OF_GROUPS
 from korvet.config.group_settings import GROUP, bound
+from korvet.config.security_settings import PemType
 from korvet.config.setting import Setting
-from korvet.config.tls_settings import PemType
 from korvet.config.topic_policy import TopicPolicy
 from korvet.config.topic_settings import FROM_BROKER as OF_TOPICS
 from korvet.config.topic_settings import TOPIC

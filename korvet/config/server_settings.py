@@ -1,8 +1,11 @@
-"""Settings of sockets, connections and requests."""
+"""The broker's settings for sockets, console and monitoring.
 
-from korvet.config.setting import INT_MAX, Overrides, Setting, Text, Whole, Words, long
+Those of Avro have the names of Confluent's clients if they have one.
+"""
 
-ROWS = (
+from korvet.config.setting import INT_MAX, Flag, Overrides, Setting, Text, Whole, Words, long
+
+SOCKETS = (
     Setting("listener.security.protocol.map", Words(), "",
         "Security protocols of listeners by name, as NAME:PROTOCOL; a listener named after a "
         "protocol needs none.", dynamic=False),
@@ -36,4 +39,50 @@ ROWS = (
         "HOST:PORT[/chroot] of a ZooKeeper to register the main port in, as Kafka 0.8 did for its "
         "high-level consumers.", dynamic=False),
     Setting("broker.rack", Text(200), None, "This broker's rack, shown to clients.", dynamic=False),
+)  # fmt: skip
+
+CONSOLE = (
+    Setting("console.remote.write", Flag(), "false",
+        "Whether the console lets clients of other machines change things while no listener "
+        "authenticates clients. Clients of the broker's machine may always.", dynamic=False),
+    Setting("console.allowed.hosts", Words(), "",
+        "More host names under which browsers and Prometheus may ask the ops port. Addresses, "
+        "localhost and the hosts of --listen, --advertise and --ops are always permitted.",
+        dynamic=False),
+)  # fmt: skip
+
+AVRO = (
+    Setting(
+        "schema.registry.url",
+        Text(2000),
+        None,
+        "http: or https: URL of a schema registry, by which the console and the commands decode "
+        "Avro.",
+        dynamic=False,
+    ),
+    Setting(
+        "schema.registry.basic.auth.user.info",
+        Text(2000),
+        None,
+        "USER:PASSWORD for the schema registry.",
+        dynamic=False,
+        sensitive=True,
+    ),
+    Setting(
+        "avro.schema.directory",
+        Text(2000),
+        None,
+        "Directory of schemas for bare Avro in the console: TOPIC-value.avsc and TOPIC-key.avsc.",
+        dynamic=False,
+    ),
+)
+
+MONITORING = (
+    Setting("monitoring.max.topics", Whole(0), "1000",
+        "Topics with rows of `korvet_topic_*` metrics: those with the most bytes."),
+    Setting("monitoring.max.groups", Whole(0), "1000",
+        "Groups with rows in /metrics and /metrics/kafka: those with the most lag."),
+    Setting("monitoring.max.partitions", Whole(0), "10000",
+        "Rows of group lag in /metrics, most lag first; and in /metrics/kafka also partitions with "
+        "rows, by name of the topic."),
 )  # fmt: skip
