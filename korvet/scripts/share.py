@@ -38,13 +38,14 @@ class AcquireReply(Reply):
 
 
 class AcknowledgeReply(Reply):
-    """Without an error, all records of the call are acknowledged.
+    """Without an error, all records of the call below `next` are acknowledged; if -1, all.
 
-    `letters` is the number of dead letters that are not copied yet.
+    `dead_letters` is the number of dead letters that are not copied yet.
     """
 
     error: int
     dead_letters: int
+    next: int
 
 
 class ReleaseReply(Reply):

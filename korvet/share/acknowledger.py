@@ -24,6 +24,8 @@ from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable
 from korvet.wire.messages.share_acknowledge import AcknowledgementBatch, AcknowledgeTopic
 
+AT_ONCE = 1000
+"""Max ranges of one call. All records of a call are acknowledged, or none."""
 TypedRange = tuple[int, int, int]
 """First offset, last offset and type."""
 
@@ -54,6 +56,13 @@ def typed_ranges(
             found.append((first, first + count - 1, type))
             first += count
     return found
+
+
+def _left(ranges: Sequence[TypedRange], at: int) -> list[TypedRange]:
+    """Return what a call of AT_ONCE ranges has left: from the offset on, if it is not -1."""
+    if at < 0:
+        return list(ranges[AT_ONCE:])
+    return [(max(first, at), last, type) for first, last, type in ranges if last >= at]
 
 
 class Acknowledger:
@@ -123,29 +132,33 @@ class Acknowledger:
             return ErrorCode.INVALID_RECORD_STATE
         if any(type == Acknowledge.RELEASE for _, _, type in ranges):
             self._acquirer.forget_position(group, topic, partition)
-        call = share.acknowledge(
-            self._keys,
-            topic.name,
-            partition,
-            ranges,
-            group=group,
-            member=member,
-            topic_id=topic.id,
-            lock_ms=config.record_lock_duration_ms,
-            delivery_limit=config.delivery_count_limit,
-            backoff_ms=config.retry_backoff_ms,
-            max_backoff_ms=config.retry_backoff_max_ms,
-            dead_letters=int(config.has_dead_letters),
-        )
-        try:
-            reply = await self._store.run(call)
-        except StoreError:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        self._dead_letters.notice(group, config, topic, partition, reply.dead_letters)
-        error = ErrorCode(reply.error)
-        if error in TOPIC_GONE:
-            self._topics.invalidate()
-        return error
+        while ranges:
+            call = share.acknowledge(
+                self._keys,
+                topic.name,
+                partition,
+                ranges[:AT_ONCE],
+                group=group,
+                member=member,
+                topic_id=topic.id,
+                lock_ms=config.record_lock_duration_ms,
+                delivery_limit=config.delivery_count_limit,
+                backoff_ms=config.retry_backoff_ms,
+                max_backoff_ms=config.retry_backoff_max_ms,
+                dead_letters=int(config.has_dead_letters),
+            )
+            try:
+                reply = await self._store.run(call)
+            except StoreError:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            self._dead_letters.notice(group, config, topic, partition, reply.dead_letters)
+            error = ErrorCode(reply.error)
+            if error:
+                if error in TOPIC_GONE:
+                    self._topics.invalidate()
+                return error
+            ranges = _left(ranges, reply.next)
+        return ErrorCode.NONE
 
     async def release(self, session: ShareSession, config: ShareGroupConfig) -> None:
         """Release all records that the session's member has acquired. Raises StoreError."""

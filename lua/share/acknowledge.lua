@@ -1,5 +1,5 @@
 --- share.acknowledge  version 1  writes
---- Acknowledge records that a member of a share group has acquired: all of the call, or none.
+--- Acknowledge records that a member of a share group has acquired: all of a step, or none.
 ---
 --- KEYS     log             hash   the partition's state
 ---          share           hash   share group -> end of its state, epoch, counters
@@ -17,10 +17,12 @@
 ---          type...         int    0 gap, 1 accept, 2 release, 3 reject, 4 renew
 --- RETURNS  error           int    a lib.codes value
 ---          dead_letters    int    dead letters that are not copied yet
+---          next            int    the offset to continue from in another call; -1: all are done
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_REQUEST INVALID_RECORD_STATE
 --- FULL     always: runs of share.partition.max.record.locks records at most
 --- COST     O(runs in the ranges), at most 9 calls + 2 per range + 2 per page
---- NOTES    INVALID_RECORD_STATE: a record is not acquired by the member, or its lock has expired.
+--- NOTES    A step is 1,000 runs: then `next` is the offset of the first record that is left.
+---          INVALID_RECORD_STATE: a record is not acquired by the member, or its lock has expired.
 ---          INVALID_REQUEST: a range ends above the records with a state, if there are any.
 ---          UNKNOWN_TOPIC_OR_PARTITION too if the group has no state here. As in Kafka, offsets
 ---          below the start offset are passed. Publishes the group on the channel with the name of
@@ -33,7 +35,7 @@ local share_runs = require("lib.share_runs")
 local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
 local group, member, topic_id, lock_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local limit, backoff_ms, max_backoff_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local RANGES = 9
+local RANGES, STEP = 9, 1000
 local ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
 -- Check.
@@ -47,11 +49,11 @@ for i = RANGES, #ARGV, 3 do
 end
 local known = redis.call("HGET", log, "topic_id")
 if known ~= topic_id then
-  return { known and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
+  return { known and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1 }
 end
 local state = share_runs.open(share, runs, group, ARGV[8] == "1")
 if not state then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1 }
 end
 local now_ms, start = share_runs.now_ms(state), share_runs.start(state)
 
@@ -104,24 +106,30 @@ local function load(offset, follows)
 end
 
 local reached
+local runs_done, next_offset = 0, -1
 for i = RANGES, #ARGV, 3 do
   local first, last, type = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   first = math.max(first, start)
   if last >= state.ends then
-    return { start < state.ends and codes.INVALID_REQUEST or codes.INVALID_RECORD_STATE, 0 }
+    return { start < state.ends and codes.INVALID_REQUEST or codes.INVALID_RECORD_STATE, 0, -1 }
   end
-  while first <= last do
+  while first <= last and runs_done < STEP do
     if not (row and at <= first and first <= row.last) then
       load(first, rows ~= nil and reached == first)
     end
     if not (row and at <= first and row.member == member and row.time > now_ms) then
-      return { codes.INVALID_RECORD_STATE, 0 }
+      return { codes.INVALID_RECORD_STATE, 0, -1 }
     end
     share_runs.add_acquired(state, at, first - 1, row.deliveries, row.time, member)
     local upto = math.min(last, row.last)
     acknowledge(row, first, upto, type)
     at, first = upto + 1, upto + 1
     reached = first
+    runs_done = runs_done + 1
+  end
+  if first <= last then
+    next_offset = first
+    break
   end
 end
 leave()
@@ -133,4 +141,4 @@ share_runs.save(state)
 if wakes or state.found_head then
   redis.call("PUBLISH", share, group)
 end
-return { codes.NONE, state.dead - state.copied }
+return { codes.NONE, state.dead - state.copied, next_offset }

@@ -73,6 +73,15 @@ async def test_a_released_record_is_delivered_again_until_the_limit(broker: Brok
     assert await member.poll() == []
 
 
+async def test_more_acknowledgements_than_a_step_are_those_of_several_calls(broker: Broker) -> None:
+    member = await ready(broker, 1, 2100)
+    assert await member.poll(0, max_records=2101) == [(0, 2100, 1)]
+    types = [int(ACCEPT), int(RELEASE)] * 1050
+    assert await member.acknowledge_batches((0, 0, [1]), (1, 2100, types)) == (0, 0)
+    row = await member.row(max_records=2100)
+    assert [first for first, _, _ in runs_of(row)] == list(range(2, 2101, 2))
+
+
 async def test_acknowledgements_may_come_with_the_next_fetch(broker: Broker) -> None:
     member = await ready(broker, 4, 2)
     assert await member.poll(0, max_records=4) == [(0, 3, 1)]

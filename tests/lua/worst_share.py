@@ -1,0 +1,82 @@
+"""Runs that make the scripts of share groups do the most that the limits allow."""
+
+from typing import Any
+
+from korvet.scripts import share
+from korvet.scripts.share import Acknowledge
+from korvet.testing import LuaRunner
+from tests.lua.partition import ID, KEYS, Part
+from tests.lua.share import Group
+
+LOCKS = 4000
+"""The default of group.share.max.partition.max.record.locks."""
+STEP = 1000
+"""The runs of one call of share.acknowledge."""
+PART = 10
+"""Most scripts are tested with a tenth of the locks: their work is proportional."""
+LETTERS = 100
+"""Runs of dead letters of one call."""
+
+
+def held(lua: LuaRunner, count: int = LOCKS // PART, ordered: int = 0, **changes: Any) -> Group:
+    """Return a group whose member holds every second of 2 * `count` records, each in a run."""
+    part = Part(lua, "record", "dense").create()
+    part.append(2 * count)
+    group, most = Group(part, max_locks=2 * count, **changes), 2 * count
+    words: dict[str, Any] = {
+        "read": (0, most - 1),
+        "most": most,
+        "ordered": ordered,
+        "has_keys": ordered,
+    }
+    ranges: list[tuple[int, Any]] = [(0, most - 1)]
+    if ordered:
+        ranges = [(n, f"{n:040}") for n in range(most)]
+    assert group.acquire("m", *ranges, **words) == [(0, most - 1, 1)]
+    for first in range(0, count, STEP):
+        rows = range(first, min(first + STEP, count))
+        assert not group.acknowledge(
+            "m", *((2 * n + 1, 2 * n + 1, Acknowledge.ACCEPT) for n in rows)
+        )
+    return group
+
+
+def acknowledge(lua: LuaRunner) -> None:
+    """Acknowledge a step of an ordered group: other types and groups have less work."""
+    group = held(lua, STEP, 1)
+    assert not group.acknowledge("m", *((2 * n, 2 * n, Acknowledge.ACCEPT) for n in range(STEP)))
+
+
+def release(lua: LuaRunner) -> None:
+    assert held(lua, ordered=1).release("m") == LOCKS // PART
+
+
+def reset(lua: LuaRunner) -> None:
+    group = held(lua, ordered=1)
+    call = share.reset(KEYS, group.part.topic, 0, group=group.name, topic_id=ID, offset=1)
+    assert not lua.run(call).error
+
+
+def delete(lua: LuaRunner) -> None:
+    group = held(lua, ordered=1)
+    call = share.delete(KEYS, group.part.topic, 0, group=group.name, topic_id=ID)
+    assert lua.run(call).deleted
+
+
+def dead_letters(lua: LuaRunner) -> None:
+    group = held(lua, LETTERS, dead_letters=1)
+    assert not group.acknowledge("m", *((2 * n, 2 * n, 3) for n in range(LETTERS)))
+    assert len(group.list_dead_letters(7)[1]) == LETTERS
+    assert group.describe(LETTERS).dead_letters == LETTERS
+    assert group.copied(LETTERS) == 0
+
+
+RUNS = {
+    "share.acknowledge": (acknowledge, 1),
+    "share.dead_letters": (dead_letters, 1),
+    "share.dead_letters_copied": (dead_letters, 1),
+    "share.delete": (delete, PART),
+    "share.release": (release, PART),
+    "share.reset": (reset, PART),
+}
+"""Runs by script, and what their work is to be multiplied by."""
