@@ -163,8 +163,9 @@ function M.number(log, steps)
   if id then
     M.keep_times(log)
   end
-  for _ = 1, steps do
-    if not id or (log.bytes_read or 0) > MOST_BYTES * steps / M.STEPS then
+  for n = 1, steps do
+    -- One at least, however large its entries are: the next call would read no fewer bytes.
+    if not id or n > 1 and (log.bytes_read or 0) > MOST_BYTES * steps / M.STEPS then
       break
     end
     local ms = split(id)

@@ -206,6 +206,23 @@ def test_entries_without_an_offset_are_deleted_in_several_calls(runner: Runner) 
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
+def test_an_entry_larger_than_one_call_reads_is_numbered(lua: LuaRunner, mode: str) -> None:
+    """Its partition refused appends, and its pass of retention never ended."""
+    part = Part(lua, mode=mode).create()
+    part.native(b"value", b"v" * 34_000_000)
+    lua.advance(1)
+    part.native(b"value", b"v" * 6_000_000)
+    for more in (1, 0) if mode == "time" else (0, 0):
+        assert lua.run(log.number_entries(KEYS, "t", 0, topic_id=ID)).more == more
+    lua.advance(1)
+    part.native(b"value", b"v" * 6_000_000)
+    end = part.bounds().next
+    assert lua.run(log.lag(KEYS, "t", 0, topic_id=ID, offset=0)).next == end
+    assert part.append().error == 0
+    assert part.adopt() < 5 and part.state()["largest_append"] == "34000005"
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
 def test_a_marker_counts_an_entry_without_an_offset_once(runner: Runner, mode: str) -> None:
     part = Part(runner, mode=mode).create()
     producer = {"producer_id": 1, "producer_epoch": 0, "transaction": 1}
