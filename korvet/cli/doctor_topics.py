@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 from korvet.cli import offset_note
 from korvet.cli.doctor_queues import find_poison
 from korvet.cli.finding import Finding
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
 from korvet.groups.consumed import (
     EVERY,
     commit_fields,
@@ -16,7 +18,7 @@ from korvet.groups.consumed import (
     start_calls,
 )
 from korvet.keys import Keys, decode_group
-from korvet.log import without_offset
+from korvet.log import unread_entries
 from korvet.scripts import log
 from korvet.topics.table import VERSION_FIELD, Definition, decode_definition
 
@@ -28,7 +30,7 @@ def findings(store: "SyncStore", keys: Keys) -> Iterator[Finding]:
     """Check the topics of a namespace."""
     topics = dict(_topics(store, keys))
     yield from _offsets(topics)
-    yield from _unnumbered(store, keys, topics)
+    yield from _unread(store, keys, topics)
     yield from _held(store, keys, topics)
     for sentence in find_poison(store, keys, topics):
         yield Finding("note", "queues", sentence)
@@ -61,18 +63,22 @@ def _offsets(topics: Mapping[str, Definition]) -> Iterator[Finding]:
         yield Finding("ok", "offsets", "no topic has offsets that are times")
 
 
-def _unnumbered(
-    store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]
-) -> Iterator[Finding]:
-    """Yield the partitions with entries that no client reads."""
+def _unread(store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]) -> Iterator[Finding]:
+    """Yield the partitions with entries that no client reads.
+
+    A `message.max.bytes` in a broker's file is not known here.
+    """
     places = [
         (name, definition.id, number)
         for name, definition in topics.items()
         for number in range(definition.partitions)
     ]
-    states = store.commands([without_offset.state_command(keys, place) for place in places])
-    calls = without_offset.count_calls(keys, places, states)
-    for sentence in without_offset.sentences(calls, store.run_many(calls.values())):
+    states = store.commands([unread_entries.state_command(keys, place) for place in places])
+    calls = unread_entries.count_calls(keys, places, states)
+    found = unread_entries.without_offset(calls, store.run_many(calls.values()))
+    configs = TopicConfigs(Settings())
+    policies = {name: configs.policy(name, each.configs) for name, each in topics.items()}
+    for sentence in found + unread_entries.too_large(places, states, policies):
         yield Finding("note", "entries", sentence)
 
 

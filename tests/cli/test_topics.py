@@ -161,6 +161,22 @@ def test_entries_that_no_client_can_read_are_named_and_deleted(
         assert client.xlen("korvet:a:0") == 0
 
 
+def test_an_entry_that_is_too_large_for_clients_is_named(
+    korvet: Korvet, valkey_server: TestServer
+) -> None:
+    for name, limit in (("a", 1_048_588), ("b", 100_000_000)):
+        korvet("topics", "create", name, "--config", f"max.message.bytes={limit}")
+        with valkey_server.client() as client:
+            # A count of foreign entries writes these.
+            client.hset(f"{{korvet:{name}:0}}:log", mapping={"largest_append": 2**26 + 1})
+            client.hset(f"{{korvet:{name}:0}}:log", mapping={"bytes": 2**26 + 1})
+    found = [line for line in korvet("doctor")[1] if "\tentries\t" in line]
+    assert len(found) == 1 and "an entry of 67108865 bytes to a-0" in found[0]
+    with valkey_server.client() as client:
+        client.hset("{korvet:a:0}:log", "start_bytes", 1)
+    assert "\tentries\t" not in "\n".join(korvet("doctor")[1])
+
+
 def test_doctor_runs_no_script_for_partitions_that_have_natural_ids_only(
     korvet: Korvet, valkey_server: TestServer
 ) -> None:

@@ -74,6 +74,26 @@ async def test_foreign_entries_with_any_declared_count_are_read(broker: Broker, 
     assert b"one" in await fetched(broker, await listed(broker, -2), 3)
 
 
+@pytest.mark.parametrize("ahead_ms", [0, 10**15])
+async def test_readers_of_batches_pass_any_number_of_foreign_entries(
+    broker: Broker, ahead_ms: int
+) -> None:
+    """They have no batch, whether or not their ids have offsets: no rule numbers them."""
+    await broker.create("t", 1, offset_mode="time", storage_format="batch")
+    services = broker.services
+    stream = services.keys.partition("t", 0).stream
+    await broker.ask(to_produce("t", batch([b"before"])), 9)
+    end = await listed(broker, -1)
+    (newest,) = await services.store.command("XREVRANGE", stream, "+", "-", "COUNT", 1)
+    far = int(newest[0].partition(b"-")[0]) + 1 + ahead_ms
+    for n in range(1500):
+        await services.store.command("XADD", stream, f"{far}-{n}", "value", "v")
+    await broker.ask(to_produce("t", batch([b"behind"])), 9)
+    assert b"before" in await fetched(broker, await listed(broker, -2))
+    assert b"behind" in await fetched(broker, end)
+    assert services.log_reader.cache.skipped_entries >= 1500
+
+
 async def fetched(broker: Broker, offset: int, version: int = 12) -> bytes:
     part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(

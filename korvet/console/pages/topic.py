@@ -10,7 +10,7 @@ from korvet.config.topic_settings import TOPIC
 from korvet.console.lags import GroupLag, lags_of
 from korvet.console.visit import PageError, Visit, check, check_row
 from korvet.groups.consumed import list_held
-from korvet.log import without_offset
+from korvet.log import unread_entries
 from korvet.remote_log.manifest import ManifestTotals, totals
 from korvet.scripts import log as log_scripts
 from korvet.security.acl import Operation, ResourceType
@@ -124,9 +124,11 @@ async def load(visit: Visit) -> TopicPage:
 async def _findings(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[str]:
     store, keys = visit.services.store, visit.services.keys
     places = [(topic.name, topic.id, number) for number in numbers]
-    asked = [store.submit_command(*without_offset.state_command(keys, each)) for each in places]
-    calls = without_offset.count_calls(keys, places, await all_of(asked))
-    return without_offset.sentences(calls, await store.run_many(calls.values()))
+    asked = [store.submit_command(*unread_entries.state_command(keys, each)) for each in places]
+    states = await all_of(asked)
+    calls = unread_entries.count_calls(keys, places, states)
+    found = unread_entries.without_offset(calls, await store.run_many(calls.values()))
+    return found + unread_entries.too_large(places, states, {topic.name: topic.policy})
 
 
 async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[PartitionRow]:

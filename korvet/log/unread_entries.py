@@ -1,0 +1,70 @@
+"""Find partitions with entries of other programs that no client reads, for findings.
+
+- `state_command` of each partition, in one round; then the call of `count_calls` for those whose
+  log has entries at other than natural ids: no other log has entries without an offset.
+- That an entry is too large for clients follows from the counters, if it is larger than any append:
+  they have the largest size only, and keep it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from korvet.config.topic_policy import TopicPolicy
+from korvet.keys import Keys
+from korvet.log.entry_rows import MAX_RECORD_BYTES
+from korvet.scripts import log
+from korvet.scripts.call import Call
+from korvet.scripts.log import DropUnnumberedReply
+
+Place = tuple[str, str, int]
+"""Name and id of a topic, and a partition."""
+State = Sequence[bytes | None]
+
+
+def state_command(keys: Keys, place: Place) -> tuple[str, ...]:
+    """Return the command that reads the partition's state."""
+    name, _, number = place
+    fields = ("shifts", "largest_append", "bytes", "start_bytes")
+    return "HMGET", keys.partition(name, number).log, *fields
+
+
+def count_calls(
+    keys: Keys, places: Iterable[Place], states: Iterable[State]
+) -> dict[Place, Call[DropUnnumberedReply]]:
+    """Return the calls that count entries without an offset, of partitions that may have any."""
+    return {
+        (name, topic_id, number): log.drop_unnumbered(
+            *(keys, name, number), topic_id=topic_id, after=b"", delete=0
+        )
+        for (name, topic_id, number), state in zip(places, states, strict=True)
+        if state[0]
+    }
+
+
+def without_offset(places: Iterable[Place], replies: Iterable[DropUnnumberedReply]) -> list[str]:
+    """Return a sentence for each partition with entries that have no offset."""
+    return [
+        f"{reply.entries}{' or more' * bool(reply.last)} entries of {name}-{number} have ids that "
+        f"can have no offset, so no client reads them: `korvet topics repair {name} --yes` "
+        "deletes them, and the program that adds them should let Redis choose ids (XADD *)"
+        for (name, _, number), reply in zip(places, replies, strict=True)
+        if reply.entries
+    ]
+
+
+def too_large(
+    places: Iterable[Place], states: Iterable[State], policies: Mapping[str, TopicPolicy]
+) -> list[str]:
+    """Return a sentence for each partition that may have an entry too large for clients."""
+    found = []
+    for (name, _, number), state in zip(places, states, strict=True):
+        largest, total, removed = (int(text or 0) for text in state[1:])
+        # An append has at most that many bytes opened, and the names of fields.
+        appended = 2 * policies[name].max_opened_bytes
+        if largest > max(MAX_RECORD_BYTES, appended) and largest <= total - removed:
+            found.append(
+                f"another program added an entry of {largest} bytes to {name}-{number}: clients "
+                "could not take it, so reads skip it. `XDEL` it, or raise max.message.bytes above "
+                "its size; the broker's log has its id. Once deleted, it is named until retention "
+                "removes the records around it"
+            )
+    return found
