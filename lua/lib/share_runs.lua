@@ -328,14 +328,20 @@ function M.free_expired(state, now_ms, limit, most)
   return #found == most
 end
 
---- Drop the records below the log start, which are deleted, and write that.
-function M.drop_below(state, start)
+--- Drop the records below the log start, which are deleted, at most `most` runs, and write that.
+--- Return whether there are more.
+function M.drop_below(state, start, most)
   if start <= state.floor then
-    return
+    return false
   end
-  state.floor = start
+  local dropped = 0
   for _, kind in ipairs({ M.AVAILABLE, M.ACQUIRED }) do
     for row in M.overlapping(state, kind, 0, start - 1) do
+      if dropped == most then
+        M.flush(state)
+        return true
+      end
+      dropped = dropped + 1
       local gone = math.min(row.last, start - 1) - row.first + 1
       M.remove(state, row)
       M.finish(state, row.first, row.first + gone - 1)
@@ -352,7 +358,8 @@ function M.drop_below(state, start)
     end
   end
   M.flush(state)
-  state.ends = math.max(state.ends, start)
+  state.floor, state.ends = start, math.max(state.ends, start)
+  return false
 end
 
 return M

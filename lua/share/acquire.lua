@@ -34,9 +34,11 @@
 --- COST     O(runs read, acquired and freed), at most 24 calls + 2 per freed_run + 2 per page
 --- NOTES    Offsets of read_from..read_to in no run hold no record for the group: it never gets
 ---          them. With `read_to` above the log's end nothing is acquired. First frees records whose
----          lock has expired, 100 runs per call, and drops those below the log start. START_FIRST:
+---          lock has expired, 100 runs per call, and drops those below the log start, 1,000 runs
+---          per call: while there are more it acquires nothing, and `wait_ms` is 0. START_FIRST:
 ---          the group has no state; the caller resolves share.auto.offset.reset and calls with
 ---          `start`. If `next` is the end of the log, there is nothing to acquire before an append.
+---          By key a call acquires 1,000 records at most.
 ---          As in Kafka, records that were delivered half as often as the limit are acquired alone
 ---          and half as many at once with each delivery, for the last one by one. `ordered` changes
 ---          only while no record is available or acquired; a call whose ranges have keys, if they
@@ -51,7 +53,7 @@ local group, member, topic_id, start = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[
 local from, to, most = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local exact = ARGV[8] == "1"
 local lock_ms, limit, max_locks = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
-local RANGES, FREED = 15, 100
+local RANGES, FREED, STEP = 15, 100, 1000
 local wants_order, has_keys = tonumber(ARGV[13]), ARGV[14] == "1"
 
 -- Check.
@@ -88,15 +90,17 @@ local reads = from >= 0 and to >= from and not has_read_more()
 share_runs.follow_clock(state)
 local now_ms = clock.now_ms()
 local more = share_runs.free_expired(state, now_ms, limit, FREED)
-share_runs.drop_below(state, log_start)
+local drops_more = share_runs.drop_below(state, log_start, STEP)
 if state.available + state.acquired == 0 then
   state.ordered = wants_order
 end
 local taken = {}
-if reads and has_keys == (state.ordered == 1) then
+if reads and not drops_more and has_keys == (state.ordered == 1) then
   local room = max_locks - state.available - state.acquired
   if has_keys then
-    taken = share_take.in_order(state, ARGV, RANGES, from, to, most, room, limit)
+    taken = share_take.in_order(
+      state, ARGV, RANGES, from, to, math.min(most, STEP), room, limit
+    )
   else
     taken = share_take.from_ranges(state, ARGV, RANGES, from, to, most, room, exact, limit)
   end
@@ -116,7 +120,10 @@ end
 local available = share_runs.first_available(state)
 local time = share_runs.next_time(state)
 local wait_ms = time and math.max(0, time - now_ms) or -1
+if more or drops_more then
+  wait_ms = 0
+end
 return {
-  codes.NONE, available or state.ends, room, more and 0 or wait_ms, state.dead - state.copied,
+  codes.NONE, available or state.ends, room, wait_ms, state.dead - state.copied,
   state.ordered, reply,
 }

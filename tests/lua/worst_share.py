@@ -23,16 +23,13 @@ def held(lua: LuaRunner, count: int = LOCKS // PART, ordered: int = 0, **changes
     part = Part(lua, "record", "dense").create()
     part.append(2 * count)
     group, most = Group(part, max_locks=2 * count, **changes), 2 * count
-    words: dict[str, Any] = {
-        "read": (0, most - 1),
-        "most": most,
-        "ordered": ordered,
-        "has_keys": ordered,
-    }
-    ranges: list[tuple[int, Any]] = [(0, most - 1)]
-    if ordered:
-        ranges = [(n, f"{n:040}") for n in range(most)]
-    assert group.acquire("m", *ranges, **words) == [(0, most - 1, 1)]
+    for first in range(0, most, STEP):
+        last = min(first + STEP, most) - 1
+        ranges: list[tuple[int, Any]] = [(first, last)]
+        if ordered:
+            ranges = [(n, f"{n:040}") for n in range(first, last + 1)]
+        words: dict[str, Any] = {"most": STEP, "ordered": ordered, "has_keys": ordered}
+        assert group.acquire("m", *ranges, read=(first, last), **words) == [(first, last, 1)]
     for first in range(0, count, STEP):
         rows = range(first, min(first + STEP, count))
         assert not group.acknowledge(
@@ -49,6 +46,15 @@ def acknowledge(lua: LuaRunner) -> None:
 
 def release(lua: LuaRunner) -> None:
     assert held(lua, ordered=1).release("m") == LOCKS // PART
+
+
+def acquire(lua: LuaRunner) -> None:
+    """Acquire as many records as a call may, in the order of their keys."""
+    group, count = held(lua, STEP, ordered=1), STEP
+    group.release("m")
+    ranges = [(2 * n, f"{2 * n:040}") for n in range(count)]
+    words: dict[str, Any] = {"ordered": 1, "has_keys": 1}
+    assert len(group.acquire("m", *ranges, most=LOCKS, **words)) == STEP
 
 
 def reset(lua: LuaRunner) -> None:
@@ -73,6 +79,7 @@ def dead_letters(lua: LuaRunner) -> None:
 
 RUNS = {
     "share.acknowledge": (acknowledge, 1),
+    "share.acquire": (acquire, 1),
     "share.dead_letters": (dead_letters, 1),
     "share.dead_letters_copied": (dead_letters, 1),
     "share.delete": (delete, PART),
