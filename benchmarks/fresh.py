@@ -107,7 +107,13 @@ async def _s3(program: str) -> AsyncIterator[str]:
     """Run gofakes3, which keeps objects in memory; its address is in this process's environment."""
     where = f"127.0.0.1:{_free_port()}"
     process = await asyncio.create_subprocess_exec(
-        *(program, "-backend", "memory", "-host", where, "-initialbucket", "bench"),
+        program,
+        "-backend",
+        "memory",
+        "-host",
+        where,
+        "-initialbucket",
+        "bench",
         stderr=asyncio.subprocess.DEVNULL,
     )
     os.environ |= {"AWS_ENDPOINT_URL": f"http://{where}", "AWS_ALLOW_HTTP": "true"}

@@ -130,16 +130,25 @@ class Group(msgspec.Struct, frozen=True):
     def classic(self) -> tuple[str, ...]:
         """Return the keys of a classic group without its offsets, which many scripts take first."""
         return (
-            *(self.group, self.members, self.clients, self.protocols),
-            *(self.instances, self.assignments, self.deadlines),
+            self.group,
+            self.members,
+            self.clients,
+            self.protocols,
+            self.instances,
+            self.assignments,
+            self.deadlines,
         )
 
     @property
     def consumer(self) -> tuple[str, ...]:
         """Return the keys that the heartbeats of consumer and streams groups take."""
         return (
-            *(self.group, self.consumer_members, self.target_assignment, self.partition_owners),
-            *(self.instances, self.deadlines),
+            self.group,
+            self.consumer_members,
+            self.target_assignment,
+            self.partition_owners,
+            self.instances,
+            self.deadlines,
         )
 
 

@@ -34,8 +34,16 @@ class Layer:
 BASE = ("base", "wire", "scripts")
 LOG = (*BASE, "store", "config", "topics", "log")
 SERVICES = (
-    *(*LOG, "remote_log", "security", "cluster", "admin", "groups", "transactions", "fetch"),
-    *("produce", "share"),
+    *LOG,
+    "remote_log",
+    "security",
+    "cluster",
+    "admin",
+    "groups",
+    "transactions",
+    "fetch",
+    "produce",
+    "share",
 )
 CALLED = ("store.errors", *(name for name in SERVICES if name != "store"))
 """The services, without the store itself: a handler reaches Redis through a service."""
@@ -44,17 +52,15 @@ LAYERS: dict[str, Layer] = {
     # Names and small tools that every layer uses.
     "base": Layer(
         (
-            *(
-                "bounded",
-                "deferred",
-                "errors",
-                "freed_memory",
-                "human",
-                "keys",
-                "logfmt",
-                "metrics",
-                "name_pattern",
-            ),
+            "bounded",
+            "deferred",
+            "errors",
+            "freed_memory",
+            "human",
+            "keys",
+            "logfmt",
+            "metrics",
+            "name_pattern",
             "read_buffers",
             "uptime",
         ),
@@ -147,8 +153,16 @@ LAYERS: dict[str, Layer] = {
     "testing": Layer(
         ("testing",),
         ours=(
-            *("base", "scripts", "wire", "store", "config", "security", "apis", "broker"),
-            *("library", "embedded_redis"),
+            "base",
+            "scripts",
+            "wire",
+            "store",
+            "config",
+            "security",
+            "apis",
+            "broker",
+            "library",
+            "embedded_redis",
         ),
         others=("anyio", "fakeredis", "lupa", "pytest", "redis"),
     ),
@@ -172,7 +186,14 @@ LAYERS: dict[str, Layer] = {
     "console": Layer(
         ("console",),
         ours=(
-            *(*SERVICES, "avro", "context", "apis", "network", "background", "ops", "broker"),
+            *SERVICES,
+            "avro",
+            "context",
+            "apis",
+            "network",
+            "background",
+            "ops",
+            "broker",
             "library",
         ),
         others=("anyio", "jinja2", "markupsafe", "msgspec", "starlette", "uvicorn"),
@@ -181,22 +202,20 @@ LAYERS: dict[str, Layer] = {
         ("cli", "__main__"),
         ours=(
             *SERVICES,
-            *(
-                "avro",
-                "bench",
-                "recovery",
-                "apis",
-                "network",
-                "background",
-                "ops",
-                "broker",
-                "console",
-                "legacy",
-                "embedded_redis",
-                "library",
-                "spark",
-                "pipeline",
-            ),
+            "avro",
+            "bench",
+            "recovery",
+            "apis",
+            "network",
+            "background",
+            "ops",
+            "broker",
+            "console",
+            "legacy",
+            "embedded_redis",
+            "library",
+            "spark",
+            "pipeline",
         ),
         others=("aiokafka", "anyio", "msgspec", "pyspark", "rich", "typer", "uvloop"),
     ),
@@ -298,11 +317,19 @@ def test_no_module_imports_itself_through_others() -> None:
 
 
 SEES_SERVICES = {
-    *("context", "context.request"),
-    *("broker.server", "background.tasks", "broker.client_listeners", "broker.connection"),
-    *("broker.dispatch", "broker.produce_fast_path", "broker.fetch_fast_path"),
+    "context",
+    "context.request",
+    "broker.server",
+    "background.tasks",
+    "broker.client_listeners",
+    "broker.connection",
+    "broker.dispatch",
+    "broker.produce_fast_path",
+    "broker.fetch_fast_path",
     "broker.fetch_template",
-    *("legacy.listener", "legacy.connection", "console.services"),
+    "legacy.listener",
+    "legacy.connection",
+    "console.services",
 }
 """The modules that build the services of a process, or begin a request. Others take what they use
 as typed parameters."""

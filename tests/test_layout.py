@@ -1,9 +1,13 @@
-"""Check that the folders of tests mirror the packages of `korvet`."""
+"""Check the layout: folders of tests mirror the packages of `korvet`, arguments are plain."""
 
+import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-PACKAGES = TESTS.parent / "korvet"
+ROOT = TESTS.parent
+PACKAGES = ROOT / "korvet"
 
 OTHERS = {
     "acceptance": "the behaviour that the seeds of the project describe",
@@ -30,3 +34,27 @@ def test_every_package_has_a_folder_of_tests() -> None:
 
 def test_every_folder_of_tests_is_a_package() -> None:
     assert {name for name in folders(TESTS) if not (TESTS / name / "__init__.py").exists()} == set()
+
+
+def starred(text: str) -> Iterator[int]:
+    """Yield the lines of arguments and elements that unpack a literal, such as `*(a, b)`."""
+    if not re.search(r"\*[(\[]", text):
+        return  # To parse every file takes ten seconds.
+    for node in ast.walk(ast.parse(text)):
+        if (
+            isinstance(node, ast.Starred)
+            and isinstance(node.ctx, ast.Load)
+            and isinstance(node.value, ast.Tuple | ast.List)
+            and node.value.elts
+        ):
+            yield node.lineno
+
+
+def test_arguments_are_written_plainly() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for folder in ("korvet", "tests", "benchmarks", "docs", "examples")
+        for path in (ROOT / folder).rglob("*.py")
+        for line in starred(path.read_text())
+    ]
+    assert found == [], "write `a, b` in place of `*(a, b)`"

@@ -174,7 +174,7 @@ class Authentication:
             return SaslHandshakeResponse(error_code=error, mechanisms=mechanisms)
         self._mechanism = request.mechanism
         self._exchange = self._mechanisms.exchange(
-            *(request.mechanism, self._session.listener, self._session.client_host)
+            request.mechanism, self._session.listener, self._session.client_host
         )
         self._is_raw = version == 0
         self._phase = Phase.TOKEN

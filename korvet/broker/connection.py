@@ -60,7 +60,10 @@ class Connection(OrderedConnection):
         """Take small frames only until the client has authenticated."""
         services = self._services
         self._auth = Authentication(
-            *(services.mechanisms, services.audit, services.metrics, self.session),
+            services.mechanisms,
+            services.audit,
+            services.metrics,
+            self.session,
             begin=self._dispatch,
             admit=self._admit_user,
             on_success=self._authenticated,

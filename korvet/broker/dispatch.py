@@ -179,8 +179,12 @@ async def _throttle(
         received = max(received, request.session.opened_bytes // USUAL_RATIO)
         mutation_ms = request.session.mutation_ms
     request.throttle_ms = await services.quotas.throttle_ms(
-        *(request.limits, request.api.key, received, response),
-        *(request.answer.seconds, mutation_ms),
+        request.limits,
+        request.api.key,
+        received,
+        response,
+        request.answer.seconds,
+        mutation_ms,
     )
     if request.slowed:
         request.throttle_ms = max(request.throttle_ms, services.memory.throttle_ms())

@@ -95,7 +95,7 @@ def _answer_from_range(
     if ranges is None:
         return None
     request = ReadRequest(
-        *(template.topic, index, offset, template.max_bytes), template.committed, batches=True
+        template.topic, index, offset, template.max_bytes, template.committed, batches=True
     )
     found = ranges.begin(request)
     if found is None:

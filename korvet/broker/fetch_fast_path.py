@@ -135,7 +135,9 @@ class FetchTemplates:
         try:
             return authorizer.allows(
                 self._session,
-                *(Operation.READ, ResourceType.TOPIC, topic.name),
+                Operation.READ,
+                ResourceType.TOPIC,
+                topic.name,
                 api_key=FETCH,
                 client_id=None,
                 audit=False,

@@ -18,10 +18,23 @@ from korvet.wire.schema import Message
 
 REFUSED = frozenset(
     {
-        *("Produce", "CreateTopics", "DeleteTopics", "DeleteRecords", "CreatePartitions"),
-        *("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "WriteTxnMarkers"),
-        *("AlterConfigs", "IncrementalAlterConfigs", "AlterClientQuotas", "CreateAcls"),
-        *("DeleteAcls", "AlterUserScramCredentials", "UpdateFeatures"),
+        "Produce",
+        "CreateTopics",
+        "DeleteTopics",
+        "DeleteRecords",
+        "CreatePartitions",
+        "AddPartitionsToTxn",
+        "AddOffsetsToTxn",
+        "EndTxn",
+        "TxnOffsetCommit",
+        "WriteTxnMarkers",
+        "AlterConfigs",
+        "IncrementalAlterConfigs",
+        "AlterClientQuotas",
+        "CreateAcls",
+        "DeleteAcls",
+        "AlterUserScramCredentials",
+        "UpdateFeatures",
     }
 )
 """APIs that change more than groups and their offsets."""

@@ -69,7 +69,12 @@ async def _run(log: "CommandLog", to: str, target: o.Target, wait_s: float) -> "
     store = _open(store_url(to))
     with progress("records backed up", count, shown=True) as advance:
         made = Backup(
-            *(log.store, log.keys, TopicConfigs(log.settings), cluster_id, store, _remote(log)),
+            log.store,
+            log.keys,
+            TopicConfigs(log.settings),
+            cluster_id,
+            store,
+            _remote(log),
             wait_s=wait_s,
             on_records=advance,
         )

@@ -95,7 +95,9 @@ def consume(
     async def run(log: "CommandLog") -> None:
         numbers = o.chosen_partitions(name, (await log.topic(name)).partitions, partition)
         reader = Reader(
-            *(log, name, write),
+            log,
+            name,
+            write,
             most=most,
             matches=_by_key(None if key is None else key.encode(), avro),
             committed=isolation == "read_committed",

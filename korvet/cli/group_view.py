@@ -175,8 +175,11 @@ async def _streams(log: "CommandLog", name: str) -> _Described | None:
         member = row[0].decode()
         members.append(
             (
-                *(member, row[1].decode() or None, row[7].decode() or None),
-                *(row[3].decode() or None, row[4].decode()),
+                member,
+                row[1].decode() or None,
+                row[7].decode() or None,
+                row[3].decode() or None,
+                row[4].decode(),
                 " ".join(streams_group.name_tasks(active)) or None,
                 " ".join(streams_group.name_tasks(standby)) or None,
             )

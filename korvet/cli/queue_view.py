@@ -13,8 +13,15 @@ if TYPE_CHECKING:
 SUMMARY = ("group", "state", "members", "topics", "available", "acquired", "lag")
 _MEMBER = ("member", "client", "host", "epoch", "partitions")
 _PARTITION = (
-    *("topic", "partition", "start", "available", "acquired"),
-    *("accepted", "archived", "dead_letters", "lag"),
+    "topic",
+    "partition",
+    "start",
+    "available",
+    "acquired",
+    "accepted",
+    "archived",
+    "dead_letters",
+    "lag",
 )
 _DELIVERED = ("topic", "partition", "first", "last", "deliveries", "ends", "member")
 _RUNS = 100

@@ -62,7 +62,11 @@ def restore(
     with redis_target.url(target, create=True) as url:
         report = asyncio.run(
             run(
-                *(url, target.namespace, store_url(from_), cluster_id, offset_gap),
+                url,
+                target.namespace,
+                store_url(from_),
+                cluster_id,
+                offset_gap,
                 settings=target.settings,
                 into_redis=into_redis,
             )
@@ -104,7 +108,11 @@ async def run(
             count = sum(len(state.partitions) for state in snapshot.topics.values())
             with progress("partitions restored", count, shown=True) as advance:
                 restore = Restore(
-                    *(store, Keys(namespace), segments, snapshot, gap),
+                    store,
+                    Keys(namespace),
+                    segments,
+                    snapshot,
+                    gap,
                     only_segments=only_segments,
                     settings=settings if loads else None,
                     on_partition=lambda: advance(1),

@@ -105,7 +105,9 @@ async def _rows(
         count = min(PER_CALL, most - len(found))
         reply = await log.store.run(
             schedule.list_scheduled(
-                *(log.keys, topic.name, partition),
+                log.keys,
+                topic.name,
+                partition,
                 topic_id=topic.id,
                 timed=len(found) - delayed,
                 delayed=delayed,

@@ -80,8 +80,13 @@ def _batch_rows(batches: memoryview) -> list[table_output.Row]:
 
     return [
         (
-            *(at, h.base_offset, h.base_offset + h.last_offset_delta, h.records),
-            *(h.max_timestamp, h.producer_id, size),
+            at,
+            h.base_offset,
+            h.base_offset + h.last_offset_delta,
+            h.records,
+            h.max_timestamp,
+            h.producer_id,
+            size,
         )
         for at, size, h in headers_in(batches)
     ]

@@ -85,7 +85,11 @@ def describe(
         offsets = await log.offsets(name)
         parts: list[table_output.Row] = [
             (
-                *(part.partition, part.earliest, part.latest, part.records, part.bytes),
+                part.partition,
+                part.earliest,
+                part.latest,
+                part.records,
+                part.bytes,
                 table_output.moment(part.newest_timestamp_ms),
                 log.keys.partition(name, part.partition).stream,
             )
@@ -102,7 +106,10 @@ def describe(
             columns = (*columns, *ManifestTotals._fields, *RemoteOnly._fields)
             below = [
                 await count_remote_only(
-                    *(log.store, log.keys, topic, part.partition),
+                    log.store,
+                    log.keys,
+                    topic,
+                    part.partition,
                     start=part.earliest,
                     local_start=each.local_start,
                     local_bytes=part.bytes,

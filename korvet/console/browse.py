@@ -149,7 +149,9 @@ async def newest(
     )
     skipped = await log.store.run_many(
         log_scripts.skip_records(
-            *(log.keys, topic.name, number),
+            log.keys,
+            topic.name,
+            number,
             topic_id=topic.id,
             offset=state.local_first,
             records=max(1, state.records - count),

@@ -62,7 +62,10 @@ class ConsoleServices:
         self.services = services
         self.pages = pages
         self.log = ConsoleLog(
-            *(config, services.store, services.topics, services.dynamic_config),
+            config,
+            services.store,
+            services.topics,
+            services.dynamic_config,
             services.log_reader.remote,
         )
         self.avro = ConsoleAvro(config.settings)

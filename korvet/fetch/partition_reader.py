@@ -172,8 +172,11 @@ class PartitionReader:
         request = fetch.request
         try:
             return ErrorCode.NONE, encode_records(
-                *(fetch.topic, result, request.fetch_offset),
-                *(request.partition_max_bytes, params.version),
+                fetch.topic,
+                result,
+                request.fetch_offset,
+                request.partition_max_bytes,
+                params.version,
             )
         except BadBatch as bad:
             # INVALID_RECORD is an error for producers.

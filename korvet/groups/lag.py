@@ -96,7 +96,11 @@ async def list_lags(
     now_ms = await redis_ms(store)
     return [
         PartitionLag(
-            *(topic.name, number, commit, reply.next, reply.records),
+            topic.name,
+            number,
+            commit,
+            reply.next,
+            reply.records,
             lag_ms=_behind_ms(reply),
             age_ms=age_ms(reply.records, reply.oldest, now_ms),
         )

@@ -192,7 +192,7 @@ async def _heartbeat(
             return reply
         await context.services.authorizer.refresh()
         if not await lookup.find(
-            *(reply.names, reply.regexes), lambda name: context.may_describe(name, audit=False)
+            reply.names, reply.regexes, lambda name: context.may_describe(name, audit=False)
         ):
             return msgspec.structs.replace(reply, error=ErrorCode.GROUP_MAX_SIZE_REACHED)
 

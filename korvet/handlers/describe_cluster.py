@@ -39,7 +39,8 @@ async def describe_cluster(
             for node in nodes
         ],
         cluster_authorized_operations=context.authorized_operations(
-            *(ResourceType.CLUSTER, CLUSTER_NAME),
+            ResourceType.CLUSTER,
+            CLUSTER_NAME,
             asked=request.include_cluster_authorized_operations,
         ),
     )

@@ -24,8 +24,14 @@ from korvet.wire.messages.list_transactions import (
 
 STATES = frozenset(
     (
-        *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"),
-        *("Dead", "PrepareEpochFence"),
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
     )
 )
 

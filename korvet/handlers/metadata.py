@@ -82,7 +82,8 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
         controller_id=registration.controller_of(nodes),
         topics=found,
         cluster_authorized_operations=context.authorized_operations(
-            *(ResourceType.CLUSTER, CLUSTER_NAME),
+            ResourceType.CLUSTER,
+            CLUSTER_NAME,
             asked=request.include_cluster_authorized_operations,
         ),
     )

@@ -97,7 +97,9 @@ async def _delete(
         request.group_id,
         fields,
         lambda some, _: scripts.delete_offsets(
-            *(context.keys, request.group_id, some),
+            context.keys,
+            request.group_id,
+            some,
             state=group.state.decode(),
             generation=group.generation,
         ),

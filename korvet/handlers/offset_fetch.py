@@ -74,7 +74,8 @@ async def _group(
         reply = await context.services.groups.run(
             asked.group_id,
             lambda _: scripts.check_epoch(
-                *(context.keys, asked.group_id),
+                context.keys,
+                asked.group_id,
                 member=asked.member_id or "",
                 epoch=asked.member_epoch,
             ),

@@ -63,7 +63,7 @@ class LegacyListener:
         services, node_id = self._services, self._config.node_id
         leases = Leases(services.store, services.keys, node_id)
         registry = kind(
-            *(hosts, node_id, where, services.keys, services.topics, services.notifier), leases
+            hosts, node_id, where, services.keys, services.topics, services.notifier, leases
         )
         await registry.open()
         self._registries.append(registry)

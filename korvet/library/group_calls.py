@@ -20,7 +20,7 @@ class GroupCalls(RecordCalls):
         found = []
         for name in sorted(await self.coordinator.registry.list_all()):
             kind, state, protocol, size = await self.store.command(
-                *("HMGET", self.keys.group(name).group), *("type", "state", "protocol_type", "size")
+                "HMGET", self.keys.group(name).group, "type", "state", "protocol_type", "size"
             )
             if kind is not None:
                 words = (kind.decode(), state.decode(), (protocol or b"").decode())

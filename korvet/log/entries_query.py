@@ -80,8 +80,13 @@ class EntriesQuery:
     def submit_index(self, offset: int, max_bytes: int) -> "asyncio.Future[Any]":
         """Read the rows of the sparse index above an offset."""
         return self._store.submit_command(
-            *("ZRANGEBYSCORE", self.key.index, f"({offset}", "+inf"),
-            *("LIMIT", 0, index_rows_for(max_bytes)),
+            "ZRANGEBYSCORE",
+            self.key.index,
+            f"({offset}",
+            "+inf",
+            "LIMIT",
+            0,
+            index_rows_for(max_bytes),
         )
 
     async def cleaned(self) -> bytes | None:

@@ -54,7 +54,9 @@ class Allowance:
         if not header.codec:
             return records.open_section(batch, header, 0)
         section = self._within(
-            *(len(batch), MAX_AT_ONCE, topic.policy.max_opened_bytes),
+            len(batch),
+            MAX_AT_ONCE,
+            topic.policy.max_opened_bytes,
             lambda most: records.open_section(batch, header, most),
         )
         self._take(len(section))

@@ -68,7 +68,9 @@ class PartitionState:
         self._local_start, self._copied = state.local_start, state.copied
         self._result = ReadResult(
             ErrorCode.NONE,
-            *(state.start, state.end, state.epoch),
+            state.start,
+            state.end,
+            state.epoch,
             stable=state.stable,
             appended=state.appended,
         )

@@ -48,16 +48,24 @@ class LogReader:
         self.states = RecentStates(self._store, self._keys)
         self.ranges = RangeReads(
             ranges,
-            *(self._store, self._keys, self.cache, self.states),
-            *(self._max_entries, self._connection_epoch),
+            self._store,
+            self._keys,
+            self.cache,
+            self.states,
+            self._max_entries,
+            self._connection_epoch,
             reads_ahead=ahead,
         )
 
     async def read(self, request: ReadRequest) -> ReadResult:
         """Return the entries from the request's offset on, at least one if there is one."""
         read = PartitionRead(
-            *(request, self._store, self._keys, self.cache),
-            *(self._max_entries, self._is_promoted),
+            request,
+            self._store,
+            self._keys,
+            self.cache,
+            self._max_entries,
+            self._is_promoted,
             remote=self.remote,
             states=self.states,
             ranges=self.ranges,

@@ -33,7 +33,7 @@ def count_calls(
     """Return the calls that count entries without an offset, of partitions that may have any."""
     return {
         (name, topic_id, number): log.drop_unnumbered(
-            *(keys, name, number), topic_id=topic_id, after=b"", delete=0
+            keys, name, number, topic_id=topic_id, after=b"", delete=0
         )
         for (name, topic_id, number), state in zip(places, states, strict=True)
         if state[0]

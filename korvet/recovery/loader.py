@@ -127,7 +127,9 @@ async def _load(
     next: int = -1,
 ) -> None:
     call = log.load(
-        *(keys, name, number),
+        keys,
+        name,
+        number,
         topic_id=definition.id,
         next=next,
         aborted=aborted,

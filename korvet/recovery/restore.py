@@ -178,7 +178,10 @@ class Restore:
         reached = max(start, chain.end) if loader is None else start
         reply = await self._store.run(
             log.restore(
-                *(self._keys, name, number, chain.rows if loader is None else []),
+                self._keys,
+                name,
+                number,
+                chain.rows if loader is None else [],
                 topic_id=definition.id,
                 **definition.shape,
                 epoch=partition.epoch,

@@ -102,7 +102,9 @@ async def restore_scheduled(
             count += records
         reply = await store.run(
             schedule.add(
-                *(keys, waiting.topic, waiting.partition),
+                keys,
+                waiting.topic,
+                waiting.partition,
                 topic_id=topic_id,
                 count=0,
                 max_count=NO_LIMIT,

@@ -49,7 +49,9 @@ async def _rows(
         for some in chunks(range(state.definition.partitions), LOOKED_AT):
             replies = await store.run_many(
                 share.describe(
-                    *(keys, topic.decode(), number),
+                    keys,
+                    topic.decode(),
+                    number,
                     group=name,
                     topic_id=state.definition.id,
                     most=0,
@@ -82,7 +84,9 @@ async def restore_share_group(
         return ErrorCode(reply.error)
     replies = await store.run_many(
         share.reset(
-            *(keys, topic, number),
+            keys,
+            topic,
+            number,
             group=name,
             topic_id=topic_id,
             offset=offset_of(topic, number, start),

@@ -78,7 +78,10 @@ class Collector:
         """Return the committed entries from the offset on, or `batches` if there are large ones."""
         return await self._reader.read(
             ReadRequest(
-                *(self._topic, self._partition, offset, max_bytes),
+                self._topic,
+                self._partition,
+                offset,
+                max_bytes,
                 committed=True,
                 batches=batches,
                 decompress=True,

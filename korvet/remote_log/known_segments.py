@@ -83,7 +83,9 @@ class KnownSegments:
         """
         reply = await self._store.run(
             log.find_segment(
-                *(self._keys, topic.name, partition),
+                self._keys,
+                topic.name,
+                partition,
                 topic_id=topic.id,
                 timestamp=NEWEST if timestamp is None else timestamp,
             )

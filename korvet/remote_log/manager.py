@@ -187,8 +187,13 @@ class RemoteLogManager:
         self._copied.add(place)
         try:
             count = await delete_orphans(
-                *(self._store, self._keys, self._segments, self._cluster_id(), self._holder),
-                *(topic, partition),
+                self._store,
+                self._keys,
+                self._segments,
+                self._cluster_id(),
+                self._holder,
+                topic,
+                partition,
             )
         finally:
             self._copied.discard(place)
@@ -267,8 +272,15 @@ class RemoteLogManager:
             if not await self._is_durable(topic, partition):
                 return 0
             copier = PartitionCopier(
-                *(self._store, self._keys, self._segments, self._cluster_id(), self._holder),
-                *(topic, partition, self._buffers, self._cache),
+                self._store,
+                self._keys,
+                self._segments,
+                self._cluster_id(),
+                self._holder,
+                topic,
+                partition,
+                self._buffers,
+                self._cache,
             )
             before, size = self._demand.pending(*place), 0
             try:
@@ -297,7 +309,7 @@ class RemoteLogManager:
             return True
         key = self._keys.partition(topic.name, partition).stream
         return await self._replica_wait.wait(
-            *(key,),
+            key,
             run=self._store.run_of(key),
             replicas=replicas,
             fsync=fsync,

@@ -42,8 +42,15 @@ class SegmentRow(msgspec.Struct, frozen=True):
         *texts, name = row.decode().split(":")[:9]
         first, span, records_before, records, bytes_before, size, footer, newest = map(int, texts)
         return cls(
-            *(first, first + span, records_before, records, bytes_before),
-            *(size, size - footer, newest, name),
+            first,
+            first + span,
+            records_before,
+            records,
+            bytes_before,
+            size,
+            size - footer,
+            newest,
+            name,
         )
 
     def object_name(self, cluster_id: str, topic_id: str, partition: int) -> str:

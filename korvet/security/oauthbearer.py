@@ -28,8 +28,17 @@ from korvet.security.exchange import AuthenticationFailed, Identity, Step
 from korvet.security.jwks import Jwks
 
 ALGORITHMS = (
-    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    *("ES256", "ES384", "ES512", "EdDSA", "Ed25519"),
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "EdDSA",
+    "Ed25519",
 )
 REQUIRED = (
     "sasl.oauthbearer.jwks.endpoint.url",

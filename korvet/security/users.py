@@ -55,7 +55,8 @@ class Users:
                 user,
                 each,
                 credentials.shape_for(
-                    *(self._decoy_key, user),
+                    self._decoy_key,
+                    user,
                     shapes.decode().split(",") if shapes else [credentials.default_shape()],
                 ),
             )

@@ -105,7 +105,7 @@ class Acknowledger:
             if not isinstance(topic, Topic):
                 return topic
             return await self.acknowledge(
-                *(session.group, session.member, config, topic, where[1], batches), renews=renews
+                session.group, session.member, config, topic, where[1], batches, renews=renews
             )
 
         errors = await gather_bounded(one, asked)

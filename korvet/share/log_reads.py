@@ -54,7 +54,10 @@ class LogReads:
     async def at(self, offset: int, max_bytes: int) -> ReadResult:
         """Read from an offset on, and count the bytes as held meanwhile. Raises StoreError."""
         request = ReadRequest(
-            *(self._topic, self._partition, offset, max_bytes),
+            self._topic,
+            self._partition,
+            offset,
+            max_bytes,
             committed=self._committed,
             decompress=True,
         )

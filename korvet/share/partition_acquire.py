@@ -65,7 +65,10 @@ class PartitionAcquire:
         self._budget = budget
         self._layout = layout_of(topic)
         self._reads = LogReads(
-            *(services.log_reader, services.memory, topic, partition),
+            services.log_reader,
+            services.memory,
+            topic,
+            partition,
             position,
             committed=params.config.read_committed,
         )
@@ -138,8 +141,12 @@ class PartitionAcquire:
             return reply
         services = self._services
         start = await find_start(
-            *(services.store, services.keys, services.log_reader),
-            *(self._topic, self._partition, self._params.config),
+            services.store,
+            services.keys,
+            services.log_reader,
+            self._topic,
+            self._partition,
+            self._params.config,
         )
         if start < 0:
             return AcquireReply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, 0, [])

@@ -42,8 +42,14 @@ def control_batch(
 def fields_of(timestamp: int, producer_id: int, epoch: int, committed: bool) -> list[bytes]:
     """Return the fields and values of a marker in layout `record`."""
     return [
-        *(b"control", NAMES[committed], b"transaction", b"%d" % producer_id),
-        *(b"epoch", b"%d" % epoch, b"timestamp", b"%d" % timestamp),
+        b"control",
+        NAMES[committed],
+        b"transaction",
+        b"%d" % producer_id,
+        b"epoch",
+        b"%d" % epoch,
+        b"timestamp",
+        b"%d" % timestamp,
     ]
 
 

@@ -32,7 +32,9 @@ REFUSED = [
     (
         "too long with a header",
         f"{LIMIT + 1:08x} 0000 0009 00000001",
-        *("Produce", "9", f"a frame of {LIMIT + 1} bytes: {WRONG_LENGTH}"),
+        "Produce",
+        "9",
+        f"a frame of {LIMIT + 1} bytes: {WRONG_LENGTH}",
     ),
     ("negative", "ffffffff", "-", "-", f"a frame of -1 bytes: {WRONG_LENGTH}"),
     ("most negative", "80000000", "-", "-", f"a frame of -2147483648 bytes: {WRONG_LENGTH}"),
@@ -41,17 +43,23 @@ REFUSED = [
     (
         "http",
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".hex(),
-        *("-", "-", "this is HTTP, and the port speaks Kafka's protocol"),
+        "-",
+        "-",
+        "this is HTTP, and the port speaks Kafka's protocol",
     ),
     (
         "tls",
         "16030100f8010000f40303" + "00" * 40,
-        *("-", "-", "this is TLS, and the port speaks Kafka's protocol without TLS"),
+        "-",
+        "-",
+        "this is TLS, and the port speaks Kafka's protocol without TLS",
     ),
     (
         "long without records",
         f"{20 << 20:08x} 0003 0009 00000001",
-        *("Metadata", "9", f"a frame of {20 << 20} bytes: 1 to {16 << 20} are accepted"),
+        "Metadata",
+        "9",
+        f"a frame of {20 << 20} bytes: 1 to {16 << 20} are accepted",
     ),
     ("one byte", "00000001 00", "-", "-", ""),
     (
@@ -78,17 +86,23 @@ REFUSED = [
     (
         "a count above the bytes left",
         "0000000e 0003 0000 00000001 ffff 7fffffff",
-        *("Metadata", "0", "topics: a count of 2147483647 where 0 bytes are left"),
+        "Metadata",
+        "0",
+        "topics: a count of 2147483647 where 0 bytes are left",
     ),
     (
         "a client id longer than the frame",
         "0000000a 0003 0000 00000001 7fff",
-        *("Metadata", "0", "header: a client id of 32767 bytes where 0 are left"),
+        "Metadata",
+        "0",
+        "header: a client id of 32767 bytes where 0 are left",
     ),
     (
         "a half request",
         "0000000c 0003 0000 00000001 ffff 0000",
-        *("Metadata", "0", "topics: the data ends here"),
+        "Metadata",
+        "0",
+        "topics: the data ends here",
     ),
 ]
 

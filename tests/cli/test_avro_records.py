@@ -145,9 +145,7 @@ def test_without_the_registry_values_are_hex_with_a_sentence(
     code, out, said = korvet("consume", "orders", "--registry", registry.url, "-f", r"%s\n")
     assert (code, out) == (1, "00000000076162ff\ntext\n")
     assert said.count("has no schema 7") == 1
-    code, out, said = korvet(
-        *("consume", "orders", "-f", "json", "--registry", "http://127.0.0.1:9")
-    )
+    code, out, said = korvet("consume", "orders", "-f", "json", "--registry", "http://127.0.0.1:9")
     assert code == 1 and said.count("does not answer") == 1
     assert json.loads(out.splitlines()[0])["value"] == {"base64": "AAAAAAdhYv8="}
 

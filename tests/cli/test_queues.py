@@ -20,7 +20,10 @@ TABS = "\t".join
 def deliver(store: SyncStore, topic_id: str, first: int, last: int) -> None:
     """Let m1 acquire records."""
     taken = share.acquire(
-        *(KEYS, "orders", 0, [(first, last)]),
+        KEYS,
+        "orders",
+        0,
+        [(first, last)],
         group="jobs",
         member="m1",
         topic_id=topic_id,
@@ -39,7 +42,10 @@ def deliver(store: SyncStore, topic_id: str, first: int, last: int) -> None:
 def accept(store: SyncStore, topic_id: str, offset: int, kind: share.Acknowledge) -> None:
     """Let m1 acknowledge a record."""
     settled = share.acknowledge(
-        *(KEYS, "orders", 0, [(offset, offset, kind)]),
+        KEYS,
+        "orders",
+        0,
+        [(offset, offset, kind)],
         group="jobs",
         member="m1",
         topic_id=topic_id,

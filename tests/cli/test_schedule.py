@@ -45,8 +45,12 @@ def test_records_are_listed_and_cancelled(
     assert code == 0
     assert lines[0] == "partition\tnumber\tdue\tid\trecords\tbytes"
     assert [line.split("\t")[i] for line in lines[1:] for i in (0, 1, 3)] == [
-        *("1", "0", "r 1"),
-        *("1", "1", "-"),
+        "1",
+        "0",
+        "r 1",
+        "1",
+        "1",
+        "-",
     ]
     _, lines, _ = korvet("schedule", "list", "t", "--json", "--max", "1")
     (row,) = json.loads("\n".join(lines))

@@ -168,7 +168,11 @@ def test_avro_is_chosen_found_and_followed_in_a_browser(
     page.on("console", lambda said: said.type == "error" and errors.append(said.text))
     page.goto(f"{console.url}/topics/cups/records")
     assert page.get_by_label("Show as").locator("option").all_inner_texts() == [
-        *("auto", "text", "JSON", "Avro", "hex")
+        "auto",
+        "text",
+        "JSON",
+        "Avro",
+        "hex",
     ]
     page.get_by_label("Show as").select_option("Avro")
     page.get_by_label("Field of JSON or Avro").fill("guest.name")

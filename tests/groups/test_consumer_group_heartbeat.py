@@ -360,10 +360,16 @@ async def test_a_group_is_described_as_by_kafka(broker: Broker) -> None:
     assert group.group_epoch == group.assignment_epoch == 2
     a, b = group.members
     assert (a.rack_id, a.instance_id, a.member_epoch, a.subscribed_topic_names) == (
-        *("r", None, 1, ["t"]),
+        "r",
+        None,
+        1,
+        ["t"],
     )
     assert (b.rack_id, b.instance_id, b.member_epoch, b.client_host) == (
-        *(None, "i", 2, "/127.0.0.1"),
+        None,
+        "i",
+        2,
+        "/127.0.0.1",
     )
     assert (a.subscribed_topic_regex, a.member_type, a.client_id) == ("", 1, "test")
     held = [

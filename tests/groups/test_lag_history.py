@@ -72,7 +72,10 @@ async def test_a_thousand_groups_take_a_few_kilobytes_a_minute(broker: Broker) -
 def recorder(services: Services, leases: Leases | None = None) -> LagRecorder:
     store, keys = services.store, services.keys
     return LagRecorder(
-        *(store, keys, services.topics, lambda: services.settings),
+        store,
+        keys,
+        services.topics,
+        lambda: services.settings,
         leases or Leases(store, keys, 2),
     )
 

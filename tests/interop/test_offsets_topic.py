@@ -49,9 +49,15 @@ def test_the_formatter_of_the_console_consumer_reads_it(
     topic, group = committed
     said = java_tools.tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        *("--bootstrap-server", default_broker.address, "--topic", NAME, "--from-beginning"),
-        *("--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"),
-        *("--timeout-ms", "5000"),
+        "--bootstrap-server",
+        default_broker.address,
+        "--topic",
+        NAME,
+        "--from-beginning",
+        "--formatter",
+        "org.apache.kafka.tools.consumer.OffsetsMessageFormatter",
+        "--timeout-ms",
+        "5000",
     )
     said = said.replace("}{", "}\n{")  # the formatter prints no newline
     rows = [json.loads(line) for line in said.splitlines() if line.startswith("{")]

@@ -70,7 +70,9 @@ def test_javas_producer_schedules(default_broker: Broker, java_tools: Tools) -> 
     place = ("--bootstrap-server", default_broker.address, "--topic", topic)
     java_tools.run(
         "org.apache.kafka.tools.ConsoleProducer",
-        *(*place, "--reader-property", "parse.headers=true"),
+        *place,
+        "--reader-property",
+        "parse.headers=true",
         stdin="korvet-delay-ms:300\tlater\nh:x\tnow\n",
     )
     found = read(default_broker.address, topic, 2)

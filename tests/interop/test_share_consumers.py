@@ -216,9 +216,17 @@ def test_kafkas_verifiable_share_consumer_finds_all_records(
     topic, group = create_topic(default_broker.address), group_of(default_broker)
     send(producer(default_broker.address), topic, numbers(50))
     said = java_tools.tool(
-        *(f"{TOOLS}.VerifiableShareConsumer", "--bootstrap-server", default_broker.address),
-        *("--topic", topic, "--group-id", group, "--max-messages", "50"),
-        *("--acknowledgement-mode", "sync"),
+        f"{TOOLS}.VerifiableShareConsumer",
+        "--bootstrap-server",
+        default_broker.address,
+        "--topic",
+        topic,
+        "--group-id",
+        group,
+        "--max-messages",
+        "50",
+        "--acknowledgement-mode",
+        "sync",
     )
     assert '"name":"records_consumed"' in said and '"success":true' in said
 

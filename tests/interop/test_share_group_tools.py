@@ -164,8 +164,13 @@ def test_the_console_share_consumer_accepts_releases_and_rejects(shares: Shares)
 def test_the_verifiable_share_consumer_finds_all_records(shares: Shares) -> None:
     shares.configs("--alter", "--add-config", "share.auto.offset.reset=earliest")
     told = shares.tool(
-        *(f"{TOOLS}.VerifiableShareConsumer", "--topic", shares.topic),
-        *("--group-id", shares.group, "--max-messages", str(RECORDS)),
+        f"{TOOLS}.VerifiableShareConsumer",
+        "--topic",
+        shares.topic,
+        "--group-id",
+        shares.group,
+        "--max-messages",
+        str(RECORDS),
     )
     rows = [json.loads(line) for line in told.splitlines()]
     counted = [row["count"] for row in rows if row["name"] == "offsets_acknowledged"]

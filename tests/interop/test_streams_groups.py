@@ -131,9 +131,16 @@ def test_standby_tasks_take_over_where_an_instance_is_killed(
     broker = Broker(tmp_path / "broker", SHORT)
     with broker, counting(java_tools, tmp_path, broker.address) as words:
         java_tools.tool(
-            *("kafka.admin.ConfigCommand", "--bootstrap-server", words.address, "--alter"),
-            *("--entity-type", "groups", "--entity-name", words.name),
-            *("--add-config", "streams.num.standby.replicas=1"),
+            "kafka.admin.ConfigCommand",
+            "--bootstrap-server",
+            words.address,
+            "--alter",
+            "--entity-type",
+            "groups",
+            "--entity-name",
+            words.name,
+            "--add-config",
+            "streams.num.standby.replicas=1",
         )
         for _ in range(2):
             words.instance(*EOS)

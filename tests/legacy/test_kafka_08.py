@@ -243,8 +243,16 @@ def tool(kafka: Java, name: str) -> str:
 def shell(kafka: Java, broker: LegacyBroker, topic: str) -> list[str]:
     """Read the partition from the beginning with the SimpleConsumer of Kafka 0.8."""
     out = kafka.run(
-        *("kafka.tools.SimpleConsumerShell", "--broker-list", broker.address, "--topic", topic),
-        *("--partition", "0", "--offset", "-2", "--no-wait-at-logend"),
+        "kafka.tools.SimpleConsumerShell",
+        "--broker-list",
+        broker.address,
+        "--topic",
+        topic,
+        "--partition",
+        "0",
+        "--offset",
+        "-2",
+        "--no-wait-at-logend",
     )
     return [line for line in out.splitlines() if line and not line.startswith(("Termin", "log4j"))]
 

@@ -64,7 +64,13 @@ class Reads:
         self.cache = cache
         states = RecentStates(calls, Keys())  # type: ignore[arg-type]
         self.ranges = RangeReads(
-            *(self.store, calls, Keys(), cache, states, 100, lambda: self.epoch),  # type: ignore[arg-type]
+            self.store,
+            calls,
+            Keys(),
+            cache,
+            states,
+            100,
+            lambda: self.epoch,  # type: ignore[arg-type]
             reads_ahead=True,
         )
         monkeypatch.setattr(range_reads, "monotonic", lambda: self.now)

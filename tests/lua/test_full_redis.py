@@ -26,9 +26,18 @@ from tests.support.redis_servers import TestServer
 from tests.support.store_runners import StoreRunner
 
 ADDING = {
-    *("acl.create", "log.append", "log.append_many", "log.create", "log.load", "log.restore"),
-    *("schedule.add", "topic.add_partitions", "topic.create"),
-    *("writer.claim_producer_id", "writer.pin_partitions", "writer.pin_plan"),
+    "acl.create",
+    "log.append",
+    "log.append_many",
+    "log.create",
+    "log.load",
+    "log.restore",
+    "schedule.add",
+    "topic.add_partitions",
+    "topic.create",
+    "writer.claim_producer_id",
+    "writer.pin_partitions",
+    "writer.pin_plan",
 }
 """What adds as much as clients send, or what a client does before it produces."""
 ONCE = {"broker.init_cluster_id", "broker.init_lineage", "user.init_decoy_key"}

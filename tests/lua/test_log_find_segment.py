@@ -40,7 +40,9 @@ def expire(part: Part, keep: int) -> int:
     removed = 64
     while removed == 64:
         call = log.expire_segments(
-            *(KEYS, "t", 0),
+            KEYS,
+            "t",
+            0,
             topic_id=ID,
             retention_ms=-1,
             retention_bytes=keep * 100,
@@ -60,7 +62,9 @@ def add(part: Part, newest: int) -> None:
     claim = part.runner.run(log.claim_copy(KEYS, "t", 0, topic_id=ID, holder="a", ttl_ms=1_000_000))
     first = claim.first
     call = log.add_segment(
-        *(KEYS, "t", 0),
+        KEYS,
+        "t",
+        0,
         topic_id=ID,
         fence=claim.fence,
         first=first,

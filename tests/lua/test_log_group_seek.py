@@ -70,7 +70,7 @@ def follow(runner: Runner, offset: int, *, topic_id: str = ID, move: int = 1) ->
 def read(runner: Runner, count: int = 10) -> list[bytes]:
     """Read as a worker of the Redis group; return the values."""
     found = runner.command(
-        *("XREADGROUP", "GROUP", "readers", "worker", "COUNT", count, "STREAMS", STREAM, ">")
+        "XREADGROUP", "GROUP", "readers", "worker", "COUNT", count, "STREAMS", STREAM, ">"
     )
     rows = next(iter(found.values())) if isinstance(found, dict) else found and found[0][1]
     rows = rows[0] if rows and isinstance(rows[0][0], list) else rows

@@ -19,7 +19,10 @@ def restored(part: Part, start: int = 0) -> Part:
     other = Part(part.runner, part.form, part.mode, topic="restored")
     reply = part.runner.run(
         log.restore(
-            *(KEYS, "restored", 0, []),
+            KEYS,
+            "restored",
+            0,
+            [],
             topic_id=ID,
             format=part.form,
             mode=part.mode,

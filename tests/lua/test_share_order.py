@@ -44,7 +44,7 @@ class Ordered:
             return []
         records = [(at, self.keys[at]) for at in range(start, last + 1)]
         runs = self.group.acquire(
-            *(member, *records), read=(start, last), most=most, ordered=1, has_keys=1
+            member, *records, read=(start, last), most=most, ordered=1, has_keys=1
         )
         return [at for first, end, _ in runs for at in range(first, end + 1)]
 

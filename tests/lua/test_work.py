@@ -154,7 +154,7 @@ def commit_rows() -> list[tuple[str, int, int, int, str, str]]:
 def commit(lua: LuaRunner) -> None:
     lua.run(
         groups.commit(
-            *(KEYS, "g", commit_rows()), member="", instance="", generation=-1,
+            KEYS, "g", commit_rows(), member="", instance="", generation=-1,
             allow_member_epoch=1, is_registered=1, retention_ms=-1,
         )
     )  # fmt: skip
@@ -163,7 +163,7 @@ def commit(lua: LuaRunner) -> None:
 def txn_commit(lua: LuaRunner) -> None:
     lua.run(
         groups.txn_commit(
-            *(KEYS, "g", commit_rows()), member="", instance="", generation=-1, is_registered=1,
+            KEYS, "g", commit_rows(), member="", instance="", generation=-1, is_registered=1,
             producer_id=1, producer_epoch=0, transaction=1,
         )
     )  # fmt: skip

@@ -49,7 +49,9 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
 def page_of(broker: Broker) -> KafkaPage:
     services = broker.services
     return KafkaPage(
-        *(services.store, services.keys, services.topics),
+        services.store,
+        services.keys,
+        services.topics,
         lambda: services.settings,
         services.registration,
     )

@@ -84,8 +84,12 @@ def read(servers: str, topic: str, level: str) -> Rows:
             continue
         rows.append(
             (
-                *(message.partition(), message.offset(), message.timestamp()),
-                *(message.key(), message.value(), message.headers()),
+                message.partition(),
+                message.offset(),
+                message.timestamp(),
+                message.key(),
+                message.value(),
+                message.headers(),
             )
         )
     consumer.close()

@@ -35,7 +35,10 @@ CASES = {
     "in order": ([sound(5, 9), sound(0, 4)], 0, 10, [(0, 4), (5, 9)], []),
     "an orphan that ends early": (
         [sound(0, 4, 9), sound(0, 6, 1), sound(7, 9)],
-        *(0, 10, [(0, 6), (7, 9)], []),
+        0,
+        10,
+        [(0, 6), (7, 9)],
+        [],
     ),
     "an orphan at the end": ([sound(0, 4), sound(5, 6), sound(5, 9)], 0, 5, [(0, 4), (5, 9)], []),
     "below the log start": ([sound(0, 4), sound(5, 9)], 7, 10, [(5, 9)], []),
@@ -44,7 +47,10 @@ CASES = {
     "the last is missing": ([sound(0, 4)], 0, 10, [(0, 4)], [(5, 9)]),
     "a corrupt one": (
         [sound(0, 4), corrupt(5), sound(8, 9)],
-        *(0, 10, [(0, 4), (5, 7), (8, 9)], [(5, 7)]),
+        0,
+        10,
+        [(0, 4), (5, 7), (8, 9)],
+        [(5, 7)],
     ),
     "the first is corrupt": ([corrupt(0), sound(5, 9)], 0, 10, [(0, 4), (5, 9)], [(0, 4)]),
     "a corrupt orphan": ([sound(0, 4), corrupt(0)], 0, 5, [(0, 4)], []),

@@ -101,7 +101,11 @@ async def test_a_broker_over_a_bucket_appends_none(waiting: Tier, fresh: Tier) -
     assert services.tiered.segments is not None
     snapshot = await load_snapshot(services.tiered.segments, None)
     restore = Restore(
-        *(services.store, services.keys, services.tiered.segments, snapshot, None),
+        services.store,
+        services.keys,
+        services.tiered.segments,
+        snapshot,
+        None,
         only_segments=True,
     )
     assert (await restore.run()).scheduled == 0

@@ -104,7 +104,7 @@ async def costs(lua: LuaRunner, folder: Path, count: int) -> list[list[tuple[int
 async def paid(manifest: Counted, store: CountedStore, first: int) -> list[tuple[int, int]]:
     """Return calls and requests of each read of a segment, by a new reader."""
     reader = RemoteLogReader(
-        *(manifest, KEYS, store, chunk_source(store, 0), Metrics(), lambda: "c", lambda: 5)
+        manifest, KEYS, store, chunk_source(store, 0), Metrics(), lambda: "c", lambda: 5
     )
     found = []
     for offset in (first + SPAN // 2 + 3, first, first + SPAN - 1, None):
@@ -144,7 +144,7 @@ async def test_consumers_at_several_depths_ask_the_manifest_once_each(
     lua.run(log.restore(KEYS, "t", 0, rows, topic_id=ID, **shape, epoch=0, start=0, next=5 * SPAN))
     manifest = Counted(lua)
     reader = RemoteLogReader(
-        *(manifest, KEYS, store, chunk_source(store, 0), Metrics(), lambda: "c", lambda: 5)
+        manifest, KEYS, store, chunk_source(store, 0), Metrics(), lambda: "c", lambda: 5
     )
     for step in range(0, SPAN, 10):
         for number in range(5):
@@ -201,7 +201,10 @@ async def test_a_broker_with_three_thousand_segments_starts_like_an_empty_one(
         policy = topic.policy
         reply = await store.run(
             log.restore(
-                *(keys, "t", 0, rows),
+                keys,
+                "t",
+                0,
+                rows,
                 topic_id=topic.id,
                 format=policy.storage_format,
                 mode=policy.offset_mode,

@@ -76,7 +76,7 @@ async def test_fetches_of_every_size_return_each_batch_once(kind: str, tmp_path:
     for most in (1, 100_000, 999_999, 1 << 20, 1_500_000, 10 << 20):
         source = chunk_source(store, 2 << 20)
         reader = RemoteLogReader(
-            *(OneRow(data), Keys(), store, source, Metrics(), lambda: "c", lambda: 5)
+            OneRow(data), Keys(), store, source, Metrics(), lambda: "c", lambda: 5
         )
         found: list[bytes] = []
         offset = fetches = 0

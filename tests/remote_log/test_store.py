@@ -132,8 +132,13 @@ async def test_a_store_that_is_away_fails_within_seconds(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "url",
     [
-        *("relative", "ftp://host/x", "s3://", "file:///proc/none/x"),
-        *("file://data/segments", "file://./data", "file://"),
+        "relative",
+        "ftp://host/x",
+        "s3://",
+        "file:///proc/none/x",
+        "file://data/segments",
+        "file://./data",
+        "file://",
     ],
 )
 def test_a_url_that_cannot_be_opened_is_an_error_with_a_sentence(

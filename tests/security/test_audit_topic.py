@@ -143,7 +143,12 @@ async def test_an_append_that_fails_is_repeated_and_a_deleted_topic_created_agai
     audit.record(decision("first"))
     audit.queue.dropped += 3
     appends = audit_writer.AuditWriter(
-        *(audit.queue, "audit", 7, services.topics, services.auto_creator, services.produce),
+        audit.queue,
+        "audit",
+        7,
+        services.topics,
+        services.auto_creator,
+        services.produce,
         services.metrics,
     )
     writer = asyncio.create_task(appends.run())

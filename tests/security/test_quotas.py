@@ -107,7 +107,9 @@ def test_quotas_are_described_by_the_entities_that_match(broker: Broker) -> None
     for entity, _ in described(broker):
         gone = dict.fromkeys(
             (
-                *("producer_byte_rate", "consumer_byte_rate", "request_percentage"),
+                "producer_byte_rate",
+                "consumer_byte_rate",
+                "request_percentage",
                 "controller_mutation_rate",
             )
         )

@@ -45,7 +45,10 @@ class Setup:
         first, last = self.offsets[0], self.offsets[-1]
         await self.run(
             share.acquire(
-                *(services.keys, "t", 0, [(first, last)]),
+                services.keys,
+                "t",
+                0,
+                [(first, last)],
                 **{"start": first, "read_from": first, "read_to": last, "most": 500, "exact": 0},
                 **{"lock_ms": 30_000, "delivery_limit": 5, "max_locks": 2000},
                 **words,
@@ -54,7 +57,10 @@ class Setup:
         ranges = [(self.offsets[i], self.offsets[i], int(Acknowledge.REJECT)) for i in at]
         reply = await self.run(
             share.acknowledge(
-                *(services.keys, "t", 0, ranges),
+                services.keys,
+                "t",
+                0,
+                ranges,
                 **{"lock_ms": 30_000, "delivery_limit": 5, "backoff_ms": 0, "max_backoff_ms": 0},
                 **words,
             )

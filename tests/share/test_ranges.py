@@ -52,8 +52,16 @@ async def test_batches_are_one_range_up_to_the_requested_records(broker: Broker)
 async def test_markers_and_records_of_aborted_transactions_are_in_no_range(broker: Broker) -> None:
     topic = await topic_of(broker, "record")
     entries = [
-        *(within(0, 1), within(1, 2), plain(2), marker(3, 1, False), within(4, 1)),
-        *(marker(5, 2, True), marker(6, 1, True), within(7, 2), marker(8, 2, False), plain(9)),
+        within(0, 1),
+        within(1, 2),
+        plain(2),
+        marker(3, 1, False),
+        within(4, 1),
+        marker(5, 2, True),
+        marker(6, 1, True),
+        within(7, 2),
+        marker(8, 2, False),
+        plain(9),
     ]
     result = ReadResult(ErrorCode.NONE, entries=entries, stable=-1, aborted=[(1, 0), (2, 7)])
     assert ranges_of(topic, result, 0, 1) == [(1, 2), (4, 4), (9, 9)]

@@ -87,7 +87,8 @@ def test_entries_that_borrow_offsets_are_read_once_each(spark: Any, log: Log) ->
     assert [(row.offset, bytes(row.value)) for row in found] == wanted
     for low, high in ((0, 1500), (1500, 3500), (3001, 6004)):
         df = frame(
-            *(spark, log),
+            spark,
+            log,
             subscribe="s",
             startingOffsets=json.dumps({"s": {"0": wanted[low][0]}}),
             endingOffsets=json.dumps({"s": {"0": wanted[high - 1][0] + 1}}),

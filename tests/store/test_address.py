@@ -154,9 +154,19 @@ def test_what_cannot_be_used_under_tls_is_named(scheme: str, query: str, sentenc
 @pytest.mark.parametrize(
     "query",
     [
-        *("decode_responses=true", "encoding=latin-1", "protocol=3", "legacy_responses=no"),
-        *("lib_name=x", "virtual_host=v", "timeout=3", "timeout=3s", "retry_on_timeout=true"),
-        *("retry_on_error=a", "max_connections=1", "socket_read_size=0", "single_connection=yes"),
+        "decode_responses=true",
+        "encoding=latin-1",
+        "protocol=3",
+        "legacy_responses=no",
+        "lib_name=x",
+        "virtual_host=v",
+        "timeout=3",
+        "timeout=3s",
+        "retry_on_timeout=true",
+        "retry_on_error=a",
+        "max_connections=1",
+        "socket_read_size=0",
+        "single_connection=yes",
     ],
 )
 @pytest.mark.parametrize(

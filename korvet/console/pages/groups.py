@@ -69,8 +69,15 @@ async def load(visit: Visit) -> Groups:
         counted += partitions
         rows.append(
             GroupRow(
-                *(group.name, group.type, group.state, group.protocol_type, group.members),
-                *(lag, partitions, topics[:5], is_counted),
+                group.name,
+                group.type,
+                group.state,
+                group.protocol_type,
+                group.members,
+                lag,
+                partitions,
+                topics[:5],
+                is_counted,
             )
         )
     return Groups(rows, len(names), page, pages, search)

@@ -73,7 +73,12 @@ async def load(visit: Visit) -> Records:
     matches = _matches(visit, avro)
     start = _parse_cursor(cursor, ends) if cursor else await _start(visit, topic, ends, limit)
     found = await browse(
-        *(visit.log, topic.name, ends, start, limit, matches),
+        visit.log,
+        topic.name,
+        ends,
+        start,
+        limit,
+        matches,
         is_newest=_is_newest(visit),
         prepare=avro.prepare,
     )

@@ -40,8 +40,16 @@ class BytesLayout(BatchLayout):
         sizes = message_sets_v07.sizes(records.decode_produced(batch, limit=limit))
         span = sum(sizes)
         return (
-            *(span, 8, b"batch", batch, b"count", span),
-            *(b"max.timestamp", header.max_timestamp, b"tail", sizes[-1] - 1),
+            span,
+            8,
+            b"batch",
+            batch,
+            b"count",
+            span,
+            b"max.timestamp",
+            header.max_timestamp,
+            b"tail",
+            sizes[-1] - 1,
         )
 
     def parse_entry(

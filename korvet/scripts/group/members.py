@@ -187,8 +187,12 @@ def tick(
     return Call(
         TICK,
         (
-            *(*k.classic, k.offsets, k.txn_offsets),
-            *(k.consumer_members, k.target_assignment, k.partition_owners),
+            *k.classic,
+            k.offsets,
+            k.txn_offsets,
+            k.consumer_members,
+            k.target_assignment,
+            k.partition_owners,
         ),
         (retention_ms, present_ms, expected_ms),
     )
@@ -206,7 +210,12 @@ def delete(keys: Keys, group_id: str) -> Call[DeleteReply]:
     return Call(
         DELETE,
         (
-            *(*k.classic, k.offsets, k.txn_offsets),
-            *(k.consumer_members, k.target_assignment, k.partition_owners, k.share_topics),
+            *k.classic,
+            k.offsets,
+            k.txn_offsets,
+            k.consumer_members,
+            k.target_assignment,
+            k.partition_owners,
+            k.share_topics,
         ),
     )

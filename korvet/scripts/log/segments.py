@@ -171,7 +171,13 @@ def restore(
         RESTORE,
         (k.log, k.stream, k.segments),
         (
-            *(topic_id, format, mode, bits, epoch, start, next),
+            topic_id,
+            format,
+            mode,
+            bits,
+            epoch,
+            start,
+            next,
             *(value for row in rows for value in row),
         ),
     )

@@ -128,8 +128,13 @@ class RangeScan:
         begun, base, last = self.position, -1, self.position
         while True:
             page = self._store.command(
-                *("ZRANGEBYSCORE", self._names.index, f"({begun}", f"({self._end}"),
-                *("LIMIT", 0, INDEX_PAGE),
+                "ZRANGEBYSCORE",
+                self._names.index,
+                f"({begun}",
+                f"({self._end}",
+                "LIMIT",
+                0,
+                INDEX_PAGE,
             )
             for member in page:
                 offset, _, size, _ = map(int, member.split(b":"))
