@@ -190,7 +190,7 @@ def test_doctor_accepts_the_embedded_server(korvet: Korvet, tmp_path: Path) -> N
     ("started_with", "changed_to", "grade", "words"),
     [
         (-1, None, None, ""),
-        (1 << 40, None, "ok", "used of local.memory.bytes 1024.0 GiB"),
+        (1 << 40, None, "ok", "used of local.memory.bytes 1.0 TiB"),
         (1, None, "bad", "topics that are not tiered refuse records"),
         (1 << 40, "1", "bad", "topics that are not tiered refuse records"),
         (1, "-1", None, ""),
