@@ -30,9 +30,12 @@ class Live(NamedTuple):
     """A topic that clients see."""
 
     name: str
-    id: str
     raw: bytes
     definition: Definition
+
+    @property
+    def id(self) -> str:
+        return self.definition.id
 
 
 class Known:
@@ -149,7 +152,7 @@ async def _live(store: AsyncStore, keys: Keys) -> list[Live]:
         definition = _decode(raw, Definition)
         if definition is not None and definition.state == LIVE:
             definition = msgspec.structs.replace(definition, planned=0)
-            found.append(Live(name.decode(), definition.id, raw, definition))
+            found.append(Live(name.decode(), raw, definition))
     return found
 
 
