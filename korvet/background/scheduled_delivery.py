@@ -43,7 +43,8 @@ RETRY_S = 0.5
 AT_ONCE = 100
 """Max partitions of one round, and of one pipeline of a scan."""
 MAX_ROWS, MAX_BYTES = 500, 1 << 20
-"""Max rows, and bytes, that one call moves: some milliseconds of Redis."""
+"""Max rows, and bytes, that one call moves: some milliseconds of Redis. In layout `record` a call
+moves as many records at most, unless the first row has more."""
 
 Place = tuple[str, int]
 """A topic's name and a partition."""

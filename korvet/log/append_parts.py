@@ -1,4 +1,6 @@
-"""Append a large batch of layout `record` in parts, so that no script holds Redis for long.
+"""Append a large batch in parts, so that no script holds Redis for long.
+
+Large are batches of layout `record`, and batches of both layouts with many scheduled records.
 
 Rules
 - The parts of a batch are sent in one write: no append of this broker comes between them. Redis
@@ -10,9 +12,13 @@ Rules
   parts, and those that are stored are recognized. After a part that fails, the later parts of an
   idempotent producer are out of order.
 - Without idempotence a batch that failed may be stored in part, and its retry stores it again.
+- A batch with scheduled records is calls of schedule.add: first its ordinary records, then its
+  rows. A part is rejected if the partition has no room for it and the later ones: so it is the
+  first part that is rejected.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -22,24 +28,30 @@ from korvet.scripts.log import AppendReply, count_of
 from korvet.scripts.log.appending import (
     APPEND,
     BATCH_AT,
+    EXPIRED,
+    EXPIRED_IN_TXN,
     FIELDS_AT,
     LATER_PART,
     PRODUCER_AT,
     SIZE_AT,
     STAMP_AT,
+    TRANSACTION_AT,
     size_of,
 )
+from korvet.scripts.schedule import ADD, ORDINARY_AT, Row, rows_of
 from korvet.store.async_store import AsyncStore
 from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
 
 PART_RECORDS = 2000
-"""Max records of a part: some 10 ms of Redis. All brokers have to use the same number."""
+"""Max records of a part, or rows: 10 to 20 ms of Redis. All brokers have to use the same number."""
 PART_ARGUMENTS = 20_000
 """Max names and values of a part, but for a single record."""
 PART_BYTES = 4 << 20
 """Max bytes of a part, but for a single record."""
 _SEQUENCE_AT = PRODUCER_AT + 2
 _WRAP = 2**31
+_WITH_STATE: dict[object, int] = {EXPIRED: -1, EXPIRED_IN_TXN: 0}
+"""The `transaction` of a later part: the first one gave the producer a state, or was rejected."""
 
 
 def send_append(
@@ -57,31 +69,100 @@ def send_append(
 
 def parts_of(call: Call[AppendReply]) -> Iterator[Call[AppendReply]]:
     """Yield the calls that append the records of a call one after another."""
-    head, fields = call.args[:FIELDS_AT], call.args[FIELDS_AT:]
-    stamp, sequence = head[STAMP_AT], head[_SEQUENCE_AT]
-    assert isinstance(stamp, int) and isinstance(sequence, int)
-    done, total, left = 0, count_of(call), size_of(call)
-    size = left // total
-    for count, part in _cut(fields):
-        args = [*head, *part]
+    sequence, transaction = call.args[_SEQUENCE_AT], call.args[TRANSACTION_AT]
+    assert isinstance(sequence, int)
+    done = 0
+    for count, args in _scheduled(call) if call.script is ADD else _appended(call):
         args[BATCH_AT] = count
-        args[SIZE_AT] = left if done + count == total else size * count
-        left -= size * count
-        if done:
-            args[STAMP_AT] = stamp + LATER_PART
         if sequence >= 0:
             args[_SEQUENCE_AT] = (sequence + done) % _WRAP
+        if done:
+            args[TRANSACTION_AT] = _WITH_STATE.get(transaction, transaction)
         yield Call(call.script, call.keys, args)
         done += count
 
 
+def _appended(call: Call[AppendReply]) -> Iterator[tuple[int, list[Arg]]]:
+    """Yield the records and the arguments of each part of a call of log.append."""
+    head, stamp = call.args[:FIELDS_AT], call.args[STAMP_AT]
+    assert isinstance(stamp, int)
+    for count, size, part in _sized(call.args[FIELDS_AT:], count_of(call), size_of(call)):
+        args = [*head, *part]
+        args[STAMP_AT], args[SIZE_AT] = stamp, size
+        yield count, args
+        stamp |= LATER_PART
+
+
+def _scheduled(call: Call[AppendReply]) -> Iterator[tuple[int, list[Arg]]]:
+    """Yield the records and the arguments of each part of a call of schedule.add."""
+    rows, fields = rows_of(call)
+    later_records, later_bytes = sum(row.records for row in rows), sum(map(_bytes_of, rows))
+
+    def arguments(
+        ordinary: int, size: int, some: Sequence[Row], fields: Sequence[Arg]
+    ) -> list[Arg]:
+        counts = (ordinary, len(some), later_records, later_bytes)
+        args = [*call.args[:ORDINARY_AT], *counts, *chain.from_iterable(some), *fields]
+        args[SIZE_AT] = size
+        return args
+
+    ordinary, size = call.args[ORDINARY_AT], size_of(call)
+    assert isinstance(ordinary, int)
+    if fields and not isinstance(fields[0], int):
+        yield ordinary, arguments(ordinary, size, (), fields)
+    elif fields:
+        for count, own, part in _sized(fields, ordinary, size):
+            yield count, arguments(count, own, (), part)
+    for some in _runs(rows):
+        later_records -= sum(row.records for row in some)
+        later_bytes -= sum(map(_bytes_of, some))
+        # A cancellation has no records, and takes a sequence.
+        yield sum(max(1, row.records) for row in some), arguments(0, 0, some, ())
+
+
+def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Yield the rows of each part."""
+    some: list[Row] = []
+    size = 0
+    for row in rows:
+        size += _bytes_of(row)
+        if some and (len(some) == PART_RECORDS or size > PART_BYTES):
+            yield some
+            some, size = [], _bytes_of(row)
+        some.append(row)
+    if some:
+        yield some
+
+
+def _bytes_of(row: Row) -> int:
+    assert not isinstance(row.payload, int)
+    return len(row.payload)
+
+
+def _sized(
+    fields: Sequence[Arg], total: int, left: int
+) -> Iterator[tuple[int, int, Sequence[Arg]]]:
+    """Yield records, bytes, and fields of each part of `total` records, which have `left` bytes."""
+    size, done = left // total, 0
+    for count, part in _cut(fields):
+        done += count
+        own = left if done == total else size * count
+        left -= own
+        yield count, own, part
+
+
 def _is_large(call: Call[AppendReply]) -> bool:
-    """Return whether a batch of layout `record` exceeds a part."""
-    count, arguments = count_of(call), len(call.args) - FIELDS_AT
+    """Return whether a batch of layout `record`, or with scheduled records, exceeds a part."""
+    count, arguments, size = count_of(call), len(call.args) - FIELDS_AT, size_of(call)
+    if call.script is ADD:
+        rows, fields = rows_of(call)
+        ordinary = count - sum(max(1, row.records) for row in rows)
+        # In layout `batch` the ordinary records are one entry.
+        count, size = len(rows) + min(ordinary, len(fields)), size + sum(map(_bytes_of, rows))
     # In the other layouts a batch has fewer arguments than records, or is the only argument.
-    if call.script is not APPEND or count < 2 or arguments <= 2 * count:
+    elif call.script is not APPEND or arguments <= 2 * count:
         return False
-    return count > PART_RECORDS or arguments > PART_ARGUMENTS or size_of(call) > PART_BYTES
+    return count > 1 and (count > PART_RECORDS or arguments > PART_ARGUMENTS or size > PART_BYTES)
 
 
 def _cut(fields: Sequence[Arg]) -> Iterator[tuple[int, list[Arg]]]:

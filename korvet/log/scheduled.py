@@ -5,9 +5,10 @@ Rules
   with delivery.schedule.enable. Records keep all their headers.
 - korvet-schedule-id names a record that waits. A record without a value that has this header alone
   cancels it, and is not stored.
-- One call of schedule.add stores all of the batch, or nothing.
+- One call of schedule.add stores all of the batch, or nothing; a large one is several calls
+  (`append_parts`).
 - Records of one batch with the same time, and without an id, wait together: in layout `batch` as
-  one batch.
+  one batch, in layout `record` at most ROW_RECORDS.
 - Transactional batches are rejected: their records would have to wait for the commit as well.
 """
 
@@ -38,6 +39,8 @@ SCHEDULE_ID = "korvet-schedule-id"
 """Header: the name under which a scheduled record is replaced or cancelled."""
 MAX_ID = 1024
 """Max bytes of a schedule id."""
+ROW_RECORDS = 500
+"""Max records of a row in layout `record`: schedule.append_due appends a row in one call."""
 _HEADERS = frozenset((DELIVER_AT, DELAY_MS, SCHEDULE_ID))
 IN_TRANSACTION = (
     "A record with a korvet-* schedule header cannot be part of a transaction: send it with a "
@@ -146,8 +149,9 @@ class _Splitter:
             if plan is None:
                 continue
             if not plan.id:
-                if plan in shared:
-                    shared[plan].append(record)
+                waiting = shared.get(plan)
+                if waiting and (self._holds_batches or len(waiting) < ROW_RECORDS):
+                    waiting.append(record)
                     continue
                 shared[plan] = [record]
             groups.append((plan, shared.get(plan) or [record]))

@@ -64,6 +64,8 @@ ADD = Script("schedule.add", AppendReply)
 APPEND_DUE = Script("schedule.append_due", AppendDueReply)
 LIST = Script("schedule.list", ListReply)
 CANCEL = Script("schedule.cancel", CancelReply)
+ORDINARY_AT = 12
+"""The index of `ordinary`; the arguments before it describe the batch and the limits."""
 
 
 def add(
@@ -85,6 +87,8 @@ def add(
     channel: str,
     ordinary: int = 0,
     rows: int,
+    later_records: int = 0,
+    later_bytes: int = 0,
     rest: Sequence[Arg],
 ) -> Call[AppendReply]:
     """Store rows, and append the `ordinary` records of the batch.
@@ -95,12 +99,20 @@ def add(
     k = keys.partition(topic, partition)
     batch = (count, size, min(max_timestamp, FAR))
     producer = (producer_id, producer_epoch, base_sequence, transaction)
-    limits = (max_count, max_bytes, channel, ordinary, rows)
+    limits = (max_count, max_bytes, channel, ordinary, rows, later_records, later_bytes)
     return Call(
         ADD,
         (*k.appends, k.scheduled, k.scheduled_records, k.scheduled_ids),
         (topic_id, stamp, *batch, *producer, *limits, *rest),
     )
+
+
+def rows_of(call: Call[AppendReply]) -> tuple[list[Row], Sequence[Arg]]:
+    """Return the rows of a call of schedule.add, and the fields of its ordinary records."""
+    count, rest, width = call.args[ORDINARY_AT + 1], call.args[ORDINARY_AT + 4 :], len(Row._fields)
+    assert isinstance(count, int)
+    ends = width * count
+    return [Row(*rest[at : at + width]) for at in range(0, ends, width)], rest[ends:]  # type: ignore[arg-type]
 
 
 def append_due(

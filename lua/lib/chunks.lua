@@ -14,4 +14,16 @@ function M.call(command, key, values, from)
   return sum
 end
 
+--- Return the reply of a command that reads values[1..] of the key, such as HMGET, as one list.
+function M.list(command, key, values)
+  local list = {}
+  for first = 1, #values, SIZE do
+    local part = redis.call(command, key, unpack(values, first, math.min(first + SIZE - 1, #values)))
+    for i = 1, #part do
+      list[#list + 1] = part[i]
+    end
+  end
+  return list
+end
+
 return M

@@ -41,8 +41,10 @@
 ---          stored          int     1 appended now, 0 a duplicate of a stored batch, or an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID UNKNOWN_PRODUCER_ID INVALID_PRODUCER_EPOCH
 ---          DUPLICATE_SEQUENCE_NUMBER OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_TXN_STATE
+--- SIGNALS  KAFKA_STORAGE_ERROR
 --- COST     O(records), at most 20 calls + 1 per entry + 4 per new_ms
 --- NOTES    If foreign entries were added after `next`, the batch goes after the stream's last id.
+---          KAFKA_STORAGE_ERROR: they are too many to number in one call; the next one continues.
 ---          A producer without state here starts at sequence 0. UNKNOWN_PRODUCER_ID: it starts at
 ---          another one. If its state may have expired (KIP-360), and no earlier batch of it is in
 ---          flight, the caller repeats the call with -2, or -3 in a registered transaction. The

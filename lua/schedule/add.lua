@@ -23,11 +23,14 @@
 ---          channel            bytes   channel for the stream's name, if the first due time changed
 ---          ordinary           int     number of ordinary records
 ---          rows               int     number of rows
+---          later_records      int     scheduled records of the batch's later parts
+---          later_bytes        int     bytes of their payloads
 ---          rest...            bytes   For each row seven arguments: its kind (`at`: due at that
 ---                                     time, ms; `in`: due after that delay, ms; `cancel`), the
----                                     time, the schedule id or empty, the records, their size,
----                                     their max timestamp, the payload of lib.schedule. Then the
----                                     fields of the ordinary records, as in log.append
+---                                     time, the schedule id or empty, the records (with an id 1),
+---                                     their size, their max timestamp, the payload of
+---                                     lib.schedule. Then the fields of the ordinary records, as in
+---                                     log.append
 --- RETURNS  error              int     a lib.codes value
 ---          base               int     -1: the batch's records have no consecutive offsets
 ---          previous           int     -1
@@ -37,13 +40,16 @@
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID UNKNOWN_PRODUCER_ID INVALID_PRODUCER_EPOCH
 ---          DUPLICATE_SEQUENCE_NUMBER OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_TXN_STATE
 ---          POLICY_VIOLATION
---- COST     O(records), at most 38 calls + 5 per arg
+--- SIGNALS  KAFKA_STORAGE_ERROR
+--- COST     O(records), at most 38 calls + 1 per arg + 4 per new_ms
 --- NOTES    A delay counts by the partition's own clock (lib.schedule).
----          POLICY_VIOLATION: with this batch the partition would have more scheduled records than
----          max_count, or more bytes than max_bytes, less what it replaces. A record with the
+---          POLICY_VIOLATION: with this batch and its later parts the partition would have more
+---          scheduled records than max_count, or more bytes than max_bytes, less what the rows of
+---          this call replace. A large batch is several calls, as in log.append. A record with the
 ---          schedule id of a waiting one replaces it. A record that is due already is stored as
 ---          well; schedule.append_due moves it at once. A retried batch of an idempotent producer
----          is a duplicate, as in log.append.
+---          is a duplicate, as in log.append. KAFKA_STORAGE_ERROR: nothing of the batch is stored, but
+---          foreign entries were numbered; the next call continues.
 local append = require("lib.append")
 local clock = require("lib.clock")
 local chunks = require("lib.chunks")
@@ -52,7 +58,7 @@ local num = require("lib.num")
 local schedules = require("lib.schedule")
 
 local find = string.find
-local FIXED, OF_ROW = 14, 7
+local FIXED, OF_ROW = 16, 7
 local ordinary, rows = tonumber(ARGV[13]), tonumber(ARGV[14])
 local fields = FIXED + OF_ROW * rows + 1
 if rows < 0 or ordinary < 0 or fields - 1 > #ARGV or (ordinary == 0 and fields <= #ARGV) then
@@ -67,6 +73,9 @@ for at = FIXED + 1, fields - 1, OF_ROW do
     or not find(ARGV[at + 5], "^%-?%d+$") or ARGV[at + 1] == "" or ARGV[at + 3] == ""
     or ARGV[at + 4] == "" then
     error("schedule.add: time, count, size and max timestamp of a row are integers", 0)
+  end
+  if ARGV[at + 2] ~= "" and ARGV[at + 3] ~= (kind == "cancel" and "0" or "1") then
+    error("schedule.add: a row with a schedule id has one record, or cancels", 0)
   end
 end
 
@@ -86,36 +95,47 @@ if idempotent then
   end
 end
 local schedule = schedules.open(KEYS[2], KEYS, 6)
-local new_count, new_bytes = 0, 0
+-- The rows to add, as their first arguments; false for one that a later row of this batch replaces
+-- or cancels. By schedule id the position in them, false for a cancelled one.
+local added, position_of, ids = {}, {}, {}
 for at = FIXED + 1, fields - 1, OF_ROW do
-  if ARGV[at] ~= "cancel" then
-    new_count = new_count + tonumber(ARGV[at + 3])
-    new_bytes = new_bytes + #ARGV[at + 6]
+  local id, is_added = ARGV[at + 2], ARGV[at] ~= "cancel"
+  if is_added then
+    added[#added + 1] = at
   end
-end
-local function is_full()
-  return new_count > 0 and schedule.count + new_count > tonumber(ARGV[10])
-    or new_bytes > 0 and schedule.bytes + new_bytes > tonumber(ARGV[11])
-end
--- Only near the limits: subtract what the batch's ids replace or cancel.
-local seen = {}
-for at = FIXED + 1, is_full() and fields - 1 or 0, OF_ROW do
-  local id = ARGV[at + 2]
   if id ~= "" then
-    local earlier = seen[id]
-    local number = not earlier and redis.call("HGET", schedule.ids, id)
-    local row = number and redis.call("HGET", schedule.rows, number)
-    if earlier and ARGV[earlier] ~= "cancel" then
-      new_count = new_count - tonumber(ARGV[earlier + 3])
-      new_bytes = new_bytes - #ARGV[earlier + 6]
-    elseif row then
-      local count, _, _, _, payload = schedules.parse(row)
-      new_count, new_bytes = new_count - count, new_bytes - (#row - payload + 1)
+    local position = position_of[id]
+    if position then
+      added[position] = false
+    elseif position == nil then
+      ids[#ids + 1] = id
     end
-    seen[id] = at
+    position_of[id] = is_added and #added
   end
 end
-if is_full() then
+local texts, new_count, new_bytes = {}, tonumber(ARGV[15]), tonumber(ARGV[16])
+for position, at in ipairs(added) do
+  if at then
+    local row = schedules.row(ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 2], ARGV[at + 6])
+    texts[position] = row
+    new_count, new_bytes = new_count + tonumber(ARGV[at + 3]), new_bytes + #row
+  end
+end
+-- What waits with these ids: rows of one record, which may be long.
+local cancelled, numbers, replaced, replaced_bytes = {}, {}, 0, 0
+for i, number in ipairs(chunks.list("HMGET", schedule.ids, ids)) do
+  if number then
+    local length = redis.call("HSTRLEN", schedule.rows, number)
+    numbers[#numbers + 1] = number
+    replaced, replaced_bytes = replaced + (length > 0 and 1 or 0), replaced_bytes + length
+    if not position_of[ids[i]] then
+      cancelled[#cancelled + 1] = ids[i]
+    end
+  end
+end
+schedule.count, schedule.bytes = schedule.count - replaced, schedule.bytes - replaced_bytes
+if new_count > replaced and schedule.count + new_count > tonumber(ARGV[10])
+  or new_bytes > replaced_bytes and schedule.bytes + new_bytes > tonumber(ARGV[11]) then
   return { codes.POLICY_VIOLATION, -1, -1, log.start, -1, 0 }
 end
 local first_due = schedules.first_due(schedule)
@@ -127,55 +147,38 @@ if ordinary > 0 then
   for i = fields, #ARGV do
     batch[#batch + 1] = ARGV[i]
   end
-  base = append.put(log, batch, 1, #batch)[2]
+  local answer = append.put(log, batch, 1, #batch)
+  if answer[1] ~= codes.NONE then
+    append.close(log)
+    return answer
+  end
+  base = answer[2]
 end
 if idempotent then
   append.update_producer(log, ARGV, 3, base, text, known)
 end
 append.close(log)
 
--- Rows by their position; false for one that a later row of this batch replaces or cancels.
-local added, position_of = {}, {}
-for at = FIXED + 1, fields - 1, OF_ROW do
-  local id, count = ARGV[at + 2], tonumber(ARGV[at + 3])
-  if id ~= "" then
-    local position = position_of[id]
-    if position then
-      schedules.subtract(schedule, added[position][3])
-      added[position] = false
-    else
-      local number = redis.call("HGET", schedule.ids, id)
-      if number then
-        schedules.remove(schedule, number)
-        redis.call("HDEL", schedule.ids, id)
-      end
-    end
-    position_of[id] = nil
-  end
-  if ARGV[at] ~= "cancel" then
-    local due = schedules.score(schedule, ARGV[at], tonumber(ARGV[at + 1]))
-    local row = schedules.row(ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], id, ARGV[at + 6])
-    added[#added + 1] = { due, num.padded(schedule.number), row }
-    schedule.number = schedule.number + 1
-    schedule.count, schedule.bytes = schedule.count + count, schedule.bytes + #row
+chunks.call("ZREM", schedule.due, numbers)
+chunks.call("HDEL", schedule.rows, numbers)
+chunks.call("HDEL", schedule.ids, cancelled)
+local dues, records, names = {}, {}, {}
+for position, at in ipairs(added) do
+  if at then
+    local id, number = ARGV[at + 2], num.padded(schedule.number + position - 1)
+    local n, row = #dues, texts[position]
+    dues[n + 1], dues[n + 2] = schedules.score(schedule, ARGV[at], tonumber(ARGV[at + 1])), number
+    records[n + 1], records[n + 2] = number, row
+    schedule.count, schedule.bytes = schedule.count + tonumber(ARGV[at + 3]), schedule.bytes + #row
     if id ~= "" then
-      position_of[id] = #added
+      names[#names + 1], names[#names + 2] = id, number
     end
   end
 end
-local dues, records, ids = {}, {}, {}
-for _, each in ipairs(added) do
-  if each then
-    dues[#dues + 1], dues[#dues + 2] = each[1], each[2]
-    records[#records + 1], records[#records + 2] = each[2], each[3]
-  end
-end
-for id, position in pairs(position_of) do
-  ids[#ids + 1], ids[#ids + 2] = id, added[position][2]
-end
+schedule.number = schedule.number + #added
 chunks.call("ZADD", schedule.due, dues)
 chunks.call("HSET", schedule.rows, records)
-chunks.call("HSET", schedule.ids, ids)
+chunks.call("HSET", schedule.ids, names)
 schedules.close(schedule)
 local due = #dues > 0 and schedules.first_due(schedule)
 if due and (not first_due or due < first_due) then

@@ -11,7 +11,8 @@
 ---          scheduled_ids      hash    schedule id -> number
 --- ARGV     topic_id           bytes   the topic's id as the caller knows it, 32 hex digits
 ---          stamp              int     1: LogAppendTime, as in log.append
----          max_rows           int     max rows to move in this call, at most 1,000
+---          max_rows           int     max rows to move in this call, at most 1,000; in layout
+---                                     `record` max records too, but for the first row
 ---          max_bytes          int     bytes of rows after which the call moves no further one
 --- RETURNS  error              int     a lib.codes value
 ---          records            int     records appended
@@ -57,7 +58,7 @@ if not first_due or first_due > now_ms then
   return { codes.NONE, 0, -1, wait_ms() }
 end
 local due = schedules.page(schedule, 0, 0, math.min(max_rows, 1000))
-local numbers, batches, ids, named, bytes = {}, {}, {}, {}, 0
+local numbers, batches, ids, named, bytes, moved = {}, {}, {}, {}, 0, 0
 for i = 1, #due do
   local number = due[i][1]
   if due[i][2] > now_ms then
@@ -65,11 +66,11 @@ for i = 1, #due do
   end
   local row = redis.call("HGET", schedule.rows, number)
   if row then
-    if bytes > 0 and bytes + #row > max_bytes then
+    local count, size, newest, id, at = schedules.parse(row)
+    if bytes > 0 and (bytes + #row > max_bytes or log.is_record and moved + count > max_rows) then
       break
     end
-    bytes = bytes + #row
-    local count, size, newest, id, at = schedules.parse(row)
+    bytes, moved = bytes + #row, moved + count
     batches[#batches + 1] = { count, size, newest, string.sub(row, at) }
     schedules.subtract(schedule, row)
     if id ~= "" then
@@ -102,7 +103,11 @@ local records = 0
 if #batches > 0 and log.is_record then
   local batch
   batch, records = one_batch()
-  append.put(log, batch, 1)
+  if append.put(log, batch, 1)[1] ~= codes.NONE then
+    -- Foreign entries are left to number: nothing is moved, and the next call continues.
+    append.close(log)
+    return { codes.NONE, 0, -1, 0 }
+  end
 elseif #batches > 0 then
   for _, each in ipairs(batches) do
     append.put(log, { num.small(each[1]), each[2], each[3], "-1", "-1", "-1", "-1", each[4] }, 1)

@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Sequence
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +15,14 @@ from korvet.log.append_parts import (
     PART_BYTES,
     PART_RECORDS,
     parts_of,
+    send_append,
     whole_reply,
 )
-from korvet.scripts import log
+from korvet.scripts import log, schedule
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply, count_of, sequence_of, size_of
-from korvet.scripts.log.appending import FIELDS_AT
+from korvet.scripts.log.appending import EXPIRED, FIELDS_AT, TRANSACTION_AT
+from korvet.scripts.schedule import ORDINARY_AT, Row, rows_of
 from korvet.wire import batch_builder, record_entries
 from korvet.wire.records import Record
 from tests.lua.partition import ID
@@ -83,6 +87,68 @@ def test_parts_have_all_records_in_order_within_the_limits(found: list[Record], 
         )
 
 
+def scheduled_call(
+    rows: Sequence[Row], ordinary: Sequence[Any], count: int, **words: Any
+) -> Call[AppendReply]:
+    size = 10 * count
+    taken = count + sum(max(1, row.records) for row in rows)
+    rest = [word for row in rows for word in row] + list(ordinary)
+    each = {"topic_id": ID, "count": taken, "size": size, "max_timestamp": 1, "max_count": 10**5}
+    each |= {"max_bytes": 10**9, "channel": "c", "ordinary": count, "rows": len(rows)}
+    return schedule.add(Keys(), "t", 0, rest=rest, **(each | words))
+
+
+def waiting_row(n: int, size: int = 10, records: int = 1) -> Row:
+    return Row("at", n, b"", records, size, 5, b"x" * size)
+
+
+CANCELLED = Row("cancel", 0, b"id", 0, 0, -1, b"")
+BATCH = [b"a batch of 9,000 records"]
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "fields", "ordinary", "parts"),
+    [
+        ([waiting_row(n) for n in range(PART_RECORDS)], [], 0, [PART_RECORDS]),
+        ([waiting_row(n) for n in range(PART_RECORDS + 1)], [], 0, [PART_RECORDS, 1]),
+        ([waiting_row(n, PART_BYTES) for n in range(2)], [], 0, [1, 1]),
+        ([waiting_row(1, records=500)] * 3 + [CANCELLED], [], 0, [1501]),
+        ([CANCELLED] * (PART_RECORDS + 1), BATCH, 9000, [9000, PART_RECORDS, 1]),
+        ([waiting_row(1)], BATCH, 9000, [9001]),
+        (
+            [waiting_row(1)],
+            record_entries.fields_of(rows(PART_RECORDS + 5)),
+            PART_RECORDS + 5,
+            [PART_RECORDS, 5, 1],
+        ),
+    ],
+    ids=["a part", "rows", "large rows", "rows of many", "batch", "small batch", "record"],
+)
+def test_a_batch_with_scheduled_records_is_cut_between_rows(
+    scheduled: list[Row], fields: list[Any], ordinary: int, parts: list[int]
+) -> None:
+    words = {"producer_id": 9, "producer_epoch": 1, "base_sequence": 7, "transaction": EXPIRED}
+    whole = scheduled_call(scheduled, fields, ordinary, **words)
+    made = sent(whole)
+    assert [count_of(part) for part in made] == parts
+    assert [sequence_of(part)[2] - 7 for part in made] == [sum(parts[:n]) for n in range(len(made))]
+    assert [part.args[TRANSACTION_AT] for part in made] == [EXPIRED] + [-1] * (len(made) - 1)
+    assert [row for part in made for row in rows_of(part)[0]] == scheduled
+    assert sum(map(size_of, made)) == size_of(whole)
+    assert sum(int(part.args[ORDINARY_AT]) for part in made) == ordinary
+    left = [
+        sum(row.records for part in made[n + 1 :] for row in rows_of(part)[0]) for n in range(9)
+    ]
+    assert [part.args[ORDINARY_AT + 2] for part in made] == left[: len(made)]
+
+
+def sent(call: Call[AppendReply]) -> list[Call[AppendReply]]:
+    """Return what is sent for a call: its parts, or itself."""
+    calls: list[Call[AppendReply]] = []
+    send_append(SimpleNamespace(send=lambda part, _: calls.append(part)), call, Future())  # type: ignore[arg-type]
+    return calls
+
+
 @pytest.mark.parametrize(
     ("replies", "expected"),
     [
@@ -94,6 +160,8 @@ def test_parts_have_all_records_in_order_within_the_limits(found: list[Record], 
         ([(46, -1, 0), (0, 12, 0)], (46, -1, 0)),
         ([(46, -1, 0), (56, -1, 0)], (56, -1, 0)),
         ([(59, -1, 0), (59, -1, 0)], (59, -1, 0)),
+        ([(0, -1, 0), (0, -1, 1)], (0, -1, 1)),
+        ([(44, -1, 0), (45, -1, 0)], (44, -1, 0)),
     ],
 )
 def test_the_replies_to_parts_are_one_reply(

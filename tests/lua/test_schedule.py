@@ -141,7 +141,10 @@ def test_a_retried_batch_is_not_scheduled_twice(runner: Runner, form: str, mode:
     assert part.append(1, **who, base_sequence=9).stored == 0
 
 
-REFUSALS = [
+REFUSALS: list[tuple[dict[str, Any], ErrorCode]] = [
+    ({"max_count": 3, "later_records": 1}, ErrorCode.POLICY_VIOLATION),
+    ({"later_bytes": 10_000}, ErrorCode.POLICY_VIOLATION),
+    ({"ordinary": 1, "rows": 0, "later_records": 99}, ErrorCode.POLICY_VIOLATION),
     ({"topic_id": OTHER_ID}, ErrorCode.UNKNOWN_TOPIC_ID),
     ({"producer_id": 9, "base_sequence": 3}, ErrorCode.UNKNOWN_PRODUCER_ID),
     ({"max_count": 2}, ErrorCode.POLICY_VIOLATION),
@@ -286,8 +289,8 @@ def test_records_of_layout_record_wait_together(runner: Runner) -> None:
     together = payload(part, b"a") + payload(part, b"b")
     add(part, Row("at", PAST, b"", 2, 20, 7, together), row(part, b"c", "at", PAST), count=3)
     assert waiting(part)[0] == 3
-    assert move(part, max_rows=1).records == 2
-    assert move(part, max_rows=1).records == 1
+    assert move(part, max_rows=2).records == 2
+    assert move(part, max_rows=2).records == 1
     assert values(part) == [b"a", b"b", b"c"]
     assert part.bounds().records == 3
 
@@ -384,6 +387,7 @@ def test_a_waiting_fetch_is_notified_of_ordinary_and_due_records_only(lua: LuaRu
 @pytest.mark.parametrize(
     "rows",
     [
+        [Row("at", 5, b"id", 2, 1, 1, b"")],
         [Row("soon", 0, b"", 1, 1, 1, b"")],  # type: ignore[arg-type]
         [Row("at", -5, b"", 1, 1, 1, b"")],
     ],
@@ -393,3 +397,24 @@ def test_malformed_rows_are_an_error_and_change_nothing(lua: LuaRunner, rows: li
     with pytest.raises(Exception, match=r"schedule\.add"):
         add(part, *rows)
     assert lua.command("EXISTS", part.keys.scheduled) == 0
+
+
+def test_nothing_is_lost_while_foreign_entries_are_too_many_to_number(lua: LuaRunner) -> None:
+    part = Part(lua).create()
+    add(part, row(part, b"due", "at", PAST))
+    foreign = 2001
+    for n in range(foreign):
+        lua.command("XADD", part.keys.stream, f"{lua.now_ms() + n}-0", "value", "foreign")
+    lua.advance(2 * foreign)
+    assert move(part) == AppendDueReply(0, 0, -1, 0)
+    assert waiting(part)[0] == 1
+    for n in range(foreign):
+        lua.command("XADD", part.keys.stream, f"{lua.now_ms() + n}-0", "value", "foreign")
+    lua.advance(2 * foreign)
+    batch = {"ordinary": 1, "size": 10, "fields": part.fields(1), "producer_id": 7}
+    batch |= {"producer_epoch": 0, "base_sequence": 0}
+    replies = [add(part, row(part, b"second", "at", PAST), **batch) for _ in range(3)]
+    assert [reply.error for reply in replies] == [ErrorCode.KAFKA_STORAGE_ERROR, 0, 0]
+    assert [reply.stored for reply in replies] == [0, 1, 0]
+    assert move(part).records == 2
+    assert [word for word in values(part) if word != b"foreign"] == [b"v0", b"due", b"second"]

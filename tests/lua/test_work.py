@@ -9,14 +9,16 @@ from typing import TypeVar
 
 import pytest
 
+from korvet.background.scheduled_delivery import MAX_BYTES, MAX_ROWS
 from korvet.groups.consumer_group import pack
 from korvet.groups.coordinator import ROWS_PER_CALL
 from korvet.keys import Keys
 from korvet.log.append_batcher import ARGUMENT_BYTES, MAX_BATCHES, MAX_CALL_BYTES
 from korvet.log.append_parts import PART_ARGUMENTS, PART_BYTES, PART_RECORDS, parts_of
-from korvet.scripts import bundle, log, topic, transaction
+from korvet.scripts import bundle, log, schedule, topic, transaction
 from korvet.scripts import group as groups
 from korvet.scripts.call import Call, Reply
+from korvet.scripts.schedule import Row
 from korvet.testing import LuaRunner
 from korvet.topics.lifecycle import AT_ONCE, GROUPS_AT_ONCE
 from korvet.transactions.coordinator import MEMBERS_PER_CALL
@@ -208,6 +210,51 @@ def append_many(lua: LuaRunner) -> None:
     assert {answer.stored for answer in reply.answers} == {1}
 
 
+def schedule_add(lua: LuaRunner) -> None:
+    """Store as many rows, and as many ordinary records, as a part may have."""
+    Part(lua, "record", "time").create()
+
+    def send(rows: list[Row], ordinary: int = 0) -> None:
+        fields = record_entries.fields_of(wide(ordinary)) if ordinary else []
+        rest = [*(word for row in rows for word in row), *fields]
+        call = schedule.add(
+            KEYS, "t", 0, topic_id=PART_ID, count=len(rows) + ordinary, size=0, max_count=10**6,
+            max_bytes=10**9, channel="c", ordinary=ordinary, rows=len(rows), rest=rest,
+        )  # fmt: skip
+        for each in parts_of(call):
+            assert not lua.run(each).error
+
+    for _ in range(2):
+        send([Row("in", n, b"id %d" % n, 1, 10, 5, b"x" * 100) for n in range(PART_RECORDS)])
+    send([Row("at", n, b"", 1, 10, 5, b"x" * (PART_BYTES // 2)) for n in range(2)])
+    send([], PART_RECORDS)
+
+
+def append_due(lua: LuaRunner) -> None:
+    Part(lua, "record", "time").create()
+    fields = [word for n in range(MAX_ROWS) for word in (b"2", b"value", b"%d" % n)]
+    payload = b"".join(b"%d:%s" % (len(word), word) for word in fields)
+    one = [Row("at", 1, b"", MAX_ROWS, 10, 5, payload)]
+    large = b"7:value.z" * (MAX_BYTES // 9)
+    for rows in (
+        one,
+        [Row("at", n, b"id %d" % n, 1, 10, 5, b"1:25:value1:x") for n in range(2 * MAX_ROWS)],
+        [Row("at", n, b"", 1, 10, 5, b"1:25:value%d:%s" % (len(large), large)) for n in range(2)],
+    ):
+        rest = [word for row in rows for word in row]
+        call = schedule.add(
+            KEYS, "t", 0, topic_id=PART_ID, count=0, max_count=10**6, max_bytes=10**9,
+            channel="c", rows=len(rows), rest=rest,
+        )  # fmt: skip
+        assert not lua.run(call).error
+        wait_ms = 0
+        while wait_ms == 0:
+            due = schedule.append_due(
+                KEYS, "t", 0, topic_id=PART_ID, max_rows=MAX_ROWS, max_bytes=MAX_BYTES
+            )
+            wait_ms = lua.run(due).wait_ms
+
+
 WORST: dict[str, Callable[[LuaRunner], object]] = {
     "group.commit": commit,
     "group.consumer_describe": describe_consumers,
@@ -224,6 +271,8 @@ WORST: dict[str, Callable[[LuaRunner], object]] = {
     "log.append_many": append_many,
     "log.lag": lag,
     "log.skip_records": skip,
+    "schedule.add": schedule_add,
+    "schedule.append_due": append_due,
     "transaction.add_partitions": add_members,
     **{name: run for name, (run, _) in RUNS.items()},
 }
@@ -263,7 +312,6 @@ BY_STEPS = {
     "log.forget_segments": "the rows of a call of log.expire_segments",
     "log.load": "1,000 entries or 1 MiB, before clients are served",
     "log.restore": "segments of a partition, before clients are served",
-    "schedule.append_due": "500 rows or 1 MiB",
     "schedule.list": "an argument",
     "share.describe": "100 runs of each kind",
     "transaction.describe": "20,000 members of a transaction",
@@ -281,7 +329,6 @@ UNBOUNDED = {
     "group.txn_complete": "pending commits of all producers in the group",
     "log.clean_commit": "entries that were appended while a log was cleaned",
     "log.group_destroy": "pending entries of a Redis group, which XGROUP DESTROY frees",
-    "schedule.add": "records of a batch, 25 us each",
 }
 """Scripts whose work no test measures yet, and the cause of its growth."""
 
@@ -306,6 +353,7 @@ def test_a_script_at_its_limits_does_not_work_for_long(name: str) -> None:
     WORST[name](meter)
     factor = RUNS[name][1] if name in RUNS else PART if WORST[name] in CLASSIC else 1
     worst = meter.worst * factor
+
     assert 0 < worst < LIMIT_US
 
 

@@ -9,7 +9,9 @@ import pytest
 from korvet.background.scheduled_delivery import ScheduledDelivery
 from korvet.background.tasks import BackgroundTasks
 from korvet.errors import ErrorCode as E
+from korvet.log.append_parts import PART_RECORDS, parts_of
 from korvet.log.cleaner import LogCleaner
+from korvet.log.scheduled import ROW_RECORDS
 from korvet.log.validator import prepare_append
 from korvet.scripts import schedule
 from korvet.wire import compression
@@ -253,6 +255,84 @@ async def test_a_record_replaces_one_of_its_id_in_a_full_schedule(broker: Broker
     assert (await send(broker, third, second, third, second)).error_code == E.NONE
     assert (await send(broker, third, second, first)).error_code == E.POLICY_VIOLATION
     assert (await waiting(broker)).records == 2
+
+
+def many(count: int, *headers: tuple[str, bytes]) -> list[Record]:
+    """Return records with a time each, so that each is a row."""
+    return [record(b"%d" % n, ("korvet-deliver-at", b"%d" % n), *headers) for n in range(count)]
+
+
+@shapes
+async def test_the_retry_of_a_batch_stored_in_part_stores_what_is_missing(
+    broker: Broker, delivery: ScheduledDelivery, form: str
+) -> None:
+    await create(broker, form, offset_mode="dense")
+    made = [record(b"ordinary"), *many(2 * PART_RECORDS + 10)]
+    topic = await broker.services.topics.get("t")
+    assert topic is not None
+    data = packed(numbered(*made), 13, producer=(9, 0, 0))
+    call = prepare_append(
+        broker.services.keys,
+        topic,
+        0,
+        data,
+        version=13,
+        now_ms=0,
+        settings=broker.services.settings,
+    )
+    for part in list(parts_of(call))[:2]:
+        assert not (await broker.services.store.run(part)).error
+    assert (await waiting(broker)).records == PART_RECORDS
+    for _ in range(2):
+        answer = await produce(broker, data)
+        assert (answer.error_code, answer.base_offset) == (E.NONE, -1)
+        assert (await waiting(broker)).records == 2 * PART_RECORDS + 10
+    answer = await send(broker, record(b"next"), producer=(9, 0, len(made)))
+    assert answer.error_code == E.NONE
+    while (await waiting(broker)).records:
+        await delivery.run_once()
+    found: list[Record] = []
+    while page := rows_in((await fetch(broker, len(found))).records):
+        found += page
+    values = [row[3] for row in found]
+    assert values == [b"ordinary", b"next", *(row[3] for row in made[1:])]
+
+
+@shapes
+async def test_nothing_is_stored_of_a_large_batch_without_room(broker: Broker, form: str) -> None:
+    most = 2 * PART_RECORDS
+    await create(broker, form, delivery_schedule_max_records=str(most))
+    await send(broker, *many(2))
+    answer = await send(broker, record(b"a"), *many(most - 1), producer=(9, 0, 0))
+    assert answer.error_code == E.POLICY_VIOLATION
+    assert (await waiting(broker)).records == 2
+    assert (await fetch(broker, 0)).high_watermark == 0
+    answer = await send(broker, record(b"a"), *many(most - 2), producer=(9, 0, 0))
+    assert answer.error_code == E.NONE
+    assert (await waiting(broker)).records == most
+
+
+async def test_later_parts_may_be_stored_of_a_rejected_batch_without_idempotence(
+    broker: Broker,
+) -> None:
+    most = 2 * PART_RECORDS
+    await create(broker, delivery_schedule_max_records=str(most))
+    await send(broker, *many(2))
+    answer = await send(broker, *many(most - 1))
+    assert answer.error_code == E.POLICY_VIOLATION
+    assert (await waiting(broker)).records == 2 + most - 1 - PART_RECORDS
+
+
+async def test_a_row_of_layout_record_has_few_records_and_moves_at_once(
+    broker: Broker, delivery: ScheduledDelivery
+) -> None:
+    await create(broker, offset_mode="dense")
+    await send(broker, *(record(b"%d" % n, *PAST) for n in range(2 * ROW_RECORDS + 1)))
+    found = await waiting(broker)
+    assert found.rows[3::5] == [ROW_RECORDS, ROW_RECORDS, 1]
+    log = await log_of(broker, delivery)
+    assert [row[3] for row in log] == [b"%d" % n for n in range(len(log))]
+    assert 0 < len(log) <= ROW_RECORDS
 
 
 async def test_log_append_time_is_the_time_of_the_move(
