@@ -9,25 +9,14 @@ part inside the first braces, so a script on one partition or one group uses one
 
 from __future__ import annotations
 
-from urllib.parse import quote_from_bytes, unquote_to_bytes
-
 import msgspec
 
 from korvet.bounded import ByteBounded
-
-_PLAIN = "/+=@,;!*()'\" "
-"""What stays as it is, as letters, digits and `._-~` do."""
-
-
-def encode_group(group_id: str) -> str:
-    """Percent-encode `%`, `{`, `}`, `:`, control bytes and non-ASCII bytes of a group id."""
-    return quote_from_bytes(group_id.encode("utf-8", "surrogateescape"), _PLAIN)
-
-
-def decode_group(encoded: str) -> str:
-    """Return the group id that `encode_group` encoded."""
-    return unquote_to_bytes(encoded).decode("utf-8", "surrogateescape")
-
+from korvet.calls.group import GroupCalls
+from korvet.calls.namespace import NamespaceCalls
+from korvet.calls.partition import PartitionCalls
+from korvet.calls.transaction import TransactionCalls
+from korvet.scripts.call import encode_group
 
 _WRITE_NOTHING = 'redis.call("PERSIST", KEYS[1]) redis.call("SET", KEYS[1], "", "PX", 1) return 1'
 """Redis refuses SET at maxmemory, unless the script has begun with a write that adds nothing."""
@@ -42,9 +31,20 @@ def write_before_wait(key: str) -> tuple[str, str, int, str]:
     return "EVAL", _WRITE_NOTHING, 1, f"{{{tag}}}:replica_wait"
 
 
-class Partition(msgspec.Struct, frozen=True):
-    """The keys of one partition, all in one cluster slot. A field's name ends its key."""
+PLACE = ("topic", "number", "topic_id")
+"""The fields of a partition that are no keys."""
 
+
+class Partition(PartitionCalls, msgspec.Struct, frozen=True):
+    """A partition: its keys, all in one cluster slot, and the calls on it.
+
+    The name of a key's field ends the key.
+    """
+
+    topic: str
+    number: int
+    topic_id: str
+    """The topic id that the calls expect, 32 hex digits; empty if it is not known."""
     stream: str
     """stream: the records."""
     log: str
@@ -84,11 +84,11 @@ class Partition(msgspec.Struct, frozen=True):
     @property
     def all(self) -> tuple[str, ...]:
         """Return every key of the partition: those deleted with its topic."""
-        return msgspec.structs.astuple(self)[:-1]
+        return msgspec.structs.astuple(self)[len(PLACE) : -1]
 
 
-class Transaction(msgspec.Struct, frozen=True):
-    """The keys of one transactional id, in one cluster slot."""
+class Transaction(TransactionCalls, msgspec.Struct, frozen=True):
+    """A transactional id: its keys, in one cluster slot, and the calls on it."""
 
     transaction: str
     """hash: state, producer id, epoch, number of transactions, times."""
@@ -96,8 +96,11 @@ class Transaction(msgspec.Struct, frozen=True):
     """set: the partitions and groups of the open transaction."""
 
 
-class Group(msgspec.Struct, frozen=True):
-    """The keys of one group, all in one cluster slot. A field's name ends its key."""
+class Group(GroupCalls, msgspec.Struct, frozen=True):
+    """A group: its keys, all in one cluster slot, and the calls on it.
+
+    The name of a key's field ends the key.
+    """
 
     group: str
     """hash: state, generation, protocol, counters, votes; also the channel of its changes."""
@@ -152,14 +155,17 @@ class Group(msgspec.Struct, frozen=True):
         )
 
 
-class Keys:
-    """The key names of one namespace. Immutable; partitions are cached, so a lookup is cheap."""
+class Keys(NamespaceCalls):
+    """The key names of one namespace, and the calls on them.
+
+    Immutable; partitions and groups are cached, so a lookup is cheap.
+    """
 
     __slots__ = ("_groups", "_partitions", "namespace")
 
     def __init__(self, namespace: str = "korvet") -> None:
         self.namespace = namespace
-        self._partitions = ByteBounded[tuple[str, int], Partition]("partition keys", 128 << 20)
+        self._partitions = ByteBounded[tuple[str, int, str], Partition]("partition keys", 128 << 20)
         self._groups = ByteBounded[str, Group]("group keys", 16 << 20)
 
     def topics(self) -> str:
@@ -230,15 +236,19 @@ class Keys:
         """Name the hash: cluster id, leases and counters."""
         return f"{self.namespace}:cluster"
 
-    def partition(self, topic: str, partition: int) -> Partition:
-        """Return the keys of one partition."""
-        known = self._partitions.get((topic, partition))
+    def partition(self, topic: str, number: int, topic_id: str = "") -> Partition:
+        """Return a partition; `topic_id` is the topic's as the caller knows it."""
+        known = self._partitions.get((topic, number, topic_id))
         if known is None:
-            plain = f"{self.namespace}:{topic}:{partition}"
+            plain = f"{self.namespace}:{topic}:{number}"
             tagged = f"{{{plain}}}"
-            keys = {part: f"{tagged}:{part}" for part in Partition.__struct_fields__}
-            made = Partition(**keys | {"stream": plain, "channel": plain})
-            known = self._partitions.put((topic, partition), made)
+            parts = Partition.__struct_fields__[len(PLACE) :]
+            keys = {part: f"{tagged}:{part}" for part in parts} | {
+                "stream": plain,
+                "channel": plain,
+            }
+            known = Partition(topic, number, topic_id, **keys)
+            self._partitions.put((topic, number, topic_id), known)
         return known
 
     def group_offsets(self, group_id: str) -> str:

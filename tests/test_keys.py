@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 
 from docs.generate.keys import every_key, writers
-from korvet.keys import Keys, decode_group, encode_group
+from korvet.keys import Keys
+from korvet.scripts.call import decode_group, encode_group
 from tests.support.script_calls import Mirror, mirrors
 
 PAGE = (Path(__file__).parents[1] / "docs" / "keys.md").read_text()

@@ -57,7 +57,6 @@ LAYERS: dict[str, Layer] = {
             "errors",
             "freed_memory",
             "human",
-            "keys",
             "logfmt",
             "metrics",
             "name_pattern",
@@ -70,8 +69,8 @@ LAYERS: dict[str, Layer] = {
     "wire": Layer(
         ("wire",), ours=("base",), others=("msgspec", "aiokafka", "cramjam", "crc32c", "lupa")
     ),
-    # Calls of scripts, built and never run.
-    "scripts": Layer(("scripts",), ours=("base",), others=("msgspec",)),
+    # Calls of scripts, with their keys, built and never run.
+    "scripts": Layer(("scripts", "calls", "keys"), ours=("base",), others=("msgspec",)),
     # The only package that talks to Redis.
     "store": Layer(("store",), ours=("base", "scripts"), others=("redis", "hiredis", "anyio")),
     "config": Layer(("config",), ours=("base", "scripts", "store"), others=("msgspec",)),

@@ -13,16 +13,19 @@ from types import ModuleType
 import msgspec
 
 from korvet import keys as module
-from korvet.keys import Keys, Partition
+from korvet.keys import PLACE, Keys, Partition
 from korvet.scripts import bundle
 
 # The names in headers for keys of several partitions or groups.
-_OF_A_PARTITION = tuple(name for name in Partition.__struct_fields__ if name != "channel")
+_OF_A_PARTITION = tuple(set(Partition.__struct_fields__) - {*PLACE, "channel"})
 _SEVERAL = {
     "logs": ("log",),
     "streams": ("stream",),
     "parts": (*_OF_A_PARTITION, "offsets"),
 }
+
+
+_NAMES = {"number": "partition"}
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -72,7 +75,8 @@ def every_key(source: ModuleType = module) -> Iterator[Key]:
             yield _key(method.name, str(value), ast.get_docstring(method) or "")
         elif result in classes:
             for name, doc in _fields(classes[result]):
-                yield _key(name, str(getattr(value, name)), doc)
+                if name not in PLACE:
+                    yield _key(name, str(getattr(value, name)), doc)
 
 
 def writers(name: str) -> list[str]:
@@ -97,7 +101,7 @@ def _key(name: str, text: str, doc: str) -> Key:
 
 def _example(method: ast.FunctionDef) -> object:
     """Return the result of a method of Keys for placeholders."""
-    names = [argument.arg.removesuffix("_id") for argument in method.args.args[1:]]
+    names = [_NAMES.get(each.arg, each.arg.removesuffix("_id")) for each in method.args.args[1:]]
     return getattr(Keys(), method.name)(*(f"<{name}>" for name in names))
 
 

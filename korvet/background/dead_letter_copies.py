@@ -9,8 +9,9 @@ Rules
 from korvet.background.leases import Leases
 from korvet.config.dynamic import ConfigTable
 from korvet.groups.share_offsets import ShareOffsets, list_partitions
-from korvet.keys import Keys, decode_group
+from korvet.keys import Keys
 from korvet.scripts import share
+from korvet.scripts.call import decode_group
 from korvet.share.service import ShareService
 from korvet.store.async_store import AsyncStore
 

@@ -12,7 +12,7 @@ def topics(context: typer.Context, incomplete: str) -> list[str]:
 
 def groups(context: typer.Context, incomplete: str) -> list[str]:
     """Return the groups whose ids begin with `incomplete`."""
-    from korvet.keys import decode_group
+    from korvet.scripts.call import decode_group
 
     found = map(decode_group, _fields(context, "groups"))
     return [name for name in found if name.startswith(incomplete)]

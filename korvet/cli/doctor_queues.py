@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from korvet.config.dynamic import decode_configs, group_resource, select_valid
 from korvet.config.group_settings import GROUP
 from korvet.config.share_settings import DELIVERY_LIMIT
-from korvet.keys import Keys, decode_group
+from korvet.keys import Keys
 from korvet.scripts import share
+from korvet.scripts.call import decode_group
 
 if TYPE_CHECKING:
     from korvet.store.sync_store import SyncStore

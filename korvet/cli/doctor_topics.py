@@ -17,9 +17,10 @@ from korvet.groups.consumed import (
     share_starts,
     start_calls,
 )
-from korvet.keys import Keys, decode_group
+from korvet.keys import Keys
 from korvet.log import unread_entries
 from korvet.scripts import log
+from korvet.scripts.call import decode_group
 from korvet.topics.table import VERSION_FIELD, Definition, decode_definition
 
 if TYPE_CHECKING:

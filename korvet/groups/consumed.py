@@ -18,9 +18,9 @@ import msgspec
 
 from korvet.groups.offset_commit import parse_commit
 from korvet.groups.registry import GroupRegistry
-from korvet.keys import Keys, decode_group
+from korvet.keys import Keys
 from korvet.scripts import log, share
-from korvet.scripts.call import Call
+from korvet.scripts.call import Call, decode_group
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 

@@ -23,9 +23,9 @@ from korvet.groups.heartbeat_batcher import HeartbeatBatcher
 from korvet.groups.presence import Presence
 from korvet.groups.redis_groups import RedisGroups
 from korvet.groups.registry import GroupRegistry
-from korvet.keys import Keys, decode_group
+from korvet.keys import Keys
 from korvet.scripts import group as scripts
-from korvet.scripts.call import Call, Reply
+from korvet.scripts.call import Call, Reply, decode_group
 from korvet.scripts.group import JoinReply, SyncReply, TickReply
 from korvet.scripts.signals import Signal
 from korvet.store.async_store import AsyncStore

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from korvet.keys import Keys, decode_group, encode_group
+from korvet.keys import Keys
 from korvet.scripts import group as scripts
-from korvet.scripts.call import Call
+from korvet.scripts.call import Call, decode_group, encode_group
 from korvet.scripts.group import RegisterReply
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import VERSION_FIELD

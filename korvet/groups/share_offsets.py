@@ -71,7 +71,7 @@ class ShareOffsets:
     async def topics_of(self, group_id: str) -> tuple[ErrorCode, bool, list[Topic]]:
         """Return an error, whether the group is empty, and its topics that exist."""
         reply = await self._groups.run(
-            group_id, lambda _: group_scripts.share_topics(self._keys, group_id)
+            group_id, lambda _: group_scripts.list_share_topics(self._keys, group_id)
         )
         found = await find_topics(self._topics, reply.topics)
         return ErrorCode(reply.error), reply.state == EMPTY, found

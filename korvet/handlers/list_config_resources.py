@@ -10,7 +10,7 @@ Versions
 from korvet.admin.config_edits import ConfigResourceType
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.keys import decode_group
+from korvet.scripts.call import decode_group
 from korvet.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,

@@ -9,12 +9,13 @@ import msgspec
 
 from korvet.bounded import chunks
 from korvet.groups.offset_commit import parse_commit, parse_field
-from korvet.keys import Keys, decode_group, encode_group
+from korvet.keys import Keys
 from korvet.log.unchanged import LOOKED_AT, Unchanged
 from korvet.recovery.scheduled import Pause, capture_scheduled
 from korvet.recovery.share_groups import capture_share_groups
 from korvet.recovery.snapshot import CommitRow, PartitionState, Snapshot, TopicState
 from korvet.scripts import log
+from korvet.scripts.call import decode_group, encode_group
 from korvet.security.credentials import BY_TITLE
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import LIVE, VERSION_FIELD, Definition

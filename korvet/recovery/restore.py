@@ -16,7 +16,7 @@ from time import time
 
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
-from korvet.keys import Keys, decode_group
+from korvet.keys import Keys
 from korvet.recovery.chain import build_chain, list_objects
 from korvet.recovery.loader import Loader, end_log
 from korvet.recovery.report import Loss, Report, ScheduledLoss, find_losses
@@ -26,6 +26,7 @@ from korvet.recovery.snapshot import CommitRow, PartitionState, Snapshot, Snapsh
 from korvet.recovery.tables import RestoreRefused, check, restore_tables
 from korvet.remote_log.store import SegmentStore
 from korvet.scripts import broker, group, log, topic
+from korvet.scripts.call import decode_group
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Definition, encode_definition
 

@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from korvet.bounded import chunks
 from korvet.errors import ErrorCode
-from korvet.keys import Keys, decode_group
+from korvet.keys import Keys
 from korvet.log.unchanged import LOOKED_AT
 from korvet.recovery.scheduled import Pause
 from korvet.recovery.snapshot import ShareRow, TopicState
 from korvet.scripts import group, share
+from korvet.scripts.call import decode_group
 from korvet.store.async_store import AsyncStore
 
 

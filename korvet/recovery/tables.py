@@ -3,9 +3,10 @@
 import msgspec
 
 from korvet.errors import ErrorCode
-from korvet.keys import Keys, decode_group
+from korvet.keys import Keys
 from korvet.recovery.snapshot import Snapshot
 from korvet.scripts import acl, config, topic, user
+from korvet.scripts.call import decode_group
 from korvet.security import credentials
 from korvet.store.async_store import AsyncStore
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar, cast, dataclass_transform
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import msgspec
 
@@ -15,6 +16,9 @@ from korvet.scripts import bundle
 from korvet.scripts.contract import Contract
 
 Arg: TypeAlias = bytes | bytearray | memoryview | str | int
+
+_PLAIN = "/+=@,;!*()'\" "
+"""What stays as it is, as letters, digits and `._-~` do."""
 
 
 class ContractBroken(Exception):
@@ -90,6 +94,16 @@ def in_order(kind: type, args: Mapping[str, object]) -> Iterator[Arg]:
 def flat(rows: Iterable[Sequence[Arg]]) -> Iterator[Arg]:
     """Return the arguments of repeated ARGV: the values of one row after another."""
     return chain.from_iterable(rows)
+
+
+def encode_group(group_id: str) -> str:
+    """Percent-encode `%`, `{`, `}`, `:`, control bytes and non-ASCII bytes of a group id."""
+    return quote_from_bytes(group_id.encode("utf-8", "surrogateescape"), _PLAIN)
+
+
+def decode_group(encoded: str) -> str:
+    """Return the group id that `encode_group` encoded."""
+    return unquote_to_bytes(encoded).decode("utf-8", "surrogateescape")
 
 
 class Call(msgspec.Struct, Generic[R_co], frozen=True, gc=False):

@@ -6,8 +6,9 @@ name  version N  reads|writes
 One sentence (it may continue until an empty line).
 
 KEYS     name    type   meaning        type: hash, zset, stream, set, list, string
-ARGV     name    type   meaning        type: int, bytes
-RETURNS  name    type   meaning        type: int, bytes, list; `error` first when there is one
+ARGV     name    type   meaning        type: int, bytes, text; id: encoded by `encode_group`
+RETURNS  name    type   meaning        type: int, bytes, list (of bytes), ints, values (of both),
+                                       or a script: a list of its replies; `error` is first
 REFUSES  NAME NAME ...                 answered with nothing written, in the order of checking
 SIGNALS  NAME ...                      answered together with a finished write
 FULL     always: why it may grow       written even if Redis is full; `name:` if that local is true
@@ -16,6 +17,7 @@ NOTES    free text
 
 - A row begins at the column of its section's first row; a line further in continues the meaning
   above. Columns are separated by two spaces or more.
+- `int=-1` gives an argument its default in Python, `text=` an empty one.
 - A name that ends in `...` may be given any number of times. Such rows are the last of their
   section; several of them repeat together, as one group. A section without rows is left out.
 - FULL: `bundle` lets the script write at maxmemory. What follows the colon bounds its growth.
@@ -26,7 +28,7 @@ NOTES    free text
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 _TITLE = re.compile(r"^([a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+)  version (\d+)  (reads|writes)$")
@@ -37,8 +39,8 @@ _FULL = re.compile(r"([a-z_]+): \S")
 _PER = re.compile(r"\+ (\d+) per ([a-z_]+)")
 _TYPES = {
     "KEYS": frozenset({"hash", "zset", "stream", "set", "list", "string"}),
-    "ARGV": frozenset({"int", "bytes"}),
-    "RETURNS": frozenset({"int", "bytes", "list"}),
+    "ARGV": frozenset({"int", "bytes", "text", "id"}),
+    "RETURNS": frozenset({"int", "bytes", "list", "ints", "values"}),
 }
 
 
@@ -54,6 +56,7 @@ class Row:
     type: str
     meaning: str
     repeated: bool = False
+    default: str | None = None
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,7 @@ class _Parser:
             if indent > column:
                 last = rows[-1]
                 meaning = f"{last.meaning} {line.strip()}"
-                rows[-1] = Row(last.name, last.type, meaning, last.repeated)
+                rows[-1] = replace(last, meaning=meaning)
             elif indent < column:
                 raise self._wrong(number, f"a row of {section} begins at column {column + 4}")
             else:
@@ -195,14 +198,16 @@ class _Parser:
         cells = re.split(r"\s{2,}", line.strip(), maxsplit=2)
         if len(cells) != 3:
             raise self._wrong(number, "a row is `name  type  meaning`, two spaces between")
-        name, kind, meaning = cells
-        if kind not in _TYPES[section]:
+        name, typed, meaning = cells
+        kind, defaults, default = typed.partition("=")
+        is_reply = section == "RETURNS" and "." in kind
+        if (kind not in _TYPES[section] and not is_reply) or (defaults and section != "ARGV"):
             known = ", ".join(sorted(_TYPES[section]))
-            raise self._wrong(number, f"a type of {section} is one of {known}, not {kind}")
+            raise self._wrong(number, f"a type of {section} is one of {known}, not {typed}")
         bare = name.removesuffix("...")
         if not re.fullmatch(r"[a-z][a-z0-9_]*", bare):
             raise self._wrong(number, f"`{name}` is no name")
-        return Row(bare, kind, meaning, bare != name)
+        return Row(bare, kind, meaning, bare != name, default if defaults else None)
 
     def _words(self, section: str, sections: Mapping[str, list[tuple[int, str]]]) -> Iterable[str]:
         for number, line in sections.get(section, []):

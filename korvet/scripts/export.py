@@ -22,7 +22,9 @@ class Value(msgspec.Struct, frozen=True):
 
     name: str
     type: str
-    """KEYS: hash, zset, stream, set, list or string. ARGV: int or bytes. Reply: also list."""
+    """KEYS: hash, zset, stream, set, list or string. ARGV: int, bytes, text (UTF-8), or id (text
+    with `%`, `{`, `}`, `:`, control and non-ASCII bytes percent-encoded). Reply: int, bytes, list
+    (of bytes), ints, values (of both), or a script's name: a list of its replies."""
     meaning: str
     repeated: bool
     """Given any number of times; several repeated values repeat together, as one group."""

@@ -1,6 +1,7 @@
 """`lua/scripts.lock`: one line a script, `name  version  sha1`.
 
-`python -m korvet.scripts.lock` updates the file. It refuses a script whose text changed under a
+`python -m korvet.scripts.lock` updates the file, and the calls that are generated from the headers
+(`korvet/scripts/generate.py`). It refuses a script whose text changed under a
 locked version: brokers in the field run that version, and one name and version must mean one text.
 `--rewrite` declares that no release has the version yet. `--check` only checks.
 """
@@ -11,7 +12,7 @@ from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from korvet.scripts import bundle
+from korvet.scripts import bundle, generate
 
 
 def render(root: Traversable) -> str:
@@ -64,11 +65,15 @@ def stale(root: Traversable) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Update or check the lock; return the exit code."""
     root = Path(str(bundle.default_root()))
+    calls = root.parent / "korvet" / "calls"
     wrong = [] if "--rewrite" in arguments else conflicts(root)
     if "--check" in arguments:
         wrong += stale(root)
+        wrong += generate.stale(calls) if calls.is_dir() else []
     elif not wrong:
         (root / "scripts.lock").write_text(render(root))
+        if calls.is_dir():
+            generate.write(calls)
     sys.stderr.writelines(f"{sentence}\n" for sentence in wrong)
     return 1 if wrong else 0
 

@@ -6,8 +6,8 @@ Offsets are ints, times ms since 1970 of Redis's clock.
 from collections.abc import Sequence
 from enum import IntEnum
 
-from korvet.keys import Keys, encode_group
-from korvet.scripts.call import Call, ErrorReply, Reply, Script, flat
+from korvet.keys import Keys
+from korvet.scripts.call import Call, ErrorReply, Reply, Script, encode_group, flat
 
 
 class Acknowledge(IntEnum):

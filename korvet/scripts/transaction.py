@@ -5,8 +5,8 @@ A member is `p:<topic>:<partition>` or `g:<group id>`.
 
 from collections.abc import Sequence
 
-from korvet.keys import Keys, encode_group
-from korvet.scripts.call import Call, Reply, Script
+from korvet.keys import Keys
+from korvet.scripts.call import Call, Reply, Script, encode_group
 
 
 class InitReply(Reply):

@@ -25,11 +25,11 @@ import msgspec
 from korvet.bounded import chunks
 from korvet.config.topic_policy import REMOTE
 from korvet.errors import ErrorCode
-from korvet.keys import Keys, decode_group
+from korvet.keys import Keys
 from korvet.scripts import group as group_scripts
 from korvet.scripts import log
 from korvet.scripts import topic as scripts
-from korvet.scripts.call import Call
+from korvet.scripts.call import Call, decode_group
 from korvet.store.calls import AsyncCalls
 from korvet.topics.table import (
     CREATING,

@@ -18,8 +18,9 @@ from typing import TypeVar
 from korvet.bounded import chunks
 from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import Row
-from korvet.keys import Keys, decode_group
+from korvet.keys import Keys
 from korvet.scripts import producer, transaction
+from korvet.scripts.call import decode_group
 from korvet.scripts.transaction import (
     AddPartitionsReply,
     DescribeReply,

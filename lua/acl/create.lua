@@ -1,10 +1,10 @@
 --- acl.create  version 1  writes
 --- Add ACL rules.
 ---
---- KEYS     acls      hash   rule -> empty, and `:version`
---- ARGV     rule...   bytes  a rule, which no script parses
---- RETURNS  version   int    the version of the rules after the call
----          created   int    rules that did not exist
+--- KEYS     acls     hash   rule -> empty, and `:version`
+--- ARGV     rule...  bytes  a rule, which no script parses
+--- RETURNS  version  int    the version of the rules after the call
+---          created  int    rules that did not exist
 --- COST     O(rules), at most 4 calls + 1 per rule
 --- NOTES    A rule that exists already is no error. The version changes only with the rules.
 local table_version = require("lib.table_version")

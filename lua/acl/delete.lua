@@ -1,10 +1,10 @@
 --- acl.delete  version 1  writes
 --- Delete ACL rules.
 ---
---- KEYS     acls      hash   rule -> empty, and `:version`
---- ARGV     rule...   bytes  a rule exactly as stored
---- RETURNS  version   int    the version of the rules after the call
----          deleted   list   per rule 1 if it existed, else 0
+--- KEYS     acls     hash   rule -> empty, and `:version`
+--- ARGV     rule...  bytes  a rule exactly as stored
+--- RETURNS  version  int    the version of the rules after the call
+---          deleted  ints   per rule 1 if it existed, else 0
 --- FULL     always: rules are removed
 --- COST     O(rules), at most 4 calls + 1 per rule
 --- NOTES    The version changes only with the rules.

@@ -2,7 +2,7 @@
 --- Return the cluster's id, after storing the given one if there is none.
 ---
 --- KEYS     cluster     hash   cluster id, leases, counters
---- ARGV     cluster_id  bytes  the id to store if the cluster has none
+--- ARGV     cluster_id  text   the id to store if the cluster has none
 --- RETURNS  error       int    a lib.codes value
 ---          cluster_id  bytes  the cluster's id
 --- COST     O(1), at most 2 calls

@@ -2,7 +2,7 @@
 --- Return the lineage of the snapshots of this Redis, after storing the given one if there is none.
 ---
 --- KEYS     cluster  hash   cluster id, leases, counters
---- ARGV     lineage  bytes  the lineage to store if Redis has none
+--- ARGV     lineage  text   the lineage to store if Redis has none
 --- RETURNS  error    int    a lib.codes value
 ---          lineage  bytes  the lineage
 --- COST     O(1), at most 2 calls

@@ -1,12 +1,12 @@
 --- broker.lease  version 1  writes
 --- Acquire or renew the lease of a background task, unless another holder's has not ended.
 ---
---- KEYS     cluster  hash   counters and leases
---- ARGV     name     bytes  the task: retention, compaction, expiry
----          holder   bytes  the caller, unique to a process
----          ttl_ms   int    duration of the lease
---- RETURNS  error    int    a lib.codes value
----          held     int    1: the caller holds the lease; 0: another process does
+--- KEYS     cluster  hash  counters and leases
+--- ARGV     name     text  the task: retention, compaction, expiry
+---          holder   text  the caller, unique to a process
+---          ttl_ms   int   duration of the lease
+--- RETURNS  error    int   a lib.codes value
+---          held     int   1: the caller holds the lease; 0: another process does
 --- FULL     always: one field per background task, which frees memory
 --- COST     O(1), at most 4 calls
 local codes = require("lib.codes")

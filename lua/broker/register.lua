@@ -1,17 +1,18 @@
 --- broker.register  version 1  writes
 --- Register a broker for ttl_ms, remove expired brokers, and choose a controller if there is none.
 ---
---- KEYS     brokers     hash   node id -> moment the registration ends in ms, a space, the address;
----                             field `:controller`: the controller's node id. An id that
----                             broker.claim_id holds has no address: no broker lives there yet
---- ARGV     node_id     int    the calling broker
----          address     bytes  its advertised address, which no script parses
----          ttl_ms      int    how long the registration is valid without another call
---- RETURNS  error       int    a lib.codes value
----          controller  int    node id of the controller, kept until its registration ends
----          other       bytes  the address of another live broker with this node id, empty for none
----          now_ms      int    Redis's time
----          brokers     list   node id, address, node id, address, ... of every live broker
+--- KEYS     brokers     hash    node id -> moment the registration ends in ms, a space, the
+---                              address; field `:controller`: the controller's node id. An id that
+---                              broker.claim_id holds has no address: no broker lives there yet
+--- ARGV     node_id     int     the calling broker
+---          address     bytes   its advertised address, which no script parses
+---          ttl_ms      int     how long the registration is valid without another call
+--- RETURNS  error       int     a lib.codes value
+---          controller  int     node id of the controller, kept until its registration ends
+---          other       bytes   the address of another live broker with this node id, empty for
+---                              none
+---          now_ms      int     Redis's time
+---          brokers     values  node id, address, node id, address, ... of every live broker
 --- FULL     always: one field per broker, and a broker that starts runs retention
 --- COST     O(brokers), at most 8 calls
 --- NOTES    A registration that ends later than this one predates a step back of Redis's clock:

@@ -1,11 +1,11 @@
 --- broker.set_storage  version 1  writes
 --- Store the brokers' remote store and memory budget, for readers without a broker.
 ---
---- KEYS     cluster  hash   cluster id, leases, counters
---- ARGV     url      bytes  remote.storage.url, without credentials; empty: keep the stored one
----          topics   bytes  log.remote.storage.enable
----          memory   int    local.memory.bytes
---- RETURNS  error    int    a lib.codes value
+--- KEYS     cluster  hash  cluster id, leases, counters
+--- ARGV     url      text  remote.storage.url, without credentials; empty: keep the stored one
+---          topics   text  log.remote.storage.enable
+---          memory   int   local.memory.bytes
+--- RETURNS  error    int   a lib.codes value
 --- FULL     always: three fields
 --- COST     O(1), at most 2 calls
 --- NOTES    Values that a Redis without them has anyway, false and -1, are not stored at first.

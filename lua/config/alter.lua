@@ -2,7 +2,7 @@
 --- Replace the configs of a broker, of all brokers or of a group if they are still those read.
 ---
 --- KEYS     configs   hash   resource -> its configs, and `:version`
---- ARGV     resource  bytes  the field of the resource
+--- ARGV     resource  text   the field of the resource
 ---          expected  bytes  the configs the caller read, empty for none
 ---          wanted    bytes  the new configs, which no script parses; empty for none
 --- RETURNS  error     int    a lib.codes value

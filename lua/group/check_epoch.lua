@@ -1,12 +1,12 @@
 --- group.check_epoch  version 1  reads
 --- Check the epoch of a KIP-848 member that fetches committed offsets.
 ---
---- KEYS     group             hash   state, generation, protocol, counters, votes
----          consumer_members  hash   KIP-848: member id -> epoch, subscription and partitions
----          deadlines         zset   member id or phase -> moment, ms
---- ARGV     member            bytes  the member id
----          epoch             int    the member epoch
---- RETURNS  error             int    a lib.codes value
+--- KEYS     group             hash  state, generation, protocol, counters, votes
+---          consumer_members  hash  KIP-848: member id -> epoch, subscription and partitions
+---          deadlines         zset  member id or phase -> moment, ms
+--- ARGV     member            text  the member id
+---          epoch             int   the member epoch
+--- RETURNS  error             int   a lib.codes value
 --- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH GROUP_ID_NOT_FOUND
 --- COST     O(1), at most 5 calls
 --- NOTES    NONE for a classic group, and for one that does not exist: members of these name no

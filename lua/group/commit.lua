@@ -11,18 +11,18 @@
 ---          offsets             hash   `korvet:<topic>:<p>` -> commit (lib.offset_commit)
 ---          consumer_members    hash   KIP-848: member id -> epoch, subscription and partitions
 ---          partition_owners    hash   KIP-848: partition -> epoch and member id of its owner
---- ARGV     member              bytes  the member id, empty for none
----          instance            bytes  group instance id, empty for none
+--- ARGV     member              text   the member id, empty for none
+---          instance            text   group instance id, empty for none
 ---          generation          int    the member's generation or member epoch, negative without
 ---                                     membership
 ---          allow_member_epoch  int    0: the version has no member epochs (KIP-848)
 ---          is_registered       int    1: the group is in the registry
 ---          retention_ms        int    retention of these commits, -1: the broker's
----          field...            bytes  a partition's stream key
+---          field...            text   a partition's stream key
 ---          offset...           bytes  the offset, digits
 ---          epoch...            bytes  leader epoch, digits, -1 for none
----          topic...            bytes  topic id, 32 hex digits
----          metadata...         bytes  the client's metadata
+---          topic...            text   topic id, 32 hex digits
+---          metadata...         text   the client's metadata
 --- RETURNS  error               int    a lib.codes value
 ---          wait_ms             int    until the group's next deadline, -1 for none
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH UNSUPPORTED_VERSION

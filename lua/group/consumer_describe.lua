@@ -5,15 +5,15 @@
 ---          consumer_members   hash   member id -> epoch, subscription and partitions
 ---          target_assignment  hash   member id -> the partitions it should own
 ---          deadlines          zset   member id or phase -> moment, ms
---- ARGV     type               bytes  consumer or share
+--- ARGV     type               text   consumer or share
 --- RETURNS  error              int    a lib.codes value
 ---          state              bytes  Empty, Assigning, Reconciling or Stable
 ---          epoch              int    the group epoch
 ---          assignment_epoch   int    the epoch of the target assignment
 ---          assignor           bytes  uniform, range or simple
 ---          members            list   id, instance, rack, client id, client host, epoch, names,
----                                    regex, assignment, target, flat; names are packed,
----                                    partitions encoded by lib.partition_list
+---                                    regex, assignment, target, flat; names are packed, partitions
+---                                    encoded by lib.partition_list
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND
 --- COST     O(members), at most 6 calls
 local codes = require("lib.codes")

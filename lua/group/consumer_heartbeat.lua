@@ -7,30 +7,30 @@
 ---          partition_owners   hash   partition -> epoch and member id of its owner
 ---          instances          hash   group instance id -> member id
 ---          deadlines          zset   member id or phase -> moment, ms
---- ARGV     member             bytes  the member id
+--- ARGV     member             text   the member id
 ---          epoch              int    0: join, -1: leave, -2: static member leaves, else its epoch
----          instance           bytes  group instance id, empty for none
----          rack               bytes  its rack, empty for none
----          client_id          bytes  the client id of the request
----          client_host        bytes  the client's address
+---          instance           text   group instance id, empty for none
+---          rack               text   its rack, empty for none
+---          client_id          text   the client id of the request
+---          client_host        text   the client's address
 ---          session_ms         int    session timeout
 ---          rebalance_ms       int    rebalance timeout, to revoke partitions, -1: unchanged
----          assignor           bytes  uniform or range, empty: unchanged
+---          assignor           text   uniform or range, empty: unchanged
 ---          max_size           int    group.consumer.max.size
 ---          max_bytes          int    group.subscription.max.bytes
 ---          max_topics         int    group.subscription.max.topics
 ---          is_registered      int    1: the group is in the registry
 ---          subscription_mask  int    1: names are given, 2: the regex, 3: both, else unchanged
 ---          names              bytes  packed topic names
----          regex              bytes  a pattern, empty for none
+---          regex              text   a pattern, empty for none
 ---          has_owned          int    1: `owned` is given
 ---          owned              bytes  the partitions it owns, as lib.partition_list encodes them
 ---          topics_version     bytes  the topics table's version, and that of the ACL rules if used
 ---          resolved           bytes  the names and the regexes of a reply with need_topics, each
 ---                                    packed, packed together: their topics follow
----          kind...            bytes  t: a topic; r: a topic that a pattern matches
----          key...             bytes  the topic's name; the pattern
----          value...           bytes  topic id:partitions; the topic's name
+---          kind...            text   t: a topic; r: a topic that a pattern matches
+---          key...             text   the topic's name; the pattern
+---          value...           text   topic id:partitions; the topic's name
 --- RETURNS  error              int    a lib.codes value
 ---          epoch              int    the member's epoch
 ---          has_assignment     int    1: send `assignment` to the member

@@ -1,19 +1,19 @@
 --- group.delete_offsets  version 1  writes
 --- Delete committed offsets of some partitions, if the group is unchanged.
 ---
---- KEYS     group        hash   state, generation, protocol, counters, votes
----          members      hash   member id -> timeouts and flags
----          clients      hash   member id -> client id, host, instance
----          protocols    hash   member id -> protocols and metadata
----          instances    hash   group instance id -> member id
----          assignments  hash   member id -> assignment
----          deadlines    zset   member id or phase -> moment, ms
----          offsets      hash   `korvet:<topic>:<p>` -> commit (lib.offset_commit)
---- ARGV     state        bytes  the state that the caller read
----          generation   int    the generation that the caller read
----          field...     bytes  a partition's stream key
---- RETURNS  error        int    a lib.codes value
----          removed      int    number of deleted commits
+--- KEYS     group        hash  state, generation, protocol, counters, votes
+---          members      hash  member id -> timeouts and flags
+---          clients      hash  member id -> client id, host, instance
+---          protocols    hash  member id -> protocols and metadata
+---          instances    hash  group instance id -> member id
+---          assignments  hash  member id -> assignment
+---          deadlines    zset  member id or phase -> moment, ms
+---          offsets      hash  `korvet:<topic>:<p>` -> commit (lib.offset_commit)
+--- ARGV     state        text  the state that the caller read
+---          generation   int   the generation that the caller read
+---          field...     text  a partition's stream key
+--- RETURNS  error        int   a lib.codes value
+---          removed      int   number of deleted commits
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND GROUP_CHANGED
 --- FULL     always: commits are removed
 --- COST     O(fields), at most 4 calls + 1 per field

@@ -1,11 +1,11 @@
 --- group.delete_topic_offsets  version 1  writes
 --- Delete a group's committed offsets of a topic.
 ---
---- KEYS     offsets     hash   the group's committed offsets
---- ARGV     prefix      bytes  the topic's fields in it, without the partition's number
----          partitions  int    partitions of the topic
---- RETURNS  error       int    a lib.codes value
----          deleted     int    number of deleted commits
+--- KEYS     offsets     hash  the group's committed offsets
+--- ARGV     prefix      text  the topic's fields in it, without the partition's number
+---          partitions  int   partitions of the topic
+--- RETURNS  error       int   a lib.codes value
+---          deleted     int   number of deleted commits
 --- FULL     always: commits are removed
 --- COST     O(partitions), or O(commits) if these are fewer, at most 2 calls + 1 per thousand
 --- NOTES    For many groups, and for Redis Cluster, where a topic is deleted slot by slot.

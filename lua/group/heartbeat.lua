@@ -1,16 +1,16 @@
 --- group.heartbeat  version 1  writes
 --- Renew the sessions of classic members, of one group or several.
 ---
---- KEYS     group...        hash   state, generation, protocol, counters, votes
----          members...      hash   member id -> timeouts and flags
----          instances...    hash   group instance id -> member id
----          deadlines...    zset   member id or phase -> moment, ms
---- ARGV     group_index...  int    the member's group among KEYS, 1 for the first
----          member...       bytes  the member id
----          instance...     bytes  group instance id, empty for a dynamic member
----          generation...   int    the member's generation
---- RETURNS  errors          list   a lib.codes value per member
----          waits           list   per group: ms until its next deadline, -1 for none
+--- KEYS     group...        hash  state, generation, protocol, counters, votes
+---          members...      hash  member id -> timeouts and flags
+---          instances...    hash  group instance id -> member id
+---          deadlines...    zset  member id or phase -> moment, ms
+--- ARGV     group_index...  int   the member's group among KEYS, 1 for the first
+---          member...       text  the member id
+---          instance...     text  group instance id, empty for a dynamic member
+---          generation...   int   the member's generation
+--- RETURNS  errors          ints  a lib.codes value per member
+---          waits           ints  per group: ms until its next deadline, -1 for none
 --- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID ILLEGAL_GENERATION
 --- SIGNALS  REBALANCE_IN_PROGRESS
 --- FULL     always: deadlines are replaced

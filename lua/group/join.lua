@@ -8,21 +8,21 @@
 ---          instances          hash   group instance id -> member id
 ---          assignments        hash   member id -> assignment
 ---          deadlines          zset   member id or phase -> moment, ms
---- ARGV     member             bytes  the member id, empty for a new member
----          fresh_id           bytes  the id that a new member gets
----          instance           bytes  group instance id, empty for a dynamic member
----          client_id          bytes  the client id of the request
----          client_host        bytes  the client's address
+--- ARGV     member             text   the member id, empty for a new member
+---          fresh_id           text   the id that a new member gets
+---          instance           text   group instance id, empty for a dynamic member
+---          client_id          text   the client id of the request
+---          client_host        text   the client's address
 ---          session_ms         int    session timeout
 ---          rebalance_ms       int    rebalance timeout
----          protocol_type      bytes  `consumer`, `connect`, ...
+---          protocol_type      text   `consumer`, `connect`, ...
 ---          require_member_id  int    1: answer MEMBER_ID_REQUIRED to a new member (version 4 on)
 ---          skip               int    1: the version has skip_assignment (9 on)
 ---          is_registered      int    1: the group is in the registry
 ---          delay_ms           int    group.initial.rebalance.delay.ms
 ---          max_size           int    group.max.size
 ---          max_bytes          int    group.max.bytes
----          name...            bytes  a protocol's name
+---          name...            text   a protocol's name
 ---          metadata...        bytes  the member's metadata for it
 --- RETURNS  error              int    a lib.codes value
 ---          waiting            int    1: call group.poll_join until it returns 0

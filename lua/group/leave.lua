@@ -1,22 +1,22 @@
 --- group.leave  version 1  writes
 --- Handle a LeaveGroup: remove members, and rebalance the group.
 ---
---- KEYS     group              hash   state, generation, protocol, counters, votes
----          members            hash   member id -> timeouts and flags
----          clients            hash   member id -> client id, host, instance
----          protocols          hash   member id -> protocols and metadata
----          instances          hash   group instance id -> member id
----          assignments        hash   member id -> assignment
----          deadlines          zset   member id or phase -> moment, ms
----          consumer_members   hash   member id -> epoch, subscription and partitions
----          target_assignment  hash   member id -> the partitions it should own
----          partition_owners   hash   partition -> epoch and member id of its owner
---- ARGV     leaver...          bytes  a member id, empty to name a static member by its instance
----          instance...        bytes  its group instance id, empty for none
---- RETURNS  error              int    a lib.codes value
----          results            list   a lib.codes value per leaver
----          wait_ms            int    until the group's next deadline, -1 for none
----          rebalances         int    rebalances that this call began
+--- KEYS     group              hash  state, generation, protocol, counters, votes
+---          members            hash  member id -> timeouts and flags
+---          clients            hash  member id -> client id, host, instance
+---          protocols          hash  member id -> protocols and metadata
+---          instances          hash  group instance id -> member id
+---          assignments        hash  member id -> assignment
+---          deadlines          zset  member id or phase -> moment, ms
+---          consumer_members   hash  member id -> epoch, subscription and partitions
+---          target_assignment  hash  member id -> the partitions it should own
+---          partition_owners   hash  partition -> epoch and member id of its owner
+--- ARGV     leaver...          text  a member id, empty to name a static member by its instance
+---          instance...        text  its group instance id, empty for none
+--- RETURNS  error              int   a lib.codes value
+---          results            ints  a lib.codes value per leaver
+---          wait_ms            int   until the group's next deadline, -1 for none
+---          rebalances         int   rebalances that this call began
 --- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 --- FULL     always: members are removed
 --- COST     O(leavers), and O(members) for the rebalance, at most 21 calls + 9 per member

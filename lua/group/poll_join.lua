@@ -8,8 +8,8 @@
 ---          instances      hash   group instance id -> member id
 ---          assignments    hash   member id -> assignment
 ---          deadlines      zset   member id or phase -> moment, ms
---- ARGV     member         bytes  the member id
----          instance       bytes  group instance id, empty for a dynamic member
+--- ARGV     member         text   the member id
+---          instance       text   group instance id, empty for a dynamic member
 --- RETURNS  error          int    a lib.codes value
 ---          waiting        int    1: the join phase is not complete
 ---          generation     int    the generation, -1 on an error or while waiting

@@ -2,8 +2,8 @@
 --- Add a group to the registry, unless it is in it.
 ---
 --- KEYS     groups  hash   encoded group id -> mark; `:version` counts the changes
---- ARGV     group   bytes  encoded group id
----          most    int    groups that there may be, 0: any number
+--- ARGV     group   id     encoded group id
+---          most    int=0  groups that there may be, 0: any number
 --- RETURNS  error   int    a lib.codes value
 ---          added   int    1: it was not in the registry
 --- REFUSES  GROUP_MAX_SIZE_REACHED

@@ -1,12 +1,12 @@
 --- group.release_claim  version 1  writes
 --- Schedule the next tick of a claimed group, or none, unless it was scheduled since the claim.
 ---
---- KEYS     groups_due  zset   encoded group id -> moment, ms
---- ARGV     group       bytes  encoded group id
----          held_until  int    the moment returned by group.claim_due
----          after_ms    int    ms from now, -1: no tick
---- RETURNS  error       int    a lib.codes value
----          released    int    0: it was scheduled since the claim
+--- KEYS     groups_due  zset  encoded group id -> moment, ms
+--- ARGV     group       id    encoded group id
+---          held_until  int   the moment returned by group.claim_due
+---          after_ms    int   ms from now, -1: no tick
+--- RETURNS  error       int   a lib.codes value
+---          released    int   0: it was scheduled since the claim
 --- FULL     always: the group keeps its entry, or loses it
 --- COST     O(log groups), at most 4 calls
 local codes = require("lib.codes")

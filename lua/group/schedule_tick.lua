@@ -1,10 +1,10 @@
 --- group.schedule_tick  version 1  writes
 --- Schedule a tick of the group, no later than it is scheduled already.
 ---
---- KEYS     groups_due  zset   encoded group id -> moment, ms
---- ARGV     group       bytes  encoded group id
----          after_ms    int    ms from now
---- RETURNS  error       int    a lib.codes value
+--- KEYS     groups_due  zset  encoded group id -> moment, ms
+--- ARGV     group       id    encoded group id
+---          after_ms    int   ms from now
+--- RETURNS  error       int   a lib.codes value
 --- FULL     always: one entry per group that exists, or that group.register adds
 --- COST     O(log groups), at most 4 calls
 --- NOTES    The moment changes at every call, so that group.release_claim finds it changed.

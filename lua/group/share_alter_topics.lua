@@ -1,16 +1,16 @@
 --- group.share_alter_topics  version 1  writes
 --- Add topics to a share group without members, or remove them; create the group if it is missing.
 ---
---- KEYS     group              hash   state, generation, protocol, counters, votes
----          consumer_members   hash   member id -> epoch, subscription and partitions
----          target_assignment  hash   member id -> the partitions it should own
----          share_topics       hash   topic -> topic id
----          deadlines          zset   member id or phase -> moment, ms
---- ARGV     creates            int    1: create the group if it is missing and there are topics
----          is_registered      int    1: the group is in the registry
----          topic...           bytes  a topic's name
----          topic_id...        bytes  32 hex digits; empty: remove the topic
---- RETURNS  error              int    a lib.codes value
+--- KEYS     group              hash  state, generation, protocol, counters, votes
+---          consumer_members   hash  member id -> epoch, subscription and partitions
+---          target_assignment  hash  member id -> the partitions it should own
+---          share_topics       hash  topic -> topic id
+---          deadlines          zset  member id or phase -> moment, ms
+--- ARGV     creates            int   1: create the group if it is missing and there are topics
+---          is_registered      int   1: the group is in the registry
+---          topic...           text  a topic's name
+---          topic_id...        text  32 hex digits; empty: remove the topic
+--- RETURNS  error              int   a lib.codes value
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND NON_EMPTY_GROUP REGISTER_FIRST
 --- FULL     is_bounded: one field per topic of a group that exists
 --- COST     O(topics), at most 11 calls + 1 per topic

@@ -6,11 +6,11 @@
 ---          target_assignment  hash   member id -> the partitions it should own
 ---          share_topics       hash   topic -> topic id
 ---          deadlines          zset   member id or phase -> moment, ms
---- ARGV     member             bytes  the member id
+--- ARGV     member             text   the member id
 ---          epoch              int    0: join, -1: leave, else its epoch
----          rack               bytes  its rack, empty: unchanged
----          client_id          bytes  the client id of the request
----          client_host        bytes  the client's address
+---          rack               text   its rack, empty: unchanged
+---          client_id          text   the client id of the request
+---          client_host        text   the client's address
 ---          session_ms         int    session timeout
 ---          interval_ms        int    share.assignment.interval.ms
 ---          max_size           int    group.share.max.size
@@ -22,9 +22,9 @@
 ---          topics_version     bytes  the topics table's version
 ---          resolved           bytes  the names of a reply with need_topics, packed twice as
 ---                                    lib.consumer_reconcile encodes them: their topics follow
----          kind...            bytes  t
----          key...             bytes  a topic's name
----          value...           bytes  topic id:partitions
+---          kind...            text   t
+---          key...             text   a topic's name
+---          value...           text   topic id:partitions
 --- RETURNS  error              int    a lib.codes value
 ---          epoch              int    the member's epoch
 ---          has_assignment     int    1: send `assignment` to the member

@@ -7,11 +7,11 @@
 ---          partition_owners   hash   partition -> epoch and member id of its owner
 ---          instances          hash   group instance id -> member id
 ---          deadlines          zset   member id or phase -> moment, ms
---- ARGV     member             bytes  the member id
+--- ARGV     member             text   the member id
 ---          epoch              int    0: join, -1: leave, -2: static member leaves, else its epoch
----          rack               bytes  its rack, empty: unchanged
----          client_id          bytes  the client id of the request
----          client_host        bytes  the client's address
+---          rack               text   its rack, empty: unchanged
+---          client_id          text   the client id of the request
+---          client_host        text   the client's address
 ---          session_ms         int    session timeout
 ---          rebalance_ms       int    rebalance timeout, to revoke tasks, -1: unchanged
 ---          interval_ms        int    streams.assignment.interval.ms
@@ -23,8 +23,8 @@
 ---          topology_epoch     int    the epoch of `topology`, -1: it is not given
 ---          topology           bytes  the topology, as lib.streams_topology encodes it
 ---          has_process        int    1: `process` is given
----          process            bytes  its process id
----          endpoint           bytes  its user endpoint, host:port, empty: unchanged
+---          process            text   its process id
+---          endpoint           text   its user endpoint, host:port, empty: unchanged
 ---          has_tags           int    1: `tags` is given
 ---          tags               bytes  its client tags: key, value, packed
 ---          has_owned          int    1: `owned` is given
@@ -35,10 +35,10 @@
 ---          resolved           bytes  the names of a reply with need_topics, packed twice as
 ---                                    lib.consumer_reconcile encodes them: their topics follow
 ---          creates            int    1: internal topics can be created, if nothing is written yet
----          instance           bytes  group instance id, empty for none
----          kind...            bytes  t
----          key...             bytes  a topic's name
----          value...           bytes  topic id:partitions
+---          instance           text   group instance id, empty for none
+---          kind...            text   t
+---          key...             text   a topic's name
+---          value...           text   topic id:partitions
 --- RETURNS  error              int    a lib.codes value
 ---          epoch              int    the member's epoch
 ---          has_assignment     int    1: send `assignment` to the member

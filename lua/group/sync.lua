@@ -8,12 +8,12 @@
 ---          instances      hash   group instance id -> member id
 ---          assignments    hash   member id -> assignment
 ---          deadlines      zset   member id or phase -> moment, ms
---- ARGV     member         bytes  the member id
----          instance       bytes  group instance id, empty for a dynamic member
+--- ARGV     member         text   the member id
+---          instance       text   group instance id, empty for a dynamic member
 ---          generation     int    the member's generation
----          protocol_type  bytes  the protocol type of the request, empty for none
----          protocol       bytes  the protocol of the request, empty for none
----          target...      bytes  from the leader: a member id
+---          protocol_type  text   the protocol type of the request, empty for none
+---          protocol       text   the protocol of the request, empty for none
+---          target...      text   from the leader: a member id
 ---          assignment...  bytes  from the leader: that member's assignment
 --- RETURNS  error          int    a lib.codes value
 ---          waiting        int    1: the leader has not sent the assignment, call again

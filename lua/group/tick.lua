@@ -1,26 +1,26 @@
 --- group.tick  version 1  writes
 --- Process expired deadlines: remove members, end rebalance phases, expire offsets.
 ---
---- KEYS     group              hash  state, generation, protocol, counters, votes
----          members            hash  member id -> timeouts and flags
----          clients            hash  member id -> client id, host, instance
----          protocols          hash  member id -> protocols and metadata
----          instances          hash  group instance id -> member id
----          assignments        hash  member id -> assignment
----          deadlines          zset  member id or phase -> moment, ms
----          offsets            hash  `korvet:<topic>:<p>` -> commit (lib.offset_commit)
----          txn_offsets        hash  pending commits, as in lib.txn_offset_commit
----          consumer_members   hash  member id -> epoch, subscription and partitions
----          target_assignment  hash  member id -> the partitions it should own
----          partition_owners   hash  partition -> epoch and member id of its owner
---- ARGV     retention_ms       int   offsets.retention.minutes, in ms
----          present_ms         int   ms since brokers are present again, -1: they always were
----          expected_ms        int   Redis's time by the clock of the broker, -1: unknown
---- RETURNS  error              int   a lib.codes value
----          wait_ms            int   until the group's next deadline, -1 for none
----          rebalances         int   rebalances that this call began
----          expired            list  fields of the expired commits
----          gone               int   1: the group was deleted, 2: it does not exist
+--- KEYS     group              hash    state, generation, protocol, counters, votes
+---          members            hash    member id -> timeouts and flags
+---          clients            hash    member id -> client id, host, instance
+---          protocols          hash    member id -> protocols and metadata
+---          instances          hash    group instance id -> member id
+---          assignments        hash    member id -> assignment
+---          deadlines          zset    member id or phase -> moment, ms
+---          offsets            hash    `korvet:<topic>:<p>` -> commit (lib.offset_commit)
+---          txn_offsets        hash    pending commits, as in lib.txn_offset_commit
+---          consumer_members   hash    member id -> epoch, subscription and partitions
+---          target_assignment  hash    member id -> the partitions it should own
+---          partition_owners   hash    partition -> epoch and member id of its owner
+--- ARGV     retention_ms       int     offsets.retention.minutes, in ms
+---          present_ms         int     ms since brokers are present again, -1: they always were
+---          expected_ms        int=-1  Redis's time by the clock of the broker, -1: unknown
+--- RETURNS  error              int     a lib.codes value
+---          wait_ms            int     until the group's next deadline, -1 for none
+---          rebalances         int     rebalances that this call began
+---          expired            list    fields of the expired commits
+---          gone               int     1: the group was deleted, 2: it does not exist
 --- FULL     always: members and commits are removed
 --- COST     O(members), and 4,000 commits, at most 49 calls + 12 per member
 --- NOTES    Brokers tick due groups twice a second. A deadline that passed more than 5 s ago means

@@ -2,7 +2,7 @@
 --- Remove a deleted group from the registry, unless it was registered again.
 ---
 --- KEYS     groups   hash   encoded group id -> mark; `:version` counts the changes
---- ARGV     group    bytes  encoded group id
+--- ARGV     group    id     encoded group id
 ---          mark     bytes  the mark that the caller read
 --- RETURNS  error    int    a lib.codes value
 ---          removed  int    1: it was in the registry under that mark

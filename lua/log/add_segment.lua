@@ -1,18 +1,18 @@
 --- log.add_segment  version 1  writes
 --- Make a copied segment part of a partition's log.
 ---
---- KEYS     log       hash   the partition's state
----          segments  zset   manifest of segments by first offset
---- ARGV     topic_id  bytes  the topic id the caller expects, 32 hex digits
----          fence     int    the fencing number of the caller's lease
----          first     int    the first offset it covers
----          last      int    the last offset it covers
----          records   int    its records
----          size      int    bytes of the object
----          row       bytes  the end of its row: bytes of the footer, max timestamp and id
---- RETURNS  error     int    a lib.codes value
----          added     int    1: added; 0: refused, and the object belongs to no log
----          tiered    int    the offset up to which the log is copied, -1 on an error
+--- KEYS     log       hash  the partition's state
+---          segments  zset  manifest of segments by first offset
+--- ARGV     topic_id  text  the topic id the caller expects, 32 hex digits
+---          fence     int   the fencing number of the caller's lease
+---          first     int   the first offset it covers
+---          last      int   the last offset it covers
+---          records   int   its records
+---          size      int   bytes of the object
+---          row       text  the end of its row: bytes of the footer, max timestamp and id
+--- RETURNS  error     int   a lib.codes value
+---          added     int   1: added; 0: refused, and the object belongs to no log
+---          tiered    int   the offset up to which the log is copied, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: one row per segment, whose records can then leave Redis
 --- COST     O(log segments), at most 36 calls

@@ -4,7 +4,7 @@
 --- KEYS     stream    stream  the partition's records
 ---          log       hash    the partition's state
 ---          index     zset    sparse index
---- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
+--- ARGV     topic_id  text    the topic id the caller expects, 32 hex digits
 --- RETURNS  error     int     a lib.codes value
 ---          counted   int     entries counted by this call, those of producers among them too
 ---          more      int     1: call again, there is more to count

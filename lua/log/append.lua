@@ -7,18 +7,18 @@
 ---                                  it
 ---          producers       hash    producer id -> epoch, last five batches, transaction
 ---          open_txns       zset    producer id -> end of the log before its open transaction
---- ARGV     topic_id        bytes   the topic's id as the caller knows it, 32 hex digits
----          stamp           int     1: LogAppendTime, the entry gets the field append.time; else 0.
+--- ARGV     topic_id        text    the topic's id as the caller knows it, 32 hex digits
+---          stamp           int=0   1: LogAppendTime, the entry gets the field append.time; else 0.
 ---                                  Plus 2 for a later part of a batch, which goes directly after
 ---                                  the log's end
 ---          count           int     records: last offset delta + 1; the offsets that the batch
 ---                                  takes, except in bytes mode
 ---          size            int     bytes that the batch adds to the log's size
 ---          max_timestamp   int     ms, the batch's max timestamp
----          producer_id     int     -1 without idempotence
----          producer_epoch  int     -1 without idempotence
----          base_sequence   int     -1 without idempotence
----          transaction     int     -1 none; 0 the one registered by log.begin_txn; -2 and -3: the
+---          producer_id     int=-1  -1 without idempotence
+---          producer_epoch  int=-1  -1 without idempotence
+---          base_sequence   int=-1  -1 without idempotence
+---          transaction     int=-1  -1 none; 0 the one registered by log.begin_txn; -2 and -3: the
 ---                                  same as -1 and 0, of a producer whose state may have expired;
 ---                                  else the number of the producer's transaction, which begins
 ---                                  here if new

@@ -1,17 +1,18 @@
 --- log.append_many  version 1  writes
 --- Append several batches to one partition or more.
 ---
---- KEYS     stream...     stream  five keys per partition, those of log.append
----          log...        hash    the partition's state
----          index...      zset    sparse index
----          producers...  hash    producer states
----          open...       zset    open transactions
---- ARGV     logs...       bytes   for each partition: the topic's id as the callers know it, 32 hex
----                                digits; stamp of log.append; its number of batches; and for each
----                                of these the number of its arguments, then those of log.append,
----                                from count on
---- RETURNS  answers       list    what log.append returns, one for each batch, in their order
----          reason        bytes   empty, or if a partition failed: its stream's name and the error
+--- KEYS     stream...     stream      five keys per partition, those of log.append
+---          log...        hash        the partition's state
+---          index...      zset        sparse index
+---          producers...  hash        producer states
+---          open...       zset        open transactions
+--- ARGV     logs...       bytes       for each partition: the topic's id as the callers know it, 32
+---                                    hex digits; stamp of log.append; its number of batches; and
+---                                    for each of these the number of its arguments, then those of
+---                                    log.append, from count on
+--- RETURNS  answers       log.append  what log.append returns, one for each batch, in their order
+---          reason        bytes       empty, or if a partition failed: its stream's name and the
+---                                    error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID KAFKA_STORAGE_ERROR
 --- COST     O(records), at most 1 call + 3 per stream + 1 per producer + what log.append needs per
 ---          batch

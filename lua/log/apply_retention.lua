@@ -4,11 +4,11 @@
 --- KEYS     stream           stream  the partition's records
 ---          log              hash    the partition's state
 ---          index            zset    sparse index
---- ARGV     topic_id         bytes   the topic id the caller expects, 32 hex digits
+--- ARGV     topic_id         text    the topic id the caller expects, 32 hex digits
 ---          retention_ms     int     how long records are kept; -1: no limit
 ---          retention_bytes  int     min bytes to keep; -1: no limit
 ---          steps            int     max index steps to remove in this call
----          is_local         int     1: remove copied records from Redis only, and keep the log
+---          is_local         int=0   1: remove copied records from Redis only, and keep the log
 ---                                   start
 --- RETURNS  error            int     a lib.codes value
 ---          start            int     log start offset, -1 on an error

@@ -1,13 +1,13 @@
 --- log.begin_txn  version 1  writes
 --- Register a producer's transaction in a partition before its first record.
 ---
---- KEYS     log             hash   the partition's state
----          producers       hash   producer id -> epoch, last five batches, transaction
---- ARGV     topic_id        bytes  the topic's id as the caller knows it, 32 hex digits
----          producer_id     int    whose transaction it is
----          producer_epoch  int    its epoch
----          transaction     int    its number: a producer's later transactions have higher ones
---- RETURNS  error           int    a lib.codes value
+--- KEYS     log             hash  the partition's state
+---          producers       hash  producer id -> epoch, last five batches, transaction
+--- ARGV     topic_id        text  the topic's id as the caller knows it, 32 hex digits
+---          producer_id     int   whose transaction it is
+---          producer_epoch  int   its epoch
+---          transaction     int   its number: a producer's later transactions have higher ones
+--- RETURNS  error           int   a lib.codes value
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_PRODUCER_EPOCH INVALID_TXN_STATE
 --- FULL     always: one entry per producer with an open transaction
 --- COST     O(1), at most 4 calls

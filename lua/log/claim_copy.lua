@@ -1,16 +1,16 @@
 --- log.claim_copy  version 1  writes
 --- Acquire or renew the lease to copy a partition's records to segments.
 ---
---- KEYS     log       hash   the partition's state
----          index     zset   sparse index
---- ARGV     topic_id  bytes  the topic id the caller expects, 32 hex digits
----          holder    bytes  the caller, unique to a process
----          ttl_ms    int    duration of the lease
---- RETURNS  error     int    a lib.codes value
----          fence     int    the lease's fencing number; 0: another process holds the lease
----          first     int    the first offset to copy
----          bytes     int    bytes appended from about that offset on
----          records   int    records appended from about that offset on
+--- KEYS     log       hash  the partition's state
+---          index     zset  sparse index
+--- ARGV     topic_id  text  the topic id the caller expects, 32 hex digits
+---          holder    text  the caller, unique to a process
+---          ttl_ms    int   duration of the lease
+--- RETURNS  error     int   a lib.codes value
+---          fence     int   the lease's fencing number; 0: another process holds the lease
+---          first     int   the first offset to copy
+---          bytes     int   bytes appended from about that offset on
+---          records   int   records appended from about that offset on
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: one lease, and copying frees memory
 --- COST     O(log index), at most 40 calls

@@ -4,8 +4,8 @@
 --- KEYS     log           hash    the partition's state
 ---          index         zset    sparse index
 ---          compacted     stream  an earlier compaction's copy, deleted by this script
---- ARGV     topic_id      bytes   the topic id the caller expects, 32 hex digits
----          token         bytes   the pass; the log then rejects steps of every other pass
+--- ARGV     topic_id      text    the topic id the caller expects, 32 hex digits
+---          token         text    the pass; the log then rejects steps of every other pass
 ---          lag_ms        int     min.compaction.lag.ms: newer records are not cleaned
 ---          tombstone_ms  int     delete.retention.ms: how long cleaned tombstones are kept
 ---          dirty         int     min.cleanable.dirty.ratio in thousandths

@@ -6,8 +6,8 @@
 ---          index          zset    sparse index
 ---          compacted      stream  the compacted copy, renamed to `stream` at the end
 ---          aborted_txns   zset    aborted transactions by the offset of their marker
---- ARGV     topic_id       bytes   the topic id the caller expects, 32 hex digits
----          token          bytes   the pass
+--- ARGV     topic_id       text    the topic id the caller expects, 32 hex digits
+---          token          text    the pass
 ---          length         int     entries that the copy must have
 ---          start          int     the log start when the compaction began
 ---          limit          int     entries below it were cleaned
@@ -17,9 +17,9 @@
 ---          start_records  int     records ever appended that the log no longer holds
 ---          tombstones     int     1: the copy has tombstones, for a later pass to remove
 ---          tombstone_ms   int     delete.retention.ms
----          at_most        int     max entries from `limit` on to copy in this call, fewer if
----                                 that many average more than 128 KiB
----          rows...        bytes   the sparse index below `limit`
+---          at_most        int     max entries from `limit` on to copy in this call, fewer if that
+---                                 many average more than 128 KiB
+---          rows...        text    the sparse index below `limit`
 --- RETURNS  error          int     a lib.codes value
 ---          more           int     1: entries are left to copy, call again
 ---          length         int     entries that the copy then has

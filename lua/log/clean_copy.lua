@@ -4,10 +4,10 @@
 --- KEYS     stream     stream  the partition's records
 ---          log        hash    the partition's state
 ---          compacted  stream  the compacted copy
---- ARGV     token      bytes   the pass
+--- ARGV     token      text    the pass
 ---          length     int     entries that the copy must have
----          from...    bytes   the first id of a range
----          to...      bytes   the last id of a range
+---          from...    text    the first id of a range
+---          to...      text    the last id of a range
 --- RETURNS  error      int     a lib.codes value
 ---          copied     int     entries copied
 --- REFUSES  NOT_COORDINATOR

@@ -3,9 +3,9 @@
 ---
 --- KEYS     log        hash    the partition's state
 ---          compacted  stream  the compacted copy
---- ARGV     token      bytes   the pass
+--- ARGV     token      text    the pass
 ---          length     int     entries that the copy must have
----          id         bytes   the entry's id, unchanged
+---          id         text    the entry's id, unchanged
 ---          fields...  bytes   its fields and values
 --- RETURNS  error      int     a lib.codes value
 --- REFUSES  NOT_COORDINATOR

@@ -3,9 +3,9 @@
 ---
 --- KEYS     log       hash    the partition's state
 ---          stream    stream  the partition's records
---- ARGV     topic_id  bytes   32 hex digits
----          format    bytes   record or batch
----          mode      bytes   time, dense or bytes; bytes needs format batch
+--- ARGV     topic_id  text    32 hex digits
+---          format    text    record or batch
+---          mode      text    time, dense or bytes; bytes needs format batch
 ---          bits      int     sequence bits of mode time
 --- RETURNS  error     int     a lib.codes value
 ---          opened    int     1: created now; 0: it existed

@@ -3,7 +3,7 @@
 ---
 --- KEYS     log       hash    the partition's state
 ---          parts...  string  every other key of the partition
---- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
+--- ARGV     topic_id  text    the topic id the caller expects, 32 hex digits
 --- RETURNS  error     int     a lib.codes value
 ---          deleted   int     1: deleted now; 0: it did not exist, or belongs to another topic
 --- FULL     always: the log is removed

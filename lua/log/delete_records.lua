@@ -1,16 +1,16 @@
 --- log.delete_records  version 1  writes
 --- Delete the records below an offset, and start the log there (DeleteRecords, archive trims).
 ---
---- KEYS     stream    stream  the partition's records
----          log       hash    the partition's state
----          index     zset    sparse index
---- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
----          before    int     the new log start; -1: the end
----          steps     int     max index steps to remove in this call
---- RETURNS  error     int     a lib.codes value
----          start     int     log start offset, -1 on an error
----          removed   int     entries removed
----          again     int     -1: done; else call again with this offset as `before`
+--- KEYS     stream    stream   the partition's records
+---          log       hash     the partition's state
+---          index     zset     sparse index
+--- ARGV     topic_id  text     the topic id the caller expects, 32 hex digits
+---          before    int      the new log start; -1: the end
+---          steps     int=256  max index steps to remove in this call
+--- RETURNS  error     int      a lib.codes value
+---          start     int      log start offset, -1 on an error
+---          removed   int      entries removed
+---          again     int      -1: done; else call again with this offset as `before`
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID OFFSET_OUT_OF_RANGE
 --- FULL     always: records are removed
 --- COST     O(entries removed), at most 75 calls + 4 per new_ms

@@ -1,16 +1,16 @@
 --- log.drop_segments  version 1  writes
 --- Remove all segments from a log that is no longer tiered: it begins with its records in Redis.
 ---
---- KEYS     log               hash   the partition's state
----          segments          zset   manifest of segments by first offset
----          deleted_segments  zset   rows of removed segments by the time to delete the object, ms
---- ARGV     topic_id          bytes  the topic id the caller expects, 32 hex digits
----          delay_ms          int    time until the objects may be deleted
----          most              int    max segments to remove in this call
---- RETURNS  error             int    a lib.codes value
----          start             int    log start offset, -1 on an error
----          removed           int    segments removed
----          due               list   rows of removed segments whose objects may be deleted now
+--- KEYS     log               hash  the partition's state
+---          segments          zset  manifest of segments by first offset
+---          deleted_segments  zset  rows of removed segments by the time to delete the object, ms
+--- ARGV     topic_id          text  the topic id the caller expects, 32 hex digits
+---          delay_ms          int   time until the objects may be deleted
+---          most              int   max segments to remove in this call
+--- RETURNS  error             int   a lib.codes value
+---          start             int   log start offset, -1 on an error
+---          removed           int   segments removed
+---          due               list  rows of removed segments whose objects may be deleted now
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: rows of segments are moved
 --- COST     O(segments removed), at most 10 calls + 2 per most

@@ -3,7 +3,7 @@
 ---
 --- KEYS     stream    stream  the partition's records
 ---          log       hash    the partition's state
---- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
+--- ARGV     topic_id  text    the topic id the caller expects, 32 hex digits
 ---          after     bytes   empty, or the `last` of the call before: entries up to it are skipped
 ---          delete    int     1: delete them; 0: only count
 --- RETURNS  error     int     a lib.codes value

@@ -3,7 +3,7 @@
 ---
 --- KEYS     log        hash   the partition's state
 ---          segments   zset   manifest of segments by first offset
---- ARGV     topic_id   bytes  the topic id the caller expects, 32 hex digits
+--- ARGV     topic_id   text   the topic id the caller expects, 32 hex digits
 ---          timestamp  int    ms; -3: the newest timestamp in the segments
 --- RETURNS  error      int    a lib.codes value
 ---          timestamp  int    the timestamp searched for: as asked, or the newest, -1 for none

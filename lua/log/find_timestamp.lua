@@ -4,7 +4,7 @@
 --- KEYS     stream     stream  the partition's records
 ---          log        hash    the partition's state
 ---          index      zset    sparse index
---- ARGV     topic_id   bytes   the topic id the caller expects, 32 hex digits
+--- ARGV     topic_id   text    the topic id the caller expects, 32 hex digits
 ---          timestamp  int     ms; -3: the newest timestamp in the log
 --- RETURNS  error      int     a lib.codes value
 ---          offset     int     scan from here; every record below is older

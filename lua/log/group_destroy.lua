@@ -2,7 +2,7 @@
 --- Delete the Redis group from the stream.
 ---
 --- KEYS     stream   stream  the partition's records
---- ARGV     group    bytes   the Redis group's name
+--- ARGV     group    text    the Redis group's name
 --- RETURNS  error    int     a lib.codes value
 ---          removed  int     1: it existed
 --- COST     O(pending), at most 2 calls

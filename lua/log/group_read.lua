@@ -3,12 +3,12 @@
 ---
 --- KEYS     stream    stream  the partition's records
 ---          log       hash    the partition's state
---- ARGV     group     bytes   the Redis group's name
----          consumer  bytes   the reader's name in it
----          topic_id  bytes   the topic id the caller expects, 32 hex digits
+--- ARGV     group     text    the Redis group's name
+---          consumer  text    the reader's name in it
+---          topic_id  text    the topic id the caller expects, 32 hex digits
 ---          offset    int     the next offset the reader wants
 ---          count     int     entries at most
----          claim     bytes   0-0: the partition is newly this reader's, so claim what others left
+---          claim     bytes=  0-0: the partition is newly this reader's, so claim what others left
 ---                            pending; else the claim that the previous call returned
 --- RETURNS  error     int     a lib.codes value
 ---          first     int     the first offset delivered, -1 for none

@@ -3,8 +3,8 @@
 ---
 --- KEYS     stream    stream  the partition's records
 ---          log       hash    the partition's state
---- ARGV     group     bytes   the Redis group's name
----          topic_id  bytes   the topic id the caller expects, 32 hex digits
+--- ARGV     group     text    the Redis group's name
+---          topic_id  text    the topic id the caller expects, 32 hex digits
 ---          offset    int     the next record the group wants
 ---          move      int     1: the position becomes that offset; 0: at least that offset
 --- RETURNS  error     int     a lib.codes value

@@ -5,7 +5,7 @@
 ---          log       hash    the partition's state
 ---          index     zset    sparse index
 ---          segments  zset    manifest of segments by first offset
---- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
+--- ARGV     topic_id  text    the topic id the caller expects, 32 hex digits
 ---          offset    int     the next record wanted
 --- RETURNS  error     int     a lib.codes value
 ---          records   int     records at or above the offset

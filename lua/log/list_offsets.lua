@@ -1,21 +1,23 @@
 --- log.list_offsets  version 1  writes
 --- Return the start and end of a partition, foreign entries included.
 ---
---- KEYS     stream    stream  the partition's records
----          log       hash    the partition's state
---- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits; empty: any
---- RETURNS  error     int     a lib.codes value
----          start     int     the stored log start offset
----          first     int     the first record's offset, the end if there is none
----          next      int     the end: last record + 1
----          epoch     int     leader epoch
----          bytes     int     bytes appended and not trimmed
----          records   int     records in the log, foreign entries included
----          newest    int     ms, the max timestamp since the log was empty, -1 for none
----          stable    int     last stable offset: start of the oldest open transaction, or the end
----          coming    int     in time mode: the least offset of a later append; else the end
----          local_first  int  the first record in Redis, the end if there is none
----          tiered    int     the offset up to which the log is copied to segments, -1: not at all
+--- KEYS     stream       stream  the partition's records
+---          log          hash    the partition's state
+--- ARGV     topic_id     text    the topic id the caller expects, 32 hex digits; empty: any
+--- RETURNS  error        int     a lib.codes value
+---          start        int     the stored log start offset
+---          first        int     the first record's offset, the end if there is none
+---          next         int     the end: last record + 1
+---          epoch        int     leader epoch
+---          bytes        int     bytes appended and not trimmed
+---          records      int     records in the log, foreign entries included
+---          newest       int     ms, the max timestamp since the log was empty, -1 for none
+---          stable       int     last stable offset: start of the oldest open transaction, or the
+---                               end
+---          coming       int     in time mode: the least offset of a later append; else the end
+---          local_first  int     the first record in Redis, the end if there is none
+---          tiered       int     the offset up to which the log is copied to segments, -1: not at
+---                               all
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: readers need the offsets, some bytes per thousand entries
 --- COST     O(1), at most 12 calls + 4 per new_ms

@@ -5,8 +5,8 @@
 ---          log           hash    the partition's state
 ---          index         zset    sparse index
 ---          aborted_txns  zset    "producer id:first:stable after it" -> offset of the marker
---- ARGV     topic_id      bytes   the topic id the caller expects, 32 hex digits
----          next          int     the least offset of the next record; -1: the end of the entries
+--- ARGV     topic_id      text    the topic id the caller expects, 32 hex digits
+---          next          int=-1  the least offset of the next record; -1: the end of the entries
 ---          rest...       bytes   the number of aborted transactions, and for each its member and
 ---                                its score; then for each entry its first and last offset, its
 ---                                records, its size, its max timestamp (-1: none), the number of

@@ -3,7 +3,7 @@
 ---
 --- KEYS     stream      stream  the partition's records
 ---          log         hash    the partition's state
---- ARGV     topic_id    bytes   the topic id the caller expects, 32 hex digits
+--- ARGV     topic_id    text    the topic id the caller expects, 32 hex digits
 --- RETURNS  error       int     a lib.codes value
 ---          next        int     the log end offset, -1 on an error
 ---          more        int     1: call again, there are more to number

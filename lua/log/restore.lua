@@ -4,9 +4,9 @@
 --- KEYS     log         hash    the partition's state
 ---          stream      stream  the partition's records
 ---          segments    zset    manifest of segments by first offset
---- ARGV     topic_id    bytes   32 hex digits
----          format      bytes   record or batch
----          mode        bytes   time, dense or bytes; bytes needs format batch
+--- ARGV     topic_id    text    32 hex digits
+---          format      text    record or batch
+---          mode        text    time, dense or bytes; bytes needs format batch
 ---          bits        int     sequence bits of mode time
 ---          epoch       int     leader epoch
 ---          start       int     log start offset
@@ -15,7 +15,7 @@
 ---          last...     int     the last offset it covers
 ---          records...  int     its records
 ---          size...     int     bytes of the object
----          row...      bytes   the end of its row: bytes of the footer, max timestamp and id
+---          row...      text    the end of its row: bytes of the footer, max timestamp and id
 --- RETURNS  error       int     a lib.codes value
 ---          restored    int     the segments of the log
 --- REFUSES  TOPIC_ALREADY_EXISTS

@@ -4,7 +4,7 @@
 --- KEYS     stream    stream  the partition's records
 ---          log       hash    the partition's state
 ---          index     zset    sparse index
---- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
+--- ARGV     topic_id  text    the topic id the caller expects, 32 hex digits
 ---          offset    int     count from here
 ---          records   int     records to skip, at least 1
 ---          end       int     never go above this offset

@@ -4,7 +4,7 @@
 --- KEYS     stream    stream  the partition's records
 ---          log       hash    the partition's state
 ---          index     zset    sparse index
---- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
+--- ARGV     topic_id  text    the topic id the caller expects, 32 hex digits
 ---          before    int     the first offset to keep in Redis
 ---          steps     int     max index steps to remove in this call
 --- RETURNS  error     int     a lib.codes value

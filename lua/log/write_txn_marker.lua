@@ -6,7 +6,7 @@
 ---          producers       hash    producer id -> epoch, last five batches, transaction
 ---          open_txns       zset    producer id -> end of the log before its open transaction
 ---          aborted_txns    zset    "producer id:first:stable after it" -> offset of the marker
---- ARGV     topic_id        bytes   the topic id the caller expects, 32 hex digits
+--- ARGV     topic_id        text    the topic id the caller expects, 32 hex digits
 ---          producer_id     int     whose transaction it is
 ---          producer_epoch  int     the min epoch of its next batches
 ---          transaction     int     its number

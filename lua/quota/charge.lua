@@ -1,13 +1,13 @@
 --- quota.charge  version 1  writes
 --- Charge an amount to a token bucket and return how long the client has to wait.
 ---
---- KEYS     quota    hash   tokens and their time
---- ARGV     rate     int    thousandths of a token that are added each second
----          burst    int    most thousandths that the bucket holds
----          amount   int    thousandths to take; the bucket may then be in debt
----          strict   int    1: take nothing if the bucket is in debt already
---- RETURNS  error    int    a lib.codes value
----          wait_ms  int    ms until the debt is paid, 0 for none
+--- KEYS     quota    hash  tokens and their time
+--- ARGV     rate     int   thousandths of a token that are added each second
+---          burst    int   most thousandths that the bucket holds
+---          amount   int   thousandths to take; the bucket may then be in debt
+---          strict   int   1: take nothing if the bucket is in debt already
+--- RETURNS  error    int   a lib.codes value
+---          wait_ms  int   ms until the debt is paid, 0 for none
 --- FULL     is_known: a bucket that exists is replaced
 --- COST     O(1), at most 4 calls
 --- NOTES    All brokers charge the same bucket, so a quota holds for the cluster. The bucket

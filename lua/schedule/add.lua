@@ -9,19 +9,19 @@
 ---          scheduled          zset    number of a scheduled record -> due time
 ---          scheduled_records  hash    number -> row
 ---          scheduled_ids      hash    schedule id -> number
---- ARGV     topic_id           bytes   the topic's id as the caller knows it, 32 hex digits
----          stamp              int     1: LogAppendTime, as in log.append
+--- ARGV     topic_id           text    the topic's id as the caller knows it, 32 hex digits
+---          stamp              int=0   1: LogAppendTime, as in log.append
 ---          count              int     records of the batch, of all kinds: the sequences it takes
----          size               int     bytes that the ordinary records add to the log's size
----          max_timestamp      int     ms, the max timestamp of the ordinary records
----          producer_id        int     -1 without idempotence
----          producer_epoch     int     -1 without idempotence
----          base_sequence      int     -1 without idempotence
----          transaction        int     -1; -2 as in log.append
+---          size               int=0   bytes that the ordinary records add to the log's size
+---          max_timestamp      int=-1  ms, the max timestamp of the ordinary records
+---          producer_id        int=-1  -1 without idempotence
+---          producer_epoch     int=-1  -1 without idempotence
+---          base_sequence      int=-1  -1 without idempotence
+---          transaction        int=-1  -1; -2 as in log.append
 ---          max_count          int     max scheduled records of the partition
 ---          max_bytes          int     max bytes of their rows
----          channel            bytes   channel for the stream's name, if the first due time changed
----          ordinary           int     number of ordinary records
+---          channel            text    channel for the stream's name, if the first due time changed
+---          ordinary           int=0   number of ordinary records
 ---          rows               int     number of rows
 ---          later_records      int     scheduled records of the batch's later parts
 ---          later_bytes        int     bytes of their payloads

@@ -9,8 +9,8 @@
 ---          scheduled          zset    number of a scheduled record -> due time
 ---          scheduled_records  hash    number -> row
 ---          scheduled_ids      hash    schedule id -> number
---- ARGV     topic_id           bytes   the topic's id as the caller knows it, 32 hex digits
----          stamp              int     1: LogAppendTime, as in log.append
+--- ARGV     topic_id           text    the topic's id as the caller knows it, 32 hex digits
+---          stamp              int=0   1: LogAppendTime, as in log.append
 ---          max_rows           int     max rows to move in this call, at most 1,000; in layout
 ---                                     `record` max records too, but for the first row
 ---          max_bytes          int     bytes of rows after which the call moves no further one

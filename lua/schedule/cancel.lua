@@ -1,15 +1,15 @@
 --- schedule.cancel  version 1  writes
 --- Remove a scheduled record before it is due, by its schedule id or by its number.
 ---
---- KEYS     log                hash   the partition's state
----          scheduled          zset   number of a scheduled record -> due time
----          scheduled_records  hash   number -> row
----          scheduled_ids      hash   schedule id -> number
---- ARGV     topic_id           bytes  the topic's id as the caller knows it, 32 hex digits
----          id                 bytes  the schedule id; empty: by number
----          number             int    the number that schedule.list returns; -1: by id
---- RETURNS  error              int    a lib.codes value
----          cancelled          int    records removed; 0 if there is no such record
+--- KEYS     log                hash    the partition's state
+---          scheduled          zset    number of a scheduled record -> due time
+---          scheduled_records  hash    number -> row
+---          scheduled_ids      hash    schedule id -> number
+--- ARGV     topic_id           text    the topic's id as the caller knows it, 32 hex digits
+---          id                 bytes=  the schedule id; empty: by number
+---          number             int=-1  the number that schedule.list returns; -1: by id
+--- RETURNS  error              int     a lib.codes value
+---          cancelled          int     records removed; 0 if there is no such record
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: records are removed
 --- COST     O(log scheduled), at most 13 calls

@@ -1,19 +1,20 @@
 --- schedule.list  version 1  reads
 --- List the scheduled records of a partition, ordered by due time, then by arrival.
 ---
---- KEYS     log                hash   the partition's state
----          scheduled          zset   number of a scheduled record -> due time
----          scheduled_records  hash   number -> row
---- ARGV     topic_id           bytes  the topic's id as the caller knows it, 32 hex digits
----          timed              int    rows with a time to leave out
----          delayed            int    rows with a delay to leave out
----          most               int    max rows to return
---- RETURNS  error              int    a lib.codes value
----          records            int    records that wait, of all rows
----          size               int    bytes of all rows
----          overdue_ms         int    age of the first due time; 0 if none has passed
----          delayed            int    rows returned that have a delay
----          rows               list   for each: number, due time in ms, schedule id, records, bytes
+--- KEYS     log                hash    the partition's state
+---          scheduled          zset    number of a scheduled record -> due time
+---          scheduled_records  hash    number -> row
+--- ARGV     topic_id           text    the topic's id as the caller knows it, 32 hex digits
+---          timed              int=0   rows with a time to leave out
+---          delayed            int=0   rows with a delay to leave out
+---          most               int     max rows to return
+--- RETURNS  error              int     a lib.codes value
+---          records            int     records that wait, of all rows
+---          size               int     bytes of all rows
+---          overdue_ms         int     age of the first due time; 0 if none has passed
+---          delayed            int     rows returned that have a delay
+---          rows               values  for each: number, due time in ms, schedule id, records,
+---                                     bytes
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(rows), at most 8 calls + 1 per row
 local codes = require("lib.codes")

@@ -4,14 +4,14 @@
 --- KEYS     log             hash   the partition's state
 ---          share           hash   share group -> end of its state, epoch, counters
 ---          share_runs      zset   the groups' available and acquired records
---- ARGV     group           bytes  the encoded group id
----          member          bytes  the member that has acquired the records
----          topic_id        bytes  the topic id the caller expects, 32 hex digits
+--- ARGV     group           id     the encoded group id
+---          member          text   the member that has acquired the records
+---          topic_id        text   the topic id the caller expects, 32 hex digits
 ---          lock_ms         int    how long the member may keep renewed records, in ms
 ---          delivery_limit  int    deliveries of a record at most
 ---          backoff_ms      int    delay of a record that is released after its first delivery
 ---          max_backoff_ms  int    the longest delay; it doubles with each delivery
----          dead_letters    int    1: archived records become dead letters
+---          dead_letters    int=0  1: archived records become dead letters
 ---          first...        int    the first offset of each range, ascending
 ---          last...         int    the last offset of the range
 ---          type...         int    0 gap, 1 accept, 2 release, 3 reject, 4 renew

@@ -1,17 +1,17 @@
 --- share.dead_letters  version 1  writes
 --- Return dead letters of a share group that are not copied yet, the oldest first.
 ---
---- KEYS     log           hash   the partition's state
----          share         hash   share group -> end of its state, epoch, counters
----          share_runs    zset   the groups' available and acquired records
---- ARGV     group         bytes  the encoded group id
----          topic_id      bytes  the topic id the caller expects, 32 hex digits
----          producer_id   int    a new producer id, for a group that has none here; 0: none
----          most          int    runs to return at most
---- RETURNS  error         int    a lib.codes value
----          producer_id   int    the id of the producer of all copies; 0: the group has none
----          dead_letters  list   number of the first dead letter, first offset, last offset,
----                               deliveries and reason of each run
+--- KEYS     log           hash  the partition's state
+---          share         hash  share group -> end of its state, epoch, counters
+---          share_runs    zset  the groups' available and acquired records
+--- ARGV     group         id    the encoded group id
+---          topic_id      text  the topic id the caller expects, 32 hex digits
+---          producer_id   int   a new producer id, for a group that has none here; 0: none
+---          most          int   runs to return at most
+--- RETURNS  error         int   a lib.codes value
+---          producer_id   int   the id of the producer of all copies; 0: the group has none
+---          dead_letters  list  number of the first dead letter, first offset, last offset,
+---                              deliveries and reason of each run
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: a producer id
 --- COST     O(runs returned), at most 4 calls

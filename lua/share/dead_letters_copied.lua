@@ -1,14 +1,14 @@
 --- share.dead_letters_copied  version 1  writes
 --- Remove dead letters of a share group that are in its dead letter queue.
 ---
---- KEYS     log           hash   the partition's state
----          share         hash   share group -> end of its state, epoch, counters
----          share_runs    zset   the groups' available and acquired records
---- ARGV     group         bytes  the encoded group id
----          topic_id      bytes  the topic id the caller expects, 32 hex digits
----          to            int    the number of the first dead letter that is not copied
---- RETURNS  error         int    a lib.codes value
----          dead_letters  int    dead letters that are not copied yet
+--- KEYS     log           hash  the partition's state
+---          share         hash  share group -> end of its state, epoch, counters
+---          share_runs    zset  the groups' available and acquired records
+--- ARGV     group         id    the encoded group id
+---          topic_id      text  the topic id the caller expects, 32 hex digits
+---          to            int   the number of the first dead letter that is not copied
+--- RETURNS  error         int   a lib.codes value
+---          dead_letters  int   dead letters that are not copied yet
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: dead letters are removed
 --- COST     O(runs removed), at most 5 calls + 1 per page

@@ -1,13 +1,13 @@
 --- share.delete  version 1  writes
 --- Delete the state of a share group in a partition.
 ---
---- KEYS     log         hash   the partition's state
----          share       hash   share group -> end of its state, epoch, counters
----          share_runs  zset   the groups' available and acquired records
---- ARGV     group       bytes  the encoded group id
----          topic_id    bytes  the topic id the caller expects, 32 hex digits
---- RETURNS  error       int    a lib.codes value
----          deleted     int    1: the group had a state here
+--- KEYS     log         hash  the partition's state
+---          share       hash  share group -> end of its state, epoch, counters
+---          share_runs  zset  the groups' available and acquired records
+--- ARGV     group       id    the encoded group id
+---          topic_id    text  the topic id the caller expects, 32 hex digits
+--- RETURNS  error       int   a lib.codes value
+---          deleted     int   1: the group had a state here
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: the group's state is removed
 --- COST     O(runs of the group), at most 4 calls + 2 per page

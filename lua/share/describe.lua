@@ -1,24 +1,24 @@
 --- share.describe  version 1  reads
 --- Return the state of a share group in a partition.
 ---
---- KEYS     log           hash   the partition's state
----          share         hash   share group -> end of its state, epoch, counters
----          share_runs    zset   the groups' available and acquired records
---- ARGV     group         bytes  the encoded group id
----          topic_id      bytes  the topic id the caller expects, 32 hex digits
----          most          int    acquired runs, and other delivered runs, to return at most
---- RETURNS  error         int    a lib.codes value
----          start         int    the share-partition start offset; -1: the group has no state
----          end           int    records from here on have no state yet
----          epoch         int    the state epoch: changes of the start offset by an administrator
----          available     int    records that are available, or will be after a delay
----          acquired      int    records that members have acquired
----          acknowledged  int    records ever accepted
----          archived      int    records ever rejected, or delivered too often
----          dead_letters  int    dead letters that are not copied yet
----          runs          list   first offset, last offset, deliveries, time of the lock's end in
----                               ms and member of each run that was delivered; member empty: it is
----                               available again, from the time on if that is not 0
+--- KEYS     log           hash  the partition's state
+---          share         hash  share group -> end of its state, epoch, counters
+---          share_runs    zset  the groups' available and acquired records
+--- ARGV     group         id    the encoded group id
+---          topic_id      text  the topic id the caller expects, 32 hex digits
+---          most          int   acquired runs, and other delivered runs, to return at most
+--- RETURNS  error         int   a lib.codes value
+---          start         int   the share-partition start offset; -1: the group has no state
+---          end           int   records from here on have no state yet
+---          epoch         int   the state epoch: changes of the start offset by an administrator
+---          available     int   records that are available, or will be after a delay
+---          acquired      int   records that members have acquired
+---          acknowledged  int   records ever accepted
+---          archived      int   records ever rejected, or delivered too often
+---          dead_letters  int   dead letters that are not copied yet
+---          runs          list  first offset, last offset, deliveries, time of the lock's end in ms
+---                              and member of each run that was delivered; member empty: it is
+---                              available again, from the time on if that is not 0
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(runs returned), at most 6 calls
 --- NOTES    The lag is the number of records from `end` on, as log.lag returns it, plus `available`

@@ -4,11 +4,11 @@
 --- KEYS     log             hash   the partition's state
 ---          share           hash   share group -> end of its state, epoch, counters
 ---          share_runs      zset   the groups' available and acquired records
---- ARGV     group           bytes  the encoded group id
----          member          bytes  the member whose share session ends
----          topic_id        bytes  the topic id the caller expects, 32 hex digits
+--- ARGV     group           id     the encoded group id
+---          member          text   the member whose share session ends
+---          topic_id        text   the topic id the caller expects, 32 hex digits
 ---          delivery_limit  int    deliveries of a record at most
----          dead_letters    int    1: archived records become dead letters
+---          dead_letters    int=0  1: archived records become dead letters
 --- RETURNS  error           int    a lib.codes value
 ---          released        int    the number of records that the member had
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID

@@ -1,13 +1,13 @@
 --- share.reset  version 1  writes
 --- Move a share group to an offset of the partition, whatever its state (AlterShareGroupOffsets).
 ---
---- KEYS     log         hash   the partition's state
----          share       hash   share group -> end of its state, epoch, counters
----          share_runs  zset   the groups' available and acquired records
---- ARGV     group       bytes  the encoded group id
----          topic_id    bytes  the topic id the caller expects, 32 hex digits
----          offset      int    the first record that members get
---- RETURNS  error       int    a lib.codes value
+--- KEYS     log         hash  the partition's state
+---          share       hash  share group -> end of its state, epoch, counters
+---          share_runs  zset  the groups' available and acquired records
+--- ARGV     group       id    the encoded group id
+---          topic_id    text  the topic id the caller expects, 32 hex digits
+---          offset      int   the first record that members get
+--- RETURNS  error       int   a lib.codes value
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: the group's state is replaced
 --- COST     O(runs of the group), at most 5 calls + 2 per page

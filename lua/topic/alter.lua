@@ -2,7 +2,7 @@
 --- Replace a topic's definition if it is still the one the caller read.
 ---
 --- KEYS     topics      hash   topic -> definition
---- ARGV     topic       bytes  the topic's name
+--- ARGV     topic       text   the topic's name
 ---          expected    bytes  the definition the caller read
 ---          definition  bytes  the new definition
 --- RETURNS  error       int    a lib.codes value

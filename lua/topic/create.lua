@@ -4,11 +4,11 @@
 --- KEYS     topics      hash    topic -> definition
 ---          logs...     hash    the state of each new partition, created by this script
 ---          streams...  stream  the records of each new partition
---- ARGV     topic       bytes   the topic's name
+--- ARGV     topic       text    the topic's name
 ---          definition  bytes   its definition, which no script parses
----          topic_id    bytes   32 hex digits
----          format      bytes   record or batch
----          mode        bytes   time, dense or bytes; bytes needs format batch
+---          topic_id    text    32 hex digits
+---          format      text    record or batch
+---          mode        text    time, dense or bytes; bytes needs format batch
 ---          bits        int     sequence bits of mode time
 --- RETURNS  error       int     a lib.codes value
 ---          version     int     the new version of the topics table, -1 on an error

@@ -4,15 +4,15 @@
 --- KEYS     topics            hash    topic -> definition
 ---          groups            hash    the group registry
 ---          deleted_topics    zset    ids of deleted topics by the time of deletion, ms
----          parts...          string  the 14 keys of each partition, in any order, which
----                                    begin with the stream's name, plain or in braces; then the
----                                    committed offsets of each group
---- ARGV     topic             bytes   the topic's name
+---          parts...          string  the 14 keys of each partition, in any order, which begin with
+---                                    the stream's name, plain or in braces; then the committed
+---                                    offsets of each group
+--- ARGV     topic             text    the topic's name
 ---          expected          bytes   the definition the caller read
 ---          registry_version  bytes   the group registry's version the caller read, empty for none
----          remote_id         bytes   the topic's id if it may have segments, empty if not
+---          remote_id         text    the topic's id if it may have segments, empty if not
 ---          partitions        int     the number of partitions in KEYS
----          fields...         bytes   the topic's field names in a group's offsets
+---          fields...         text    the topic's field names in a group's offsets
 --- RETURNS  error             int     a lib.codes value
 ---          version           int     the new version of the topics table, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION TOPIC_CHANGED

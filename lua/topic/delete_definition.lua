@@ -1,13 +1,13 @@
 --- topic.delete_definition  version 1  writes
 --- Delete a topic's definition if it is still the one the caller read.
 ---
---- KEYS     topics          hash  topic -> definition
----          deleted_topics  zset  ids of deleted topics by the time of deletion, ms
---- ARGV     topic     bytes  the topic's name
----          expected  bytes  the definition the caller read: a tombstone
----          remote_id  bytes  the topic's id if it may have segments, empty if not
---- RETURNS  error     int    a lib.codes value
----          version   int    the new version of the topics table, -1 on an error
+--- KEYS     topics          hash   topic -> definition
+---          deleted_topics  zset   ids of deleted topics by the time of deletion, ms
+--- ARGV     topic           text   the topic's name
+---          expected        bytes  the definition the caller read: a tombstone
+---          remote_id       text   the topic's id if it may have segments, empty if not
+--- RETURNS  error           int    a lib.codes value
+---          version         int    the new version of the topics table, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION TOPIC_CHANGED
 --- FULL     always: a topic is removed
 --- COST     O(1), at most 9 calls

@@ -1,13 +1,13 @@
 --- transaction.add_partitions  version 1  writes
 --- Add partitions and groups to a producer's transaction, and begin it if none is open.
 ---
---- KEYS     transaction     hash   state of the transactional id
----          participants    set    partitions and groups in the open transaction
---- ARGV     producer_id     int    the calling producer
----          producer_epoch  int    its epoch
----          members...      bytes  p:<topic>:<partition> or g:<group id>
---- RETURNS  error           int    a lib.codes value
----          transaction     int    the transaction's number among those of the id, -1 on an error
+--- KEYS     transaction     hash  state of the transactional id
+---          participants    set   partitions and groups in the open transaction
+--- ARGV     producer_id     int   the calling producer
+---          producer_epoch  int   its epoch
+---          members...      text  p:<topic>:<partition> or g:<group id>
+--- RETURNS  error           int   a lib.codes value
+---          transaction     int   the transaction's number among those of the id, -1 on an error
 --- REFUSES  CONCURRENT_TRANSACTIONS INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED INVALID_TXN_STATE
 --- FULL     always: one member per partition and id that exist
 --- COST     O(members), at most 5 calls + 1 per members

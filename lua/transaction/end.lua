@@ -1,23 +1,23 @@
 --- transaction.end  version 1  writes
 --- Decide how a transaction ends. The calling broker then writes the markers.
 ---
---- KEYS     transaction     hash  state of the transactional id
----          participants    set   partitions and groups in the open transaction
---- ARGV     producer_id     int   the calling producer
----          producer_epoch  int   its epoch
----          committed       int   1 commit, 0 abort
----          bump            int   1: the next transaction has the next epoch (KIP-890, EndTxn 5)
----          fresh_id        int   an unused producer id, -1 until the reply asks for one
----          number          int   the transaction that the request is about, -1: not known
---- RETURNS  error           int   a lib.codes value
----          producer_id     int   the producer id of the next transaction, -1 on an error
----          producer_epoch  int   the epoch of the next transaction, -1 on an error
----          fresh           int   1: nothing was written, call again with an unused producer id
----          pending         int   1: write the markers, then call transaction.complete
----          marker_id       int   producer id of the markers
----          marker_epoch    int   epoch of the markers
----          transaction     int   the transaction's number, -1 for an unknown id or producer
----          members         list  p:<topic>:<partition> and g:<group id>
+--- KEYS     transaction     hash    state of the transactional id
+---          participants    set     partitions and groups in the open transaction
+--- ARGV     producer_id     int     the calling producer
+---          producer_epoch  int     its epoch
+---          committed       int     1 commit, 0 abort
+---          bump            int     1: the next transaction has the next epoch (KIP-890, EndTxn 5)
+---          fresh_id        int=-1  an unused producer id, -1 until the reply asks for one
+---          number          int=-1  the transaction that the request is about, -1: not known
+--- RETURNS  error           int     a lib.codes value
+---          producer_id     int     the producer id of the next transaction, -1 on an error
+---          producer_epoch  int     the epoch of the next transaction, -1 on an error
+---          fresh           int     1: nothing was written, call again with an unused producer id
+---          pending         int     1: write the markers, then call transaction.complete
+---          marker_id       int     producer id of the markers
+---          marker_epoch    int     epoch of the markers
+---          transaction     int     the transaction's number, -1 for an unknown id or producer
+---          members         list    p:<topic>:<partition> and g:<group id>
 --- REFUSES  INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED INVALID_TXN_STATE CONCURRENT_TRANSACTIONS
 ---          NOT_COORDINATOR
 --- FULL     always: the state is replaced

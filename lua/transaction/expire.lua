@@ -2,18 +2,19 @@
 --- Apply a transactional id's timeouts: abort a transaction open too long, return an unfinished
 --- end, delete an unused id.
 ---
---- KEYS     transaction   hash  state of the transactional id
----          participants  set   partitions and groups in the open transaction
---- ARGV     forget_ms     int   delete an id without a transaction this long after its last use
----          completion_timeout_ms   int   return an unfinished end this long after its decision
---- RETURNS  error         int   a lib.codes value
----          wait_ms       int   check again after this long; -1: the id is deleted
----          pending       int   1: write the markers, then call transaction.complete
----          committed     int   1: the end is a commit
----          marker_id     int   producer id of the markers
----          marker_epoch  int   epoch of the markers
----          transaction   int   the transaction's number
----          members       list  p:<topic>:<partition> and g:<group id>
+--- KEYS     transaction            hash  state of the transactional id
+---          participants           set   partitions and groups in the open transaction
+--- ARGV     forget_ms              int   delete an id without a transaction this long after its
+---                                       last use
+---          completion_timeout_ms  int   return an unfinished end this long after its decision
+--- RETURNS  error                  int   a lib.codes value
+---          wait_ms                int   check again after this long; -1: the id is deleted
+---          pending                int   1: write the markers, then call transaction.complete
+---          committed              int   1: the end is a commit
+---          marker_id              int   producer id of the markers
+---          marker_epoch           int   epoch of the markers
+---          transaction            int   the transaction's number
+---          members                list  p:<topic>:<partition> and g:<group id>
 --- FULL     always: the state is replaced, or the id is removed
 --- COST     O(members), at most 5 calls
 local codes = require("lib.codes")

@@ -1,18 +1,18 @@
 --- transaction.init  version 1  writes
 --- Give a transactional id's producer an id and an epoch that fences earlier producers of the id.
 ---
---- KEYS     transaction     hash  state of the transactional id
---- ARGV     timeout_ms      int   how long its transactions may stay open
----          producer_id     int   the producer id the client has, -1 for none
----          producer_epoch  int   the epoch it has, -1 for none
----          fresh_id        int   an unused producer id, -1 until the reply asks for one
----          seen_epoch      int   the epoch in the reply to an earlier call of the request, -2 in
----                                the first call
---- RETURNS  error           int   a lib.codes value
----          producer_id     int   -1 on an error
----          producer_epoch  int   with fresh 1, and CONCURRENT_TRANSACTIONS, the id's epoch so far;
----                                -1 for none, and on another error
----          fresh           int   1: nothing was written, call again with an unused producer id
+--- KEYS     transaction     hash    state of the transactional id
+--- ARGV     timeout_ms      int     how long its transactions may stay open
+---          producer_id     int=-1  the producer id the client has, -1 for none
+---          producer_epoch  int=-1  the epoch it has, -1 for none
+---          fresh_id        int=-1  an unused producer id, -1 until the reply asks for one
+---          seen_epoch      int=-2  the epoch in the reply to an earlier call of the request, -2 in
+---                                  the first call
+--- RETURNS  error           int     a lib.codes value
+---          producer_id     int     -1 on an error
+---          producer_epoch  int     with fresh 1, and CONCURRENT_TRANSACTIONS, the id's epoch so
+---                                  far; -1 for none, and on another error
+---          fresh           int     1: nothing was written, call again with an unused producer id
 --- REFUSES  PRODUCER_FENCED NOT_COORDINATOR
 --- SIGNALS  CONCURRENT_TRANSACTIONS
 --- FULL     is_known: the state of an id that exists is replaced

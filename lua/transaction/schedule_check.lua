@@ -1,12 +1,12 @@
 --- transaction.schedule_check  version 1  writes
 --- Schedule or remove the timeout check of a transactional id.
 ---
---- KEYS     transactions  zset   encoded transactional id -> moment of its check, ms
---- ARGV     id            bytes  encoded transactional id
----          after_ms      int    ms from now; -1: remove the check
----          seen          int    the moment of the check that the caller ran, -1 if it ran none
---- RETURNS  error         int    a lib.codes value
----          changed       int    0: another call has scheduled a check since, which remains
+--- KEYS     transactions  zset    encoded transactional id -> moment of its check, ms
+--- ARGV     id            id      encoded transactional id
+---          after_ms      int     ms from now; -1: remove the check
+---          seen          int=-1  the moment of the check that the caller ran, -1 if it ran none
+--- RETURNS  error         int     a lib.codes value
+---          changed       int     0: another call has scheduled a check since, which remains
 --- FULL     is_known: one entry per id that exists
 --- COST     O(log ids), at most 4 calls
 --- NOTES    With `seen` -1 the moment is never later than the scheduled one, and always differs

@@ -1,13 +1,13 @@
 --- transaction.verify  version 1  reads
 --- Check that a partition or group is in a producer's open transaction.
 ---
---- KEYS     transaction     hash   state of the transactional id
----          participants    set    partitions and groups in the open transaction
---- ARGV     producer_id     int    the calling producer
----          producer_epoch  int    its epoch
----          member          bytes  p:<topic>:<partition> or g:<group id>
---- RETURNS  error           int    a lib.codes value
----          transaction     int    the transaction's number, -1 on an error
+--- KEYS     transaction     hash  state of the transactional id
+---          participants    set   partitions and groups in the open transaction
+--- ARGV     producer_id     int   the calling producer
+---          producer_epoch  int   its epoch
+---          member          text  p:<topic>:<partition> or g:<group id>
+--- RETURNS  error           int   a lib.codes value
+---          transaction     int   the transaction's number, -1 on an error
 --- REFUSES  INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED CONCURRENT_TRANSACTIONS INVALID_TXN_STATE
 --- COST     O(1), at most 2 calls
 local codes = require("lib.codes")

@@ -2,12 +2,12 @@
 --- Set or delete SCRAM credentials of a user.
 ---
 --- KEYS     users          hash   `<mechanism>:<user>` -> credential, and `:version`
---- ARGV     user           bytes  the user's name
----          condition      bytes  `absent`: the user has none of these credentials; `present`: the
+--- ARGV     user           text   the user's name
+---          condition      text   `absent`: the user has none of these credentials; `present`: the
 ---                                user has at least one of them; empty: no condition
----          mechanism...   bytes  a SCRAM mechanism
+---          mechanism...   text   a SCRAM mechanism
 ---          credential...  bytes  its credential, which no script parses; empty deletes it
----          shape...       bytes  iterations, salt length and alphabet, for decoys
+---          shape...       text   iterations, salt length and alphabet, for decoys
 --- RETURNS  error          int    a lib.codes value
 ---          version        int    the new version of the users table, -1 on an error
 --- REFUSES  RESOURCE_NOT_FOUND DUPLICATE_RESOURCE

@@ -1,13 +1,13 @@
 --- writer.claim_producer_id  version 1  writes
 --- Claim the producer id of a writer's task: all attempts of the task get the same one.
 ---
---- KEYS     writer       hash   the tasks of one Spark query or job, and what it has committed
---- ARGV     slot         bytes  which task
----          producer_id  int    an unused id, stored if the task has none; -1: only return it
----          keep_ms      int    expiry of the writer from now, ms
---- RETURNS  error        int    a lib.codes value
----          producer_id  int    the task's id, -1 if it has none
----          committed    int    the last committed epoch, -1 for none
+--- KEYS     writer       hash  the tasks of one Spark query or job, and what it has committed
+--- ARGV     slot         text  which task
+---          producer_id  int   an unused id, stored if the task has none; -1: only return it
+---          keep_ms      int   expiry of the writer from now, ms
+--- RETURNS  error        int   a lib.codes value
+---          producer_id  int   the task's id, -1 if it has none
+---          committed    int   the last committed epoch, -1 for none
 --- COST     O(1), at most 3 calls
 local codes = require("lib.codes")
 

@@ -1,12 +1,12 @@
 --- writer.commit  version 1  writes
 --- Commit an epoch of a writer: a replay of the epoch then writes nothing.
 ---
---- KEYS     writer     hash  the tasks of one Spark query or job, and what it has committed
---- ARGV     epoch      int   the epoch, 0 for a batch job
----          keep_ms    int   expiry of the writer from now, ms
----          last       int   1: the last epoch; the state of the tasks is deleted
---- RETURNS  error      int   a lib.codes value
----          committed  int   the last committed epoch
+--- KEYS     writer     hash   the tasks of one Spark query or job, and what it has committed
+--- ARGV     epoch      int    the epoch, 0 for a batch job
+---          keep_ms    int    expiry of the writer from now, ms
+---          last       int=0  1: the last epoch; the state of the tasks is deleted
+--- RETURNS  error      int    a lib.codes value
+---          committed  int    the last committed epoch
 --- FULL     always: the state of a task that exists is replaced
 --- COST     O(1), of the last epoch O(tasks), at most 4 calls
 local codes = require("lib.codes")

@@ -2,14 +2,14 @@
 --- Pin the number of partitions and the first partition for an epoch: all attempts at the epoch
 --- distribute a topic's rows as the first attempt did.
 ---
---- KEYS     writer      hash   the tasks of one Spark query or job, and what it has committed
---- ARGV     topic_id    bytes  32 hex digits
----          epoch       int    the epoch, 0 for a batch job
----          partitions  int    current partitions of the topic
----          turn        int    the partition that gets the first rows, from 0
---- RETURNS  error       int    a lib.codes value
----          partitions  int    partitions for this epoch, -1 if it has passed
----          turn        int    the partition that gets the first rows of this epoch
+--- KEYS     writer      hash  the tasks of one Spark query or job, and what it has committed
+--- ARGV     topic_id    text  32 hex digits
+---          epoch       int   the epoch, 0 for a batch job
+---          partitions  int   current partitions of the topic
+---          turn        int   the partition that gets the first rows, from 0
+--- RETURNS  error       int   a lib.codes value
+---          partitions  int   partitions for this epoch, -1 if it has passed
+---          turn        int   the partition that gets the first rows of this epoch
 --- COST     O(1), at most 4 calls
 --- NOTES    A writer without a claim expires after a year. The script never shortens an expiry.
 local codes = require("lib.codes")

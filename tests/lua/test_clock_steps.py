@@ -228,7 +228,7 @@ READS_ONLY = {
     "group.check_epoch",
     "group.consumer_describe",
     "group.describe",
-    "group.share_topics",
+    "group.list_share_topics",
     "group.streams_describe",
     "log.list_offsets",
     "schedule.list",

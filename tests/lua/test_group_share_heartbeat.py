@@ -79,7 +79,7 @@ class Group:
         return self.runner.run(scripts.consumer_describe(KEYS, "g", type="share"))
 
     def topics(self) -> list[str]:
-        flat = self.runner.run(scripts.share_topics(KEYS, "g")).topics
+        flat = self.runner.run(scripts.list_share_topics(KEYS, "g")).topics
         return [name.decode() for name in flat[::2]]
 
     def alter(self, *topics: tuple[str, str], creates: int = 0, is_registered: int = 1) -> int:

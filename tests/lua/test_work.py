@@ -323,7 +323,7 @@ BY_STEPS = {
 
 UNBOUNDED = {
     "group.delete": "HKEYS of all commits of the group",
-    "group.share_topics": "the topics ever shared by the group",
+    "group.list_share_topics": "the topics ever shared by the group",
     "group.streams_describe": "topology and members, within group.subscription.max.*",
     "group.streams_heartbeat": "members times tasks",
     "group.txn_complete": "pending commits of all producers in the group",

@@ -82,7 +82,11 @@ def test_a_short_header_is_enough() -> None:
             "the second line is a sentence",
         ),
         ("hash   state", "table  state", "a type of KEYS is one of hash"),
-        ("bytes  member id", "str    member id", "a type of ARGV is one of bytes, int, not str"),
+        (
+            "bytes  member id",
+            "str    member id",
+            "a type of ARGV is one of bytes, id, int, text, not str",
+        ),
         ("bytes  member id", "bytes member id", "a row is `name  type  meaning`"),
         ("member     bytes", "Member     bytes", "`Member` is no name"),
         ("timeout    int  ", "member     int  ", "a name is repeated in ARGV"),

@@ -1,7 +1,7 @@
 """Calls on the registry of groups, and on the schedule of their ticks."""
 
-from korvet.keys import Keys, encode_group
-from korvet.scripts.call import Call, ErrorReply, Reply, Script
+from korvet.keys import Keys
+from korvet.scripts.call import Call, ErrorReply, Reply, Script, encode_group
 
 
 class RegisterReply(Reply):

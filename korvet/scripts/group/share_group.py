@@ -30,7 +30,7 @@ class ShareTopicsReply(Reply):
 
 
 SHARE_HEARTBEAT = Script("group.share_heartbeat", ShareHeartbeatReply)
-SHARE_TOPICS = Script("group.share_topics", ShareTopicsReply)
+LIST_SHARE_TOPICS = Script("group.list_share_topics", ShareTopicsReply)
 SHARE_ALTER_TOPICS = Script("group.share_alter_topics", ErrorReply)
 
 
@@ -71,10 +71,10 @@ def share_heartbeat(
     )
 
 
-def share_topics(keys: Keys, group_id: str) -> Call[ShareTopicsReply]:
+def list_share_topics(keys: Keys, group_id: str) -> Call[ShareTopicsReply]:
     """Return the topics of a share group."""
     k = keys.group(group_id)
-    return Call(SHARE_TOPICS, (k.group, k.share_topics, k.deadlines))
+    return Call(LIST_SHARE_TOPICS, (k.group, k.share_topics, k.deadlines))
 
 
 def share_alter_topics(

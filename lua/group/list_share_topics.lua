@@ -1,4 +1,4 @@
---- group.share_topics  version 1  reads
+--- group.list_share_topics  version 1  reads
 --- Return the topics of a share group: those with state of the group in their partitions.
 ---
 --- KEYS     group         hash   state, generation, protocol, counters, votes

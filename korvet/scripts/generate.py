@@ -1,0 +1,275 @@
+"""`korvet/calls/`: a typed method for each script, generated from the scripts' headers.
+
+The receiver of a call is the handle that has its KEYS: `Partition`, `Group`, `Transaction`, or
+`Keys` for those of the namespace. Rules
+
+- The method has the script's name, with its family unless the receiver's own family: `log.append`
+  is `partition.append`, `share.acquire` is `partition.share_acquire`.
+- Keys are the receiver's. Those that it does not have are parameters, and so are repeated ones:
+  `key_rows` if several repeat together.
+- Each ARGV is a keyword, but for `topic_id` of a partition, which the receiver has. Repeated ones
+  are one parameter: `rows` if several repeat together.
+- Scripts of one receiver whose RETURNS have the same names and types have one type of reply, named
+  after the first.
+
+Each line ends as `ruff format` leaves it: what is broken over lines has one element a line.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from korvet.scripts import bundle
+from korvet.scripts.contract import Contract, Row
+
+_FAMILIES = {
+    "partition": ("log", "share", "schedule"),
+    "group": ("group",),
+    "transaction": ("transaction",),
+    "namespace": (),
+}
+"""Receivers, and the families of scripts that have its keys; the first is the receiver's own."""
+_TITLES = {
+    "partition": "one partition",
+    "group": "one group",
+    "transaction": "one transactional id",
+    "namespace": "a namespace",
+}
+_NAMESPACE = (
+    "acls",
+    "brokers",
+    "cluster",
+    "configs",
+    "deleted_topics",
+    "groups",
+    "groups_due",
+    "topics",
+    "transactions",
+    "users",
+)
+"""The keys that a namespace has once."""
+_GIVEN = ("lag_history", "quota", "writer")
+"""The keys that a namespace has for each of many names: parameters."""
+_ARGUMENTS = {"int": "int", "bytes": "bytes", "text": "str", "id": "str"}
+_REPEATED = _ARGUMENTS | {"bytes": "Arg"}
+_ELEMENTS = {
+    "int": "int",
+    "bytes": "bytes",
+    "list": "list[bytes]",
+    "ints": "list[int]",
+    "values": "list[int | bytes]",
+}
+_COMMON = {
+    (("error", "int"),): "ErrorReply",
+    (("error", "int"), ("version", "int")): "VersionReply",
+}
+_IMPORTS = {
+    "collections.abc": ("Iterable", "Sequence"),
+    "itertools": ("chain",),
+    "typing": ("TYPE_CHECKING",),
+    "korvet.calls.partition": ("AppendReply",),
+    "korvet.scripts.call": (
+        "Arg",
+        "Call",
+        "ErrorReply",
+        "Reply",
+        "Script",
+        "VersionReply",
+        "encode_group",
+        "flat",
+    ),
+}
+_WIDTH = 100
+
+
+def modules() -> dict[str, str]:
+    """Return the text of each module of `korvet/calls/`, by its name."""
+    contracts: dict[str, list[Contract]] = {receiver: [] for receiver in _FAMILIES}
+    for name in bundle.names():
+        contract = bundle.load(name).contract
+        contracts[_receiver(contract)].append(contract)
+    return {receiver: _Module(receiver, those).text() for receiver, those in contracts.items()}
+
+
+def stale(root: Path) -> list[str]:
+    """Return one sentence for each module in `root` that is not the generated one."""
+    return [
+        f"korvet/calls/{name}.py is not what the headers say: make lock"
+        for name, text in modules().items()
+        if not (root / f"{name}.py").is_file() or (root / f"{name}.py").read_text() != text
+    ]
+
+
+def write(root: Path) -> None:
+    """Write the modules into `root`."""
+    for name, text in modules().items():
+        (root / f"{name}.py").write_text(text)
+
+
+def _receiver(contract: Contract) -> str:
+    """Return the receiver of a script's call."""
+    first = contract.keys[0]
+    if first.repeated or any(row.name in (*_NAMESPACE, *_GIVEN) for row in contract.keys):
+        return "namespace"
+    family = contract.name.split(".")[0]
+    return next(receiver for receiver, families in _FAMILIES.items() if family in families)
+
+
+class _Module:
+    """A module: the calls of one receiver."""
+
+    def __init__(self, receiver: str, contracts: Sequence[Contract]) -> None:
+        self._receiver = receiver
+        self._contracts = contracts
+        self._own = (*_FAMILIES[receiver], "")[0]
+        self._replies: dict[tuple[tuple[str, str], ...], Contract] = {}
+        """RETURNS of more than an error -> the first script with them."""
+        for contract in contracts:
+            if _returns(contract) not in _COMMON:
+                self._replies.setdefault(_returns(contract), contract)
+
+    def text(self) -> str:
+        parts = [self._reply(contract) for contract in self._replies.values()]
+        parts.append("\n".join(self._script(contract) for contract in self._contracts))
+        parts.append(self._head() + "\n\n".join(["", *map(self._call, self._contracts)]))
+        body = "\n\n\n".join(parts) + "\n"
+        title = f"Calls of scripts on {_TITLES[self._receiver]}: generated by `make lock`."
+        return f'"""{title}"""\n\n{_imports(body)}\n\n\n{body}'
+
+    def _method(self, contract: Contract) -> str:
+        family, name = contract.name.split(".")
+        return name if family == self._own else f"{family}_{name}"
+
+    def _reply_name(self, contract: Contract) -> str:
+        returns = _returns(contract)
+        return _COMMON.get(returns) or f"{_title(self._method(self._replies[returns]))}Reply"
+
+    def _reply(self, contract: Contract) -> str:
+        returns = _returns(contract)
+        answering = [each.name for each in self._contracts if _returns(each) == returns]
+        lines = [f"class {self._reply_name(contract)}(Reply):"]
+        lines += [*_docstring(f"The reply of {' and '.join(answering)}.", 4), ""]
+        for row in contract.returns:
+            kind = _ELEMENTS.get(row.type) or f"list[{_title(row.type.split('.')[1])}Reply]"
+            lines += [f"    {row.name}: {kind}", *_docstring(_sentence(row.meaning), 4)]
+        return "\n".join(lines)
+
+    def _script(self, contract: Contract) -> str:
+        name = self._method(contract).upper()
+        return f'{name} = Script("{contract.name}", {self._reply_name(contract)})'
+
+    def _head(self) -> str:
+        lines = [f"class {self._receiver.capitalize()}Calls:"]
+        lines += [*_docstring(f"The calls on {_TITLES[self._receiver]}.", 4), ""]
+        lines += ["    __slots__ = ()", "    if TYPE_CHECKING:"]
+        if self._receiver == "namespace":
+            stubs = [f"\n        def {key}(self) -> str: ..." for key in _NAMESPACE]
+            return "\n".join([*lines, *stubs])
+        fields = {row.name for contract in self._contracts for row in _split(contract.keys)[0]}
+        fields |= {"topic_id"} if self._receiver == "partition" else set()
+        return "\n".join([*lines, *(f"        {field}: str" for field in sorted(fields))])
+
+    def _call(self, contract: Contract) -> str:
+        name = self._method(contract)
+        keys, arguments = _split(contract.keys), _split(contract.args)
+        takes = [*_repeated("key_rows", keys[1], "Iterable"), *_repeated("rows", arguments[1])]
+        keywords = [f"{row.name}: str" for row in keys[0] if row.name in _GIVEN]
+        keywords += [_keyword(row) for row in arguments[0] if not self._is_own(row)]
+        takes += ["*", *keywords] if keywords else []
+        lines = [f"    def {name}(", *(f"        {each}," for each in ("self", *takes)), "    )"]
+        lines = lines if takes else [f"    def {name}(self)"]
+        lines[-1] += f" -> Call[{self._reply_name(contract)}]:"
+        lines += [*_docstring(contract.sentence, 8), "        return Call("]
+        lines.append(f"            {name.upper()},")
+        lines += _tuple(map(self._key, keys[0]), "chain.from_iterable(key_rows)", keys[1])
+        if not arguments[0] and len(arguments[1]) == 1:
+            lines.append(f"            {arguments[1][0].name},")
+        elif contract.args:
+            lines += _tuple(map(self._argument, arguments[0]), "flat(rows)", arguments[1])
+        return "\n".join([*lines, "        )"])
+
+    def _key(self, row: Row) -> str:
+        if row.name in _GIVEN:
+            return row.name
+        return f"self.{row.name}()" if self._receiver == "namespace" else f"self.{row.name}"
+
+    def _argument(self, row: Row) -> str:
+        if self._is_own(row):
+            return f"self.{row.name}"
+        return f"encode_group({row.name})" if row.type == "id" else row.name
+
+    def _is_own(self, row: Row) -> bool:
+        return self._receiver == "partition" and row.name == "topic_id"
+
+
+def _returns(contract: Contract) -> tuple[tuple[str, str], ...]:
+    return tuple((row.name, row.type) for row in contract.returns)
+
+
+def _split(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    """Return the rows that are given once, and those that are repeated."""
+    rows = list(rows)
+    return [row for row in rows if not row.repeated], [row for row in rows if row.repeated]
+
+
+def _repeated(name: str, rows: Sequence[Row], kind: str = "Sequence") -> list[str]:
+    """Return the parameter of repeated rows, if there are any."""
+    types = [_REPEATED.get(row.type, "str") for row in rows]
+    if len(rows) == 1:
+        return [f"{rows[0].name}: {kind}[{types[0]}]"]
+    return [f"{name}: Iterable[tuple[{', '.join(types)}]]"] if rows else []
+
+
+def _keyword(row: Row) -> str:
+    kind = _ARGUMENTS[row.type]
+    if row.default is None:
+        return f"{row.name}: {kind}"
+    default = {"int": row.default, "bytes": f'b"{row.default}"'}.get(kind, f'"{row.default}"')
+    return f"{row.name}: {kind} = {default}"
+
+
+def _tuple(once: Iterable[str], rows: str, repeated: Sequence[Row]) -> list[str]:
+    """Return the lines of a tuple: what is given once, then the repeated rows."""
+    elements = list(once)
+    if len(repeated) > 1:
+        elements.append(f"*{rows}")
+    elif repeated:
+        elements.append(f"*{repeated[0].name}")
+    if len(elements) == 1:
+        return [f"            ({elements[0]},),"]
+    return ["            (", *(f"                {each}," for each in elements), "            ),"]
+
+
+def _title(name: str) -> str:
+    return name.title().replace("_", "")
+
+
+def _sentence(meaning: str) -> str:
+    """Return a meaning as a sentence; one that begins with a value keeps its first letter."""
+    first = meaning[0].upper() if re.match(r"[a-z']+[ ,;.]", meaning) else meaning[0]
+    return f"{first}{meaning[1:]}."
+
+
+def _docstring(text: str, indent: int) -> list[str]:
+    """Return a docstring's lines."""
+    margin = " " * indent
+    if len(text) + indent + 6 <= _WIDTH:
+        return [f'{margin}"""{text}"""']
+    lines = textwrap.wrap(f'"""{text}', _WIDTH - indent - 3, break_on_hyphens=False)
+    return [f"{margin}{line}" for line in [*lines, '"""']]
+
+
+def _imports(body: str) -> str:
+    """Return the imports that the text needs."""
+    words = set(re.findall(r"\w+", body))
+    lines: list[str] = []
+    for module, known in _IMPORTS.items():
+        names = [name for name in known if name in words and f"class {name}(" not in body]
+        if not names:
+            continue
+        line = f"from {module} import {', '.join(names)}"
+        if len(line) > _WIDTH:
+            line = "\n".join([f"from {module} import (", *(f"    {name}," for name in names), ")"])
+        lines += ["", line] if "korvet" in module and "korvet" not in "".join(lines) else [line]
+    return "\n".join(lines)
