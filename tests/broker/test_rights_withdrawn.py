@@ -13,6 +13,7 @@ from korvet.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestPr
 from korvet.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from korvet.wire.messages.share_acknowledge import AcknowledgePartition, AcknowledgeTopic
 from korvet.wire.messages.share_fetch import ShareFetchRequest
+from korvet.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from korvet.wire.schema import Message
 from tests.broker.test_authorization import Secured, allow, fetch, produce, secured
 
@@ -32,6 +33,28 @@ async def waiting(
             await asyncio.sleep(0.01)
     assert not task.done()
     return task
+
+
+def joining(member: str = "") -> JoinGroupRequest:
+    """Return a request to join the group."""
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=WAIT_MS,
+        member_id=member,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"x")],
+    )
+
+
+def syncing(member: str, generation: int, *given: str) -> SyncGroupRequest:
+    """Return a request for the member's assignment; the leader gives one to each member."""
+    return SyncGroupRequest(
+        group_id="g",
+        generation_id=generation,
+        member_id=member,
+        assignments=[SyncGroupRequestAssignment(member_id=each, assignment=b"a") for each in given],
+    )
 
 
 def keys_of(broker: Secured) -> Keys:
@@ -95,17 +118,8 @@ async def test_a_join_that_waits_ends_with_a_denial_if_the_group_may_no_longer_b
     secured: Secured, taken: bool
 ) -> None:
     await secured.grant(GROUP_RULE)
-    protocol = JoinGroupRequestProtocol(name="range", metadata=b"x")
-    request = JoinGroupRequest(
-        group_id="g",
-        session_timeout_ms=30_000,
-        rebalance_timeout_ms=WAIT_MS,
-        member_id="",
-        protocol_type="consumer",
-        protocols=[protocol],
-    )
     names = keys_of(secured).group("g")
-    task = await waiting(secured, request, 3, names.group)
+    task = await waiting(secured, joining(), 3, names.group)
     if taken:
         await secured.services.authorizer.delete([GROUP_RULE])
     # The end of the wait: the member is removed.
@@ -117,3 +131,28 @@ async def test_a_join_that_waits_ends_with_a_denial_if_the_group_may_no_longer_b
         error = (await task).error_code
     refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     assert error == (refused if taken else ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_a_sync_that_waits_returns_no_assignment_of_a_group_that_may_no_longer_be_read(
+    secured: Secured, taken: bool
+) -> None:
+    settings = secured.services.settings.with_dynamic({"group.initial.rebalance.delay.ms": "0"})
+    secured.services.dynamic_config.settings = settings
+    await secured.grant(GROUP_RULE)
+    names = keys_of(secured).group("g")
+    leader = (await secured.ask(joining(), 3, "root")).member_id
+    task = await waiting(secured, joining(), 3, names.group)
+    async with asyncio.timeout(60):
+        generation = (await secured.ask(joining(leader), 3, "root")).generation_id
+        follower = (await task).member_id
+    task = await waiting(secured, syncing(follower, generation), 3, names.group)
+    if taken:
+        await secured.services.authorizer.delete([GROUP_RULE])
+    given = syncing(leader, generation, leader, follower)
+    assert (await secured.ask(given, 3, "root")).error_code == 0
+    async with asyncio.timeout(60):
+        answer = await task
+    refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert answer.error_code == (refused if taken else ErrorCode.NONE)
+    assert answer.assignment == (b"" if taken else b"a")
