@@ -35,7 +35,7 @@ from korvet.network.request_decoder import (
     decode_header,
     is_served,
 )
-from korvet.security.quotas import Limit
+from korvet.security.quotas import FETCHES, Limit, within
 from korvet.security.session import Session
 from korvet.store.errors import LimitReached, StoreError, StoreUnavailable
 from korvet.wire.headers import encode_response_header
@@ -99,6 +99,8 @@ def begin(
     limits = services.quotas.limits(session, header.client_id)
     if limits:
         session.opened_bytes = session.mutation_ms = 0
+        if row.key in FETCHES:
+            body = within(limits, body)
     slowed = row.key == PRODUCE and services.memory.slows and _is_slowed(body, services)
     # The next request of a limited client waits for the charge of this one.
     released = _no_release if limits or slowed else release

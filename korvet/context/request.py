@@ -48,15 +48,26 @@ class Context(msgspec.Struct, frozen=True):
         Raises Refused if the client is over it, from request version `strict_since` on, and says
         how long to wait. An older client is never refused, but waits. KIP-599.
         """
-        wait_ms = await self.services.quotas.charge_mutation(
-            self.session, self.client_id, partitions, strict=self.version >= strict_since
-        )
+        strict = self.version >= strict_since
+        wait_ms = await self._charge_mutation(partitions, strict=strict)
         self.session.mutation_ms = max(self.session.mutation_ms, wait_ms)
-        if wait_ms and self.version >= strict_since:
-            raise Refused(
-                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                f"The quota controller_mutation_rate is used up: try again in {wait_ms} ms.",
-            )
+        if wait_ms and strict:
+            raise _used_up(wait_ms)
+
+    async def charge_creation(self, partitions: int) -> None:
+        """Charge partitions that another request than CreateTopics creates.
+
+        Raises Refused if the client is over its controller_mutation_rate. It does not wait, since
+        its connection serves topics and groups that exist.
+        """
+        wait_ms = await self._charge_mutation(partitions, strict=True)
+        if wait_ms:
+            raise _used_up(wait_ms)
+
+    async def _charge_mutation(self, partitions: int, *, strict: bool) -> int:
+        return await self.services.quotas.charge_mutation(
+            self.session, self.client_id, partitions, strict=strict
+        )
 
     def note_transaction(self, producer: Producer, number: int) -> None:
         """Note the transaction to which the client has added members on this connection."""
@@ -144,3 +155,10 @@ class Context(msgspec.Struct, frozen=True):
             return UNASKED
         found = self.services.authorizer.operations(self.session, kind, name)
         return found & SUPPORTED_BITS[kind] if found >> Operation.DESCRIBE & 1 else 0
+
+
+def _used_up(wait_ms: int) -> Refused:
+    return Refused(
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        f"The quota controller_mutation_rate is used up: try again in {wait_ms} ms.",
+    )

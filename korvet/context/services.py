@@ -170,7 +170,7 @@ class Services:
             self.keys,
             self._settings,
             self.topics,
-            self.auto_creator.create,
+            self.auto_creator,
             self.enlisted,
             appender,
             unknown_producers,

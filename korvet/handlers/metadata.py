@@ -151,8 +151,10 @@ async def _one(
         # As in Kafka: Java consumers fail on an invalid name, whatever other topics they subscribe
         # to.
         return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request, context)
-    topic = await context.services.auto_creator.create(name)
-    if topic is None or context.version < 2:
+    topic = await context.services.auto_creator.create(name, charge=context.charge_creation)
+    if topic is None:
+        return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request, context)
+    if context.version < 2:
         return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, name)
     return _describe(topic, request, context)
 

@@ -42,5 +42,10 @@ from korvet.wire.messages.produce import ProduceRequest, ProduceResponse
 
 def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceResponse | None]:
     return context.services.produce.produce(
-        request, context.version, context.release, context.may_create, context.session.count_opened
+        request,
+        context.version,
+        context.release,
+        context.may_create,
+        context.charge_creation,
+        context.session.count_opened,
     )

@@ -138,15 +138,12 @@ class _Heartbeat:
             if reply.missing:
                 self._creates = False
                 self.failure = await context.services.internal_topics.create(
-                    reply.missing, context.may_create, self._charge
+                    reply.missing, context.may_create, context.charge_creation
                 )
             if not await self._lookup.find(reply.names):
                 return msgspec.structs.replace(reply, error=ErrorCode.GROUP_MAX_SIZE_REACHED)
             if not reply.need_topics:
                 self._lookup.resolved = b""
-
-    async def _charge(self, partitions: int) -> None:
-        await self._context.charge_mutation(partitions, strict_since=0)
 
     def _call(self, is_registered: int) -> Call[StreamsHeartbeatReply]:
         request, config, context = self._request, self._config, self._context

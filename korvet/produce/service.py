@@ -23,6 +23,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from korvet.admin.auto_create import TopicAutoCreator
 from korvet.config.values import Settings
 from korvet.deferred import CloseWithoutResponse
 from korvet.errors import ErrorCode
@@ -59,7 +60,8 @@ RETRIED = frozenset(
 )
 """Errors after which a producer sends the batch again, whole or split."""
 
-AutoCreate = Callable[[str], Awaitable[Topic | None]]
+MayCreate = Callable[[str], bool]
+Charge = Callable[[int], Awaitable[None]]
 Opening: TypeAlias = asyncio.Future[None]
 """A batch that is opened in the thread."""
 Sending: TypeAlias = Generator[Opening | None, None, None]
@@ -76,7 +78,7 @@ class ProduceService:
         keys: Keys,
         settings: Callable[[], Settings],
         topics: TopicTable,
-        auto_create: AutoCreate,
+        auto_creator: TopicAutoCreator,
         enlisted: EnlistedPartitions,
         appender: PartitionAppender,
         unknown_producers: UnknownProducers,
@@ -86,7 +88,7 @@ class ProduceService:
         self._keys = keys
         self._settings = settings
         self._topics = topics
-        self._auto_create = auto_create
+        self._auto_creator = auto_creator
         self._enlisted = enlisted
         self.unknown_producers = unknown_producers
         self._replica_wait = replica_wait
@@ -97,13 +99,14 @@ class ProduceService:
         request: ProduceRequest,
         version: int,
         release: Callable[[], None],
-        may_create: Callable[[str], bool],
+        may_create: MayCreate,
+        charge: Charge | None = None,
         opened: Callable[[int], None] | None = None,
     ) -> Awaitable[ProduceResponse | None]:
         """Send the request's batches; return the response to await.
 
-        `may_create` returns whether the client may create a topic of that name. `opened` counts
-        decompressed bytes.
+        `may_create` returns whether the client may create a topic of that name. `charge` counts
+        created partitions and may raise Refused, `opened` counts decompressed bytes.
         """
         if not _acks_valid(request.acks, version):
             return self._reject_all(request, ErrorCode.INVALID_REQUIRED_ACKS, version)
@@ -117,7 +120,7 @@ class ProduceService:
             or self._enlisted.missing(request, topics, version)
         ):
             in_flight = self.in_flight(request, version, opened)
-            return self._produce_in_steps(in_flight, release, may_create, durability)
+            return self._produce_in_steps(in_flight, release, may_create, charge, durability)
         in_flight = self.in_flight(request, version, opened)
         sending = self._send(in_flight, topics, NONE_REJECTED)
         for opening in sending:
@@ -151,12 +154,16 @@ class ProduceService:
         self,
         in_flight: ProduceInFlight,
         release: Callable[[], None],
-        may_create: Callable[[str], bool],
+        may_create: MayCreate,
+        charge: Charge | None,
         durability: DurabilityRequirement | None,
     ) -> ProduceResponse | None:
         request, version = in_flight.request, in_flight.version
         try:
-            topics = [await self._resolve(data, version, may_create) for data in request.topic_data]
+            topics = [
+                await self._resolve(data, version, may_create, charge)
+                for data in request.topic_data
+            ]
         except StoreUnavailable:
             return await self._reject_all(request, ErrorCode.KAFKA_STORAGE_ERROR, version)
         streams = self._streams(request, topics) if durability else []
@@ -187,7 +194,7 @@ class ProduceService:
         return topics
 
     async def _resolve(
-        self, data: TopicProduceData, version: int, may_create: Callable[[str], bool]
+        self, data: TopicProduceData, version: int, may_create: MayCreate, charge: Charge | None
     ) -> Topic | None:
         """Return the topic, created if missing and auto.create.topics.enable is set."""
         if version >= TOPIC_IDS_SINCE:
@@ -198,7 +205,7 @@ class ProduceService:
             and self._settings().flag("auto.create.topics.enable")
             and may_create(data.name)
         ):
-            topic = await self._auto_create(data.name)
+            topic = await self._auto_creator.create(data.name, charge=charge)
         return topic
 
     def _streams(self, request: ProduceRequest, topics: Sequence[Topic | None]) -> list[str]:

@@ -39,6 +39,8 @@ BURST_S = {
     CONNECTIONS: 1.0,
 }
 """Seconds of its rate that an idle client may use at once; Kafka's mutation quota has 11."""
+FETCH_S = 10
+"""Seconds of consumer_byte_rate that one response has at most, as in Kafka."""
 MAX_REQUEST_WAIT_MS = 1000
 """Longest wait for request_percentage, as in Kafka."""
 MAX_BUCKET = 500
@@ -82,6 +84,16 @@ def bucket_of(name: str, sharing: Mapping[str, str]) -> str:
     if len(bucket) <= MAX_BUCKET:
         return bucket
     return f"{name}&#{sha256(bucket.encode('utf-8', 'surrogateescape')).hexdigest()}"
+
+
+def within(limits: tuple[Limit, ...], request: Any) -> Any:
+    """Return a Fetch or ShareFetch request for no more bytes than its client gets in FETCH_S."""
+    for limit in limits:
+        if limit.quota == CONSUMER_BYTES:
+            most = min(request.max_bytes, int(limit.value * FETCH_S))
+            fewest = min(request.min_bytes, most)
+            return msgspec.structs.replace(request, max_bytes=most, min_bytes=fewest)
+    return request
 
 
 class Quotas:

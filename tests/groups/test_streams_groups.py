@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
+from korvet.security.quotas import CLIENT_ID, MUTATIONS, resource_of
+from korvet.security.session import Session
 from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -43,7 +45,12 @@ EVERY_TIME = ("streams.assignment.interval.ms", "0")
 
 
 async def beat(
-    broker: Broker, member: str, epoch: int, *subs: Subtopology, **more: Any
+    broker: Broker,
+    member: str,
+    epoch: int,
+    *subs: Subtopology,
+    session: Session | None = None,
+    **more: Any,
 ) -> StreamsGroupHeartbeatResponse:
     fields: dict[str, Any] = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
     if epoch == 0:
@@ -57,7 +64,7 @@ async def beat(
         member_epoch=epoch,
         **{"endpoint_information_epoch": 0, **fields, **more},
     )
-    answer: StreamsGroupHeartbeatResponse = await broker.ask(request)
+    answer: StreamsGroupHeartbeatResponse = await broker.ask(request, session=session)
     return answer
 
 
@@ -211,6 +218,16 @@ async def test_internal_topics_are_not_created_without_the_right_to(broker: Brok
     said = await internal.create(many, lambda name: True, charge)
     assert "10000 new partitions at once, not 10001" in said
     assert charged == [4, 4, 4]
+
+
+async def test_a_member_over_the_mutation_rate_does_not_wait(broker: Broker) -> None:
+    services, session = broker.services, Session("127.0.0.1")
+    await services.config_admin.alter_quotas(resource_of({CLIENT_ID: "test"}), {MUTATIONS: "0.01"})
+    await services.quotas.charge_mutation(session, "test", 1, strict=True)
+    answer = await beat(broker, "m", 0, *COUNTING, session=session)
+    (_, status) = answer.status or []
+    assert "The quota controller_mutation_rate is used up" in status.status_detail
+    assert session.mutation_ms == 0, "its next heartbeat would be late"
 
 
 async def test_a_topology_description_is_not_stored_as_in_a_kafka_without_plugin(

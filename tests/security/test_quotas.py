@@ -252,6 +252,19 @@ def test_a_stored_change_says_no_time_and_a_refused_one_does(
     assert mutated(broker, api, strict - 1) == [*[accepted] * 2, (E.NONE, True)]
 
 
+def test_a_producer_over_its_mutation_rate_gets_no_new_topic_and_does_not_wait(
+    broker: Broker,
+) -> None:
+    assert alter(broker, {"client-id": "p"}, {"controller_mutation_rate": 0.01}) is E.NONE
+    found = []
+    with Peer(broker.bootstrap_servers) as peer:
+        for topic in ("new-a", "new-b", "new-a"):
+            answer = peer.ask("Produce", 9, to_produce(topic, batch([b"v"])), client_id="p")
+            (row,) = answer.responses[0].partition_responses
+            found.append((E(row.error_code), answer.throttle_time_ms))
+    assert found == [(E.NONE, 0), (E.UNKNOWN_TOPIC_OR_PARTITION, 0), (E.NONE, 0)]
+
+
 def test_short_requests_use_up_a_share_of_the_event_loop(broker: Broker) -> None:
     assert alter(broker, {"client-id": "busy"}, {"request_percentage": 0.01}) is E.NONE
     with Peer(broker.bootstrap_servers) as peer:
