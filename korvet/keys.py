@@ -119,7 +119,9 @@ class Group(GroupCalls, msgspec.Struct, frozen=True):
     offsets: str
     """hash: `korvet:<topic>:<p>` -> committed offset, leader epoch, times, topic id, metadata."""
     txn_offsets: str
-    """hash: producer id -> its newest transaction; with a partition -> a pending commit."""
+    """hash: producer id -> its newest transaction, and how many pending commits that has."""
+    txn_pending: str
+    """hash: producer id and partition -> a pending commit; producer id and number -> partition."""
     consumer_members: str
     """hash: consumer, share or streams group: member id -> epoch, subscription, partitions."""
     target_assignment: str

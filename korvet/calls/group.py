@@ -285,6 +285,8 @@ class TxnCompleteReply(Reply):
     """A lib.codes value."""
     committed: list[bytes]
     """Stream key and commit, flat, of what was committed."""
+    more: int
+    """1: pending commits are left, call again."""
 
 
 CHECK_EPOCH = Script("group.check_epoch", ErrorReply)
@@ -327,6 +329,7 @@ class GroupCalls:
         share_topics: str
         target_assignment: str
         txn_offsets: str
+        txn_pending: str
 
     def check_epoch(
         self,
@@ -477,6 +480,7 @@ class GroupCalls:
                 self.deadlines,
                 self.offsets,
                 self.txn_offsets,
+                self.txn_pending,
                 self.consumer_members,
                 self.target_assignment,
                 self.partition_owners,
@@ -875,6 +879,7 @@ class GroupCalls:
                 self.deadlines,
                 self.offsets,
                 self.txn_offsets,
+                self.txn_pending,
                 self.consumer_members,
                 self.target_assignment,
                 self.partition_owners,
@@ -911,6 +916,7 @@ class GroupCalls:
                 self.deadlines,
                 self.offsets,
                 self.txn_offsets,
+                self.txn_pending,
                 self.consumer_members,
                 self.partition_owners,
             ),
@@ -941,6 +947,7 @@ class GroupCalls:
                 self.group,
                 self.offsets,
                 self.txn_offsets,
+                self.txn_pending,
             ),
             (
                 producer_id,

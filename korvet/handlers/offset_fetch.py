@@ -108,7 +108,7 @@ def _denied(asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponse
 
 async def _pending(group_id: str, context: Context) -> set[tuple[UUID, int]]:
     """Return the partitions with offsets that wait for the end of a transaction."""
-    fields = await context.store.command("HKEYS", context.keys.group(group_id).txn_offsets)
+    fields = await context.store.command("HKEYS", context.keys.group(group_id).txn_pending)
     found: set[tuple[UUID, int]] = set()
     for field in fields:
         parsed = parse_field(field.partition(b" ")[2])

@@ -99,18 +99,20 @@ def _other_servers(store: AsyncStore, keys: Keys, end: PreparedEnd) -> dict[str,
 async def _complete_group(
     store: AsyncStore, keys: Keys, end: PreparedEnd, group_id: str, on_commit: OnCommit
 ) -> None:
-    reply = await store.run(
-        group.txn_complete(
-            keys,
-            group_id,
-            producer_id=end.producer_id,
-            producer_epoch=end.producer_epoch,
-            transaction=end.transaction,
-            committed=int(end.committed),
-        )
+    call = group.txn_complete(
+        keys,
+        group_id,
+        producer_id=end.producer_id,
+        producer_epoch=end.producer_epoch,
+        transaction=end.transaction,
+        committed=int(end.committed),
     )
-    if reply.committed:
-        await on_commit(group_id, _parse_commits(reply.committed))
+    more = 1
+    while more:
+        reply = await store.run(call)
+        more = reply.more
+        if reply.committed:
+            await on_commit(group_id, _parse_commits(reply.committed))
 
 
 def _parse_commits(flat: Sequence[bytes]) -> list[Row]:

@@ -90,9 +90,7 @@ class HangingTransactions:
         oldest_ms = int(time() * 1000) - max_age_ms
         member, epochs = group_member(group_id), dict[Participation, int]()
         for field, text in zip(flat[::2], flat[1::2], strict=True):
-            if not field.isdigit():
-                continue
-            number, epoch, is_open, since_ms = map(int, text.split())
+            number, epoch, is_open, since_ms, _ = map(int, text.split())
             if is_open and since_ms < oldest_ms:
                 epochs[Participation(int(field), number, member)] = epoch
         hanging = epochs.keys() - await self.find_owned(epochs.keys())
@@ -100,16 +98,16 @@ class HangingTransactions:
             logger.warning(
                 "hanging transaction discarded", group=group_id, producer=part.producer_id
             )
-            await self._store.run(
-                group.txn_complete(
-                    self._keys,
-                    group_id,
-                    producer_id=part.producer_id,
-                    producer_epoch=epochs[part],
-                    transaction=part.transaction,
-                    committed=0,
-                )
+            call = group.txn_complete(
+                self._keys,
+                group_id,
+                producer_id=part.producer_id,
+                producer_epoch=epochs[part],
+                transaction=part.transaction,
+                committed=0,
             )
+            while (await self._store.run(call)).more:
+                pass
         return bool(hanging)
 
     def _is_due(self, group_id: str) -> bool:

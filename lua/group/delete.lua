@@ -9,7 +9,8 @@
 ---          assignments        hash  member id -> assignment
 ---          deadlines          zset  member id or phase -> moment, ms
 ---          offsets            hash  `korvet:<topic>:<p>` -> commit (lib.offset_commit)
----          txn_offsets        hash  pending commits, as in lib.txn_offset_commit
+---          txn_offsets        hash  producer id -> its newest transaction
+---          txn_pending        hash  pending commits, as in lib.txn_offset_commit
 ---          consumer_members   hash  member id -> epoch, subscription and partitions
 ---          target_assignment  hash  member id -> the partitions it should own
 ---          partition_owners   hash  partition -> epoch and member id of its owner
@@ -43,10 +44,10 @@ if g.state ~= classic_group.EMPTY then
   return { codes.NON_EMPTY_GROUP, {} }
 end
 local fields = redis.call("HKEYS", offsets)
-key_types.hashes(KEYS, 9, 9)
+key_types.hashes(KEYS, 9, 10)
 
 -- Write.
 redis.call("UNLINK", unpack(KEYS, 1, 8))
-redis.call("UNLINK", unpack(KEYS, 10))
-txn_offset_commit.delete_group(txn_offsets)
+redis.call("UNLINK", unpack(KEYS, 11))
+txn_offset_commit.delete_group(txn_offsets, KEYS[10])
 return { codes.NONE, fields }

@@ -9,7 +9,8 @@
 ---          assignments        hash    member id -> assignment
 ---          deadlines          zset    member id or phase -> moment, ms
 ---          offsets            hash    `korvet:<topic>:<p>` -> commit (lib.offset_commit)
----          txn_offsets        hash    pending commits, as in lib.txn_offset_commit
+---          txn_offsets        hash    producer id -> its newest transaction
+---          txn_pending        hash    pending commits, as in lib.txn_offset_commit
 ---          consumer_members   hash    member id -> epoch, subscription and partitions
 ---          target_assignment  hash    member id -> the partitions it should own
 ---          partition_owners   hash    partition -> epoch and member id of its owner
@@ -126,9 +127,9 @@ if not g.exists and not deadlines.first(g.deadlines) then
 end
 local expired, changed = {}, false
 local consumer = consumer_group.is_stored(g.type)
-  and consumer_group.load({ KEYS[1], KEYS[10], KEYS[11], KEYS[12], KEYS[5], KEYS[7] }, g.type)
+  and consumer_group.load({ KEYS[1], KEYS[11], KEYS[12], KEYS[13], KEYS[5], KEYS[7] }, g.type)
 key_types.hashes(KEYS, 2, 6)
-key_types.hashes(KEYS, 8, 12)
+key_types.hashes(KEYS, 8, 13)
 
 -- Write.
 deadlines.follow_clock(g.deadlines, now_ms)
@@ -157,8 +158,8 @@ for _ = 1, MAX_DEADLINES do
     expired, is_deleted = expire_offsets(g, now_ms)
     if is_deleted then
       redis.call("UNLINK", unpack(KEYS, 1, 8))
-      redis.call("UNLINK", unpack(KEYS, 10))
-      txn_offset_commit.delete_group(txn_offsets)
+      redis.call("UNLINK", unpack(KEYS, 11))
+      txn_offset_commit.delete_group(txn_offsets, KEYS[10])
       return { codes.NONE, -1, g.rebalances, expired, 1 }
     end
   end

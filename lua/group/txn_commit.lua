@@ -9,7 +9,8 @@
 ---          assignments       hash   member id -> assignment
 ---          deadlines         zset   member id or phase -> moment, ms
 ---          offsets           hash   `korvet:<topic>:<p>` -> commit (lib.offset_commit)
----          txn_offsets       hash   pending commits, as in lib.txn_offset_commit
+---          txn_offsets       hash   producer id -> its newest transaction
+---          txn_pending       hash   pending commits, as in lib.txn_offset_commit
 ---          consumer_members  hash   member id -> epoch, subscription and partitions
 ---          partition_owners  hash   partition -> epoch and member id of its owner
 --- ARGV     member            text   the member id, empty for none
@@ -30,7 +31,7 @@
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID ILLEGAL_GENERATION
 ---          STALE_MEMBER_EPOCH INVALID_PRODUCER_EPOCH INVALID_TXN_STATE REGISTER_FIRST
 --- FULL     always: one pending commit per partition and producer
---- COST     O(partitions), at most 37 calls + 2 per field
+--- COST     O(partitions), at most 40 calls + 2 per field
 --- NOTES    Older versions of the request have no member: membership is not checked then.
 ---          GROUP_ID_NOT_FOUND: the request has a generation and the group does not exist, or it is
 ---          a share group. INVALID_TXN_STATE: the transaction, or a later one, has ended in this
@@ -46,7 +47,8 @@ local num = require("lib.num")
 local offset_commit = require("lib.offset_commit")
 local txn_offset_commit = require("lib.txn_offset_commit")
 
-local offsets, txn_offsets, members, owners = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local offsets, txn_offsets, txn_pending = KEYS[8], KEYS[9], KEYS[10]
+local members, owners = KEYS[11], KEYS[12]
 local id, instance, generation = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local is_registered, producer_id = ARGV[4] == "1", ARGV[5]
 local epoch, number = tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -92,21 +94,23 @@ if not g.exists and not is_registered then
   return { codes.REGISTER_FIRST, -1 }
 end
 key_types.hashes(KEYS, 8, 8)
+key_types.hashes(KEYS, 10, 10)
 
 -- Write.
-txn_offset_commit.put_last(txn_offsets, producer_id, number, epoch, true, now_ms)
 redis.call("PERSIST", txn_offsets)
 if not last then
   txn_offset_commit.prune(txn_offsets, now_ms)
 end
+local flat = {}
 for i = ROWS, #ARGV, 5 do
   local committed_ms = offset_commit.times(redis.call("HGET", offsets, ARGV[i]) or "")
   local time_text = num.text(math.max(now_ms, committed_ms))
-  redis.call(
-    "HSET", txn_offsets, producer_id .. " " .. ARGV[i],
+  flat[#flat + 1] = ARGV[i]
+  flat[#flat + 1] =
     offset_commit.format(ARGV[i + 1], ARGV[i + 2], time_text, "-1", ARGV[i + 3], ARGV[i + 4])
-  )
 end
+local pending = txn_offset_commit.add(txn_pending, producer_id, last and last.pending or 0, flat)
+txn_offset_commit.put_last(txn_offsets, producer_id, number, epoch, true, now_ms, pending)
 if g.state == classic_group.EMPTY then
   deadlines.check_offsets(g.deadlines, now_ms)
   if not g.exists then

@@ -18,7 +18,8 @@ end
 function M.list(command, key, values)
   local list = {}
   for first = 1, #values, SIZE do
-    local part = redis.call(command, key, unpack(values, first, math.min(first + SIZE - 1, #values)))
+    local last = math.min(first + SIZE - 1, #values)
+    local part = redis.call(command, key, unpack(values, first, last))
     for i = 1, #part do
       list[#list + 1] = part[i]
     end

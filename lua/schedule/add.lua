@@ -48,8 +48,8 @@
 ---          this call replace. A large batch is several calls, as in log.append. A record with the
 ---          schedule id of a waiting one replaces it. A record that is due already is stored as
 ---          well; schedule.append_due moves it at once. A retried batch of an idempotent producer
----          is a duplicate, as in log.append. KAFKA_STORAGE_ERROR: nothing of the batch is stored, but
----          foreign entries were numbered; the next call continues.
+---          is a duplicate, as in log.append. KAFKA_STORAGE_ERROR: nothing of the batch is stored,
+---          but foreign entries were numbered; the next call continues.
 local append = require("lib.append")
 local clock = require("lib.clock")
 local chunks = require("lib.chunks")

@@ -1,5 +1,9 @@
 """Check group.txn_commit and group.txn_complete: offsets committed with a transaction."""
 
+from collections.abc import Iterable
+
+import pytest
+
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
 from korvet.scripts.group import TxnCompleteReply
@@ -19,13 +23,14 @@ def txn_commit(
     member: str = "",
     generation: int = -1,
     producer_id: int = 9,
+    partitions: Iterable[int] = (0,),
 ) -> ErrorCode:
-    """Send a TxnOffsetCommit of one partition, by producer 9 unless given."""
+    """Send a TxnOffsetCommit of partition 0, by producer 9 unless given."""
     reply = group.run(
         lambda registered: scripts.txn_commit(
             KEYS,
             group.name,
-            [("orders", 0, offset, 0, TOPIC_ID, "")],
+            [("orders", partition, offset, 0, TOPIC_ID, "") for partition in partitions],
             member=member,
             instance="",
             generation=generation,
@@ -178,18 +183,16 @@ def test_a_new_producer_prunes_some_old_ones_of_many(
     waiting = KEYS.group(group.name).txn_offsets
     old_ms = runner.now_ms() - 61 * MINUTE_MS
     for producer_id in range(100, 1_200):
-        runner.command("HSET", waiting, producer_id, f"3 0 0 {old_ms}")
-    runner.command("HSET", waiting, 9, f"1 0 1 {old_ms}")
+        runner.command("HSET", waiting, producer_id, f"3 0 0 {old_ms} 0")
+    runner.command("HSET", waiting, 9, f"1 0 1 {old_ms} 0")
     txn_commit(group, 100)
-    assert runner.command("HLEN", waiting) == 1_102
+    assert runner.command("HLEN", waiting) == 1_101
     for producer_id in range(10_000, 10_010):
         txn_commit(group, 200, producer_id=producer_id)
     left = runner.command("HKEYS", waiting)
     assert isinstance(left, list)
-    assert 900 < len(left) <= 1_001
-    assert {b"9", b"9 korvet:orders:0", b"10009"} <= {
-        each if isinstance(each, bytes) else each.encode() for each in left
-    }
+    assert 900 < len(left) <= 1_000
+    assert {b"9", b"10009"} <= {each if isinstance(each, bytes) else each.encode() for each in left}
     txn_complete(group, committed=True, producer_id=10_000)
     assert group.committed() == 200
 
@@ -228,3 +231,89 @@ def test_ended_transactions_are_known_longer_than_an_expired_group(lua: LuaRunne
     assert lua.command("PTTL", keys.txn_offsets) == -1
     txn_complete(group, committed=True, number=2)
     assert group.committed() == 7
+
+
+STEP = 500
+
+
+def offsets(group: Group) -> dict[int, int]:
+    """Return the committed offsets by partition."""
+    flat = group.runner.command("HGETALL", KEYS.group_offsets(group.name))
+    assert isinstance(flat, list)
+    words = [word if isinstance(word, str) else word.decode() for word in flat]
+    return {
+        int(field.rpartition(":")[2]): int(text.split()[0])
+        for field, text in zip(words[::2], words[1::2], strict=True)
+    }
+
+
+def test_many_pending_offsets_are_committed_in_steps_that_any_broker_continues(
+    runner: Runner,
+) -> None:
+    group, many = Group(runner), range(2 * STEP + 3)
+    txn_commit(group, 5, partitions=many[: STEP + 1])
+    txn_commit(group, 6, partitions=many)
+    txn_commit(group, 8, partitions=[0], producer_id=8)
+    replies = [txn_complete(group, committed=True) for _ in range(4)]
+    assert [reply.more for reply in replies] == [1, 1, 0, 0]
+    assert [len(reply.committed) // 2 for reply in replies] == [STEP, STEP, 3, 0]
+    assert offsets(group) == dict.fromkeys(many, 6)
+    assert txn_commit(group, 9) == ErrorCode.INVALID_TXN_STATE
+    txn_complete(group, committed=True, producer_id=8)
+    assert offsets(group)[0] == 8
+    assert runner.command("EXISTS", KEYS.group(group.name).txn_pending) == 0
+
+
+def test_what_comes_between_two_steps_has_its_place(runner: Runner) -> None:
+    group, many = Group(runner), range(2 * STEP)
+    txn_commit(group, 5, partitions=many)
+    assert txn_complete(group, committed=True).more
+    later(runner)
+    group.commit(7)
+    assert txn_commit(group, 6, partitions=[many[-1], many[-1] + 1]) == ErrorCode.NONE
+    while txn_complete(group, committed=True).more:
+        pass
+    expected = dict.fromkeys(many, 5) | {0: 7, many[-1]: 6, many[-1] + 1: 6}
+    assert offsets(group) == expected
+    assert not txn_complete(group, committed=True).committed
+
+
+def test_an_older_producer_adds_nothing_between_two_steps(runner: Runner) -> None:
+    group = Group(runner)
+    txn_commit(group, 5, partitions=range(STEP + 1))
+    call = scripts.txn_complete(
+        KEYS, group.name, producer_id=9, producer_epoch=1, transaction=1, committed=0
+    )
+    assert group.runner.run(call).more
+    assert txn_commit(group, 6) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert not group.runner.run(call).more
+    assert offsets(group) == {}
+    assert runner.command("EXISTS", KEYS.group(group.name).txn_pending) == 0
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_group_that_is_deleted_between_two_steps_gets_no_offsets(
+    runner: Runner, *, committed: bool
+) -> None:
+    group = Group(runner)
+    txn_commit(group, 5, partitions=range(STEP + 2))
+    txn_complete(group, committed=committed)
+    assert group.delete().error == ErrorCode.NONE
+    assert txn_commit(group, 4, producer_id=8) == ErrorCode.NONE
+    assert not txn_complete(group, committed=committed).more
+    assert offsets(group) == {}
+    txn_complete(group, committed=True, producer_id=8)
+    assert offsets(group) == {0: 4}
+    assert txn_commit(group, 6, number=2, partitions=[1, 2]) == ErrorCode.NONE
+    txn_complete(group, committed=True, number=2)
+    assert offsets(group) == {0: 4, 1: 6, 2: 6}
+
+
+def test_pending_offsets_of_before_a_deletion_do_not_hide_later_ones(runner: Runner) -> None:
+    group = Group(runner)
+    txn_commit(group, 5, partitions=range(STEP + 2))
+    assert group.delete().error == ErrorCode.NONE
+    txn_commit(group, 6, partitions=[3])
+    assert txn_complete(group, committed=True).more
+    assert not txn_complete(group, committed=True).more
+    assert offsets(group) == {3: 6}

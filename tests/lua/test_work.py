@@ -171,6 +171,23 @@ def txn_commit(lua: LuaRunner) -> None:
     )  # fmt: skip
 
 
+def txn_complete(lua: LuaRunner) -> None:
+    txn_commit(lua)
+    lua.advance(1)
+    # The offsets that it replaces have metadata as well.
+    commit(lua)
+    lua.run(
+        groups.txn_commit(
+            KEYS, "g", commit_rows(), member="", instance="", generation=-1, is_registered=1,
+            producer_id=2, producer_epoch=0, transaction=1,
+        )
+    )  # fmt: skip
+    call = groups.txn_complete(
+        KEYS, "g", producer_id=2, producer_epoch=0, transaction=1, committed=1
+    )
+    assert len(lua.run(call).committed) == 2 * ROWS_PER_CALL
+
+
 def add_members(lua: LuaRunner) -> None:
     lua.run(
         transaction.init(KEYS, "x", timeout_ms=1, producer_id=-1, producer_epoch=-1, fresh_id=7)
@@ -267,6 +284,7 @@ WORST: dict[str, Callable[[LuaRunner], object]] = {
     "group.sync": sync,
     "group.tick": expire,
     "group.txn_commit": txn_commit,
+    "group.txn_complete": txn_complete,
     "log.append": append,
     "log.append_many": append_many,
     "log.lag": lag,
@@ -326,7 +344,6 @@ UNBOUNDED = {
     "group.list_share_topics": "the topics ever shared by the group",
     "group.streams_describe": "topology and members, within group.subscription.max.*",
     "group.streams_heartbeat": "members times tasks",
-    "group.txn_complete": "pending commits of all producers in the group",
     "log.clean_commit": "entries that were appended while a log was cleaned",
     "log.group_destroy": "pending entries of a Redis group, which XGROUP DESTROY frees",
 }

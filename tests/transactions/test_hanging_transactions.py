@@ -47,8 +47,8 @@ async def aged(broker: Broker, group: str, producer_id: int, by_ms: int) -> None
     """Make the pending offsets older by `by_ms`."""
     key = broker.services.keys.group(group).txn_offsets
     text = await broker.services.store.command("HGET", key, producer_id)
-    number, epoch, is_open, since = map(int, text.split())
-    row = f"{number} {epoch} {is_open} {since - by_ms}"
+    number, epoch, is_open, since, count = map(int, text.split())
+    row = f"{number} {epoch} {is_open} {since - by_ms} {count}"
     await broker.services.store.command("HSET", key, producer_id, row)
     broker.services.hanging_transactions.next_checks.clear()
 

@@ -23,10 +23,14 @@ class DeleteTopicOffsetsReply(Reply):
 
 
 class TxnCompleteReply(Reply):
-    """`committed` is flat: stream key and commit of each offset that was committed."""
+    """`committed` is flat: stream key and commit of each offset that was committed.
+
+    `more`: pending commits are left, the call is to be repeated.
+    """
 
     error: int
     committed: list[bytes]
+    more: int
 
 
 COMMIT = Script("group.commit", MemberReply)
@@ -101,7 +105,14 @@ def txn_commit(
     k = keys.group(group_id)
     return Call(
         TXN_COMMIT,
-        (*k.classic, k.offsets, k.txn_offsets, k.consumer_members, k.partition_owners),
+        (
+            *k.classic,
+            k.offsets,
+            k.txn_offsets,
+            k.txn_pending,
+            k.consumer_members,
+            k.partition_owners,
+        ),
         (*in_order(TxnCommitArgs, args), *_flat(keys, rows)),
     )
 
@@ -115,11 +126,11 @@ def txn_complete(
     transaction: int,
     committed: int,
 ) -> Call[TxnCompleteReply]:
-    """Commit or discard the transaction's pending offsets; a repeated call changes nothing."""
+    """Commit or discard a step of the transaction's pending offsets."""
     k = keys.group(group_id)
     return Call(
         TXN_COMPLETE,
-        (k.group, k.offsets, k.txn_offsets),
+        (k.group, k.offsets, k.txn_offsets, k.txn_pending),
         (producer_id, producer_epoch, transaction, committed),
     )
 
