@@ -233,7 +233,9 @@ class GroupDestroyReply(Reply):
     error: int
     """A lib.codes value."""
     removed: int
-    """1: it existed."""
+    """1: it existed, and is deleted."""
+    more: int
+    """1: entries are still pending: call again."""
 
 
 class GroupReadReply(Reply):
@@ -497,6 +499,8 @@ class ShareReleaseReply(Reply):
     """A lib.codes value."""
     released: int
     """The number of records that the member had."""
+    next: int
+    """The offset to continue from in another call; -1: all are done."""
 
 
 ABORT_HANGING_TXN = Script("log.abort_hanging_txn", AbortHangingTxnReply)
@@ -1591,6 +1595,7 @@ class PartitionCalls:
         member: str,
         delivery_limit: int,
         dead_letters: int = 0,
+        first: int = 0,
     ) -> Call[ShareReleaseReply]:
         """Make all records that a member of a share group has acquired available again."""
         return Call(
@@ -1606,6 +1611,7 @@ class PartitionCalls:
                 self.topic_id,
                 delivery_limit,
                 dead_letters,
+                first,
             ),
         )
 

@@ -49,10 +49,14 @@ class AcknowledgeReply(Reply):
 
 
 class ReleaseReply(Reply):
-    """`released` is the number of records that the member had acquired."""
+    """`released` is the number of records that the member had acquired.
+
+    `next` is the offset to continue from in another call; -1 if all are done.
+    """
 
     error: int
     released: int
+    next: int
 
 
 class DescribeReply(Reply):
@@ -182,13 +186,14 @@ def release(
     topic_id: str,
     delivery_limit: int,
     dead_letters: int = 0,
+    first: int = 0,
 ) -> Call[ReleaseReply]:
-    """Make the member's acquired records available, or archive them at the limit."""
+    """Make a step of the member's acquired records available, or archive them at the limit."""
     k = keys.partition(topic, partition)
     return Call(
         RELEASE,
         (k.log, k.share, k.share_runs),
-        (encode_group(group), member, topic_id, delivery_limit, dead_letters),
+        (encode_group(group), member, topic_id, delivery_limit, dead_letters, first),
     )
 
 

@@ -167,8 +167,9 @@ class Acknowledger:
             topic = await self._topics.get_id(where[0])
             if topic is None:
                 return
-            await self._store.run(
-                share.release(
+            first = 0
+            while first >= 0:
+                call = share.release(
                     self._keys,
                     topic.name,
                     where[1],
@@ -177,8 +178,9 @@ class Acknowledger:
                     topic_id=topic.id,
                     delivery_limit=config.delivery_count_limit,
                     dead_letters=int(config.has_dead_letters),
+                    first=first,
                 )
-            )
+                first = (await self._store.run(call)).next
             self._acquirer.forget_position(session.group, topic, where[1])
 
         await gather_bounded(release_one, sorted(session.seen))

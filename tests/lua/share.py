@@ -5,7 +5,7 @@ from typing import Any
 
 from korvet.errors import ErrorCode
 from korvet.scripts import share
-from korvet.scripts.share import Acknowledge, AcquireReply, DescribeReply
+from korvet.scripts.share import Acknowledge, AcquireReply, DescribeReply, ReleaseReply
 from tests.lua.partition import ID, KEYS, Part
 
 LOCK_MS = 30_000
@@ -110,6 +110,13 @@ class Group:
 
     def release(self, member: str) -> int:
         """End the member's session; return the number of released records."""
+        released = first = 0
+        while first >= 0:
+            reply = self.release_step(member, first)
+            released, first = released + reply.released, reply.next
+        return released
+
+    def release_step(self, member: str, first: int = 0) -> ReleaseReply:
         call = share.release(
             KEYS,
             self.part.topic,
@@ -119,8 +126,9 @@ class Group:
             topic_id=ID,
             delivery_limit=self.limit,
             dead_letters=self.dead_letters,
+            first=first,
         )
-        return self.part.runner.run(call).released
+        return self.part.runner.run(call)
 
     def list_dead_letters(self, producer_id: int = 0, most: int = 100) -> tuple[int, list[Letter]]:
         """Return the producer id; and number, first, last, deliveries and reason of each run."""

@@ -5,7 +5,7 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import log, topic
-from korvet.scripts.log import GroupSeekReply
+from korvet.scripts.log import GroupDestroyReply, GroupSeekReply
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
@@ -131,6 +131,19 @@ def test_a_group_can_be_taken_from_a_stream(runner: Runner, mode: str) -> None:
     assert runner.run(call).removed == 1
     assert runner.run(call).removed == 0
     assert runner.run(log.group_destroy(KEYS, "absent", 0, group="readers")).removed == 0
+
+
+def test_a_group_with_many_pending_entries_is_taken_from_a_stream_in_steps(
+    runner: Runner,
+) -> None:
+    filled_at_once(runner, 2_100)
+    follow(runner, 0)
+    read(runner, 2_000)
+    call = log.group_destroy(KEYS, "orders", 0, group="readers")
+    assert (runner.run(call).removed, runner.run(call).more) == (0, 1)
+    assert len(read(runner, 100)) == 100
+    assert runner.run(call) == (GroupDestroyReply(0, 1, 0))
+    assert runner.run(call) == (GroupDestroyReply(0, 0, 0))
 
 
 def test_a_commit_of_very_much_says_that_more_is_to_be_acknowledged(runner: Runner) -> None:

@@ -12,6 +12,7 @@ from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.lua.share import LOCK_MS, Group
+from tests.lua.worst_share import STEP, held
 from tests.support.store_runners import Runner
 
 ACCEPT, RELEASE, REJECT = Acknowledge.ACCEPT, Acknowledge.RELEASE, Acknowledge.REJECT
@@ -211,6 +212,25 @@ def test_the_end_of_a_session_releases_records_and_the_delivery_counts(lua: LuaR
     assert group.acquire("n", (0, 9)) == [(0, 0, 2), (2, 4, 2), (6, 9, 1)]
     assert group.release("n") == 9
     assert group.counts() == (5, 10, 5, 0, 1, 4)
+
+
+def test_many_records_are_released_in_steps_that_any_broker_continues(lua: LuaRunner) -> None:
+    group = held(lua, STEP + 5)
+    reply = group.release_step("m")
+    assert (reply.released, reply.next) == (STEP, 2 * STEP)
+    assert group.acquire("n", (0, 4)) == [(0, 0, 2), (2, 2, 2), (4, 4, 2)]
+    again = group.release_step("m")
+    assert (again.released, again.next) == (5, -1)
+    assert group.release_step("m", reply.next).released == 0
+    assert group.counts()[2:4] == (STEP + 5 - 3, 3)
+    assert group.release("n") == 3
+
+
+def test_a_release_frees_many_expired_locks_in_steps(lua: LuaRunner) -> None:
+    group = held(lua, STEP + 5)
+    lua.advance(LOCK_MS + 1)
+    assert [group.release_step("n").next for _ in range(2)] == [0, -1]
+    assert group.counts()[2:4] == (STEP + 5, 0)
 
 
 def test_a_released_record_waits_longer_with_each_delivery(lua: LuaRunner) -> None:

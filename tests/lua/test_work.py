@@ -321,6 +321,7 @@ BY_STEPS = {
     "log.apply_retention": "index steps, an argument",
     "log.delete_records": "index steps, an argument",
     "log.expire_producers": "a page of 1,000 producers",
+    "log.group_destroy": "1,000 pending entries",
     "log.group_read": "an argument, and a page of 1,000 pending entries",
     "log.group_seek": "100 pages of 100 pending entries",
     "log.trim_local": "index steps, an argument",
@@ -345,7 +346,6 @@ UNBOUNDED = {
     "group.streams_describe": "topology and members, within group.subscription.max.*",
     "group.streams_heartbeat": "members times tasks",
     "log.clean_commit": "entries that were appended while a log was cleaned",
-    "log.group_destroy": "pending entries of a Redis group, which XGROUP DESTROY frees",
 }
 """Scripts whose work no test measures yet, and the cause of its growth."""
 

@@ -13,10 +13,11 @@ class GroupSeekReply(Reply):
 
 
 class GroupDestroyReply(Reply):
-    """`removed` is 1 if the group existed."""
+    """`removed` is 1 if the group existed, `more` if entries are pending: call again."""
 
     error: int
     removed: int
+    more: int
 
 
 class GroupReadReply(Reply):
