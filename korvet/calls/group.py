@@ -59,15 +59,6 @@ class ConsumerHeartbeatReply(Reply):
     """1: the group epoch has grown."""
 
 
-class DeleteReply(Reply):
-    """The reply of group.delete."""
-
-    error: int
-    """A lib.codes value."""
-    fields: list[bytes]
-    """Fields of the deleted commits."""
-
-
 class DeleteOffsetsReply(Reply):
     """The reply of group.delete_offsets."""
 
@@ -293,7 +284,7 @@ CHECK_EPOCH = Script("group.check_epoch", ErrorReply)
 COMMIT = Script("group.commit", CommitReply)
 CONSUMER_DESCRIBE = Script("group.consumer_describe", ConsumerDescribeReply)
 CONSUMER_HEARTBEAT = Script("group.consumer_heartbeat", ConsumerHeartbeatReply)
-DELETE = Script("group.delete", DeleteReply)
+DELETE = Script("group.delete", ErrorReply)
 DELETE_OFFSETS = Script("group.delete_offsets", DeleteOffsetsReply)
 DELETE_TOPIC_OFFSETS = Script("group.delete_topic_offsets", DeleteTopicOffsetsReply)
 DESCRIBE = Script("group.describe", DescribeReply)
@@ -466,7 +457,11 @@ class GroupCalls:
             ),
         )
 
-    def delete(self) -> Call[DeleteReply]:
+    def delete(
+        self,
+        *,
+        commits: int,
+    ) -> Call[ErrorReply]:
         """Delete a group without members, with its committed offsets."""
         return Call(
             DELETE,
@@ -486,6 +481,7 @@ class GroupCalls:
                 self.partition_owners,
                 self.share_topics,
             ),
+            (commits,),
         )
 
     def delete_offsets(

@@ -22,10 +22,10 @@ from korvet.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import HeartbeatBatcher
 from korvet.groups.presence import Presence
 from korvet.groups.redis_groups import RedisGroups
-from korvet.groups.registry import GroupRegistry
+from korvet.groups.registry import GroupRegistry, scan_fields
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
-from korvet.scripts.call import Call, Reply, decode_group
+from korvet.scripts.call import Call, ErrorReply, Reply, decode_group
 from korvet.scripts.group import JoinReply, SyncReply, TickReply
 from korvet.scripts.signals import Signal
 from korvet.store.async_store import AsyncStore
@@ -161,11 +161,18 @@ class GroupCoordinator:
 
     async def delete(self, group_id: str) -> ErrorCode:
         """Delete the group and its offsets. Returns NON_EMPTY_GROUP if it has members."""
-        reply = await self.run(group_id, lambda _: scripts.delete(self._keys, group_id))
+        while True:
+            fields = await scan_fields(self._store, self._keys.group_offsets(group_id))
+            reply = await self.run(group_id, partial(self._deletion, group_id, len(fields)))
+            if reply.error != Signal.GROUP_CHANGED:
+                break
         if not reply.error:
             await self.registry.remove(group_id)
-            await self.redis_groups.destroy(group_id, reply.fields)
+            await self.redis_groups.destroy(group_id, fields)
         return ErrorCode(reply.error)
+
+    def _deletion(self, group_id: str, commits: int, _registered: int) -> Call[ErrorReply]:
+        return scripts.delete(self._keys, group_id, commits=commits)
 
     def _count_rebalances(self, rebalances: int) -> None:
         if rebalances and self._on_rebalance is not None:

@@ -10,7 +10,7 @@ from korvet.store.async_store import AsyncStore
 from korvet.topics.table import VERSION_FIELD
 
 SCAN_COUNT = 500
-"""Group ids of one step of a scan."""
+"""Fields of one step of a scan."""
 
 
 class GroupRegistry:
@@ -43,13 +43,18 @@ class GroupRegistry:
         return _decoded(await self._store.command("HKEYS", self._keys.groups()))
 
     async def scan_all(self) -> list[str]:
-        """Return all group ids, sorted, read in steps that block Redis for a short time each."""
-        key, cursor, found = self._keys.groups(), b"0", set[str]()
-        while True:
-            cursor, flat = await self._store.command("HSCAN", key, cursor, "COUNT", SCAN_COUNT)
-            found.update(_decoded(flat[::2]))
-            if cursor == b"0":
-                return sorted(found)
+        """Return all group ids, sorted, read as `scan_fields` does."""
+        return sorted(_decoded(await scan_fields(self._store, self._keys.groups())))
+
+
+async def scan_fields(store: AsyncStore, key: str) -> set[bytes]:
+    """Return the fields of a hash, read in steps that block Redis for a short time each."""
+    cursor, found = b"0", set[bytes]()
+    while True:
+        cursor, flat = await store.command("HSCAN", key, cursor, "COUNT", SCAN_COUNT)
+        found.update(flat[::2])
+        if cursor == b"0":
+            return found
 
 
 def _decoded(fields: Iterable[bytes]) -> list[str]:

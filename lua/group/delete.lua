@@ -15,13 +15,14 @@
 ---          target_assignment  hash  member id -> the partitions it should own
 ---          partition_owners   hash  partition -> epoch and member id of its owner
 ---          share_topics       hash  topic -> topic id
+--- ARGV     commits            int   committed offsets of which the caller has read the fields
 --- RETURNS  error              int   a lib.codes value
----          fields             list  fields of the deleted commits
---- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND NON_EMPTY_GROUP
+--- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND NON_EMPTY_GROUP GROUP_CHANGED
 --- FULL     always: the group is removed
---- COST     O(members + commits), at most 11 calls + 1 per pending_commit
---- NOTES    Pending commits of transactions are deleted; the transactions' numbers are kept for a
----          day, as in group.tick.
+--- COST     O(1), at most 12 calls
+--- NOTES    GROUP_CHANGED: the group has another number of commits, read them again. Pending
+---          commits of transactions are deleted; the transactions' numbers are kept for a day, as
+---          in group.tick.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local classic_group = require("lib.classic_group")
@@ -35,19 +36,21 @@ local g = classic_group.load(KEYS)
 
 -- Check.
 if deadlines.passed(g.deadlines, clock.now_ms()) then
-  return { codes.TICK_FIRST, {} }
+  return { codes.TICK_FIRST }
 end
 if not g.exists then
-  return { codes.GROUP_ID_NOT_FOUND, {} }
+  return { codes.GROUP_ID_NOT_FOUND }
 end
 if g.state ~= classic_group.EMPTY then
-  return { codes.NON_EMPTY_GROUP, {} }
+  return { codes.NON_EMPTY_GROUP }
 end
-local fields = redis.call("HKEYS", offsets)
+if redis.call("HLEN", offsets) ~= tonumber(ARGV[1]) then
+  return { codes.GROUP_CHANGED }
+end
 key_types.hashes(KEYS, 9, 10)
 
 -- Write.
 redis.call("UNLINK", unpack(KEYS, 1, 8))
 redis.call("UNLINK", unpack(KEYS, 11))
 txn_offset_commit.delete_group(txn_offsets, KEYS[10])
-return { codes.NONE, fields }
+return { codes.NONE }

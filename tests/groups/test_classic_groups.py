@@ -10,10 +10,13 @@ from korvet.admin.config_edits import Change, ConfigResourceType, Edit
 from korvet.background.tasks import BackgroundTasks
 from korvet.cluster.coordinators import Coordinators
 from korvet.errors import ErrorCode
+from korvet.groups import coordinator
+from korvet.groups.registry import scan_fields
 from korvet.log.compacted_copy import Superseded
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import ScriptFailed, StoreUnavailable
 from korvet.store.sync_store import SyncStore
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
@@ -383,6 +386,29 @@ async def test_a_group_that_is_created_while_it_is_deleted_is_listed(
 
         assert not (await groups.run("g", make)).error
     assert await groups.registry.list_all() == ["g"]
+
+
+async def test_a_commit_while_a_group_is_deleted_leaves_no_redis_group(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", 2)
+    assert await commit(broker) == ErrorCode.NONE
+    scans = []
+
+    async def scan(store: AsyncStore, key: str) -> set[bytes]:
+        fields = await scan_fields(store, key)
+        if not scans:
+            assert await commit(broker, partition=1) == ErrorCode.NONE
+        scans.append(fields)
+        return fields
+
+    monkeypatch.setattr(coordinator, "scan_fields", scan)
+    answer = await broker.ask(DeleteGroupsRequest(groups_names=["g"]))
+    assert answer.results[0].error_code == ErrorCode.NONE
+    assert [len(fields) for fields in scans] == [1, 2]
+    for number in range(2):
+        stream = broker.services.keys.partition("t", number).stream
+        assert await broker.services.store.command("XINFO", "GROUPS", stream) == []
 
 
 async def test_a_deleted_group_is_not_listed_even_if_its_redis_groups_fail(broker: Broker) -> None:

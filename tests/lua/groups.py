@@ -178,7 +178,8 @@ class Group:
         return self.describe(0).state.decode()
 
     def delete(self) -> Any:
-        return self.run(lambda _: scripts.delete(KEYS, self.name))
+        commits: Any = self.runner.command("HLEN", KEYS.group_offsets(self.name))
+        return self.run(lambda _: scripts.delete(KEYS, self.name, commits=commits))
 
     def keys(self) -> list[str]:
         """Return every key of the group that exists."""

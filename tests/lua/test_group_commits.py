@@ -99,8 +99,11 @@ def test_a_deleted_group_leaves_no_key_and_can_be_unregistered(runner: Runner) -
     (member,), generation = group.stable()
     group.commit(1, member=member, generation=generation)
     group.leave((member, ""))
-    reply = group.delete()
-    assert (reply.error, reply.fields) == (ErrorCode.NONE, [FIELD.encode()])
+    for commits in (0, 2):
+        changed = runner.run(scripts.delete(KEYS, group.name, commits=commits))
+        assert changed.error == Signal.GROUP_CHANGED
+    assert group.committed() == 1
+    assert group.delete().error == ErrorCode.NONE
     assert group.keys() == []
     assert runner.run(scripts.unregister(KEYS, group="readers", mark=b"0")).removed == 0
     assert runner.run(scripts.unregister(KEYS, group="readers", mark=b"1")).removed == 1

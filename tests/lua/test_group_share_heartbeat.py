@@ -240,9 +240,9 @@ def test_offsets_of_a_group_with_members_cannot_be_altered(group: Group) -> None
 def test_a_deleted_share_group_leaves_no_key(lua: LuaRunner) -> None:
     group = Group(lua)
     group.beat("m1", 0)
-    assert lua.run(scripts.delete(KEYS, "g")).error == ErrorCode.NON_EMPTY_GROUP
+    assert lua.run(scripts.delete(KEYS, "g", commits=0)).error == ErrorCode.NON_EMPTY_GROUP
     group.beat("m1", -1)
-    assert not lua.run(scripts.delete(KEYS, "g")).error
+    assert not lua.run(scripts.delete(KEYS, "g", commits=0)).error
     assert lua.command("KEYS", "*") == []
 
 

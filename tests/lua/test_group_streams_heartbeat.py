@@ -341,7 +341,7 @@ def test_groups_of_other_types_are_kept_apart(runner: Runner) -> None:
     assert ClassicGroup(runner, "g").join().error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     removed = runner.run(scripts.leave(KEYS, "g", [("m", ""), ("n", "")]))
     assert removed.results == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
-    assert runner.run(scripts.delete(KEYS, "g")).error == ErrorCode.NONE
+    assert runner.run(scripts.delete(KEYS, "g", commits=0)).error == ErrorCode.NONE
     assert group.beat("m", 1).error == ErrorCode.GROUP_ID_NOT_FOUND
 
 

@@ -341,7 +341,6 @@ BY_STEPS = {
 """What bounds a script by itself, without a run that measures it."""
 
 UNBOUNDED = {
-    "group.delete": "HKEYS of all commits of the group",
     "group.list_share_topics": "the topics ever shared by the group",
     "group.streams_describe": "topology and members, within group.subscription.max.*",
     "group.streams_heartbeat": "members times tasks",

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TypedDict, Unpack
 
 from korvet.keys import Keys
-from korvet.scripts.call import Arg, Call, Reply, Script, flat, in_order
+from korvet.scripts.call import Arg, Call, ErrorReply, Reply, Script, flat, in_order
 
 
 class JoinReply(Reply):
@@ -86,13 +86,6 @@ class DescribeReply(Reply):
     members: list[bytes]
 
 
-class DeleteReply(Reply):
-    """`fields`: those of the deleted commits."""
-
-    error: int
-    fields: list[bytes]
-
-
 JOIN = Script("group.join", JoinReply)
 POLL_JOIN = Script("group.poll_join", JoinReply)
 SYNC = Script("group.sync", SyncReply)
@@ -100,7 +93,7 @@ HEARTBEAT = Script("group.heartbeat", HeartbeatReply)
 LEAVE = Script("group.leave", LeaveReply)
 TICK = Script("group.tick", TickReply)
 DESCRIBE = Script("group.describe", DescribeReply)
-DELETE = Script("group.delete", DeleteReply)
+DELETE = Script("group.delete", ErrorReply)
 
 
 class JoinArgs(TypedDict):
@@ -205,8 +198,8 @@ def describe(keys: Keys, group_id: str, *, full: int) -> Call[DescribeReply]:
     return Call(DESCRIBE, k.classic, (full,))
 
 
-def delete(keys: Keys, group_id: str) -> Call[DeleteReply]:
-    """Delete a group without members."""
+def delete(keys: Keys, group_id: str, *, commits: int) -> Call[ErrorReply]:
+    """Delete a group without members, of which the fields of so many commits were read."""
     k = keys.group(group_id)
     return Call(
         DELETE,
@@ -220,4 +213,5 @@ def delete(keys: Keys, group_id: str) -> Call[DeleteReply]:
             k.partition_owners,
             k.share_topics,
         ),
+        (commits,),
     )
