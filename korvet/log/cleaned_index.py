@@ -5,6 +5,8 @@ import msgspec
 from korvet.scripts.log import CleanBeginReply
 
 INDEX_BYTES = 65536
+MAX_ROWS = 8000
+"""Max rows: one script writes them all. In a larger copy they are further apart."""
 
 
 class Outcome(msgspec.Struct):
@@ -24,12 +26,15 @@ class CleanedIndex:
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, int, int, int]] = []
+        self._step = INDEX_BYTES
         self._indexed = -INDEX_BYTES
         self._newest = -1
 
     def note(self, outcome: Outcome, offset: int, newest: int, size: int, count: int) -> None:
         """Count an entry that stays and begins at `offset`; add an index row if one is due."""
-        if outcome.size - self._indexed >= INDEX_BYTES:
+        if outcome.size - self._indexed >= self._step:
+            if len(self._rows) == MAX_ROWS:
+                self._rows, self._step = self._rows[::2], 2 * self._step
             self._rows.append((offset, self._newest, outcome.size, outcome.records))
             self._indexed = outcome.size
         self._newest = max(self._newest, newest)

@@ -19,7 +19,7 @@
 ---          tombstone_ms   int     delete.retention.ms
 ---          at_most        int     max entries from `limit` on to copy in this call, fewer if that
 ---                                 many average more than 128 KiB
----          rows...        text    the sparse index below `limit`
+---          rows...        text    the sparse index below `limit`, at most 8,000 rows
 --- RETURNS  error          int     a lib.codes value
 ---          more           int     1: entries are left to copy, call again
 ---          length         int     entries that the copy then has

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.keys import Keys
+from korvet.log.cleaned_index import INDEX_BYTES, MAX_ROWS, CleanedIndex, Outcome
 from korvet.log.cleaner import READ_ENTRIES, LogCleaner
 from korvet.log.compacted_copy import COPY_ENTRIES
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.log.records_in import records_in
 from korvet.scripts import log, topic
+from korvet.scripts.log import CleanBeginReply
 from korvet.store.errors import StoreRefused
 from korvet.testing import LuaRunner
 from korvet.topics.table import Definition, Topic, encode_definition, read_topic
@@ -402,6 +405,17 @@ async def test_a_key_deleted_in_the_last_batch_of_a_pass_stays_deleted(
         await one.compact()
         one.append([(b"d", b"1")])
     assert b"1" not in {value for _, _, key, value, _ in await one.read() if key == b"a"}
+
+
+def test_the_index_of_a_large_copy_has_few_rows_that_are_further_apart() -> None:
+    index, outcome, entries = CleanedIndex(), Outcome(), 5 * MAX_ROWS
+    for n in range(entries):
+        index.note(outcome, n, 1000 + n, INDEX_BYTES, 1)
+    plan = CleanBeginReply(0, 1, 0, 0, entries, 2**50, 2**50, 0, 2**50)
+    rows = [[int(word) for word in row.split(":")] for row in index.rows(0, 0, plan)]
+    assert MAX_ROWS // 2 <= len(rows) <= MAX_ROWS
+    assert rows == [[n, 999 + n if n else -1, n * INDEX_BYTES, n] for n, *_ in rows]
+    assert all(0 < two[0] - one[0] <= 16 for one, two in pairwise(rows))
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
