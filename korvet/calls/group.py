@@ -148,7 +148,7 @@ class ListShareTopicsReply(Reply):
     state: bytes
     """Empty or Stable."""
     topics: list[bytes]
-    """Topic, topic id, flat, ordered by topic."""
+    """Topic, topic id, flat, in any order."""
 
 
 class ShareHeartbeatReply(Reply):

@@ -154,9 +154,9 @@ class ShareOffsets:
 
 
 async def find_topics(topics: TopicTable, flat: Sequence[bytes]) -> list[Topic]:
-    """Return the topics that exist of a share group's: names and ids, flat."""
+    """Return the topics that exist of a share group's, by name: names and ids, flat."""
     found = []
-    for name, topic_id in zip(flat[::2], flat[1::2], strict=True):
+    for name, topic_id in sorted(zip(flat[::2], flat[1::2], strict=True)):
         topic = await topics.get(name.decode())
         if topic is not None and topic.id == topic_id.decode():
             found.append(topic)

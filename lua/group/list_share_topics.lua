@@ -6,7 +6,7 @@
 ---          deadlines     zset   member id or phase -> moment, ms
 --- RETURNS  error         int    a lib.codes value
 ---          state         bytes  Empty or Stable
----          topics        list   topic, topic id, flat, ordered by topic
+---          topics        list   topic, topic id, flat, in any order
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND
 --- COST     O(topics), at most 5 calls
 local codes = require("lib.codes")
@@ -22,12 +22,4 @@ end
 if deadlines.passed(moments, clock.now_ms()) then
   return { codes.TICK_FIRST, "", {} }
 end
-local flat, ids, names, list = redis.call("HGETALL", share_topics), {}, {}, {}
-for i = 1, #flat, 2 do
-  ids[flat[i]], names[#names + 1] = flat[i + 1], flat[i]
-end
-table.sort(names)
-for _, name in ipairs(names) do
-  list[#list + 1], list[#list + 2] = name, ids[name]
-end
-return { codes.NONE, row[2], list }
+return { codes.NONE, row[2], redis.call("HGETALL", share_topics) }

@@ -15,6 +15,9 @@ end
 --- Unpack a list, to the end of `list` if one is given.
 function M.unpack(text, list)
   list = list or {}
+  if text == "" then
+    return list
+  end
   local find, sub = string.find, string.sub
   local n, at, size = #list, 1, #text
   while at <= size do

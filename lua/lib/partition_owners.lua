@@ -64,11 +64,13 @@ end
 --- Return those of the partitions that no other member owns; of the tasks, those that are free for
 --- a member of the process.
 function M.filter_free(g, id, list, process)
-  local free, found = free_fields(g, id, fields_of(list, process)), {}
+  local fields, found, at = fields_of(list, process), {}, 1
+  local free = free_fields(g, id, fields)
   for _, item in ipairs(list) do
-    local is_free = true
-    for _, field in ipairs(fields_of({ item }, process)) do
-      is_free = is_free and free[field]
+    local is_free = free[fields[at]]
+    at = at + 1
+    if process and string.sub(item, 1, 1) == "a" then
+      is_free, at = is_free and free[fields[at]], at + 1
     end
     if is_free then
       found[#found + 1] = item

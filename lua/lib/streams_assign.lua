@@ -64,7 +64,7 @@ end
 
 -- A queue of members by load. Those of one load are in the order in which they reached it.
 local function new_queue(members)
-  local queue = { low = 0, high = 0 }
+  local queue = { low = 0, high = 0, members = members }
   for _, m in ipairs(members) do
     queue[m.load] = queue[m.load] or {}
     table.insert(queue[m.load], m)
@@ -73,13 +73,29 @@ local function new_queue(members)
   return queue
 end
 
+-- Return the lowest load up to `last` of a member without the task in its process; nil for none.
+local function least_load(members, task, last)
+  local least
+  for _, m in ipairs(members) do
+    if m.load < (least or last + 1) and not (task and m.in_process.holds[task.id]) then
+      least = m.load
+    end
+  end
+  return least
+end
+
 -- Remove and return the first member with the lowest load that is below `limit`, of those without
 -- the task in their process; of all, without a task. Nil if there is none.
 local function take_first(queue, task, limit)
   while queue.low <= queue.high and #(queue[queue.low] or {}) == 0 do
     queue.low = queue.low + 1
   end
-  for load = queue.low, math.min(queue.high, limit - 1) do
+  local first, last = queue.low, math.min(queue.high, limit - 1)
+  if last - first > #queue.members then
+    -- The loads are far apart: most of the range is empty.
+    first = least_load(queue.members, task, last) or last + 1
+  end
+  for load = first, last do
     for i, m in ipairs(queue[load] or {}) do
       if not task or not m.in_process.holds[task.id] then
         return table.remove(queue[load], i)
@@ -205,7 +221,11 @@ end
 
 -- Assign `replicas` standby tasks of each stateful task, or as many as there are other processes.
 local function assign_standby(members, all, replicas)
-  local tasks, total = {}, #all
+  local tasks, total, processes = {}, #all, 0
+  for _, m in ipairs(members) do
+    processes = processes + (m.turn == 1 and 1 or 0)
+  end
+  replicas = math.min(replicas, processes - 1)
   for _, task in ipairs(all) do
     if task.sub.is_stateful then
       tasks[#tasks + 1], task.lacking, total = task, replicas, total + replicas

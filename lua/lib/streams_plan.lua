@@ -8,8 +8,9 @@ local streams_topology = require("lib.streams_topology")
 
 local M = {}
 
--- Tasks of a group, at most: they are assigned in one call.
-local MAX_TASKS = 50000
+-- Tasks of a group, at most: they are assigned in one call. Only if subtopologies share topics, they
+-- have more tasks than these have partitions, whose number has a limit: then MAX_SHARED.
+local MAX_TASKS, MAX_SHARED = 50000, 3000
 
 M.MISSING_SOURCE_TOPICS, M.INCORRECTLY_PARTITIONED_TOPICS, M.MISSING_INTERNAL_TOPICS = 1, 2, 3
 
@@ -212,17 +213,19 @@ function M.configure(subs, existing)
     end
   end
   plan.decided = decided
-  local total = 0
+  local total, partitions, seen = 0, 0, {}
   for _, sub in ipairs(subs) do
     local most = 0
     for _, name in ipairs(sub.inputs) do
       most = math.max(most, count_of(name))
+      partitions, seen[name] = partitions + (seen[name] and 0 or count_of(name)), true
     end
     plan.tasks[sub.id], total = most, total + most
   end
-  if total > MAX_TASKS then
+  local limit = math.min(math.max(partitions, MAX_SHARED), MAX_TASKS)
+  if total > limit then
     return fail(plan, M.INCORRECTLY_PARTITIONED_TOPICS, "The topology has " .. num.text(total)
-      .. " tasks; a group can have " .. num.small(MAX_TASKS) .. ": use fewer partitions.")
+      .. " tasks; a group can have " .. num.small(limit) .. ": use fewer partitions.")
   end
   decide_changelogs(subs, plan)
   compare_internal(plan, existing)

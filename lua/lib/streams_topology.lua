@@ -43,7 +43,8 @@ function M.decode(text)
       sub.groups[#sub.groups + 1] = pack.unpack(group)
     end
     -- All topics that its tasks read.
-    sub.inputs = M.names_of(sub.repartitions, pack.unpack(cells[2]))
+    sub.inputs = #sub.repartitions == 0 and sub.sources
+      or M.names_of(sub.repartitions, pack.unpack(cells[2]))
     list[#list + 1] = sub
   end
   return list

@@ -116,7 +116,7 @@ class Group:
             elif reply.need_topics:
                 wanted = [name.decode() for name in reply.names]
                 rows = [
-                    ("t", name, f"{name.encode().hex() * 8}:{self.sizes[name]}")
+                    ("t", name, f"{(name.encode().hex() * 8)[:32]}:{self.sizes[name]}")
                     for name in wanted
                     if name in self.sizes
                 ]

@@ -80,7 +80,7 @@ class Group:
 
     def topics(self) -> list[str]:
         flat = self.runner.run(scripts.list_share_topics(KEYS, "g")).topics
-        return [name.decode() for name in flat[::2]]
+        return sorted(name.decode() for name in flat[::2])
 
     def alter(self, *topics: tuple[str, str], creates: int = 0, is_registered: int = 1) -> int:
         call = scripts.share_alter_topics(

@@ -101,6 +101,16 @@ def test_a_topology_can_only_be_repeated(group: Group) -> None:
     assert len(stale.held) == len(fresh.held) == 2
 
 
+def test_subtopologies_that_share_a_large_topic_have_few_tasks(lua: LuaRunner) -> None:
+    """The tasks of 16 that read one topic of 3,000 partitions were assigned in one long call."""
+    for count in (3, 4):
+        shared = topology(*(subtopology(str(n), ["t"]) for n in range(count)))
+        lua.command("FLUSHALL")
+        reply = Group(lua, shared, t=1000).beat("m", 0)
+        assert len(held(reply)) == (3000 if count == 3 else 0)
+        assert statuses(reply) == ([] if count == 3 else [UNEQUAL])
+
+
 def test_a_group_without_members_takes_the_next_topology(group: Group) -> None:
     group.sizes["u"] = 2
     group.beat("m1", 0, topology_epoch=1)

@@ -29,6 +29,8 @@ from korvet.wire.records import Record
 from tests.lua.groups import Group
 from tests.lua.partition import ID as PART_ID
 from tests.lua.partition import Part
+from tests.lua.streams import Group as StreamsGroup
+from tests.lua.streams import subtopology, topology
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
 from tests.lua.test_group_share_heartbeat import Group as ShareGroup
 from tests.lua.worst_share import RUNS, STEP, held
@@ -40,6 +42,8 @@ LIMIT_US = 50_000
 COMMAND_US, VALUE_US, BYTE_US, INSTRUCTION_US = 1.5, 0.15, 0.0025, 0.02
 MEMBERS, TOPICS, PARTITIONS, LIST = 1000, 1000, 3000, 2000
 """The defaults of group.consumer.max.size, group.subscription.max.* and group.max.size."""
+SUBSCRIPTION_BYTES = 524_288
+"""The default of group.subscription.max.bytes."""
 PART = 10
 """Classic groups are tested with a tenth of the members: their work is proportional."""
 NAMES = [f"{n:04}{'n' * 100}" for n in range(TOPICS)]
@@ -86,6 +90,24 @@ def sharers(lua: LuaRunner) -> None:
     reply = group.beat("m1", 0, [*NAMES[1:], "t"], max_topics=TOPICS)
     assert not reply.error and reply.assignment
     assert group.beat("m2", 0, NAMES, max_topics=TOPICS).error == 81
+
+
+def stream(lua: LuaRunner) -> None:
+    """Assign all tasks of the largest topology to two members, then describe the group."""
+    tasks = topology(*(subtopology(str(n), [name]) for n, name in enumerate(NAMES)))
+    group = StreamsGroup(lua, tasks, **dict.fromkeys(NAMES, PARTITIONS // TOPICS))
+    group.beat("m1", 0, max_bytes=SUBSCRIPTION_BYTES)
+    lua.advance(1000)
+    group.beat("m2", 0, max_bytes=SUBSCRIPTION_BYTES)
+    assert group.describe().assignment_epoch == 3
+
+
+def list_share_topics(lua: LuaRunner) -> None:
+    lua.command("HSET", KEYS.group("g").group, "type", "share", "state", "Empty")
+    for n in range(10):
+        flat = [word for name in NAMES for word in (f"{n}{name}", ID)]
+        lua.command("HSET", KEYS.group("g").share_topics, *flat)
+    assert len(lua.run(groups.list_share_topics(KEYS, "g")).topics) == 20 * TOPICS
 
 
 def describe_consumers(lua: LuaRunner) -> None:
@@ -308,8 +330,11 @@ WORST: dict[str, Callable[[LuaRunner], object]] = {
     "group.describe": describe,
     "group.join": classic,
     "group.leave": leave,
+    "group.list_share_topics": list_share_topics,
     "group.poll_join": poll,
     "group.share_heartbeat": sharers,
+    "group.streams_describe": stream,
+    "group.streams_heartbeat": stream,
     "group.sync": sync,
     "group.tick": expire,
     "group.txn_commit": txn_commit,
@@ -370,13 +395,6 @@ BY_STEPS = {
 }
 """What bounds a script by itself, without a run that measures it."""
 
-UNBOUNDED = {
-    "group.list_share_topics": "the topics ever shared by the group",
-    "group.streams_describe": "topology and members, within group.subscription.max.*",
-    "group.streams_heartbeat": "members times tasks",
-}
-"""Scripts whose work no test measures yet, and the cause of its growth."""
-
 
 def is_constant(name: str) -> bool:
     """Return whether the header says that the work does not grow, or with a logarithm only."""
@@ -385,7 +403,7 @@ def is_constant(name: str) -> bool:
 
 
 def test_each_script_is_in_one_table() -> None:
-    tables = [WORST, ARGUMENTS, BY_STEPS, UNBOUNDED]
+    tables = [WORST, ARGUMENTS, BY_STEPS]
     listed = [name for table in tables for name in table]
     assert len(listed) == len(set(listed))
     constant = {name for name in bundle.names() if is_constant(name)} - set(listed)
