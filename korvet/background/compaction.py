@@ -13,7 +13,7 @@ from korvet.config.values import Settings
 from korvet.keys import Keys
 from korvet.log.cleaner import LogCleaner
 from korvet.log.compacted_copy import Superseded
-from korvet.log.unchanged import LOOKED_AT, Unchanged
+from korvet.log.unchanged import LOOKED_AT, Unchanged, pace
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, StoreRefused, StoreUnavailable
 from korvet.topics.table import Topic, TopicTable
@@ -61,11 +61,14 @@ class Compaction:
         """Wait for log.cleaner.backoff.ms; a change of the setting applies to this wait too."""
         began = monotonic()
         while True:
-            backoff_s = self._settings().integer("log.cleaner.backoff.ms") / 1000
-            left = began + backoff_s - monotonic()
+            left = began + self._backoff_s - monotonic()
             if left <= 0:
                 return
             await anyio.sleep(min(left, BACKOFF_CHECK_S))
+
+    @property
+    def _backoff_s(self) -> float:
+        return self._settings().integer("log.cleaner.backoff.ms") / 1000
 
     async def compact_all(self) -> None:
         """Compact every compacted topic whose log is dirty enough."""
@@ -75,11 +78,14 @@ class Compaction:
         compact = [each for each in topics if each.policy.compact]
         self._unchanged.keep(compact)
         places = [(topic, number) for topic in compact for number in range(topic.partitions)]
+        rate = pace(len(places), self._backoff_s)
         for some in chunks(places, LOOKED_AT):
             for topic, number in await self._unchanged.due(some):
                 if not await self.hold():
                     return
                 await self._compact_one(topic, number)
+            if len(some) == LOOKED_AT:
+                await anyio.sleep(LOOKED_AT / rate)
 
     async def _drop_copies(self, topics: Sequence[Topic]) -> bool:
         """Delete the compacted copies that a failed cleaner pass left of these topics.
@@ -91,29 +97,26 @@ class Compaction:
         if new and not await self.hold():
             return False
         self._without_copies &= {each.id for each in topics}
-        for topic in new:
-            error = await self._drop_copies_of(topic)
-            if error is not None:  # retried in the next round; compaction must not wait for it
-                logger.warning_again(
-                    "stale compacted copies not deleted, retrying", reason=str(error)
-                )
-                break
-            self._without_copies.add(topic.id)
-        return True
-
-    async def _drop_copies_of(self, topic: Topic) -> StoreError | None:
-        """Delete the compacted copies of the topic's partitions; return the error if one fails."""
-        for first in range(0, topic.partitions, AT_ONCE):
-            numbers = range(first, min(first + AT_ONCE, topic.partitions))
-            names = [self._keys.partition(topic.name, number).compacted for number in numbers]
+        places = [(topic, number) for topic in new for number in range(topic.partitions)]
+        rate = pace(len(places), self._backoff_s)
+        for some in chunks(places, AT_ONCE):
+            names = [self._keys.partition(topic.name, number).compacted for topic, number in some]
             found = await asyncio.gather(
                 *(self._store.submit_command("UNLINK", name) for name in names),
                 return_exceptions=True,
             )
-            for error in found:
+            for (topic, number), error in zip(some, found, strict=True):
                 if isinstance(error, StoreError):
-                    return error
-        return None
+                    # Retried in the next round; compaction must not wait for it.
+                    logger.warning_again(
+                        "stale compacted copies not deleted, retrying", reason=str(error)
+                    )
+                    return True
+                if number == topic.partitions - 1:
+                    self._without_copies.add(topic.id)
+            if len(some) == AT_ONCE:
+                await anyio.sleep(AT_ONCE / rate)
+        return True
 
     async def _compact_one(self, topic: Topic, number: int) -> None:
         """Run the cleaner on a partition; its failure does not affect other partitions."""

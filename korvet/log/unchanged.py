@@ -3,6 +3,7 @@
 Rules
 - A pass asks for a partition's state by three plain commands. It works on the partition if the
   state differs from what it was before the last work that ended in order.
+- A partition that never had a record has no work for segments.
 - Time alone makes work too, such as retention: so a partition is worked on again after a tenth of
   its shortest time limit, and after QUIET_S.
 - This is a cache of one process. Without it, as after a restart, a pass works on all partitions.
@@ -20,6 +21,10 @@ QUIET_S = 300.0
 """Max seconds without work on a partition, as between two checks of retention."""
 LOOKED_AT = 64
 """Partitions whose state one round of commands asks for."""
+WORKED_AT = 8
+"""Partitions that a pass works on between two pauses."""
+WORK = 3
+"""Partitions whose state a pass asks for in the time that it takes for one with work."""
 LEAST_PER_S = 50
 """Partitions of a pass in a second, at least: a pass of more takes half of its interval."""
 FIELDS = ("topic_id", "next", "entries", "start", "local_start", "tiered", "stable", "epoch")
@@ -70,6 +75,14 @@ class Unchanged:
                 self._settled.pop(key, None)
                 found.append((topic, number))
         return found
+
+    def is_unused(self, topic: Stored, number: int) -> bool:
+        """Return whether the partition never had a record when `due` asked for its state."""
+        match self._seen.get((topic.id, number)):
+            case _, (0, [*fields], 0):
+                state = dict(zip(FIELDS, fields, strict=True))
+                return state["next"] == b"0" and state["tiered"] is None
+        return False
 
     def settle(self, topic: Stored, number: int, limits_ms: Iterable[int]) -> None:
         """Note that there is nothing to do while the state is that of the last `due`.

@@ -15,7 +15,7 @@ from korvet.config.values import Settings
 from korvet.keys import Keys
 from korvet.log.adoption import adopt
 from korvet.log.read_cache import ReadCache
-from korvet.log.unchanged import LOOKED_AT, Unchanged, pace
+from korvet.log.unchanged import LOOKED_AT, WORK, WORKED_AT, Unchanged, pace
 from korvet.metrics import Metrics
 from korvet.remote_log.copier import PartitionCopier
 from korvet.remote_log.copy_demand import CopyDemand
@@ -131,9 +131,23 @@ class RemoteLogManager:
         places = [(topic, n) for topic in topics for n in await self._partitions(topic)]
         rate = pace(len(places), self._interval_s)
         for some in chunks(places, LOOKED_AT):
-            waiting = iter(some if collects else await self._unchanged.due(some))
-            await asyncio.gather(*(self._work(waiting, collects) for _ in range(self.copies)))
+            for group in chunks(some if collects else await self._due(some), WORKED_AT):
+                waiting = iter(group)
+                await asyncio.gather(*(self._work(waiting, collects) for _ in range(self.copies)))
+                if len(group) == WORKED_AT:
+                    await asyncio.sleep(WORK * WORKED_AT / rate)
             await asyncio.sleep(len(some) / rate)
+
+    async def _due(self, places: Sequence[tuple[Topic, int]]) -> list[tuple[Topic, int]]:
+        """Return the partitions that may have something to copy, trim or remove."""
+        found = []
+        for topic, number in await self._unchanged.due(places):
+            if self._unchanged.is_unused(topic, number):
+                self._lags[topic.name, str(number)] = 0, 0
+                self._unchanged.settle(topic, number, ())
+            else:
+                found.append((topic, number))
+        return found
 
     async def _work(self, waiting: Iterator[tuple[Topic, int]], collects: bool) -> None:
         for topic, partition in waiting:

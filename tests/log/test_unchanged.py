@@ -1,15 +1,26 @@
 """Check that background passes leave out partitions that have not changed: commands are counted."""
 
+import asyncio
 from itertools import pairwise
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from korvet.background.compaction import Compaction
+from korvet.background.compaction import AT_ONCE, Compaction
 from korvet.background.leases import Leases
 from korvet.background.tasks import BackgroundTasks
-from korvet.log.unchanged import FIELDS, LEAST_PER_S, LOOKED_AT, QUIET_S, Unchanged, pace
+from korvet.log.unchanged import (
+    FIELDS,
+    LEAST_PER_S,
+    LOOKED_AT,
+    QUIET_S,
+    WORK,
+    WORKED_AT,
+    Unchanged,
+    pace,
+)
 from korvet.recovery import task
 from korvet.topics.table import Topic
 from tests.remote_log.test_tiered_log import Tier, tier
@@ -97,17 +108,29 @@ async def test_a_foreign_entry_and_other_configs_are_changes(broker: Broker) -> 
 
 
 async def test_a_pass_of_the_remote_log_asks_only_for_the_state_of_unchanged_partitions(
-    tier: Tier,
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = tier.broker
-    await broker.create("t", partitions=PARTITIONS, remote_storage_enable="true")
+    configs = {"remote_storage_enable": "true", "retention_ms": "-1"}
+    await broker.create("t", partitions=PARTITIONS, **configs)
     await broker.create("plain", partitions=PARTITIONS)
     manager = tier.manager()
+    assert await cost(broker, manager.run_once) <= LOOK * PARTITIONS + 20, "there are no records"
+    for number in range(PARTITIONS):
+        assert (await produce(broker, GOOD, number=number)).error_code == 0
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    fake = SimpleNamespace(sleep=sleep, gather=asyncio.gather)
+    monkeypatch.setattr("korvet.remote_log.manager.asyncio", fake)
     first = await cost(broker, manager.run_once)
+    assert sum(pauses) == pytest.approx((PARTITIONS + 2 * WORK * WORKED_AT) / LEAST_PER_S)
     await manager.run_once()
     idle = await cost(broker, manager.run_once)
     assert idle <= LOOK * PARTITIONS + 10 < first / 3
-    assert (await produce(broker, GOOD)).error_code == 0
+    assert (await produce(broker, GOOD)).error_code == 0, "one partition changes"
     moved: list[int] = []
     move = manager.move
 
@@ -121,7 +144,7 @@ async def test_a_pass_of_the_remote_log_asks_only_for_the_state_of_unchanged_par
 
 
 async def test_a_pass_of_compaction_asks_only_for_the_state_of_unchanged_partitions(
-    broker: Broker,
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", partitions=PARTITIONS, cleanup_policy="compact")
     services = broker.services
@@ -132,6 +155,16 @@ async def test_a_pass_of_compaction_asks_only_for_the_state_of_unchanged_partiti
     first = await cost(broker, compaction.compact_all)
     idle = await cost(broker, compaction.compact_all)
     assert idle <= LOOK * PARTITIONS + 10 < first / 2
+    await broker.create("u", partitions=2 * LOOKED_AT, cleanup_policy="delete,compact")
+    await broker.create("plain", partitions=AT_ONCE)
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("korvet.background.compaction.anyio", SimpleNamespace(sleep=sleep))
+    await compaction.compact_all()
+    assert pauses.count(LOOKED_AT / LEAST_PER_S) == 3, "AT_ONCE is the same number"
 
 
 async def test_a_scan_for_scheduled_records_is_one_command_for_many_partitions(

@@ -217,4 +217,5 @@ async def test_a_broker_with_three_thousand_segments_starts_like_an_empty_one(
         assert (reply.error, reply.restored) == (0, 3000)
     full = await started(config, monkeypatch)
     assert full[1] == empty[1] == 0
-    assert abs(full[0] - empty[0]) <= 2, "timers of the event loop may share a write"
+    # A pass has no work in a partition without records; timers of the event loop may share a write.
+    assert abs(full[0] - empty[0]) <= 8
