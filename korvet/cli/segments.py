@@ -101,12 +101,13 @@ def _problems(file: Path) -> Sequence[str]:
 
     try:
         segment, batches = read_segment(file.read_bytes())
+        headers = list(headers_in(batches))
     except OSError as error:
         return [f"cannot be read: {error.strerror}"]
     except CorruptSegment as error:
         return [str(error)]
     found, last = [], segment.header.first - 1
-    for at, size, header in headers_in(batches):
+    for at, size, header in headers:
         if records.checksum(batches[at : at + size]) != header.crc:
             found.append(f"batch at offset {header.base_offset}: CRC differs")
         # The first batch may begin below the first offset.

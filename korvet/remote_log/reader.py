@@ -13,6 +13,7 @@ Rules
 """
 
 import asyncio
+import struct
 from collections.abc import Callable
 from time import monotonic
 from typing import NamedTuple
@@ -35,7 +36,8 @@ from korvet.remote_log.stored_entries import entries_of
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 from korvet.wire.batch_runs import count_records, last_offset, skip_batches
-from korvet.wire.segments import Segment
+from korvet.wire.records import BadBatch
+from korvet.wire.segments import CorruptSegment, Segment
 
 MAX_READERS = 1000
 """Sequential readers whose next chunk is known."""
@@ -43,6 +45,8 @@ READ_BYTES = 2 << 20
 """Bytes of a read without waiting: others wait for as long as it takes."""
 PREPARE_S = 1.0
 """Seconds between two reads that prepare those of one partition's copied records."""
+FORGED = (CorruptSegment, BadBatch, struct.error)
+"""Errors of batches that have the right checksums, and that no broker wrote."""
 TIME = "time"
 """The offset mode whose offsets have gaps between batches."""
 logger = logfmt.get("remote_log.reader")
@@ -187,18 +191,12 @@ class RemoteLogReader:
             return None
         if 2 * stop - chunk >= len(rows):
             self._load_next(topic, partition, known.row.last + 1)
-        after = segment.offset_after(stop - 1)
-        if stop < len(rows):
-            following = after
-            if segment.header.offset_mode == TIME:
-                following = last_offset(data, rows.positions[stop - 1] - start) + 1
-            self._continue_at(name, following, stop)
+        taken = _taken(segment, chunk, stop, data, offset if skips else -1)
+        if taken is not None and stop < len(rows):
+            self._continue_at(name, taken[1], stop)
             if continues:
                 self.source.read_ahead(name, segment, stop, segment.chunks_within(stop, max_bytes))
-        if not skips:
-            return ReadyBatches(data, after, sum(rows.records[chunk:stop]), segment)
-        data = data[skip_batches(data, offset) :]
-        return ReadyBatches(data, after, count_records(data), segment) if data else None
+        return taken[0] if taken is not None and taken[0].data else None
 
     def _continue_at(self, name: str, offset: int, chunk: int) -> None:
         """Note the chunk of the next read: in time mode the offset is below the chunk's first."""
@@ -226,6 +224,7 @@ class RemoteLogReader:
 
     async def _read(self, request: ReadRequest, result: ReadResult) -> None:
         offset = max(request.offset, result.start)
+        entries: list[Entry] = []
         while True:
             found = await self._known.find(request.topic, request.partition, offset)
             if found is None:
@@ -236,6 +235,10 @@ class RemoteLogReader:
                 parts, after, count = await read_slices(
                     self.source, name, segment, offset, request.max_bytes
                 )
+                if not request.batches:
+                    entries = _entries(request, parts)
+            except FORGED as error:
+                raise RemoteStorageError(f"{name}: {error}") from None
             except RemoteStorageError:
                 if await self._is_replaced(request, offset, name):
                     continue
@@ -250,7 +253,7 @@ class RemoteLogReader:
             result.remote, result.remote_next, result.remote_records = parts, after, count
         else:
             first = offset
-            result.entries = [entry for entry in _entries(request, parts) if entry.last >= first]
+            result.entries = [entry for entry in entries if entry.last >= first]
 
     async def _is_replaced(self, request: ReadRequest, offset: int, name: str) -> bool:
         """Return whether another segment has the offset now: the topic was tiered again."""
@@ -274,6 +277,27 @@ class RemoteLogReader:
         if chunk is None:
             raise RemoteStorageError(f"{name}: no record at or after {at} ms")
         return at, segment.rows.offsets[chunk]
+
+
+def _taken(
+    segment: Segment, chunk: int, stop: int, data: memoryview, offset: int
+) -> tuple[ReadyBatches, int] | None:
+    """Return the batches of chunks, from an offset on unless it is -1, and where to continue.
+
+    None if they are forged: `read` says so.
+    """
+    rows = segment.rows
+    after = following = segment.offset_after(stop - 1)
+    count = sum(rows.records[chunk:stop])
+    try:
+        if stop < len(rows) and segment.header.offset_mode == TIME:
+            following = last_offset(data, rows.positions[stop - 1] - rows.positions[chunk]) + 1
+        if offset >= 0:
+            data = data[skip_batches(data, offset) :]
+            count = count_records(data)
+    except FORGED:
+        return None
+    return ReadyBatches(data, after, count, segment), following
 
 
 def _entries(request: ReadRequest, parts: list[memoryview]) -> list[Entry]:

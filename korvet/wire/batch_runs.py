@@ -1,4 +1,9 @@
-"""Walk the record batches of contiguous bytes, as segments have them, without decoding records."""
+"""Walk the record batches of contiguous bytes, as segments have them, without decoding records.
+
+The bytes have the right checksums, but another program may have written them. Each walk raises
+CorruptSegment at a batch whose length is negative, and struct.error at the start of a batch that is
+cut: it ends in any case.
+"""
 
 import struct
 from collections.abc import Iterator
@@ -21,11 +26,11 @@ def headers_in(batches: Buffer) -> Iterator[tuple[int, int, BatchHeader]]:
     at = 0
     while at < len(batches):
         if len(batches) - at < records.HEADER_SIZE:
-            raise CorruptSegment(f"no record batch at position {at}")
+            raise _corrupt(at)
         header = records.read_header(batches, at)
         size = header.length + records.LOG_OVERHEAD
         if size < records.HEADER_SIZE or at + size > len(batches) or header.magic != records.MAGIC:
-            raise CorruptSegment(f"no record batch at position {at}")
+            raise _corrupt(at)
         yield at, size, header
         at += size
 
@@ -35,7 +40,10 @@ def count_records(batches: Buffer) -> int:
     at = count = 0
     while at < len(batches):
         count += _COUNT.unpack_from(batches, at + records.HEADER_SIZE - _COUNT.size)[0]
-        at += _PLACE.unpack_from(batches, at)[1] + records.LOG_OVERHEAD
+        length = _PLACE.unpack_from(batches, at)[1]
+        if length < 0:
+            raise _corrupt(at)
+        at += length + records.LOG_OVERHEAD
     return count
 
 
@@ -46,6 +54,8 @@ def skip_batches(batches: Buffer, offset: int) -> int:
         base, length, delta = _SPAN.unpack_from(batches, at)
         if base + delta >= offset:
             break
+        if length < 0:
+            raise _corrupt(at)
         at += length + records.LOG_OVERHEAD
     return at
 
@@ -56,6 +66,8 @@ def last_offset(batches: Buffer, at: int) -> int:
     while at < end:
         base, length, delta = unpack(batches, at)
         last = base + delta
+        if length < 0:
+            raise _corrupt(at)
         at += length + records.LOG_OVERHEAD
     return last
 
@@ -66,6 +78,8 @@ def find_batches(batches: Buffer, at: int, offset: int, max_bytes: int) -> tuple
     while at < len(batches):
         base, length, delta = _SPAN.unpack_from(batches, at)
         size = length + records.LOG_OVERHEAD
+        if length < 0:
+            raise _corrupt(at)
         if begin < 0 and base + delta >= offset:
             begin = at
         elif begin >= 0 and at + size - begin > max_bytes:
@@ -73,3 +87,7 @@ def find_batches(batches: Buffer, at: int, offset: int, max_bytes: int) -> tuple
         at += size
         after = base + delta + 1
     return (begin, at, after) if begin >= 0 else (at, at, -1)
+
+
+def _corrupt(at: int) -> CorruptSegment:
+    return CorruptSegment(f"no record batch at position {at}")

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from korvet.cli import run
+from korvet.wire.records import read_header
+from korvet.wire.segment_writer import SegmentWriter
 from tests.lua.partition import Part
 from tests.support.redis_servers import TestServer
 from tests.support.store_runners import StoreRunner
-from tests.wire.test_segments import written
+from tests.wire.test_segments import HEADER, batch, written
 
 
 @pytest.fixture
@@ -50,6 +52,19 @@ def test_a_corrupt_file_is_named(file: Path, capsys: pytest.CaptureFixture[str])
     file.write_bytes(b"no segment at all, but long enough")
     assert run(["segments", "show", str(file)]) == 2
     assert run(["segments", "verify", str(file)]) == 1
+
+
+def test_a_file_with_right_checksums_of_what_is_no_batch_is_named(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = bytes(batch(100))
+    writer = SegmentWriter(100)
+    writer.add_run(whole + b"x" * 70, [(0, len(whole) + 70, read_header(whole))])
+    bad = file.with_name("bad")
+    bad.write_bytes(b"".join(writer.finish(HEADER, [])))
+    assert run(["segments", "verify", str(bad), str(file)]) == 1
+    out = capsys.readouterr().out
+    assert f"{bad}: no record batch at position {len(whole)}" in out and f"{file}: ok" in out
 
 
 def test_a_file_under_the_name_of_another_segment_is_named(

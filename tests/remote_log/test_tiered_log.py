@@ -37,8 +37,8 @@ from korvet.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from korvet.wire.records import Record
-from korvet.wire.segments import read_segment
+from korvet.wire.records import Record, crc_function
+from korvet.wire.segments import footer_of, read_segment
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import SHAPES, fetch, markers_in, packed, produce, rows_in
 from tests.support.redis_servers import TestServer
@@ -306,6 +306,19 @@ def flip(at: int) -> Callable[[list[Path]], None]:
     return change
 
 
+def forge(objects: list[Path], length: int) -> None:
+    """Give the first batch another length and one offset, and the segment right checksums."""
+    segment, batches = read_segment(objects[0].read_bytes())
+    data = bytearray(batches)
+    data[8:12] = length.to_bytes(4, "big", signed=True)
+    data[23:27] = bytes(4)
+    rows = [
+        row._replace(crc=crc_function()(data[row.position : segment.end_of(number)]))
+        for number, row in enumerate(segment.rows)
+    ]
+    objects[0].write_bytes(data + footer_of(segment.header, rows, segment.aborted))
+
+
 def swap(objects: list[Path]) -> None:
     one, other = objects[0].read_bytes(), objects[1].read_bytes()
     objects[0].write_bytes(other)
@@ -341,6 +354,19 @@ async def test_a_corrupt_object_is_an_error_and_never_other_records(
     assert "remote read failed" in caplog.text and named(caplog, topic="t", partition=0, offset=0)
     local = (await tier.offset(-4)).offset
     assert (await fetch(tier.broker, local)).error_code == 0
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, 1), (5, 1 << 20), (5, 1)])
+@pytest.mark.parametrize("length", [-12, -(1 << 31)])
+@pytest.mark.parametrize("form", ["batch", "record"])
+async def test_a_forged_segment_is_an_error_and_ends_no_broker(
+    tier: Tier, form: str, length: int, offset: int, size: int
+) -> None:
+    await tier.fill(form)
+    await tier.move()
+    forge(tier.objects(), length)
+    answer = await fetch(tier.broker, offset, size=size)
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and not rows_in(answer.records)
 
 
 async def test_records_below_the_new_start_are_out_of_range_and_their_objects_go(

@@ -1,6 +1,7 @@
 """Check the segment format: it is read as written, and a changed byte is detected."""
 
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
@@ -81,6 +82,25 @@ def test_a_slice_has_whole_batches_that_fit_or_one() -> None:
     for offset, most, expected, after in cases:
         begin, end, found = batch_runs.find_batches(data, 0, offset, most)
         assert (data[begin:end], found) == (expected, after), offset
+
+
+@pytest.mark.parametrize(
+    "walk",
+    [
+        lambda data: list(batch_runs.headers_in(data)),
+        batch_runs.count_records,
+        lambda data: batch_runs.skip_batches(data, 1000),
+        lambda data: batch_runs.last_offset(data, 0),
+        lambda data: batch_runs.find_batches(data, 0, 0, 1),
+    ],
+    ids=["headers", "count", "skip", "last", "find"],
+)
+def test_a_walk_ends_at_a_batch_of_negative_length(walk: Callable[[bytes], object]) -> None:
+    data = batch(100) + batch(110)
+    at = len(data) // 2
+    data[at + 8 : at + 12] = (-12).to_bytes(4, "big", signed=True)
+    with pytest.raises(segments.CorruptSegment, match=f"no record batch at position {at}"):
+        walk(bytes(data))
 
 
 def test_aborted_transactions_are_those_that_overlap_the_offsets() -> None:
