@@ -31,6 +31,8 @@ from korvet.uptime import clock
 MAX_CONNECTIONS = 100
 """Max connections; further ones get 503."""
 KEEP_ALIVE_S = 20
+CLIENT_S = 30
+"""Seconds for a client to send a request, and to read what the socket has not taken."""
 
 
 class HandedOver(H11Protocol):
@@ -43,6 +45,8 @@ class HandedOver(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         """Process the bytes that were read."""
+        self._request_timer: asyncio.TimerHandle | None = None
+        self._response_timer: asyncio.TimerHandle | None = None
         super().connection_made(transport)
         if self.stalls.is_recent and self.stalls.waited(transport):
             transport.abort()
@@ -55,6 +59,33 @@ class HandedOver(H11Protocol):
             self.transport.abort()
         else:
             super().data_received(data)
+            is_idle = self.cycle is None or self.cycle.response_complete
+            is_open = self.timeout_keep_alive_task is None if is_idle else self.cycle.more_body
+            self._request_timer = self._limited(self._request_timer, is_open)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._response_timer = self._limited(self._response_timer, True)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._response_timer = self._limited(self._response_timer, False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._request_timer = self._limited(self._request_timer, False)
+        self._response_timer = self._limited(self._response_timer, False)
+
+    def _limited(
+        self, timer: asyncio.TimerHandle | None, is_open: bool
+    ) -> asyncio.TimerHandle | None:
+        """Return the timer that closes the connection unless the client ends this in CLIENT_S."""
+        if timer is None and is_open:
+            return self.loop.call_later(CLIENT_S, self.transport.abort)
+        if timer is not None and not is_open:
+            timer.cancel()
+            return None
+        return timer
 
     def _is_late(self) -> bool:
         """Return whether a stall has just ended, or a pause after which the client is gone."""
