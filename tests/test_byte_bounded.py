@@ -154,7 +154,7 @@ REVIEWED = {
         metrics/families.py:series remote_log/memory.py:_levels scripts/bundle.py:_code
         scripts/bundle.py:_constants scripts/bundle.py:_load_shipped
         scripts/bundle.py:_functions_of scripts/bundle.py:_words_in
-        scripts/bundle.py:blank_comments
+        scripts/bundle.py:blank_comments scripts/generate.py:_replies
         security/mechanisms.py:_policies security/mechanisms.py:_validators
         store/cluster_router.py:_nodes store/connection.py:_broken
         store/connection.py:_loaded store/notifications.py:_watchers
