@@ -9,6 +9,8 @@ local M = {}
 
 -- Passes over all partitions to improve the balance of different subscriptions, at most.
 local PASSES = 10
+-- In a class of more members the one with the lowest load is remembered.
+local FEW = 8
 
 -- Return the topics that the member subscribes to: topic id -> partitions.
 local function subscribed_topics(m, topics)
@@ -49,19 +51,26 @@ local function list_topics(members, subscriptions)
   for _, row in ipairs(list) do
     local name = table.concat(row.subscriptions, ",")
     if not classes[name] then
-      local class, is_subscribed = { members = {} }, {}
+      local class = { members = {} }
       for _, number in ipairs(row.subscriptions) do
-        is_subscribed[subscriptions[number]] = true
         table.insert(subscriptions[number].classes, class)
-      end
-      for _, m in ipairs(members) do
-        if is_subscribed[m.subscription] then
-          table.insert(class.members, m)
-        end
       end
       classes[name] = class
     end
     row.class = classes[name]
+  end
+  for _, m in ipairs(members) do
+    for _, class in ipairs(m.subscription.classes) do
+      class.members[#class.members + 1] = m
+    end
+  end
+  for _, subscription in ipairs(subscriptions) do
+    subscription.large = {}
+    for _, class in ipairs(subscription.classes) do
+      if #class.members > FEW then
+        table.insert(subscription.large, class)
+      end
+    end
   end
   return list
 end
@@ -82,7 +91,8 @@ end
 local function assign_ranges(topics)
   for _, row in ipairs(topics) do
     local at, count = 0, #row.class.members
-    for i, m in ipairs(row.class.members) do
+    for i = 1, math.min(count, row.count) do
+      local m = row.class.members[i]
       local share = math.floor(row.count / count) + (i <= row.count % count and 1 or 0)
       for number = at, at + share - 1 do
         m.target[#m.target + 1] = row.topic .. ":" .. num.small(number)
@@ -143,7 +153,7 @@ end
 -- `level` until one of them loses a partition: so a search continues where the last one ended.
 local function find_least_loaded(class)
   local members = class.members
-  for i = class.level and class.at or #members + 1, #members do
+  for i = class.level and #members > FEW and class.at or #members + 1, #members do
     if members[i].load == class.level then
       class.at = i
       return members[i]
@@ -161,7 +171,7 @@ end
 -- Take one partition off the member's load.
 local function reduce_load(m)
   m.load = m.load - 1
-  for _, class in ipairs(m.subscription.classes) do
+  for _, class in ipairs(m.subscription.large) do
     if class.level and m.load <= class.level then
       class.level = nil
     end

@@ -8,8 +8,8 @@ local streams_topology = require("lib.streams_topology")
 
 local M = {}
 
--- Tasks of a group, at most: they are assigned in one call. Only if subtopologies share topics, they
--- have more tasks than these have partitions, whose number has a limit: then MAX_SHARED.
+-- Tasks of a group, at most: they are assigned in one call. Subtopologies that share topics can
+-- have more tasks than these have partitions, whose number is limited: then MAX_SHARED.
 local MAX_TASKS, MAX_SHARED = 50000, 3000
 
 M.MISSING_SOURCE_TOPICS, M.INCORRECTLY_PARTITIONED_TOPICS, M.MISSING_INTERNAL_TOPICS = 1, 2, 3

@@ -5,7 +5,7 @@ that a server of 2020 takes for it. A new script is entered in one of the tables
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -85,6 +85,39 @@ def consumers(lua: LuaRunner) -> None:
     assert group.beat("m2", 0, names=pack([*NAMES, "more"]), max_topics=TOPICS).error == 81
 
 
+def crowd(lua: LuaRunner, assignor: str = "range") -> None:
+    """Assign all partitions to the most members, whose subscriptions differ."""
+    group, keys = ConsumerGroup(lua), KEYS.group("g")
+    group.topics = {name: (f"{n:032x}", PARTITIONS // TOPICS) for n, name in enumerate(NAMES)}
+
+    def join(member: str, *names: str) -> None:
+        reply = group.beat(
+            member, 0, names=pack(names), assignor=assignor, max_topics=TOPICS, max_size=MEMBERS
+        )
+        assert not reply.error
+
+    join("m0", *NAMES)
+    join("m1", *NAMES[:3])
+    # The others have rows like that one: to let each join takes long.
+    row: Any = lua.command("HGET", keys.consumer_members, "m1")
+    for n in range(2, MEMBERS - 1):
+        own = row.replace(NAMES[2].encode(), NAMES[n].encode())
+        lua.command("HSET", keys.consumer_members, f"m{n}", own)
+    lua.command("HSET", keys.group, "size", MEMBERS - 1)
+    lua.advance(2000)
+    join(f"m{MEMBERS - 1}", *NAMES[:2], NAMES[-1])
+    described = lua.run(groups.consumer_describe(KEYS, "g", type="consumer"))
+    assert described.assignment_epoch == described.epoch
+    assert len(set(described.members[::10])) == MEMBERS
+
+
+def many_consumers(lua: LuaRunner) -> None:
+    consumers(lua)
+    for assignor in ("range", "uniform"):
+        lua.command("FLUSHALL")
+        crowd(lua, assignor)
+
+
 def sharers(lua: LuaRunner) -> None:
     group = ShareGroup(lua, t=PARTITIONS)
     reply = group.beat("m1", 0, [*NAMES[1:], "t"], max_topics=TOPICS)
@@ -108,11 +141,6 @@ def list_share_topics(lua: LuaRunner) -> None:
         flat = [word for name in NAMES for word in (f"{n}{name}", ID)]
         lua.command("HSET", KEYS.group("g").share_topics, *flat)
     assert len(lua.run(groups.list_share_topics(KEYS, "g")).topics) == 20 * TOPICS
-
-
-def describe_consumers(lua: LuaRunner) -> None:
-    consumers(lua)
-    lua.run(groups.consumer_describe(KEYS, "g", type="consumer"))
 
 
 def natives(lua: LuaRunner) -> None:
@@ -325,8 +353,8 @@ def clean_commit(lua: LuaRunner) -> None:
 
 WORST: dict[str, Callable[[LuaRunner], object]] = {
     "group.commit": commit,
-    "group.consumer_describe": describe_consumers,
-    "group.consumer_heartbeat": consumers,
+    "group.consumer_describe": crowd,
+    "group.consumer_heartbeat": many_consumers,
     "group.describe": describe,
     "group.join": classic,
     "group.leave": leave,
