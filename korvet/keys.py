@@ -9,6 +9,8 @@ part inside the first braces, so a script on one partition or one group uses one
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+
 import msgspec
 
 from korvet.bounded import ByteBounded
@@ -16,7 +18,7 @@ from korvet.calls.group import GroupCalls
 from korvet.calls.namespace import NamespaceCalls
 from korvet.calls.partition import PartitionCalls
 from korvet.calls.transaction import TransactionCalls
-from korvet.scripts.call import encode_group
+from korvet.scripts.call import Call, VersionReply, encode_group
 
 _WRITE_NOTHING = 'redis.call("PERSIST", KEYS[1]) redis.call("SET", KEYS[1], "", "PX", 1) return 1'
 """Redis refuses SET at maxmemory, unless the script has begun with a write that adds nothing."""
@@ -31,6 +33,8 @@ def write_before_wait(key: str) -> tuple[str, str, int, str]:
     return "EVAL", _WRITE_NOTHING, 1, f"{{{tag}}}:replica_wait"
 
 
+CommittedOffset = tuple[str, int, int, int, str, str]
+"""Topic, partition, offset, leader epoch, topic id and metadata."""
 PLACE = ("topic", "number", "topic_id")
 """The fields of a partition that are no keys."""
 
@@ -77,7 +81,7 @@ class Partition(PartitionCalls, msgspec.Struct, frozen=True):
     """pub/sub channel, not a key: notified at each append."""
 
     @property
-    def appends(self) -> tuple[str, ...]:
+    def appends(self) -> tuple[str, str, str, str, str]:
         """Return the keys that an append takes."""
         return (self.stream, self.log, self.index, self.producers, self.open_txns)
 
@@ -252,6 +256,42 @@ class Keys(NamespaceCalls):
             known = Partition(topic, number, topic_id, **keys)
             self._partitions.put((topic, number, topic_id), known)
         return known
+
+    def logs(self, topic: str, numbers: Iterable[int]) -> Iterator[tuple[str, str]]:
+        """Yield the keys of partitions that topic.create and topic.add_partitions take."""
+        for number in numbers:
+            partition = self.partition(topic, number)
+            yield partition.log, partition.stream
+
+    def commit_rows(
+        self, rows: Iterable[CommittedOffset]
+    ) -> Iterator[tuple[str, int, int, str, str]]:
+        """Yield the rows that group.commit and group.txn_commit take."""
+        for topic, partition, offset, epoch, topic_id, metadata in rows:
+            yield self.partition(topic, partition).stream, offset, epoch, topic_id, metadata
+
+    def delete_topic(
+        self,
+        groups: Sequence[str],
+        *,
+        topic: str,
+        expected: bytes,
+        registry_version: bytes,
+        remote_id: str,
+        partitions: int,
+    ) -> Call[VersionReply]:
+        """Delete a topic with its logs, Redis groups and its commits in `groups` (group ids)."""
+        deleted = [self.partition(topic, number) for number in range(partitions)]
+        parts = [key for partition in deleted for key in partition.all]
+        return self.topic_delete(
+            [*parts, *map(self.group_offsets, groups)],
+            [partition.stream for partition in deleted],
+            topic=topic,
+            expected=expected,
+            registry_version=registry_version,
+            remote_id=remote_id,
+            partitions=partitions,
+        )
 
     def group_offsets(self, group_id: str) -> str:
         """Name the hash: `korvet:<topic>:<p>` -> committed offset, leader epoch, metadata, time."""

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +11,8 @@ from redis.crc import key_slot
 
 from docs.generate.keys import every_key, writers
 from korvet.keys import Keys
-from korvet.scripts.call import decode_group, encode_group
-from tests.support.script_calls import Mirror, mirrors
+from korvet.scripts.call import Call, decode_group, encode_group
+from tests.support.script_calls import sample_calls
 
 PAGE = (Path(__file__).parents[1] / "docs" / "keys.md").read_text()
 KNOWN = list(every_key())
@@ -48,10 +49,10 @@ def test_the_page_names_only_keys_that_exist() -> None:
     assert told == {key.text for key in KNOWN}
 
 
-@pytest.mark.parametrize("mirror", mirrors(), ids=lambda mirror: mirror.name)
-def test_a_script_touches_only_keys_of_the_page(mirror: Mirror) -> None:
+@pytest.mark.parametrize("call", sample_calls(), ids=lambda call: call.script.name)
+def test_a_script_touches_only_keys_of_the_page(call: Call[Any]) -> None:
     patterns = [pattern(key.text) for key in KEYS]
-    for key in mirror.sample().keys:
+    for key in call.keys:
         assert any(one.fullmatch(key) for one in patterns), key
 
 
@@ -60,7 +61,7 @@ def test_a_script_touches_only_keys_of_the_page(mirror: Mirror) -> None:
 def test_a_partitions_keys_share_the_slot_of_its_stream(topic: str, partition: int) -> None:
     keys = Keys().partition(topic, partition)
     assert keys.stream == f"korvet:{topic}:{partition}"
-    assert {slot(getattr(keys, name)) for name in keys.__struct_fields__} == {slot(keys.stream)}
+    assert {slot(key) for key in (*keys.all, keys.channel)} == {slot(keys.stream)}
 
 
 @few
@@ -92,8 +93,9 @@ def test_no_two_groups_share_a_key(groups: list[str]) -> None:
 def test_no_group_can_reach_into_a_topic(topic: str, group: str, partition: int) -> None:
     of_topic = Keys().partition(topic, partition)
     of_group = Keys().group(group)
-    mine = {getattr(of_topic, name) for name in of_topic.__struct_fields__}
-    assert mine.isdisjoint(getattr(of_group, name) for name in of_group.__struct_fields__)
+    assert {*of_topic.all, of_topic.channel}.isdisjoint(
+        getattr(of_group, name) for name in of_group.__struct_fields__
+    )
 
 
 def test_namespaces_share_nothing() -> None:

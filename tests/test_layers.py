@@ -288,7 +288,7 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
     ("module", "imported"),
     [
         ("wire.headers", "redis"),
-        ("wire.headers", "korvet.scripts.log"),
+        ("wire.headers", "korvet.calls.partition"),
         ("scripts.log", "korvet.store.async_store"),
         ("store.aio", "korvet.wire.headers"),
         ("handlers.fetch", "korvet.handlers.produce"),

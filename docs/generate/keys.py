@@ -66,14 +66,14 @@ def every_key(source: ModuleType = module) -> Iterator[Key]:
     methods = [node for node in classes["Keys"].body if isinstance(node, ast.FunctionDef)]
     for method in methods:
         result = ast.unparse(method.returns) if method.returns else ""
-        if method.name.startswith("_"):
+        if method.name.startswith("_") or result not in {"str", *classes}:
             continue
         value = _example(method)
         if result == "str":
             if method.name == "group_offsets":
                 continue  # a field of Group
             yield _key(method.name, str(value), ast.get_docstring(method) or "")
-        elif result in classes:
+        else:
             for name, doc in _fields(classes[result]):
                 if name not in PLACE:
                     yield _key(name, str(getattr(value, name)), doc)

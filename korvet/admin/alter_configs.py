@@ -38,8 +38,6 @@ from korvet.config.topic_policy import validate_change
 from korvet.config.topic_settings import IMMUTABLE
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.scripts import config as config_scripts
-from korvet.scripts import topic as topic_scripts
 from korvet.store.calls import AsyncCalls
 from korvet.topics.lifecycle import Refused, invalid_request, unknown_topic
 from korvet.topics.table import Topic, TopicTable, encode_definition
@@ -127,9 +125,7 @@ class ConfigAdmin:
                 return
             definition = encode_definition(topic.definition(configs=configs))
             reply = await self._store.run(
-                topic_scripts.alter(
-                    self._keys, topic=topic.name, expected=topic.raw, definition=definition
-                )
+                self._keys.topic_alter(topic=topic.name, expected=topic.raw, definition=definition)
             )
             self._topics.invalidate()
             if reply.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -209,9 +205,7 @@ class ConfigAdmin:
             if validate_only or wanted == expected:
                 return
             reply = await self._store.run(
-                config_scripts.alter(
-                    self._keys, resource=resource, expected=expected, wanted=wanted
-                )
+                self._keys.config_alter(resource=resource, expected=expected, wanted=wanted)
             )
             await self._config.refresh()
             if reply.error == ErrorCode.NONE:

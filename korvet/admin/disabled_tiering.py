@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from korvet.config.topic_policy import REMOTE
 from korvet.keys import Keys
-from korvet.scripts import log
 from korvet.store.calls import AsyncCalls
 from korvet.topics.table import Topic
 
@@ -38,12 +37,7 @@ async def drop_segments(
     for number in numbers:
         removed = AT_ONCE
         while removed == AT_ONCE:
-            call = log.drop_segments(
-                keys,
-                topic.name,
-                number,
-                topic_id=topic.id,
-                delay_ms=topic.policy.file_delete_delay_ms,
-                most=AT_ONCE,
+            call = keys.partition(topic.name, number, topic.id).drop_segments(
+                delay_ms=topic.policy.file_delete_delay_ms, most=AT_ONCE
             )
             removed = (await store.run(call)).removed

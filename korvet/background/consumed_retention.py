@@ -16,7 +16,6 @@ from korvet import logfmt
 from korvet.background.leases import Leases
 from korvet.groups.consumed import Consumed, list_consumed
 from korvet.keys import Keys
-from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
@@ -70,13 +69,11 @@ class ConsumedRetention:
 
     def _calls(self, topic: Topic, number: int, found: Consumed) -> Iterator[Call[Any]]:
         """Yield the calls to repeat until there is no more to remove."""
-        policy, place = topic.policy, (self._keys, topic.name, number)
+        policy, place = topic.policy, self._keys.partition(topic.name, number, topic.id)
         if policy.remote_storage and found.offset > 0:
-            yield log.trim_local(*place, topic_id=topic.id, before=found.offset, steps=STEPS)
+            yield place.trim_local(before=found.offset, steps=STEPS)
         if policy.consumed_max_ms >= 0:
-            yield log.apply_retention(
-                *place,
-                topic_id=topic.id,
+            yield place.apply_retention(
                 retention_ms=policy.consumed_max_ms,
                 retention_bytes=-1,
                 steps=STEPS,
@@ -86,6 +83,6 @@ class ConsumedRetention:
     async def _delete(self, topic: Topic, number: int, before: int) -> None:
         while before >= 0:
             reply = await self._store.run(
-                log.delete_records(self._keys, topic.name, number, topic_id=topic.id, before=before)
+                self._keys.partition(topic.name, number, topic.id).delete_records(before=before)
             )
             before = -1 if reply.error else reply.again

@@ -10,7 +10,6 @@ from korvet.background.leases import Leases
 from korvet.config.dynamic import ConfigTable
 from korvet.groups.share_offsets import ShareOffsets, list_partitions
 from korvet.keys import Keys
-from korvet.scripts import share
 from korvet.scripts.call import decode_group
 from korvet.share.service import ShareService
 from korvet.store.async_store import AsyncStore
@@ -51,7 +50,7 @@ class DeadLetterCopies:
         _, _, topics = await self._offsets.topics_of(group)
         places = list_partitions(topics)
         states = await self._store.run_many(
-            share.describe(self._keys, topic.name, number, group=group, topic_id=topic.id, most=0)
+            self._keys.partition(topic.name, number, topic.id).share_describe(group=group, most=0)
             for topic, number in places
         )
         config = self._share.config(group)

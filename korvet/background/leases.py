@@ -4,7 +4,6 @@ import os
 import uuid
 
 from korvet.keys import Keys
-from korvet.scripts import broker
 from korvet.store.async_store import AsyncStore
 
 
@@ -19,7 +18,7 @@ class Leases:
     async def hold(self, name: str, seconds: float) -> bool:
         """Acquire or renew the lease for that long; return whether this process holds it."""
         ttl_ms = max(1, int(seconds * 1000))
-        call = broker.lease(self._keys, name=name, holder=self.holder, ttl_ms=ttl_ms)
+        call = self._keys.broker_lease(name=name, holder=self.holder, ttl_ms=ttl_ms)
         return (await self._store.run(call)).held == 1
 
     async def release(self, name: str) -> None:

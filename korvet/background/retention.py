@@ -11,8 +11,8 @@ from korvet.keys import Keys
 from korvet.log.adoption import adopt
 from korvet.log.unchanged import pace
 from korvet.metrics import Metrics
-from korvet.scripts import log
 from korvet.scripts.call import Call, Reply
+from korvet.scripts.writer import CLASSES
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.topics.table import Topic, TopicTable
@@ -69,14 +69,8 @@ class Retention:
         adopted: set[int] = set()
         while pending:
             calls = {
-                number: log.apply_retention(
-                    self._keys,
-                    topic.name,
-                    number,
-                    topic_id=topic.id,
-                    retention_ms=limits[0],
-                    retention_bytes=limits[1],
-                    steps=RETENTION_STEPS,
+                number: self._keys.partition(topic.name, number, topic.id).apply_retention(
+                    retention_ms=limits[0], retention_bytes=limits[1], steps=RETENTION_STEPS
                 )
                 for number in pending[:AT_ONCE]
             }
@@ -100,8 +94,8 @@ class Retention:
             for number in range(topic.partitions):
                 cursor = b"0"
                 while True:
-                    call = log.expire_producers(
-                        self._keys, topic.name, number, cursor=cursor, silence_ms=silence_ms
+                    call = self._keys.partition(topic.name, number).expire_producers(
+                        CLASSES, cursor=cursor, silence_ms=silence_ms
                     )
                     replies = await self._each(topic, {number: call}, "producers", PRODUCERS_S)
                     cursor = replies[number].cursor if replies else b"0"

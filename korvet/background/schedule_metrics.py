@@ -7,7 +7,6 @@ import asyncio
 
 from korvet.keys import Keys
 from korvet.metrics import Metrics
-from korvet.scripts import schedule
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 
@@ -44,7 +43,7 @@ class ScheduleGauges:
         for first in range(0, topic.partitions, AT_ONCE):
             numbers = range(first, min(first + AT_ONCE, topic.partitions))
             calls = (
-                schedule.list_scheduled(self._keys, topic.name, number, topic_id=topic.id, most=0)
+                self._keys.partition(topic.name, number, topic.id).schedule_list(most=0)
                 for number in numbers
             )
             for reply in await asyncio.gather(*map(self._store.run, calls)):

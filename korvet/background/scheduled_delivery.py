@@ -20,10 +20,9 @@ import anyio
 
 from korvet import logfmt
 from korvet.background.leases import Leases
+from korvet.calls.partition import ScheduleAppendDueReply
 from korvet.keys import Keys
 from korvet.metrics import Metrics
-from korvet.scripts import schedule
-from korvet.scripts.schedule import AppendDueReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.store.notifications import Notifier
@@ -194,25 +193,19 @@ class ScheduledDelivery:
             else:
                 self._take(place, reply)
 
-    async def _call(self, place: Place) -> AppendDueReply | None:
+    async def _call(self, place: Place) -> ScheduleAppendDueReply | None:
         """Run the script; None if there is no such partition."""
         name, partition = place
         topic = await self._topics.get(name)
         if topic is None or partition >= topic.partitions:
             return None
         return await self._store.run(
-            schedule.append_due(
-                self._keys,
-                name,
-                partition,
-                topic_id=topic.id,
-                stamp=int(topic.policy.log_append_time),
-                max_rows=MAX_ROWS,
-                max_bytes=MAX_BYTES,
+            self._keys.partition(name, partition, topic.id).schedule_append_due(
+                stamp=int(topic.policy.log_append_time), max_rows=MAX_ROWS, max_bytes=MAX_BYTES
             )
         )
 
-    def _take(self, place: Place, reply: AppendDueReply | None) -> None:
+    def _take(self, place: Place, reply: ScheduleAppendDueReply | None) -> None:
         """Account for a reply, and expect the next record."""
         if reply is None or reply.error or reply.wait_ms < 0:
             self._called.pop(place, None)

@@ -34,7 +34,6 @@ from korvet.ops.hosts import HostNames
 from korvet.ops.kafka_metrics import KafkaPage
 from korvet.ops.readiness import ready
 from korvet.ops.service_metrics import call_counter, show_services
-from korvet.scripts import broker
 from korvet.security.tls import ListenerTls
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, advice_for, is_temporary
@@ -282,7 +281,7 @@ def claim_node_id(config: Config) -> Config:
     assert config.redis is not None
     endpoints = [endpoint(listener) for listener in config.listeners]
     known = msgspec.json.encode(endpoints) if all(each.port for each in endpoints) else b""
-    call = broker.claim_id(Keys(config.namespace), endpoints=known, ttl_ms=TTL_MS)
+    call = Keys(config.namespace).broker_claim_id(endpoints=known, ttl_ms=TTL_MS)
     with SyncStore.connect(config.redis) as store:
         reply = store.run(call)
     return msgspec.structs.replace(config, node_id=reply.node_id, node_id_is_chosen=True)

@@ -152,7 +152,7 @@ class DeleteReply(Reply):
     error: int
     """A lib.codes value."""
     deleted: int
-    """1: deleted now; 0: it did not exist, or belongs to another topic."""
+    """1: deleted now; 0: it did not exist, or is another topic's."""
 
 
 class DeleteRecordsReply(Reply):
@@ -888,16 +888,25 @@ class PartitionCalls:
             ),
         )
 
-    def delete(
-        self,
-        parts: Iterable[str],
-    ) -> Call[DeleteReply]:
+    def delete(self) -> Call[DeleteReply]:
         """Delete everything of a partition, if it belongs to the topic."""
         return Call(
             DELETE,
             (
                 self.log,
-                *parts,
+                self.stream,
+                self.index,
+                self.producers,
+                self.open_txns,
+                self.aborted_txns,
+                self.compacted,
+                self.segments,
+                self.deleted_segments,
+                self.share,
+                self.share_runs,
+                self.scheduled,
+                self.scheduled_records,
+                self.scheduled_ids,
             ),
             (self.topic_id,),
         )
@@ -1312,8 +1321,8 @@ class PartitionCalls:
         channel: str,
         ordinary: int = 0,
         rows: int,
-        later_records: int,
-        later_bytes: int,
+        later_records: int = 0,
+        later_bytes: int = 0,
     ) -> Call[AppendReply]:
         """Append a batch's ordinary records, store its scheduled ones, cancel those that it
         names.

@@ -66,12 +66,11 @@ def add(
     """Add a rule for each principal, operation and resource. Brokers use them within a second."""
     from korvet.cli.redis_target import store
     from korvet.keys import Keys
-    from korvet.scripts import acl
 
     resources = _resources(topic, group, transactional_id, cluster)
     rules = _encoded_rules(principal, operation, resources, prefixed, host, deny)
     with store(target, create=True) as reached:
-        created = reached.run(acl.create(Keys(target.namespace), rules)).created
+        created = reached.run(Keys(target.namespace).acl_create(rules)).created
     table_output.line(f"{created} rules added, {len(rules) - created} existed")
 
 
@@ -91,12 +90,11 @@ def delete(
     """Delete the rules that `add` makes of the same options."""
     from korvet.cli.redis_target import store
     from korvet.keys import Keys
-    from korvet.scripts import acl
 
     resources = _resources(topic, group, transactional_id, cluster)
     rules = _encoded_rules(principal, operation, resources, prefixed, host, deny)
     with store(target) as reached:
-        deleted = sum(reached.run(acl.delete(Keys(target.namespace), rules)).deleted)
+        deleted = sum(reached.run(Keys(target.namespace).acl_delete(rules)).deleted)
     table_output.line(f"{deleted} rules deleted")
     if deleted < len(rules):
         raise typer.Exit(1)

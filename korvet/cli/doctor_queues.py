@@ -7,7 +7,6 @@ from korvet.config.dynamic import decode_configs, group_resource, select_valid
 from korvet.config.group_settings import GROUP
 from korvet.config.share_settings import DELIVERY_LIMIT
 from korvet.keys import Keys
-from korvet.scripts import share
 from korvet.scripts.call import decode_group
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def _of_topic(
 ) -> Iterator[str]:
     for number in range(definition.partitions):
         reply = store.run(
-            share.describe(keys, topic, number, group=group, topic_id=definition.id, most=MAX_RUNS)
+            keys.partition(topic, number, definition.id).share_describe(group=group, most=MAX_RUNS)
         )
         rows = [tuple(map(int, reply.runs[at : at + 3])) for at in range(0, len(reply.runs), 5)]
         found = [

@@ -19,7 +19,6 @@ from korvet.groups.consumed import (
 )
 from korvet.keys import Keys
 from korvet.log import unread_entries
-from korvet.scripts import log
 from korvet.scripts.call import decode_group
 from korvet.topics.table import VERSION_FIELD, Definition, decode_definition
 
@@ -105,12 +104,10 @@ def _held(store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]) -> I
         found = lowest(commits, definition.id, count, every=every, starts=starts)
         cutoff_ms = held_since_ms(int(definition.configs.get("retention.consumed.max.ms", "-1")))
         for number, each in enumerate(found):
-            place = (keys, name, number)
-            start = store.run(
-                log.find_timestamp(*place, topic_id=definition.id, timestamp=cutoff_ms)
-            )
+            partition = keys.partition(name, number, definition.id)
+            start = store.run(partition.find_timestamp(timestamp=cutoff_ms))
             offset = max(each.offset, start.offset, 0)
-            reply = store.run(log.lag(*place, topic_id=definition.id, offset=offset))
+            reply = store.run(partition.lag(offset=offset))
             records = held_records(reply, cutoff_ms)
             if each.group and records:
                 yield Finding(

@@ -106,10 +106,9 @@ async def _assigned(log: "CommandLog", assignment: bytes) -> list[tuple[str, int
 async def _described(log: "CommandLog", name: str) -> _Described | None:
     """Read the group, of any protocol; None if there is none."""
     from korvet.groups.consumer_protocol import assigned_partitions
-    from korvet.scripts import group as scripts
 
     keys, coordinator = log.keys, log.coordinator
-    found = await coordinator.run(name, lambda _: scripts.describe(keys, name, full=1))
+    found = await coordinator.run(name, lambda _: keys.group(name).describe(full=1))
     if found.error:
         return None
     state: dict[str, object] = {
@@ -127,7 +126,7 @@ async def _described(log: "CommandLog", name: str) -> _Described | None:
         return await _streams(log, name)
     if found.type in (b"consumer", b"share"):
         newer = await coordinator.run(
-            name, lambda _: scripts.consumer_describe(keys, name, type=found.type.decode())
+            name, lambda _: keys.group(name).consumer_describe(type=found.type.decode())
         )
         if newer.error:
             return None
@@ -149,9 +148,8 @@ async def _described(log: "CommandLog", name: str) -> _Described | None:
 async def _streams(log: "CommandLog", name: str) -> _Described | None:
     """Read a streams group; None if there is none."""
     from korvet.groups import streams_group
-    from korvet.scripts import group as scripts
 
-    found = await log.coordinator.run(name, lambda _: scripts.streams_describe(log.keys, name))
+    found = await log.coordinator.run(name, lambda _: log.keys.group(name).streams_describe())
     if found.error:
         return None
     inputs = streams_group.input_topics(streams_group.decode_topology(found.topology))

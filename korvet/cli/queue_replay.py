@@ -25,7 +25,6 @@ from korvet.errors import ErrorCode
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.batches import Batcher
 from korvet.library.values import KorvetError, Producer, Record, StoredRecord
-from korvet.scripts import broker
 from korvet.scripts.producer_state import ProducerStateEntry
 
 GROUP = "korvet.replay"
@@ -103,11 +102,8 @@ class Replay:
 
     async def _hold(self, *, ends: bool = False) -> None:
         """Acquire, renew or end the lease."""
-        call = broker.lease(
-            self._log.keys,
-            name=f"replay:{self._queue}",
-            holder=self._holder,
-            ttl_ms=1 if ends else LEASE_MS,
+        call = self._log.keys.broker_lease(
+            name=f"replay:{self._queue}", holder=self._holder, ttl_ms=1 if ends else LEASE_MS
         )
         for _ in range(TRIES):
             if (await self._log.store.run(call)).held:

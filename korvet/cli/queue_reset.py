@@ -7,7 +7,6 @@ from korvet.cli import table_output
 from korvet.cli.topic_positions import check_group_name
 from korvet.config.broker_config import StartError
 from korvet.errors import ErrorCode
-from korvet.scripts import log as log_scripts
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
@@ -41,7 +40,7 @@ async def reset(
 
     found = await gather_bounded(find, places)
     counts = await log.store.run_many(
-        log_scripts.lag(log.keys, topic.name, number, topic_id=topic.id, offset=offset)
+        log.keys.partition(topic.name, number, topic.id).lag(offset=offset)
         for (topic, number), offset in zip(places, found, strict=True)
     )
     before = await offsets.describe(name, places)

@@ -81,10 +81,9 @@ async def summaries(log: "CommandLog") -> list[table_output.Row]:
 async def read(log: "CommandLog", name: str) -> QueueView:
     """Read a share group. Raises StartError if there is none."""
     from korvet.groups.assignment import decode_assignment
-    from korvet.scripts import group as scripts
 
     found = await log.coordinator.run(
-        name, lambda _: scripts.consumer_describe(log.keys, name, type="share")
+        name, lambda _: log.keys.group(name).consumer_describe(type="share")
     )
     if found.error:
         raise StartError(f"There is no share group {name!r}.")

@@ -62,7 +62,6 @@ def cancel(
     """Remove a scheduled record before it is due."""
     from korvet.cli.admin_client import on_log
     from korvet.config.broker_config import StartError
-    from korvet.scripts import schedule
 
     if (id_ is None) == (number is None) or id_ == "":
         raise StartError("Give --id ID, or --number N with --partition N.")
@@ -73,11 +72,7 @@ def cancel(
         topic = await log.find_topic(name)
         cancelled = 0
         for each in o.chosen_partitions(name, topic.partitions, partition):
-            call = schedule.cancel(
-                log.keys,
-                name,
-                each,
-                topic_id=topic.id,
+            call = log.keys.partition(name, each, topic.id).schedule_cancel(
                 id=(id_ or "").encode("utf-8", "surrogateescape"),
                 number=-1 if number is None else number,
             )
@@ -97,21 +92,14 @@ async def _rows(
     log: "CommandLog", topic: "Topic", partition: int, most: int
 ) -> list[table_output.Row]:
     """Return the first rows of a partition."""
-    from korvet.scripts import schedule
 
     found: list[table_output.Row] = []
     delayed = 0
     while len(found) < most:
         count = min(PER_CALL, most - len(found))
         reply = await log.store.run(
-            schedule.list_scheduled(
-                log.keys,
-                topic.name,
-                partition,
-                topic_id=topic.id,
-                timed=len(found) - delayed,
-                delayed=delayed,
-                most=count,
+            log.keys.partition(topic.name, partition, topic.id).schedule_list(
+                timed=len(found) - delayed, delayed=delayed, most=count
             )
         )
         delayed += reply.delayed

@@ -113,7 +113,6 @@ class _Sampler:
         return shown, len(topics) - len(rows)
 
     async def _topic(self, topic: "TopicInfo") -> tuple[str, int, int, int, float, float]:
-        from korvet.scripts import log as scripts
 
         before, now = self._seen, monotonic()
         parts = await self._log.offsets(topic.name)
@@ -126,7 +125,7 @@ class _Sampler:
         # Offsets may be times: the records since the last end are counted.
         replies = await self._log.store.run_many(
             [
-                scripts.lag(self._log.keys, topic.name, number, topic_id=topic.id, offset=end)
+                self._log.keys.partition(topic.name, number, topic.id).lag(offset=end)
                 for number, end in grown
             ]
         )

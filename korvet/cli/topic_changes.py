@@ -116,21 +116,17 @@ def repair(
     it moves no stream back.
     """
     from korvet.cli.admin_client import on_log
-    from korvet.scripts import log as scripts
 
     async def run(log: "CommandLog") -> list[table_output.Row]:
         topic = await log.find_topic(name)
         rows: list[table_output.Row] = []
         for number in o.chosen_partitions(name, topic.partitions, partition):
-            place, more = (log.keys, name, number), 1
+            place, more = log.keys.partition(name, number, topic.id), 1
             while more:
-                call = scripts.number_entries(*place, topic_id=topic.id)
-                more = (await log.store.run(call)).more
+                more = (await log.store.run(place.number_entries())).more
             entries, size, after = 0, 0, b""
             while True:
-                reply = await log.store.run(
-                    scripts.drop_unnumbered(*place, topic_id=topic.id, after=after, delete=int(yes))
-                )
+                reply = await log.store.run(place.drop_unnumbered(after=after, delete=int(yes)))
                 entries, size, after = entries + reply.entries, size + reply.size, reply.last
                 if not after:
                     break

@@ -7,7 +7,6 @@ from typing import TypeVar
 import msgspec
 
 from korvet.keys import Keys
-from korvet.scripts import broker
 from korvet.store.async_store import AsyncStore
 from korvet.uptime import clock
 
@@ -80,9 +79,7 @@ class BrokerRegistration:
 
     async def join(self) -> None:
         """Set the cluster id if there is none, and register this broker."""
-        reply = await self._store.run(
-            broker.init_cluster_id(self._keys, cluster_id=self.cluster_id)
-        )
+        reply = await self._store.run(self._keys.broker_init_cluster_id(cluster_id=self.cluster_id))
         self.cluster_id = reply.cluster_id.decode()
         await self.heartbeat()
         if all(other.id == self.me.id for other in self.brokers):
@@ -103,8 +100,8 @@ class BrokerRegistration:
             return None
         began = clock()
         reply = await self._store.run(
-            broker.register(
-                self._keys, node_id=self.me.id, address=msgspec.json.encode(self.me), ttl_ms=TTL_MS
+            self._keys.broker_register(
+                node_id=self.me.id, address=msgspec.json.encode(self.me), ttl_ms=TTL_MS
             )
         )
         self._look_for_lapse(began, reply.now_ms)
@@ -164,7 +161,7 @@ class BrokerRegistration:
         # Metadata names the others from now on.
         self.brokers = [other for other in self.brokers if other.id != self.me.id] or [self.me]
         await self._store.run(
-            broker.unregister(self._keys, node_id=self.me.id, address=msgspec.json.encode(self.me))
+            self._keys.broker_unregister(node_id=self.me.id, address=msgspec.json.encode(self.me))
         )
 
 

@@ -17,7 +17,6 @@ from korvet.console.large import LargeRecords, large_at
 from korvet.errors import ErrorCode
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.values import KorvetError, PartitionOffsets, StoredRecord
-from korvet.scripts import log as log_scripts
 from korvet.topics.table import Topic
 
 MAX_SCANNED = 20_000
@@ -145,17 +144,11 @@ async def newest(
 ) -> Cursors:
     """Return the offsets from which each partition has about its newest `count` records."""
     states = await log.store.run_many(
-        log_scripts.list_offsets(log.keys, topic.name, number, topic_id=topic.id) for number in ends
+        log.keys.partition(topic.name, number, topic.id).list_offsets() for number in ends
     )
     skipped = await log.store.run_many(
-        log_scripts.skip_records(
-            log.keys,
-            topic.name,
-            number,
-            topic_id=topic.id,
-            offset=state.local_first,
-            records=max(1, state.records - count),
-            end=state.next,
+        log.keys.partition(topic.name, number, topic.id).skip_records(
+            offset=state.local_first, records=max(1, state.records - count), end=state.next
         )
         for number, state in zip(ends, states, strict=True)
     )
@@ -176,7 +169,7 @@ async def _search(log: AsyncKorvet, topic: Topic, end: PartitionOffsets, count: 
     for _ in range(MAX_STEPS):
         middle = (low + high) // 2
         (reply,) = await log.store.run_many(
-            [log_scripts.lag(log.keys, topic.name, end.partition, topic_id=topic.id, offset=middle)]
+            [log.keys.partition(topic.name, end.partition, topic.id).lag(offset=middle)]
         )
         if reply.records < count:
             high = middle

@@ -8,7 +8,6 @@ from korvet.console.visit import PageError, Visit, check_row
 from korvet.errors import ErrorCode
 from korvet.groups.consumer_protocol import assigned_partitions, subscribed_topics
 from korvet.groups.streams_group import decode_topology, input_partitions, input_topics, name_tasks
-from korvet.scripts import group as scripts
 from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest
 from korvet.wire.messages.share_group_describe import ShareGroupDescribeRequest
@@ -171,9 +170,7 @@ async def _streams(
     (found,) = (await visit.call(request)).groups
     _check(found, name)
     services = visit.services
-    stored = await services.groups.run(
-        name, lambda _: scripts.streams_describe(services.keys, name)
-    )
+    stored = await services.groups.run(name, lambda _: services.keys.group(name).streams_describe())
     inputs = input_topics(decode_topology(stored.topology))
     counts = {topic.name: topic.partitions for topic in await services.topics.all()}
     session = _session_ms(visit, name, "streams")

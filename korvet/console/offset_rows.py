@@ -6,7 +6,6 @@ from korvet.console.described_group import DescribedGroup, Place
 from korvet.console.visit import Visit
 from korvet.groups.lag import NO_COMMIT, age_ms, lag_call, redis_ms
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
-from korvet.scripts import log as log_scripts
 from korvet.topics.table import Topic
 from korvet.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -67,8 +66,7 @@ async def _rows(
 ) -> list[OffsetRow]:
     store, keys = visit.services.store, visit.services.keys
     ends = await store.run_many(
-        log_scripts.list_offsets(keys, name, number, topic_id=topics[name].id)
-        for name, number in places
+        keys.partition(name, number, topics[name].id).list_offsets() for name, number in places
     )
     lags = await store.run_many(
         lag_call(keys, topics[place[0]], place[1], commits.get(place, NO_COMMIT))

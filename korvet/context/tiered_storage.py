@@ -20,7 +20,6 @@ from korvet.remote_log.memory_shares import SharesReader
 from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
-from korvet.scripts import broker as broker_scripts
 from korvet.store.async_store import AsyncStore
 from korvet.store.replica_wait import ReplicaWait
 from korvet.topics.table import TopicTable
@@ -105,8 +104,7 @@ class TieredStorage:
         await self._compare_url()
         has_default = segments is not None and settings.flag("log.remote.storage.enable")
         await self._store.run(
-            broker_scripts.set_storage(
-                self._keys,
+            self._keys.broker_set_storage(
                 url=segments.public_url if segments is not None else "",
                 topics="true" if has_default else "false",
                 memory=settings.integer("local.memory.bytes"),

@@ -16,10 +16,10 @@ from time import time
 
 import msgspec
 
+from korvet.calls.partition import LagReply, ShareDescribeReply
 from korvet.groups.offset_commit import parse_commit
 from korvet.groups.registry import GroupRegistry
 from korvet.keys import Keys
-from korvet.scripts import log, share
 from korvet.scripts.call import Call, decode_group
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
@@ -66,14 +66,13 @@ async def list_held(store: AsyncStore, keys: Keys, topic: Topic) -> list[tuple[i
     """Return partition, group and records that it holds, of each partition with such a group."""
     found = await list_consumed(store, keys, topic)
     cutoff_ms = held_since_ms(topic.policy.consumed_max_ms)
-    place = (keys, topic.name)
+    partitions = [keys.partition(topic.name, number, topic.id) for number in range(len(found))]
     starts = await store.run_many(
-        log.find_timestamp(*place, number, topic_id=topic.id, timestamp=cutoff_ms)
-        for number in range(len(found))
+        partition.find_timestamp(timestamp=cutoff_ms) for partition in partitions
     )
     replies = await store.run_many(
-        log.lag(*place, number, topic_id=topic.id, offset=max(each.offset, start.offset, 0))
-        for number, (each, start) in enumerate(zip(found, starts, strict=True))
+        partition.lag(offset=max(each.offset, start.offset, 0))
+        for partition, each, start in zip(partitions, found, starts, strict=True)
     )
     return [
         (number, each.group, records)
@@ -87,7 +86,7 @@ def held_since_ms(limit_ms: int) -> int:
     return int(time() * 1000) - limit_ms if limit_ms >= 0 else -1
 
 
-def held_records(reply: log.LagReply, cutoff_ms: int) -> int:
+def held_records(reply: LagReply, cutoff_ms: int) -> int:
     """Return how many of the counted records groups hold: none if all are below the timestamp."""
     return 0 if reply.error or 0 <= reply.newest < cutoff_ms else reply.records
 
@@ -99,13 +98,13 @@ def commit_fields(keys: Keys, topic: str, partitions: int) -> list[str]:
 
 def start_calls(
     keys: Keys, topic: str, topic_id: str, states: Sequence[Sequence[bytes]], wanted: Commits
-) -> dict[tuple[str, int], Call[share.DescribeReply]]:
+) -> dict[tuple[str, int], Call[ShareDescribeReply]]:
     """Return a call for the start offset of each wanted share group in each partition.
 
     `states` are the share groups with state in each partition.
     """
     return {
-        (name, number): share.describe(keys, topic, number, group=name, topic_id=topic_id, most=0)
+        (name, number): keys.partition(topic, number, topic_id).share_describe(group=name, most=0)
         for number, groups in enumerate(states)
         for name in map(decode_group, map(bytes.decode, groups))
         if name in wanted
@@ -113,7 +112,7 @@ def start_calls(
 
 
 def share_starts(
-    places: Sequence[tuple[str, int]], found: Sequence[share.DescribeReply], partitions: int
+    places: Sequence[tuple[str, int]], found: Sequence[ShareDescribeReply], partitions: int
 ) -> Starts:
     """Return the start offsets by group, of the replies to `start_calls`."""
     starts = {name: [-1] * partitions for name, _ in places}

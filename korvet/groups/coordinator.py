@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from korvet import logfmt
 from korvet.bounded import ByteBounded, chunks
+from korvet.calls.group import JoinReply, SyncReply, TickReply
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import HeartbeatBatcher
@@ -24,9 +25,7 @@ from korvet.groups.presence import Presence
 from korvet.groups.redis_groups import RedisGroups
 from korvet.groups.registry import GroupRegistry, scan_fields
 from korvet.keys import Keys
-from korvet.scripts import group as scripts
 from korvet.scripts.call import Call, ErrorReply, Reply, decode_group
-from korvet.scripts.group import JoinReply, SyncReply, TickReply
 from korvet.scripts.signals import Signal
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import LimitReached, StoreError
@@ -134,7 +133,7 @@ class GroupCoordinator:
         return await self._wait(
             group_id,
             reply,
-            lambda _: scripts.poll_join(self._keys, group_id, member=member, instance=instance),
+            lambda _: self._keys.group(group_id).poll_join(member=member, instance=instance),
         )
 
     async def sync(
@@ -172,7 +171,7 @@ class GroupCoordinator:
         return ErrorCode(reply.error)
 
     def _deletion(self, group_id: str, commits: int, _registered: int) -> Call[ErrorReply]:
-        return scripts.delete(self._keys, group_id, commits=commits)
+        return self._keys.group(group_id).delete(commits=commits)
 
     def _count_rebalances(self, rebalances: int) -> None:
         if rebalances and self._on_rebalance is not None:
@@ -215,7 +214,7 @@ class GroupCoordinator:
     async def _schedule(self, group_id: str, after_ms: int, *calls: Call[Any]) -> list[Any]:
         """Schedule a tick, and run the other calls in the same pipeline. Returns their replies."""
         self._tick_at.put(group_id, monotonic() + after_ms / 1000)
-        schedule = scripts.schedule_tick(self._keys, group=group_id, after_ms=after_ms)
+        schedule = self._keys.group_schedule_tick(group=group_id, after_ms=after_ms)
         try:
             return (await self._store.run_many([schedule, *calls]))[1:]
         except BaseException:
@@ -229,9 +228,7 @@ class GroupCoordinator:
     async def _tick(self, group_id: str) -> TickReply:
         retention_ms = self._settings().integer("offsets.retention.minutes") * 60_000
         reply = await self._store.run(
-            scripts.tick(
-                self._keys,
-                group_id,
+            self._keys.group(group_id).tick(
                 retention_ms=retention_ms,
                 present_ms=self._presence.ms(),
                 expected_ms=self._presence.expected_ms(),
@@ -251,7 +248,7 @@ class GroupCoordinator:
         after the other groups were ticked."""
         store, keys = self._store, self._keys
         self._presence.begin()
-        claimed = await store.run(scripts.claim_due(keys, hold_ms=CLAIM_MS, limit=CLAIM_LIMIT))
+        claimed = await store.run(keys.group_claim_due(hold_ms=CLAIM_MS, limit=CLAIM_LIMIT))
         self._presence.note_reply()
         self._presence.note_clock(claimed.held_until - CLAIM_MS)
         failed: StoreError | None = None
@@ -268,8 +265,8 @@ class GroupCoordinator:
         """Tick a claimed group, schedule its next tick, and make sure that it is registered."""
         reply = await self._tick(group_id)
         calls: list[Call[Any]] = [
-            scripts.release_claim(
-                self._keys, group=group_id, held_until=held_until, after_ms=reply.wait_ms
+            self._keys.group_release_claim(
+                group=group_id, held_until=held_until, after_ms=reply.wait_ms
             )
         ]
         if not reply.gone:

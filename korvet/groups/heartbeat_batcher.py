@@ -18,9 +18,9 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from korvet.bounded import chunks
+from korvet.calls.namespace import GroupHeartbeatReply
 from korvet.keys import Keys
-from korvet.scripts import group as scripts
-from korvet.scripts.group import HeartbeatReply
+from korvet.scripts.call import Call
 from korvet.scripts.signals import Signal
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
@@ -120,11 +120,11 @@ class HeartbeatBatcher:
                 self._send(some)
 
     def _send(self, heartbeats: Sequence[Heartbeat]) -> None:
-        call = scripts.heartbeat(self._keys, [heartbeat[:4] for heartbeat in heartbeats])
+        call = heartbeats_of(self._keys, [heartbeat[:4] for heartbeat in heartbeats])
         self._store.submit(call).add_done_callback(partial(self._on_reply, heartbeats))
 
     def _on_reply(
-        self, heartbeats: Sequence[Heartbeat], reply: "asyncio.Future[HeartbeatReply]"
+        self, heartbeats: Sequence[Heartbeat], reply: "asyncio.Future[GroupHeartbeatReply]"
     ) -> None:
         error = reply.exception()
         if error is not None:
@@ -184,3 +184,19 @@ def _by_group(heartbeats: Iterable[Heartbeat]) -> list[list[Heartbeat]]:
     for heartbeat in heartbeats:
         groups.setdefault(heartbeat.group_id, []).append(heartbeat)
     return list(groups.values())
+
+
+def heartbeats_of(
+    keys: Keys, heartbeats: Iterable[tuple[str, str, str, int]]
+) -> Call[GroupHeartbeatReply]:
+    """Return the call for heartbeats of group id, member, instance and generation. In a cluster all
+    have one group."""
+    indexes: dict[str, int] = {}
+    rows = [
+        (indexes.setdefault(group_id, len(indexes) + 1), member, instance, generation)
+        for group_id, member, instance, generation in heartbeats
+    ]
+    touched = map(keys.group, indexes)
+    return keys.group_heartbeat(
+        [(k.group, k.members, k.instances, k.deadlines) for k in touched], rows
+    )

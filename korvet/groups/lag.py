@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from korvet.bounded import chunks
+from korvet.calls.partition import LagReply
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.consumer_protocol import assigned_partitions
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
@@ -23,9 +24,7 @@ from korvet.keys import Keys
 from korvet.log.offset_for_time import find_time
 from korvet.log.position import EARLIEST, Position
 from korvet.log.reader import LogReader
-from korvet.scripts import log
 from korvet.scripts.call import Call
-from korvet.scripts.log import LagReply
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 
@@ -73,7 +72,7 @@ async def find_offset(
 ) -> int:
     """Return the offset of a position, from log start to log end. The position of a time is the
     first record at or after it."""
-    bounds = await store.run(log.list_offsets(keys, topic.name, partition, topic_id=topic.id))
+    bounds = await store.run(keys.partition(topic.name, partition, topic.id).list_offsets())
     if isinstance(position, int):
         return min(max(position, bounds.first), bounds.next)
     if position == EARLIEST:
@@ -111,7 +110,7 @@ async def list_lags(
 
 def lag_call(keys: Keys, topic: Topic, number: int, commit: CommittedOffset) -> Call[LagReply]:
     """Return the call that counts a group's lag: without a commit that of all records."""
-    return log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(commit.offset, 0))
+    return keys.partition(topic.name, number, topic.id).lag(offset=max(commit.offset, 0))
 
 
 async def redis_ms(store: AsyncStore) -> int:

@@ -15,7 +15,6 @@ import msgspec
 
 from korvet.groups.lag_survey import Survey
 from korvet.keys import Keys
-from korvet.scripts import group as group_scripts
 from korvet.store.async_store import AsyncStore
 
 SHARDS = 16
@@ -61,7 +60,7 @@ async def record(store: AsyncStore, keys: Keys, survey: Survey) -> None:
         topics = shards[shard_of(group)].setdefault(group, {})
         topics.setdefault(row.topic, []).extend((row.partition, row.lag))
     await store.run_many(
-        group_scripts.record_lag(keys, number, sample=encode(cut, groups))
+        keys.group_record_lag(lag_history=keys.lag_history(number), sample=encode(cut, groups))
         for number, groups in enumerate(shards)
     )
 

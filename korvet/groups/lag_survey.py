@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from korvet.bounded import chunks
+from korvet.calls.partition import ListOffsetsReply
 from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag import (
     Commit,
@@ -36,8 +37,6 @@ from korvet.groups.share_offsets import (
     list_partitions,
 )
 from korvet.keys import Keys
-from korvet.scripts import log
-from korvet.scripts.log import ListOffsetsReply
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 
@@ -118,7 +117,7 @@ class PartitionEnds:
         for some in chunks(list(missing.items()), CALLS_PER_PIPELINE):
             replies = await await_throttled(
                 self._store.run_many(
-                    log.list_offsets(self._keys, topic.name, number, topic_id=topic.id)
+                    self._keys.partition(topic.name, number, topic.id).list_offsets()
                     for (_, number), topic in some
                 )
             )

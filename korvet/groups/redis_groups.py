@@ -8,7 +8,6 @@ from korvet import logfmt
 from korvet.bounded import MAX_CONCURRENT
 from korvet.groups.offset_commit import Row, parse_field
 from korvet.keys import Keys
-from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, StoreUnavailable
@@ -29,14 +28,8 @@ class RedisGroups:
         if not group_id:
             return
         calls = (
-            log.group_seek(
-                self._keys,
-                topic,
-                partition,
-                group=group_id,
-                topic_id=topic_id,
-                offset=offset,
-                move=int(move),
+            self._keys.partition(topic, partition, topic_id).group_seek(
+                group=group_id, offset=offset, move=int(move)
             )
             for topic, partition, offset, _, topic_id, _ in rows
         )
@@ -50,7 +43,7 @@ class RedisGroups:
         partitions = [found for found in map(parse_field, fields) if found is not None]
         if group_id and partitions:
             await self._run_each(
-                log.group_destroy(self._keys, topic, partition, group=group_id)
+                self._keys.partition(topic, partition).group_destroy(group=group_id)
                 for topic, partition in partitions
             )
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
+from korvet.calls.namespace import GROUP_REGISTER, GroupRegisterReply
 from korvet.keys import Keys
-from korvet.scripts import group as scripts
 from korvet.scripts.call import Call, decode_group, encode_group
-from korvet.scripts.group import RegisterReply
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import VERSION_FIELD
 
@@ -20,13 +19,15 @@ class GroupRegistry:
         self._store = store
         self._keys = keys
 
-    def add(self, group_id: str, most: int = 0) -> Call[RegisterReply]:
+    def add(self, group_id: str, most: int = 0) -> Call[GroupRegisterReply]:
         """Return the call that registers the group, unless it is registered or there are `most`."""
-        return scripts.register(self._keys, group=group_id, most=most)
+        return self._keys.group_register(group=group_id, most=most)
 
     async def make(self) -> None:
         """Make the registry unless there is one: `__consumer_offsets` is listed from then on."""
-        await self._store.run(scripts.make_registry(self._keys))
+        keys = self._keys
+        # The version is a field that is no encoded id.
+        await self._store.run(Call(GROUP_REGISTER, (keys.groups(),), (VERSION_FIELD, 0)))
 
     async def remove(self, group_id: str) -> None:
         """Remove a deleted group, unless it was created again."""
@@ -34,7 +35,7 @@ class GroupRegistry:
         mark = await store.command("HGET", keys.groups(), encode_group(group_id))
         if mark is None:
             return
-        await store.run(scripts.unregister(keys, group=group_id, mark=mark))
+        await store.run(keys.group_unregister(group=group_id, mark=mark))
         if await store.command("EXISTS", keys.group(group_id).group):
             await store.run(self.add(group_id))
 

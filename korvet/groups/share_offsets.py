@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 
 from korvet.bounded import gather_bounded
+from korvet.calls.partition import LagReply, ShareDescribeReply
 from korvet.errors import ErrorCode
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.keys import Keys
-from korvet.scripts import group as group_scripts
-from korvet.scripts import log, share
 from korvet.scripts.call import Call
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
@@ -71,7 +70,7 @@ class ShareOffsets:
     async def topics_of(self, group_id: str) -> tuple[ErrorCode, bool, list[Topic]]:
         """Return an error, whether the group is empty, and its topics that exist."""
         reply = await self._groups.run(
-            group_id, lambda _: group_scripts.list_share_topics(self._keys, group_id)
+            group_id, lambda _: self._keys.group(group_id).list_share_topics()
         )
         found = await find_topics(self._topics, reply.topics)
         return ErrorCode(reply.error), reply.state == EMPTY, found
@@ -106,10 +105,10 @@ class ShareOffsets:
         return ErrorCode.NONE, errors
 
     def _move(self, group_id: str, topic: Topic, number: int, offset: int) -> Call[Any]:
-        place = {"group": group_id, "topic_id": topic.id}
+        partition = self._keys.partition(topic.name, number, topic.id)
         if offset < 0:
-            return share.delete(self._keys, topic.name, number, **place)
-        return share.reset(self._keys, topic.name, number, **place, offset=offset)
+            return partition.share_delete(group=group_id)
+        return partition.share_reset(group=group_id, offset=offset)
 
     async def delete(
         self, group_id: str, names: Sequence[str]
@@ -134,7 +133,7 @@ class ShareOffsets:
     async def _delete_states(self, group_id: str, topics: Sequence[Topic]) -> None:
         async def one(topic: Topic) -> None:
             await self._store.run_many(
-                share.delete(self._keys, topic.name, number, group=group_id, topic_id=topic.id)
+                self._keys.partition(topic.name, number, topic.id).share_delete(group=group_id)
                 for number in range(topic.partitions)
             )
 
@@ -145,8 +144,8 @@ class ShareOffsets:
     ) -> ErrorCode:
         reply = await self._groups.run(
             group_id,
-            lambda is_registered: group_scripts.share_alter_topics(
-                self._keys, group_id, rows, creates=int(creates), is_registered=is_registered
+            lambda is_registered: self._keys.group(group_id).share_alter_topics(
+                rows, creates=int(creates), is_registered=is_registered
             ),
             creates=creates,
         )
@@ -178,11 +177,11 @@ async def describe_partitions(
 ) -> list[SharePartition]:
     """Return a share group's state in partitions, with at most `runs` delivered runs of each."""
     states = await store.run_many(
-        share.describe(keys, topic.name, number, group=group_id, topic_id=topic.id, most=runs)
+        keys.partition(topic.name, number, topic.id).share_describe(group=group_id, most=runs)
         for topic, number in places
     )
     lags = await store.run_many(
-        log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(state.end, 0))
+        keys.partition(topic.name, number, topic.id).lag(offset=max(state.end, 0))
         for (topic, number), state in zip(places, states, strict=True)
     )
     return [
@@ -192,7 +191,7 @@ async def describe_partitions(
 
 
 def _partition(
-    topic: Topic, number: int, state: share.DescribeReply, lag: log.LagReply
+    topic: Topic, number: int, state: ShareDescribeReply, lag: LagReply
 ) -> SharePartition:
     if state.error or state.start < 0:
         return SharePartition(topic, number)

@@ -20,10 +20,11 @@ from korvet.bounded import ByteBounded
 from korvet.config.dynamic import ConfigTable, group_resource
 from korvet.config.values import Settings
 from korvet.keys import Keys
-from korvet.scripts import log
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 
+CLAIM_ALL, ALL_CLAIMED = b"0-0", b""
+"""What log.group_read claims of the entries that others left pending: all, or none."""
 MODE = "group.read.mode"
 SILENCE_S = 60.0
 """Seconds without a request after which a member may be gone and its client id reused."""
@@ -97,7 +98,7 @@ class GroupMembers:
         """Return up to where the member has claimed what others left pending."""
         row = self._claims.get((topic.id, partition, member.group))
         is_mine = row is not None and row[0] == (member.client_id, member.generation)
-        return row[1] if row is not None and is_mine else log.CLAIM_ALL
+        return row[1] if row is not None and is_mine else CLAIM_ALL
 
     def set_claim(self, topic: Topic, partition: int, member: GroupMember, claimed: bytes) -> None:
         """Record up to where the member has claimed."""
@@ -150,13 +151,9 @@ class StreamReads:
         members = self._members
         while True:
             reply = await self._store.run(
-                log.group_read(
-                    self._keys,
-                    topic.name,
-                    partition,
+                self._keys.partition(topic.name, partition, topic.id).group_read(
                     group=member.group,
                     consumer=member.client_id,
-                    topic_id=topic.id,
                     offset=offset,
                     count=COUNT,
                     claim=members.claim(topic, partition, member),
@@ -165,5 +162,5 @@ class StreamReads:
             if reply.error:
                 return None
             members.set_claim(topic, partition, member, reply.claim)
-            if reply.first >= 0 or reply.claim == log.ALL_CLAIMED:
+            if reply.first >= 0 or reply.claim == ALL_CLAIMED:
                 return max(offset, reply.first), reply.last

@@ -20,7 +20,6 @@ from collections.abc import Iterable
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.log.layouts import layout_of
-from korvet.scripts import log
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.topics.table import Topic
 from korvet.transactions.coordinator import TransactionCoordinator
@@ -140,11 +139,7 @@ async def _add(
         return dict.fromkeys(places, ErrorCode(reply.error))
     context.note_transaction(who, reply.transaction)
     began = await context.store.run_many(
-        log.begin_txn(
-            context.keys,
-            topic.name,
-            number,
-            topic_id=topic.id,
+        context.keys.partition(topic.name, number, topic.id).begin_txn(
             producer_id=asked.producer_id,
             producer_epoch=asked.producer_epoch,
             transaction=reply.transaction,

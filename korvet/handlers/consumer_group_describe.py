@@ -17,7 +17,6 @@ from korvet.errors import ErrorCode
 from korvet.groups.assignment import described_assignment
 from korvet.groups.consumer_group import CELLS, unpack
 from korvet.groups.describe import describe_each, require_topics
-from korvet.scripts import group as scripts
 from korvet.security.acl import ResourceType
 from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.consumer_group_describe import (
@@ -45,7 +44,7 @@ async def _group(
     group_id: str, names: dict[str, str], asked: bool, context: Context
 ) -> DescribedGroup:
     reply = await context.services.groups.run(
-        group_id, lambda _: scripts.consumer_describe(context.keys, group_id, type="consumer")
+        group_id, lambda _: context.keys.group(group_id).consumer_describe(type="consumer")
     )
     if reply.error:
         raise Refused(ErrorCode(reply.error), f"Group {group_id} not found.")

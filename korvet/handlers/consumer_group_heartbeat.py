@@ -27,6 +27,7 @@ from contextlib import nullcontext
 
 import msgspec
 
+from korvet.calls.group import ConsumerHeartbeatReply
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import assignment_of, encode_assignment
@@ -39,9 +40,7 @@ from korvet.groups.consumer_group import (
     pack,
 )
 from korvet.name_pattern import BadPattern, compile_pattern
-from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
-from korvet.scripts.group import ConsumerHeartbeatReply
 from korvet.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -155,9 +154,7 @@ async def _heartbeat(
     lookup = TopicLookup(context.topics, lambda: _topics_version(context), limits)
 
     def make(is_registered: int) -> Call[ConsumerHeartbeatReply]:
-        return scripts.consumer_heartbeat(
-            context.keys,
-            request.group_id,
+        return context.keys.group(request.group_id).consumer_heartbeat(
             member=request.member_id,
             epoch=request.member_epoch,
             instance=request.instance_id or "",

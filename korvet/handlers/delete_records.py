@@ -22,7 +22,6 @@ from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.log.recent_states import FRESH_S
-from korvet.scripts import log
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 from korvet.wire.messages.delete_records import (
@@ -62,8 +61,8 @@ async def _delete(
         more = True
         while more:
             reply = await context.store.run(
-                log.delete_records(
-                    context.keys, name, asked.partition_index, topic_id=topic.id, before=before
+                context.keys.partition(name, asked.partition_index, topic.id).delete_records(
+                    before=before
                 )
             )
             before, more = reply.again, reply.again >= 0
@@ -78,7 +77,7 @@ async def _delete(
 async def _end(topic: Topic, partition: int, context: Context) -> int:
     """Return the end of the partition: a call that is late then deletes nothing newer."""
     found = await context.store.run(
-        log.list_offsets(context.keys, topic.name, partition, topic_id=topic.id)
+        context.keys.partition(topic.name, partition, topic.id).list_offsets()
     )
     return found.next if found.error == ErrorCode.NONE else END
 

@@ -11,7 +11,6 @@ Versions
 from korvet.bounded import TOO_OFTEN, gather_named
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.scripts import group as scripts
 from korvet.security.acl import UNASKED, ResourceType
 from korvet.wire.messages.describe_groups import (
     DescribedGroup,
@@ -41,7 +40,7 @@ async def describe_groups(
 
 async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
     reply = await context.services.groups.run(
-        name, lambda _: scripts.describe(context.keys, name, full=1)
+        name, lambda _: context.keys.group(name).describe(full=1)
     )
     if reply.error or reply.type != CLASSIC:
         if context.version >= 6:

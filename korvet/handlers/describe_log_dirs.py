@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from korvet.bounded import chunks
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.scripts import log
 from korvet.topics.table import LOG_DIRECTORY, Topic, TopicTable
 from korvet.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -66,7 +65,7 @@ async def _measure(
     found = []
     for some in chunks(numbers, AT_ONCE):
         replies = await context.store.run_many(
-            log.list_offsets(context.keys, topic.name, number, topic_id=topic.id) for number in some
+            context.keys.partition(topic.name, number, topic.id).list_offsets() for number in some
         )
         found += [
             DescribeLogDirsPartition(partition_index=number, partition_size=reply.bytes)

@@ -18,7 +18,6 @@ Left out
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.scripts import producer
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NONE = -1
@@ -33,7 +32,7 @@ async def init_producer_id(
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return await _transactional(request.transactional_id, request, context)
-    reply = await context.store.run(producer.allocate(context.keys))
+    reply = await context.store.run(context.keys.producer_allocate())
     return InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=0)
 
 

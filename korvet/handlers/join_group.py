@@ -22,11 +22,10 @@ Versions
 
 import uuid
 
+from korvet.calls.group import JoinReply
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
-from korvet.scripts.group import JoinReply
 from korvet.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -52,9 +51,7 @@ async def join_group(request: JoinGroupRequest, context: Context) -> JoinGroupRe
     fresh_id = f"{instance or context.client_id or ''}-{uuid.uuid4()}"
 
     def make(is_registered: int) -> Call[JoinReply]:
-        return scripts.join(
-            context.keys,
-            request.group_id,
+        return context.keys.group(request.group_id).join(
             protocols.items(),
             member=request.member_id,
             fresh_id=fresh_id,

@@ -10,7 +10,6 @@ Versions
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.scripts import group as scripts
 from korvet.wire.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -28,7 +27,7 @@ async def leave_group(request: LeaveGroupRequest, context: Context) -> LeaveGrou
     replies = await context.services.groups.run_rows(
         request.group_id,
         [(one.member_id, one.group_instance_id or "") for one in leavers],
-        lambda some, _: scripts.leave(context.keys, request.group_id, some),
+        lambda some, _: context.keys.group(request.group_id).leave(some),
     )
     for one in leavers:
         context.services.stream_reads.forget_member(

@@ -26,7 +26,6 @@ from korvet.fetch.leader_epoch import LEADER_EPOCH, check_leader_epoch
 from korvet.fetch.partition_reader import READ_COMMITTED
 from korvet.groups.offsets_view import OffsetsView
 from korvet.log.offset_for_time import NEWEST, find_time
-from korvet.scripts import log
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 from korvet.wire.messages.list_offsets import (
@@ -136,7 +135,7 @@ async def offset_at(
     """Return the requested offset, of the topic as it was known when the request arrived."""
     number, moment = asked.partition_index, asked.timestamp
     bounds = await context.store.run(
-        log.list_offsets(context.keys, topic.name, number, topic_id=topic.id)
+        context.keys.partition(topic.name, number, topic.id).list_offsets()
     )
     if bounds.error:
         context.topics.invalidate()

@@ -23,13 +23,12 @@ Left out
 
 from collections.abc import Sequence
 
+from korvet.calls.group import CommitReply
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.commit_validation import commit_results, validate_commit
 from korvet.groups.offset_commit import Row
-from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
-from korvet.scripts.group import MemberReply
 from korvet.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -59,11 +58,9 @@ async def offset_commit(request: OffsetCommitRequest, context: Context) -> Offse
 async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Context) -> ErrorCode:
     has_member_epochs = context.version >= MEMBER_EPOCH_SINCE
 
-    def make(some: Sequence[Row], is_registered: int) -> Call[MemberReply]:
-        return scripts.commit(
-            context.keys,
-            request.group_id,
-            some,
+    def make(some: Sequence[Row], is_registered: int) -> Call[CommitReply]:
+        return context.keys.group(request.group_id).commit(
+            context.keys.commit_rows(some),
             member=request.member_id,
             instance=request.group_instance_id or "",
             generation=request.generation_id_or_member_epoch,

@@ -7,14 +7,13 @@ Behaviour
   subscription is malformed)
 """
 
+from korvet.calls.group import DescribeReply
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.consumer_group import CELLS, unpack
 from korvet.groups.consumer_protocol import subscribed_topics
 from korvet.groups.streams_group import decode_topology, input_topics
 from korvet.name_pattern import compile_pattern
-from korvet.scripts import group as scripts
-from korvet.scripts.group import DescribeReply
 from korvet.scripts.signals import Signal
 from korvet.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from korvet.wire.structs import PartitionError, TopicErrors
@@ -30,7 +29,7 @@ async def offset_delete(request: OffsetDeleteRequest, context: Context) -> Offse
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     while True:
         group = await context.services.groups.run(
-            request.group_id, lambda _: scripts.describe(context.keys, request.group_id, full=2)
+            request.group_id, lambda _: context.keys.group(request.group_id).describe(full=2)
         )
         if group.error:
             return OffsetDeleteResponse(error_code=ErrorCode(group.error))
@@ -53,7 +52,7 @@ async def offset_delete(request: OffsetDeleteRequest, context: Context) -> Offse
 async def _subscribed(group_id: str, context: Context) -> set[str]:
     """Return the topics that KIP-848 members subscribe to, by name and by pattern."""
     reply = await context.services.groups.run(
-        group_id, lambda _: scripts.consumer_describe(context.keys, group_id, type="consumer")
+        group_id, lambda _: context.keys.group(group_id).consumer_describe(type="consumer")
     )
     names = {name for packed in reply.members[6::CELLS] for name in unpack(packed)}
     patterns = [compile_pattern(text.decode()) for text in {*reply.members[7::CELLS]} if text]
@@ -66,7 +65,7 @@ async def _subscribed(group_id: str, context: Context) -> set[str]:
 async def _inputs(group_id: str, context: Context) -> set[str]:
     """Return the topics that the tasks of a streams group read."""
     reply = await context.services.groups.run(
-        group_id, lambda _: scripts.streams_describe(context.keys, group_id)
+        group_id, lambda _: context.keys.group(group_id).streams_describe()
     )
     inputs = input_topics(decode_topology(reply.topology))
     return {name for names in inputs.values() for name in names}
@@ -96,12 +95,8 @@ async def _delete(
     replies = await context.services.groups.run_rows(
         request.group_id,
         fields,
-        lambda some, _: scripts.delete_offsets(
-            context.keys,
-            request.group_id,
-            some,
-            state=group.state.decode(),
-            generation=group.generation,
+        lambda some, _: context.keys.group(request.group_id).delete_offsets(
+            some, state=group.state.decode(), generation=group.generation
         ),
     )
     return replies[-1].error, OffsetDeleteResponse(topics=answers)

@@ -26,7 +26,6 @@ from korvet.bounded import RepeatLimit, gather_named, map_yielding
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
-from korvet.scripts import group as scripts
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic
 from korvet.wire.messages.offset_fetch import (
@@ -73,11 +72,8 @@ async def _group(
     if asked.member_id is not None or asked.member_epoch >= 0:
         reply = await context.services.groups.run(
             asked.group_id,
-            lambda _: scripts.check_epoch(
-                context.keys,
-                asked.group_id,
-                member=asked.member_id or "",
-                epoch=asked.member_epoch,
+            lambda _: context.keys.group(asked.group_id).check_epoch(
+                member=asked.member_id or "", epoch=asked.member_epoch
             ),
         )
         if reply.error:

@@ -14,7 +14,6 @@ from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.fetch.leader_epoch import LEADER_EPOCH, check_leader_epoch
-from korvet.scripts import log
 from korvet.store.errors import StoreError
 from korvet.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -47,7 +46,7 @@ async def _end(name: str, asked: OffsetForLeaderPartition, context: Context) -> 
         if error or asked.leader_epoch == UNDEFINED or asked.leader_epoch > LEADER_EPOCH:
             return _result(number, error)
         bounds = await context.store.run(
-            log.list_offsets(context.keys, name, number, topic_id=topic.id)
+            context.keys.partition(name, number, topic.id).list_offsets()
         )
     except StoreError:
         return _result(number, ErrorCode.KAFKA_STORAGE_ERROR)

@@ -18,6 +18,7 @@ from contextlib import nullcontext
 
 import msgspec
 
+from korvet.calls.group import ShareHeartbeatReply
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import assignment_of
@@ -29,9 +30,7 @@ from korvet.groups.consumer_group import (
     pack,
 )
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
-from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
-from korvet.scripts.group import ShareHeartbeatReply
 from korvet.wire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
@@ -97,9 +96,7 @@ async def _heartbeat(
     names = request.subscribed_topic_names
 
     def make(is_registered: int) -> Call[ShareHeartbeatReply]:
-        return scripts.share_heartbeat(
-            context.keys,
-            request.group_id,
+        return context.keys.group(request.group_id).share_heartbeat(
             member=request.member_id,
             epoch=request.member_epoch,
             rack=request.rack_id or "",

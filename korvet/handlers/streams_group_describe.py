@@ -13,6 +13,7 @@ Versions
 
 from functools import partial
 
+from korvet.calls.group import StreamsDescribeReply
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.describe import describe_each, require_topics
@@ -28,8 +29,6 @@ from korvet.groups.streams_group import (
     decode_topology,
 )
 from korvet.groups.streams_group import Subtopology as StoredSubtopology
-from korvet.scripts import group as scripts
-from korvet.scripts.group import StreamsDescribeReply
 from korvet.security.acl import ResourceType
 from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.streams_group_describe import (
@@ -62,7 +61,7 @@ async def _group(
     group_id: str, request: StreamsGroupDescribeRequest, context: Context
 ) -> DescribedGroup:
     reply = await context.services.groups.run(
-        group_id, lambda _: scripts.streams_describe(context.keys, group_id)
+        group_id, lambda _: context.keys.group(group_id).streams_describe()
     )
     if reply.error:
         raise Refused(ErrorCode(reply.error), f"Streams group {group_id} not found.")

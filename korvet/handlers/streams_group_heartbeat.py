@@ -32,6 +32,7 @@ from contextlib import nullcontext
 
 import msgspec
 
+from korvet.calls.group import StreamsHeartbeatReply
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.consumer_group import TOO_LARGE, GroupLimits, TopicLookup, unpack
@@ -49,9 +50,7 @@ from korvet.groups.streams_group import (
     topic_names,
 )
 from korvet.groups.streams_requests import JOIN, exceeded_limit, invalid_heartbeat, invalid_names
-from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
-from korvet.scripts.group import StreamsHeartbeatReply
 from korvet.wire.messages.streams_group_heartbeat import (
     Endpoint,
     EndpointToPartitions,
@@ -148,9 +147,7 @@ class _Heartbeat:
     def _call(self, is_registered: int) -> Call[StreamsHeartbeatReply]:
         request, config, context = self._request, self._config, self._context
         topology, endpoint, tags = request.topology, request.user_endpoint, request.client_tags
-        return scripts.streams_heartbeat(
-            context.keys,
-            request.group_id,
+        return context.keys.group(request.group_id).streams_heartbeat(
             member=request.member_id,
             epoch=request.member_epoch,
             rack=request.rack_id or "",

@@ -15,11 +15,10 @@ Versions
 
 from collections.abc import Iterable
 
+from korvet.calls.group import SyncReply
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
-from korvet.scripts.group import SyncReply
 from korvet.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 EMPTY = "\0"
@@ -39,9 +38,7 @@ async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupRe
         return SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def call(assignments: Iterable[tuple[str, bytes]]) -> Call[SyncReply]:
-        return scripts.sync(
-            context.keys,
-            request.group_id,
+        return context.keys.group(request.group_id).sync(
             assignments,
             member=request.member_id,
             instance=request.group_instance_id or "",

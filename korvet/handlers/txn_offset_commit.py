@@ -17,13 +17,12 @@ Versions
 
 from collections.abc import Sequence
 
+from korvet.calls.group import CommitReply
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.commit_validation import commit_results, validate_commit
 from korvet.groups.offset_commit import Row
-from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
-from korvet.scripts.group import MemberReply
 from korvet.transactions.members import group_member
 from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -78,11 +77,9 @@ async def _store(request: TxnOffsetCommitRequest, rows: list[Row], context: Cont
     if enlisted.error:
         return ErrorCode(enlisted.error)
 
-    def make(some: Sequence[Row], is_registered: int) -> Call[MemberReply]:
-        return scripts.txn_commit(
-            context.keys,
-            request.group_id,
-            some,
+    def make(some: Sequence[Row], is_registered: int) -> Call[CommitReply]:
+        return context.keys.group(request.group_id).txn_commit(
+            context.keys.commit_rows(some),
             member=request.member_id,
             instance=request.group_instance_id or "",
             generation=request.generation_id_or_member_epoch,

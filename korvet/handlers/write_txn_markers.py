@@ -21,10 +21,9 @@ from time import time
 
 import msgspec
 
+from korvet.calls.partition import AbortHangingTxnReply
 from korvet.context import Context
 from korvet.errors import TOPIC_GONE, ErrorCode
-from korvet.scripts import log
-from korvet.scripts.log import AbortHangingTxnReply
 from korvet.topics.table import Topic, TopicTable
 from korvet.transactions.completion import marker_fields
 from korvet.transactions.hanging import Participation
@@ -140,11 +139,7 @@ async def _call_script(
         topic, int(time() * 1000), marker.producer_id, marker.producer_epoch, committed
     )
     return await context.store.run(
-        log.abort_hanging_txn(
-            context.keys,
-            topic.name,
-            asked.partition,
-            topic_id=topic.id,
+        context.keys.partition(topic.name, asked.partition, topic.id).abort_hanging_txn(
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
             coordinator_epoch=marker.coordinator_epoch,

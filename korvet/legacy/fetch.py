@@ -19,7 +19,6 @@ from korvet.legacy.topics import LegacyTopics, Refusal
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
-from korvet.scripts import log
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 from korvet.wire import message_sets_v07
@@ -106,8 +105,8 @@ class LegacyReader:
 
         The end counts as now; a row of the index as the newest message below the next row.
         """
-        place = (self._keys, topic.name, request.partition)
-        bounds = await self._store.run(log.list_offsets(*place, topic_id=topic.id))
+        partition = self._keys.partition(topic.name, request.partition, topic.id)
+        bounds = await self._store.run(partition.list_offsets())
         if bounds.error:
             self._topics.table.invalidate()
             raise Refusal(LegacyError.UNKNOWN, ErrorCode(bounds.error).message)
@@ -118,15 +117,12 @@ class LegacyReader:
         if time == LATEST or time >= int(now() * 1000):
             found.append(end)
         elif time < bounds.newest:
-            sought = await self._store.run(
-                log.find_timestamp(*place, topic_id=topic.id, timestamp=time + 1)
-            )
+            sought = await self._store.run(partition.find_timestamp(timestamp=time + 1))
             below = sought.offset
         if below <= start:
             return found
-        index = self._keys.partition(topic.name, request.partition).index
         rows = await self._store.command(
-            "ZREVRANGEBYSCORE", index, f"({below}", f"({start}", "LIMIT", 0, most
+            "ZREVRANGEBYSCORE", partition.index, f"({below}", f"({start}", "LIMIT", 0, most
         )
         return [*found, *(int(row.split(b":")[0]) for row in rows), start]
 

@@ -9,7 +9,6 @@ from korvet.library.record_calls import RecordCalls
 from korvet.library.session import check, check_partition
 from korvet.library.values import GroupInfo, GroupOffset, KorvetError
 from korvet.log.position import Position
-from korvet.scripts import group as group_scripts
 
 
 class GroupCalls(RecordCalls):
@@ -64,10 +63,8 @@ class GroupCalls(RecordCalls):
         replies = await self.coordinator.run_rows(
             group,
             rows,
-            lambda some, is_registered: group_scripts.commit(
-                self.keys,
-                group,
-                some,
+            lambda some, is_registered: self.keys.group(group).commit(
+                self.keys.commit_rows(some),
                 member="",
                 instance="",
                 generation=-1,

@@ -13,7 +13,6 @@ from korvet.log.position import Position
 from korvet.log.read_request import ReadRequest
 from korvet.log.records_in import records_in
 from korvet.log.validator import prepare_append
-from korvet.scripts import producer as producer_scripts
 from korvet.topics.table import Topic
 from korvet.wire.records import BadBatch
 
@@ -92,7 +91,7 @@ class RecordCalls(TopicCalls):
 
     async def new_producer(self) -> Producer:
         """Allocate the id of a new idempotent producer."""
-        reply = await self.store.run(producer_scripts.allocate(self.keys))
+        reply = await self.store.run(self.keys.producer_allocate())
         return Producer(reply.producer_id)
 
     async def fetch(

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from korvet.errors import ErrorCode
 from korvet.library.session import Session, check, check_partition, refusals
 from korvet.library.values import KorvetError, PartitionOffsets, TopicInfo
-from korvet.scripts import log as log_scripts
 from korvet.topics.lifecycle import (
     add_partitions,
     create_topic,
@@ -79,9 +78,7 @@ class TopicCalls(Session):
         again = before
         while again >= 0:  # a long range is deleted by several calls
             reply = await self.store.run(
-                log_scripts.delete_records(
-                    self.keys, name, partition, topic_id=topic.id, before=again
-                )
+                self.keys.partition(name, partition, topic.id).delete_records(before=again)
             )
             check(reply.error, f"Partition {partition} of {name!r} cannot be trimmed to {before}")
             again = reply.again
@@ -92,7 +89,7 @@ class TopicCalls(Session):
         found = await self.find_topic(topic)
         replies = await self.store.run_many(
             [
-                log_scripts.list_offsets(self.keys, topic, number, topic_id=found.id)
+                self.keys.partition(topic, number, found.id).list_offsets()
                 for number in range(found.partitions)
             ]
         )

@@ -1,7 +1,6 @@
 """Count the entries that other programs added to a partition, for retention, copies and figures."""
 
 from korvet.keys import Keys
-from korvet.scripts import log
 from korvet.store.calls import AsyncCalls
 from korvet.topics.table import Topic
 
@@ -12,6 +11,6 @@ MOST_CALLS = 200
 async def adopt(store: AsyncCalls, keys: Keys, topic: Topic, partition: int) -> None:
     """Count the partition's foreign entries, each call a bounded number of them."""
     for _ in range(MOST_CALLS):
-        reply = await store.run(log.adopt(keys, topic.name, partition, topic_id=topic.id))
+        reply = await store.run(keys.partition(topic.name, partition, topic.id).adopt())
         if not reply.more:
             return

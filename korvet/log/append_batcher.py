@@ -20,12 +20,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from korvet import logfmt
+from korvet.calls.namespace import LogAppendManyReply
+from korvet.calls.partition import APPEND, AppendReply
 from korvet.keys import Keys
 from korvet.log.append_parts import send_append
-from korvet.scripts import log
+from korvet.scripts.append_call import append_many, batch_of
 from korvet.scripts.call import Call
-from korvet.scripts.log import AppendManyReply, AppendReply
-from korvet.scripts.log.appending import APPEND
 from korvet.store.async_store import AsyncStore
 from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
 
@@ -117,11 +117,11 @@ class AppendBatcher:
             self._store.send(call, _OneReply(waiter, on_landed) if on_landed else waiter)
             return
         batches = [
-            (*destination, [log.batch_of(call) for call, _, _ in waiting])
+            (*destination, [batch_of(call) for call, _, _ in waiting])
             for destination, waiting in rows
         ]
         waiters = [waiter for _, waiting in rows for _, waiter, _ in waiting]
-        self._store.send(log.append_many(self._keys, batches), _ManyReplies(waiters, on_landed))
+        self._store.send(append_many(self._keys, batches), _ManyReplies(waiters, on_landed))
 
     def _landed(self) -> None:
         self._in_flight -= 1
@@ -179,7 +179,7 @@ class _ManyReplies:
     def done(self) -> bool:
         return False
 
-    def set_result(self, reply: AppendManyReply) -> None:
+    def set_result(self, reply: LogAppendManyReply) -> None:
         if reply.reason:
             why = reply.reason.decode(errors="replace")
             logger.error_again("append failed in Redis", error=why)

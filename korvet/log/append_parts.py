@@ -22,23 +22,25 @@ from itertools import chain
 
 from msgspec.structs import replace
 
+from korvet.calls.partition import APPEND, SCHEDULE_ADD, AppendReply
 from korvet.errors import ErrorCode
-from korvet.scripts.call import Arg, Call
-from korvet.scripts.log import AppendReply, count_of
-from korvet.scripts.log.appending import (
-    APPEND,
+from korvet.scripts.append_call import (
     BATCH_AT,
     EXPIRED,
     EXPIRED_IN_TXN,
     FIELDS_AT,
     LATER_PART,
+    ORDINARY_AT,
     PRODUCER_AT,
     SIZE_AT,
     STAMP_AT,
     TRANSACTION_AT,
+    Row,
+    count_of,
+    rows_of,
     size_of,
 )
-from korvet.scripts.schedule import ADD, ORDINARY_AT, Row, rows_of
+from korvet.scripts.call import Arg, Call
 from korvet.store.async_store import AsyncStore
 from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
 
@@ -72,7 +74,7 @@ def parts_of(call: Call[AppendReply]) -> Iterator[Call[AppendReply]]:
     sequence, transaction = call.args[_SEQUENCE_AT], call.args[TRANSACTION_AT]
     assert isinstance(sequence, int)
     done = 0
-    for count, args in _scheduled(call) if call.script is ADD else _appended(call):
+    for count, args in _scheduled(call) if call.script is SCHEDULE_ADD else _appended(call):
         args[BATCH_AT] = count
         if sequence >= 0:
             args[_SEQUENCE_AT] = (sequence + done) % _WRAP
@@ -154,7 +156,7 @@ def _sized(
 def _is_large(call: Call[AppendReply]) -> bool:
     """Return whether a batch of layout `record`, or with scheduled records, exceeds a part."""
     count, arguments, size = count_of(call), len(call.args) - FIELDS_AT, size_of(call)
-    if call.script is ADD:
+    if call.script is SCHEDULE_ADD:
         rows, fields = rows_of(call)
         ordinary = count - sum(max(1, row.records) for row in rows)
         # In layout `batch` the ordinary records are one entry.

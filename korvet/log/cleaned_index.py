@@ -2,7 +2,7 @@
 
 import msgspec
 
-from korvet.scripts.log import CleanBeginReply
+from korvet.calls.partition import CleanBeginReply
 
 INDEX_BYTES = 65536
 MAX_ROWS = 8000

@@ -35,6 +35,7 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
+from korvet.calls.partition import CleanBeginReply
 from korvet.keys import Keys
 from korvet.log.busy_timer import BusyTimer
 from korvet.log.cleaned_index import CleanedIndex, Outcome
@@ -46,8 +47,6 @@ from korvet.log.opening import in_thread
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.log.reader import LogReader
-from korvet.scripts import log
-from korvet.scripts.log import CleanBeginReply
 from korvet.store.calls import ReadCalls
 from korvet.store.errors import StoreRefused
 from korvet.topics.table import Topic
@@ -89,9 +88,7 @@ class LogCleaner:
         policy = self._topic.policy
         try:
             plan = await self._copy.call(
-                log.clean_begin(
-                    *self._copy.where,
-                    topic_id=self._topic.id,
+                self._copy.partition.clean_begin(
                     token=self._copy.token,
                     lag_ms=policy.min_compaction_lag_ms,
                     tombstone_ms=policy.delete_retention_ms,
@@ -226,9 +223,7 @@ class LogCleaner:
         rows = self._run.rows(start_bytes, start_records, plan)
         for calls in itertools.count():
             reply = await self._copy.call(
-                log.clean_commit(
-                    *self._copy.where,
-                    topic_id=self._topic.id,
+                self._copy.partition.clean_commit(
                     token=self._copy.token,
                     length=self._copy.length,
                     start=plan.start,

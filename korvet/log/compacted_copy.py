@@ -12,7 +12,6 @@ from korvet.keys import Keys
 from korvet.log.busy_timer import BusyTimer, R
 from korvet.log.entry import Entry
 from korvet.log.entry_id import OffsetMap
-from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.topics.table import Topic
 
@@ -39,16 +38,15 @@ class CompactedCopy:
         partition: int,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
-        parts = keys.partition(topic.name, partition)
-        self.where = (keys, topic.name, partition)
+        self.partition = keys.partition(topic.name, partition, topic.id)
         self.token = uuid4().hex
         self.length = 0
-        self.log_stream, self.log_key = parts.stream, parts.log
-        self._stream = parts.compacted
+        self.log_stream, self.log_key = self.partition.stream, self.partition.log
+        self._stream = self.partition.compacted
         self._store = store
         self.places = OffsetMap(topic.policy.offset_mode, topic.policy.offset_bits)
         self._sleep = sleep
-        self._ranges: list[str] = []
+        self._ranges: list[tuple[str, str]] = []
         self._waiting_bytes = self._waiting_entries = 0
         self._gap = True
 
@@ -76,9 +74,9 @@ class CompactedCopy:
         if len(entry.fields) > MOST_FIELDS:
             return await self.rewrite(entry, entry.fields)
         if self._gap or not self._ranges:
-            self._ranges += (at, at)
+            self._ranges.append((at, at))
         else:
-            self._ranges[-1] = at
+            self._ranges[-1] = (self._ranges[-1][0], at)
         self._gap = False
         self._waiting_bytes += size
         self._waiting_entries += 1
@@ -92,7 +90,7 @@ class CompactedCopy:
         ranges, self._ranges = self._ranges, []
         self._waiting_bytes = self._waiting_entries = 0
         reply = await self.call(
-            log.clean_copy(*self.where, ranges, token=self.token, length=self.length)
+            self.partition.clean_copy(ranges, token=self.token, length=self.length)
         )
         if reply.error:
             raise Superseded
@@ -106,9 +104,7 @@ class CompactedCopy:
         if len(fields) > MOST_FIELDS:
             return await self.add(at, fields)
         reply = await self.call(
-            log.clean_rewrite(
-                *self.where, token=self.token, length=self.length, id=at, fields=fields
-            )
+            self.partition.clean_rewrite(fields, token=self.token, length=self.length, id=at)
         )
         if reply.error:
             raise Superseded

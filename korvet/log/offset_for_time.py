@@ -3,14 +3,14 @@
 from collections.abc import AsyncIterator
 from functools import partial
 
+from korvet.calls.partition import FindTimestampReply
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
-from korvet.scripts import log
-from korvet.scripts.log import FAR, FindTimestampReply
+from korvet.scripts.append_call import FAR
 from korvet.store.calls import ReadCalls
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
@@ -33,9 +33,7 @@ async def find_time(
     """
 
     async def find_start(timestamp: int) -> FindTimestampReply:
-        call = log.find_timestamp(
-            keys, topic.name, partition, topic_id=topic.id, timestamp=timestamp
-        )
+        call = keys.partition(topic.name, partition, topic.id).find_timestamp(timestamp=timestamp)
         reply: FindTimestampReply = await store.run(call)
         return reply
 

@@ -33,7 +33,6 @@ from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult, RemoteReader, drop_uncommitted, outside
 from korvet.log.recent_states import RecentStates
-from korvet.scripts import log
 from korvet.store.async_store import all_of
 from korvet.store.calls import ReadCalls
 
@@ -92,9 +91,9 @@ class PartitionRead(PartitionState):
             if not self._topic.policy.compact or await self._query.cleaned() == self._cleaned:
                 break
         if self._offset < result.start or (not result.entries and self._offset > result.end):
-            call = log.list_offsets(
-                self._keys, self._topic.name, self._partition, topic_id=self._topic.id
-            )
+            call = self._keys.partition(
+                self._topic.name, self._partition, self._topic.id
+            ).list_offsets()
             is_promoted = self._is_promoted(self._key.stream)
             return outside(await self._store.run(call), self._offset, is_promoted=is_promoted)
         return result
@@ -133,7 +132,7 @@ class PartitionRead(PartitionState):
         self._most = 1 + self._request.max_bytes * len(rows) // max(size, 1)
         topic, partition = self._topic, self._partition
         await self._store.run(
-            log.number_entries(self._keys, topic.name, partition, topic_id=topic.id)
+            self._keys.partition(topic.name, partition, topic.id).number_entries()
         )
         return True
 

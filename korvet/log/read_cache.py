@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from korvet import logfmt
+from korvet.calls.partition import AppendReply
 from korvet.log.batch_cache import BatchCache
 from korvet.log.batch_walk import Batches
 from korvet.log.entry import Entry
@@ -12,9 +13,8 @@ from korvet.log.entry_id import OffsetMap
 from korvet.log.layouts import layout_of
 from korvet.log.recent_states import RecentState
 from korvet.log.size_estimates import SizeEstimates
-from korvet.scripts import log
+from korvet.scripts.append_call import count_of, newest_of, whole_batch
 from korvet.scripts.call import Call
-from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
 
 LARGE = 16 * 1024
@@ -238,13 +238,13 @@ class ReadCache:
             return
         if not is_wanted and self.sizes.get(topic, partition) is None:
             return
-        batch = log.whole_batch(call)
+        batch = whole_batch(call)
         if batch is None:
             return
         self._drop_invalid()
         if isinstance(batch, memoryview) and len(batch.obj) > 2 * len(batch):  # type: ignore[arg-type]
             batch = bytes(batch)  # a slice would keep the whole frame in memory
-        entry = _entry(base, log.count_of(call), cast(bytes, batch), log.newest_of(call))
+        entry = _entry(base, count_of(call), cast(bytes, batch), newest_of(call))
         self._batches.put(topic.id, partition, previous, entry)
 
     def skip(self, topic: Topic, partition: int, raw_id: bytes, size: int = 0) -> None:

@@ -17,16 +17,15 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from korvet.calls.partition import AppendReply
 from korvet.config.topic_policy import TopicPolicy
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.layouts import layout_of
 from korvet.log.layouts.record import stored_size
-from korvet.scripts import schedule
+from korvet.scripts.append_call import FAR, Kind, Row
 from korvet.scripts.call import Arg, Call
-from korvet.scripts.log import AppendReply
-from korvet.scripts.schedule import Kind, Row
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, compression, record_entries
 from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record
@@ -99,15 +98,11 @@ def prepare_scheduled(
         reason = f"A batch of {len(found)} records with scheduled ones has too many fields."
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, reason)
     producer_id, producer_epoch, base_sequence = header.producer
-    return schedule.add(
-        keys,
-        topic.name,
-        partition,
-        topic_id=topic.id,
+    return keys.partition(topic.name, partition, topic.id).schedule_add(
         stamp=int(topic.policy.log_append_time),
         count=len(found),
         size=size,
-        max_timestamp=max((record[1] for record in ordinary), default=-1),
+        max_timestamp=min(FAR, max((record[1] for record in ordinary), default=-1)),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,

@@ -8,12 +8,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from korvet.calls.partition import DropUnnumberedReply
 from korvet.config.topic_policy import TopicPolicy
 from korvet.keys import Keys
 from korvet.log.entry_rows import MAX_RECORD_BYTES
-from korvet.scripts import log
 from korvet.scripts.call import Call
-from korvet.scripts.log import DropUnnumberedReply
 
 Place = tuple[str, str, int]
 """Name and id of a topic, and a partition."""
@@ -32,8 +31,8 @@ def count_calls(
 ) -> dict[Place, Call[DropUnnumberedReply]]:
     """Return the calls that count entries without an offset, of partitions that may have any."""
     return {
-        (name, topic_id, number): log.drop_unnumbered(
-            keys, name, number, topic_id=topic_id, after=b"", delete=0
+        (name, topic_id, number): keys.partition(name, number, topic_id).drop_unnumbered(
+            after=b"", delete=0
         )
         for (name, topic_id, number), state in zip(places, states, strict=True)
         if state[0]

@@ -17,6 +17,7 @@ Rules
 
 from collections.abc import Iterable
 
+from korvet.calls.partition import AppendReply
 from korvet.config.setting import LONG_MAX, LONGEST_ARRAY
 from korvet.config.topic_policy import TopicPolicy
 from korvet.config.values import Settings
@@ -27,7 +28,6 @@ from korvet.log.layouts.record import RecordLayout
 from korvet.log.opening import Allowance
 from korvet.log.scheduled import mentions_schedule, prepare_scheduled
 from korvet.scripts.call import Call
-from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, compression, message_sets, record_walk, records
 from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record, corrupt, invalid

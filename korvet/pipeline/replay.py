@@ -79,7 +79,9 @@ def replay(
         tasks = max(2, spark.sparkContext.defaultParallelism, min(64, len(state.archived)))
         plan = msgspec.json.encode(ReplayPlan(state.archived, tasks, target.partitions))
         found = metadata.store.run(
-            writer.pin_plan(metadata.keys, f"job-{name}", plan=plan, keep_ms=writer.KEEP_MS)
+            metadata.keys.writer_pin_plan(
+                writer=metadata.keys.writer(f"job-{name}"), plan=plan, keep_ms=writer.KEEP_MS
+            )
         )
     if found.committed >= 0:
         return ReplayResult(name, 0, 0.0, True)

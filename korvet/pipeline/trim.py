@@ -12,7 +12,6 @@ Rules
 from collections.abc import Sequence
 
 from korvet.pipeline.next_commit import has_foreign_entries
-from korvet.scripts import log
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.partitions import PartitionBounds, PartitionLog, raise_if_gone
 
@@ -43,13 +42,8 @@ def _trim(metadata: MetadataClient, held: Sequence[tuple[PartitionLog, int]], mo
     while left:
         steps = max(1, STEPS // len(left))
         replies = metadata.store.run_many(
-            log.delete_records(
-                metadata.keys,
-                part.topic,
-                part.partition,
-                topic_id=part.topic_id,
-                before=before,
-                steps=steps,
+            metadata.keys.partition(part.topic, part.partition, part.topic_id).delete_records(
+                before=before, steps=steps
             )
             for part, before in left
         )
@@ -88,7 +82,7 @@ def _adopt(metadata: MetadataClient, parts: Sequence[PartitionLog]) -> None:
     left = list(parts)
     while left:
         replies = metadata.store.run_many(
-            log.adopt(metadata.keys, part.topic, part.partition, topic_id=part.topic_id)
+            metadata.keys.partition(part.topic, part.partition, part.topic_id).adopt()
             for part in left
         )
         left = [part for part, reply in zip(left, replies, strict=True) if reply.more]

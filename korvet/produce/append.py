@@ -13,6 +13,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from korvet.calls.partition import AppendReply
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
@@ -24,14 +25,8 @@ from korvet.log.read_cache import ReadCache
 from korvet.log.validator import prepare_append
 from korvet.metrics import Metrics
 from korvet.produce.unknown_producers import ProducerKey, UnknownProducers, Verdict
+from korvet.scripts.append_call import allow_expired_producer, count_of, sequence_of, size_of
 from korvet.scripts.call import Call
-from korvet.scripts.log import (
-    AppendReply,
-    allow_expired_producer,
-    count_of,
-    sequence_of,
-    size_of,
-)
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 from korvet.wire.records import BadBatch, Buffer

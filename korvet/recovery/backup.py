@@ -36,7 +36,6 @@ from korvet.recovery.snapshot import (
 from korvet.remote_log.collector import Collector
 from korvet.remote_log.manifest import find_segment, object_name
 from korvet.remote_log.store import SegmentStore
-from korvet.scripts import log
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, encode_definition, read_topic
 from korvet.wire.segment_writer import SegmentWriter
@@ -213,7 +212,7 @@ class Backup:
     async def start_of(self, topic: Topic, number: int) -> int:
         """Return the log start as it is now."""
         reply = await self._store.run(
-            log.list_offsets(self._keys, topic.name, number, topic_id=topic.id)
+            self._keys.partition(topic.name, number, topic.id).list_offsets()
         )
         if reply.error:
             raise deleted(topic)

@@ -14,7 +14,6 @@ from korvet.log.unchanged import LOOKED_AT, Unchanged
 from korvet.recovery.scheduled import Pause, capture_scheduled
 from korvet.recovery.share_groups import capture_share_groups
 from korvet.recovery.snapshot import CommitRow, PartitionState, Snapshot, TopicState
-from korvet.scripts import log
 from korvet.scripts.call import decode_group, encode_group
 from korvet.security.credentials import BY_TITLE
 from korvet.store.async_store import AsyncStore
@@ -58,7 +57,7 @@ class Known:
         """Return the partitions' offsets; None for those of topics deleted meanwhile."""
         due = await self._unchanged.due(places)
         replies = await self._store.run_many(
-            log.list_offsets(self._keys, topic.name, number, topic_id=topic.id)
+            self._keys.partition(topic.name, number, topic.id).list_offsets()
             for topic, number in due
         )
         for (topic, number), reply in zip(due, replies, strict=True):

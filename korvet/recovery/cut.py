@@ -7,7 +7,6 @@ import msgspec
 
 from korvet.keys import Keys
 from korvet.recovery.scheduled import read_rows
-from korvet.scripts import log
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 
@@ -45,7 +44,7 @@ async def find_cut(store: AsyncStore, keys: Keys, topic: Topic, number: int, wai
     until = monotonic() + wait_s
     while True:
         waiting = await read_rows(store, keys, topic.name, number)
-        reply = await store.run(log.list_offsets(keys, topic.name, number, topic_id=topic.id))
+        reply = await store.run(keys.partition(topic.name, number, topic.id).list_offsets())
         if reply.error:
             raise deleted(topic)
         is_quiet = reply.stable >= reply.next

@@ -16,13 +16,15 @@ from korvet.recovery.tables import RestoreRefused, check
 from korvet.remote_log.manifest import object_name
 from korvet.remote_log.store import SegmentStore
 from korvet.remote_log.stored_entries import entries_of
-from korvet.scripts import log
-from korvet.scripts.log import LoadedEntry
+from korvet.scripts.append_call import FAR
+from korvet.scripts.call import Arg, flat
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Definition, Topic, encode_definition, read_topic
 from korvet.wire import compression, control_records, record_entries, records
 from korvet.wire.segments import AbortedRow, CorruptSegment, read_segment
 
+LoadedEntry = tuple[int, int, int, int, int, Sequence[bytes]]
+"""First and last offset, records, size, max timestamp (-1: none), and fields of an entry."""
 CALL_BYTES = 1 << 20
 CALL_ENTRIES = 1000
 RECORD_BYTES = 8
@@ -103,7 +105,7 @@ async def end_log(
 
     A marker takes the last offset of the gap: a client that reads to the end gets past the gap.
     """
-    reply = await store.run(log.list_offsets(keys, name, number, topic_id=definition.id))
+    reply = await store.run(keys.partition(name, number, definition.id).list_offsets())
     if reply.next >= end:
         return
     now_ms = int(time() * 1000)
@@ -116,6 +118,14 @@ async def end_log(
     await _load(store, keys, name, number, definition, entries, next=end)
 
 
+def rest_of(entries: Iterable[LoadedEntry], aborted: Sequence[tuple[str, int]]) -> list[Arg]:
+    """Return the arguments of log.load for entries, and for aborted transactions with scores."""
+    rest: list[Arg] = [len(aborted), *flat(aborted)]
+    for *numbers, fields in entries:
+        rest += (*numbers, len(fields), *fields)
+    return rest
+
+
 async def _load(
     store: AsyncStore,
     keys: Keys,
@@ -126,15 +136,7 @@ async def _load(
     aborted: Sequence[tuple[str, int]] = (),
     next: int = -1,
 ) -> None:
-    call = log.load(
-        keys,
-        name,
-        number,
-        topic_id=definition.id,
-        next=next,
-        aborted=aborted,
-        entries=entries,
-    )
+    call = keys.partition(name, number, definition.id).load(rest_of(entries, aborted), next=next)
     check((await store.run(call)).error, f"the log of {name}-{number}")
 
 
@@ -160,7 +162,7 @@ def _counts_of_batch(entry: Entry) -> tuple[int, int, int]:
     header = records.read_header(entry.fields[1])
     if header.attributes & records.CONTROL:
         return 0, entry.size, -1
-    return entry.last - entry.first + 1, entry.size, min(header.max_timestamp, log.FAR)
+    return entry.last - entry.first + 1, entry.size, min(header.max_timestamp, FAR)
 
 
 def _calls(entries: Iterable[Entry]) -> Iterator[list[Entry]]:

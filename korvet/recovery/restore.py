@@ -25,7 +25,6 @@ from korvet.recovery.share_groups import restore_share_group
 from korvet.recovery.snapshot import CommitRow, PartitionState, Snapshot, SnapshotStore, TopicState
 from korvet.recovery.tables import RestoreRefused, check, restore_tables
 from korvet.remote_log.store import SegmentStore
-from korvet.scripts import broker, group, log, topic
 from korvet.scripts.call import decode_group
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Definition, encode_definition
@@ -97,7 +96,7 @@ class Restore:
         await self._refuse_state()
         snapshot, keys = self._snapshot, self._keys
         unknown = await self._unknown_topics()
-        await self._store.run(broker.init_cluster_id(keys, cluster_id=snapshot.cluster_id))
+        await self._store.run(keys.broker_init_cluster_id(cluster_id=snapshot.cluster_id))
         commits = snapshot.highest_commits()
         for name, state in snapshot.topics.items():
             await self._topic(name, state, commits)
@@ -107,7 +106,7 @@ class Restore:
         # Last: brokers on a Redis that is restored in part must not replace the snapshots. What is
         # restored from a backup is not the Redis of any remote store.
         lineage = secrets.token_hex(16) if snapshot.is_backup else snapshot.lineage
-        await self._store.run(broker.init_lineage(keys, lineage=lineage))
+        await self._store.run(keys.broker_init_lineage(lineage=lineage))
         return Report(
             cluster_id=snapshot.cluster_id,
             snapshot_ms=snapshot.created_ms,
@@ -151,9 +150,8 @@ class Restore:
             )
         definition = state.definition
         reply = await self._store.run(
-            topic.create(
-                self._keys,
-                0,
+            self._keys.topic_create(
+                self._keys.logs(name, range(0)),
                 topic=name,
                 definition=encode_definition(definition),
                 topic_id=definition.id,
@@ -178,12 +176,8 @@ class Restore:
         loader = self._loader
         reached = max(start, chain.end) if loader is None else start
         reply = await self._store.run(
-            log.restore(
-                self._keys,
-                name,
-                number,
+            self._keys.partition(name, number, definition.id).restore(
                 chain.rows if loader is None else [],
-                topic_id=definition.id,
                 **definition.shape,
                 epoch=partition.epoch,
                 start=start,
@@ -229,10 +223,8 @@ class Restore:
         decoded = [
             (*row[:2], self._committed(*row[:3]), *row[3:5], decode_group(row[5])) for row in rows
         ]
-        call = group.commit(
-            keys,
-            name,
-            decoded,
+        call = keys.group(name).commit(
+            keys.commit_rows(decoded),
             member="",
             instance="",
             generation=-1,
@@ -240,11 +232,11 @@ class Restore:
             is_registered=1,
             retention_ms=-1,
         )
-        await self._store.run(group.register(keys, group=name))
+        await self._store.run(keys.group_register(group=name))
         reply = await self._store.run(call)
         check(reply.error, f"offsets of group {name}")
         if reply.wait_ms >= 0:
-            await self._store.run(group.schedule_tick(keys, group=name, after_ms=reply.wait_ms))
+            await self._store.run(keys.group_schedule_tick(group=name, after_ms=reply.wait_ms))
 
     async def _scheduled(self) -> tuple[int, list[ScheduledLoss]]:
         """Schedule records again, unless nothing is appended; return their number and losses."""

@@ -15,7 +15,6 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.unchanged import LOOKED_AT
 from korvet.recovery.snapshot import ScheduledRecords, TopicState
-from korvet.scripts import schedule
 from korvet.scripts.call import Arg
 from korvet.store.async_store import AsyncStore
 
@@ -48,9 +47,7 @@ async def capture_scheduled(
             )
         )
         for topic, number in compress(some, exist):
-            call = schedule.list_scheduled(
-                keys, topic, number, topic_id=topics[topic].definition.id, most=0
-            )
+            call = keys.partition(topic, number, topics[topic].definition.id).schedule_list(most=0)
             reply = await store.run(call)
             if reply.error or not reply.records:
                 continue
@@ -101,11 +98,7 @@ async def restore_scheduled(
             rest += arguments
             count += records
         reply = await store.run(
-            schedule.add(
-                keys,
-                waiting.topic,
-                waiting.partition,
-                topic_id=topic_id,
+            keys.partition(waiting.topic, waiting.partition, topic_id).schedule_add(
                 count=0,
                 max_count=NO_LIMIT,
                 max_bytes=NO_LIMIT,

@@ -9,7 +9,6 @@ from korvet.keys import Keys
 from korvet.log.unchanged import LOOKED_AT
 from korvet.recovery.scheduled import Pause
 from korvet.recovery.snapshot import ShareRow, TopicState
-from korvet.scripts import group, share
 from korvet.scripts.call import decode_group
 from korvet.store.async_store import AsyncStore
 
@@ -49,13 +48,8 @@ async def _rows(
             continue
         for some in chunks(range(state.definition.partitions), LOOKED_AT):
             replies = await store.run_many(
-                share.describe(
-                    keys,
-                    topic.decode(),
-                    number,
-                    group=name,
-                    topic_id=state.definition.id,
-                    most=0,
+                keys.partition(topic.decode(), number, state.definition.id).share_describe(
+                    group=name, most=0
                 )
                 for number in some
             )
@@ -76,21 +70,14 @@ async def restore_share_group(
     offset_of: Callable[[str, int, int], int],
 ) -> ErrorCode:
     """Create the group without members, and move it to `offset_of` its start offsets."""
-    await store.run(group.register(keys, group=name))
+    await store.run(keys.group_register(group=name))
     topics = sorted({(topic, topic_id) for topic, _, _, topic_id in rows})
-    reply = await store.run(
-        group.share_alter_topics(keys, name, topics, creates=1, is_registered=1)
-    )
+    reply = await store.run(keys.group(name).share_alter_topics(topics, creates=1, is_registered=1))
     if reply.error:
         return ErrorCode(reply.error)
     replies = await store.run_many(
-        share.reset(
-            keys,
-            topic,
-            number,
-            group=name,
-            topic_id=topic_id,
-            offset=offset_of(topic, number, start),
+        keys.partition(topic, number, topic_id).share_reset(
+            group=name, offset=offset_of(topic, number, start)
         )
         for topic, number, start, topic_id in rows
     )

@@ -5,7 +5,6 @@ import msgspec
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.recovery.snapshot import Snapshot
-from korvet.scripts import acl, config, topic, user
 from korvet.scripts.call import decode_group
 from korvet.security import credentials
 from korvet.store.async_store import AsyncStore
@@ -28,17 +27,17 @@ async def restore_tables(store: AsyncStore, keys: Keys, snapshot: Snapshot) -> N
     """Write configs, ACL rules, users and the ids of deleted topics. Raises RestoreRefused."""
     for resource, configs in snapshot.configs.items():
         wanted = msgspec.json.encode(configs, order="deterministic")
-        call = config.alter(keys, resource=decode_group(resource), expected=b"", wanted=wanted)
+        call = keys.config_alter(resource=decode_group(resource), expected=b"", wanted=wanted)
         check((await store.run(call)).error, f"configs of {resource}")
     if snapshot.acls:
         rules = [rule.encode("utf-8", "surrogateescape") for rule in snapshot.acls]
-        await store.run(acl.create(keys, rules))
+        await store.run(keys.acl_create(rules))
     for field, raw in snapshot.users.items():
         mechanism, _, name = decode_group(field).partition(":")
         credential = credentials.decode(raw.encode())
         if credential is not None:
             rows = [(mechanism, raw.encode(), credential.shape)]
-            call_user = user.alter(keys, rows, user=name, condition="")
+            call_user = keys.user_alter(rows, user=name, condition="")
             check((await store.run(call_user)).error, f"user {name}")
     for topic_id in snapshot.deleted_topics:
         await _note_deleted(store, keys, topic_id)
@@ -46,9 +45,8 @@ async def restore_tables(store: AsyncStore, keys: Keys, snapshot: Snapshot) -> N
 
 async def _note_deleted(store: AsyncStore, keys: Keys, topic_id: str) -> None:
     """Store the id of a deleted topic, so that brokers delete its objects."""
-    call = topic.create(
-        keys,
-        0,
+    call = keys.topic_create(
+        keys.logs(topic_id, range(0)),
         topic=topic_id,
         definition=b"{}",
         topic_id=topic_id,
@@ -58,5 +56,5 @@ async def _note_deleted(store: AsyncStore, keys: Keys, topic_id: str) -> None:
     )
     await store.run(call)
     await store.run(
-        topic.delete_definition(keys, topic=topic_id, expected=b"{}", remote_id=topic_id)
+        keys.topic_delete_definition(topic=topic_id, expected=b"{}", remote_id=topic_id)
     )

@@ -13,7 +13,6 @@ from korvet.log.unchanged import pace
 from korvet.recovery.capture import Known, capture, versions
 from korvet.recovery.snapshot import Snapshot, SnapshotStore, encode
 from korvet.remote_log.store import SegmentStore
-from korvet.scripts.broker import init_lineage
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 
@@ -117,7 +116,7 @@ class SnapshotTask:
     async def _lineage(self, last: Snapshot | None) -> str | None:
         """Return the lineage of this Redis; None if the last snapshot has another one."""
         if last is None:
-            call = init_lineage(self._keys, lineage=secrets.token_hex(16))
+            call = self._keys.broker_init_lineage(lineage=secrets.token_hex(16))
             return (await self._store.run(call)).lineage.decode()
         known = await self._store.command("HGET", self._keys.cluster(), "lineage")
         return last.lineage if known == last.lineage.encode() else None

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from time import time
 
+from korvet.calls.partition import ClaimCopyReply
 from korvet.config.topic_policy import TopicPolicy
 from korvet.keys import Keys
 from korvet.log.layouts import layout_of
@@ -22,8 +23,6 @@ from korvet.remote_log.copy_cache import CopyCache
 from korvet.remote_log.manifest import object_name
 from korvet.remote_log.segment_buffers import SegmentBuffers
 from korvet.remote_log.store import SegmentStore
-from korvet.scripts import log
-from korvet.scripts.log import ClaimCopyReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
@@ -107,13 +106,8 @@ class PartitionCopier:
         """Acquire or renew the partition's lease."""
         topic, number = self._topic, self._partition
         return await self._store.run(
-            log.claim_copy(
-                self._keys,
-                topic.name,
-                number,
-                topic_id=topic.id,
-                holder=self._holder,
-                ttl_ms=LEASE_MS,
+            self._keys.partition(topic.name, number, topic.id).claim_copy(
+                holder=self._holder, ttl_ms=LEASE_MS
             )
         )
 
@@ -138,11 +132,7 @@ class PartitionCopier:
         is_read_soon = is_urgent or topic.policy.prefers_segments
         await self._segments.put(name, parts, is_read_soon=is_read_soon)
         reply = await self._store.run(
-            log.add_segment(
-                self._keys,
-                topic.name,
-                number,
-                topic_id=topic.id,
+            self._keys.partition(topic.name, number, topic.id).add_segment(
                 fence=fence,
                 first=writer.first,
                 last=writer.last,

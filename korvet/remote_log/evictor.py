@@ -20,7 +20,6 @@ from korvet.log.adoption import adopt
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.memory import COPY_MARK, TRIM_MARK, MemoryBudget
 from korvet.remote_log.store import RemoteStorageError
-from korvet.scripts import broker, log
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable
@@ -125,7 +124,7 @@ class MemoryEvictor:
 
     async def _trim(self, parts: Sequence[LocalPart]) -> bool:
         """Drop copied records, the oldest first, until TRIM_MARK; return whether there were any."""
-        lease = broker.lease(self._keys, name="memory", holder=self._holder, ttl_ms=LEASE_MS)
+        lease = self._keys.broker_lease(name="memory", holder=self._holder, ttl_ms=LEASE_MS)
         trimmed, queue = False, list(parts)
         heapq.heapify(queue)
         while queue and (await self._store.run(lease)).held:
@@ -133,15 +132,8 @@ class MemoryEvictor:
             if self._level(part.topic, part.number) <= TRIM_MARK:
                 continue
             reply = await self._store.run(
-                log.apply_retention(
-                    self._keys,
-                    part.topic.name,
-                    part.number,
-                    topic_id=part.topic.id,
-                    retention_ms=-1,
-                    retention_bytes=0,
-                    steps=self._steps(),
-                    is_local=1,
+                self._keys.partition(part.topic.name, part.number, part.topic.id).apply_retention(
+                    retention_ms=-1, retention_bytes=0, steps=self._steps(), is_local=1
                 )
             )
             if not reply.removed:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from korvet.keys import Keys
 from korvet.remote_log.manifest import ManifestStore, SegmentRow, find_segment
-from korvet.scripts import log
 from korvet.topics.table import Topic
 
 MAX_PARTITIONS = 10_000
@@ -82,12 +81,8 @@ class KnownSegments:
         None as timestamp: with the newest record.
         """
         reply = await self._store.run(
-            log.find_segment(
-                self._keys,
-                topic.name,
-                partition,
-                topic_id=topic.id,
-                timestamp=NEWEST if timestamp is None else timestamp,
+            self._keys.partition(topic.name, partition, topic.id).find_segment(
+                timestamp=NEWEST if timestamp is None else timestamp
             )
         )
         if not reply.row:

@@ -26,7 +26,6 @@ from korvet.remote_log.orphans import delete_orphans
 from korvet.remote_log.retention import RemoteRetention
 from korvet.remote_log.segment_buffers import SegmentBuffers
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
-from korvet.scripts.topic import forget_deleted
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.store.replica_wait import ReplicaWait
@@ -188,7 +187,7 @@ class RemoteLogManager:
                 await self._segments.delete(name)
             # A copy in progress may have added one: forgotten only once a listing is empty.
             if not names:
-                await self._store.run(forget_deleted(self._keys, topic_id=topic_id.decode()))
+                await self._store.run(self._keys.topic_forget_deleted(topic_id=topic_id.decode()))
 
     async def collect_orphans(self, topic: Topic, partition: int) -> None:
         """Delete the objects of crashed copies, unless this process is copying the partition.

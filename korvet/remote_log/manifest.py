@@ -4,9 +4,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from korvet.keys import Keys
+from korvet.keys import Keys, Partition
 from korvet.remote_log.store import RemoteStorageError
-from korvet.scripts import log
 from korvet.topics.table import Topic
 from korvet.wire.segments import CorruptSegment, Segment, read_footer
 
@@ -107,21 +106,18 @@ async def count_remote_only(
 
     Bytes of a segment that is in Redis in part are an estimate.
     """
-    places = keys, topic.name, partition
+    place = keys.partition(topic.name, partition, topic.id)
     total, local = [
-        (await store.run(log.lag(*places, topic_id=topic.id, offset=offset))).records
-        for offset in (start, local_start)
+        (await store.run(place.lag(offset=offset))).records for offset in (start, local_start)
     ]
-    below = await _bytes_below(store, *places, local_start)
-    remote_only = max(0, below - await _bytes_below(store, *places, start))
+    below = await _bytes_below(store, place, local_start)
+    remote_only = max(0, below - await _bytes_below(store, place, start))
     return RemoteOnly(total - local, remote_only, total, remote_only + local_bytes)
 
 
-async def _bytes_below(
-    store: ManifestStore, keys: Keys, topic: str, partition: int, offset: int
-) -> int:
+async def _bytes_below(store: ManifestStore, partition: Partition, offset: int) -> int:
     """Return the bytes of all segments so far, below an offset."""
-    key = keys.partition(topic, partition).segments
+    key = partition.segments
     rows = await store.command("ZREVRANGEBYSCORE", key, f"({offset}", "-inf", "LIMIT", 0, 1)
     if not rows:
         return 0

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from korvet.keys import Keys
 from korvet.remote_log.manifest import SegmentRow
 from korvet.remote_log.store import SegmentStore
-from korvet.scripts import log
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 
@@ -31,9 +30,7 @@ async def delete_orphans(
 ) -> int:
     """Delete the partition's objects that no manifest names. Returns how many there were."""
     claim = await store.run(
-        log.claim_copy(
-            keys, topic.name, partition, topic_id=topic.id, holder=holder, ttl_ms=LEASE_MS
-        )
+        keys.partition(topic.name, partition, topic.id).claim_copy(holder=holder, ttl_ms=LEASE_MS)
     )
     if claim.error or not claim.fence:
         return 0

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
+from korvet.calls.partition import DropSegmentsReply
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.remote_log.manifest import SegmentRow
 from korvet.remote_log.store import SegmentStore
-from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
@@ -40,11 +40,7 @@ class RemoteRetention:
         retention_ms, retention_bytes = policy.local_limits
         while more and (retention_ms >= 0 or retention_bytes >= 0):
             reply = await self._store.run(
-                log.apply_retention(
-                    self._keys,
-                    topic.name,
-                    partition,
-                    topic_id=topic.id,
+                self._keys.partition(topic.name, partition, topic.id).apply_retention(
                     retention_ms=retention_ms,
                     retention_bytes=retention_bytes,
                     steps=STEPS,
@@ -71,18 +67,16 @@ class RemoteRetention:
                 await self._segments.delete(name)
             if reply.due:
                 await self._store.run(
-                    log.forget_segments(self._keys, topic.name, partition, rows=reply.due)
+                    self._keys.partition(topic.name, partition).forget_segments(rows=reply.due)
                 )
 
-    def _expiration(self, topic: Topic, partition: int) -> Call[log.ExpireSegmentsReply]:
-        place, policy = (self._keys, topic.name, partition), topic.policy
+    def _expiration(self, topic: Topic, partition: int) -> Call[DropSegmentsReply]:
+        place, policy = self._keys.partition(topic.name, partition, topic.id), topic.policy
         delay_ms = policy.file_delete_delay_ms
         if not policy.remote_storage and policy.remote_delete_on_disable:
-            return log.drop_segments(*place, topic_id=topic.id, delay_ms=delay_ms, most=MOST)
+            return place.drop_segments(delay_ms=delay_ms, most=MOST)
         retention_ms, retention_bytes = policy.total_limits
-        return log.expire_segments(
-            *place,
-            topic_id=topic.id,
+        return place.expire_segments(
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
             delay_ms=delay_ms,

@@ -20,7 +20,6 @@ from korvet.bounded import ByteBounded
 from korvet.config.setting import ConfigError
 from korvet.config.values import Settings
 from korvet.keys import Keys
-from korvet.scripts import acl as scripts
 from korvet.security.acl import (
     EVERY_OPERATION,
     Operation,
@@ -174,12 +173,12 @@ class Authorizer:
 
     async def create(self, rules: Sequence[Rule]) -> None:
         """Add rules. They are in effect on this broker at return. Raises StoreError."""
-        await self._store.run(scripts.create(self._keys, [encode_rule(rule) for rule in rules]))
+        await self._store.run(self._keys.acl_create([encode_rule(rule) for rule in rules]))
         await self.refresh()
 
     async def delete(self, rules: Iterable[Rule]) -> None:
         """Delete rules; one that does not exist is no error. Raises StoreError."""
-        await self._store.run(scripts.delete(self._keys, [encode_rule(rule) for rule in rules]))
+        await self._store.run(self._keys.acl_delete([encode_rule(rule) for rule in rules]))
         await self.refresh()
 
 

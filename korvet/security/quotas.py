@@ -20,7 +20,6 @@ from korvet import logfmt
 from korvet.bounded import ByteBounded
 from korvet.config.dynamic import ConfigTable
 from korvet.keys import Keys
-from korvet.scripts import quota
 from korvet.security.session import Session
 from korvet.store.calls import AsyncCalls
 from korvet.store.errors import StoreError
@@ -222,9 +221,8 @@ class Quotas:
         return 0
 
     async def _charge(self, limit: Limit, amount: float, *, strict: bool = False) -> int:
-        call = quota.charge(
-            self._keys,
-            limit.bucket,
+        call = self._keys.quota_charge(
+            quota=self._keys.quota(limit.bucket),
             rate=max(1, round(limit.rate * 1000)),
             burst=round(limit.rate * BURST_S[limit.quota] * 1000),
             amount=round(amount * 1000),

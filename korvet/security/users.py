@@ -11,7 +11,6 @@ import msgspec
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.scripts import user as scripts
 from korvet.scripts.call import Reply
 from korvet.security import credentials
 from korvet.security.credentials import BY_TITLE, Credential, Mechanism
@@ -69,7 +68,7 @@ class Users:
         return Found(mechanisms[0], drawn[0], False)
 
     async def _load_decoy_key(self) -> bytes:
-        call = scripts.init_decoy_key(self._keys, decoy_key=secrets.token_bytes(32))
+        call = self._keys.user_init_decoy_key(decoy_key=secrets.token_bytes(32))
         return (await self._store.run(call)).decoy_key
 
     async def alter(
@@ -80,9 +79,7 @@ class Users:
             (each.title, credentials.encode(new), new.shape) if new else (each.title, b"", "")
             for each, new in changes.items()
         ]
-        reply = await self._store.run(
-            scripts.alter(self._keys, rows, user=user, condition=condition)
-        )
+        reply = await self._store.run(self._keys.user_alter(rows, user=user, condition=condition))
         return ErrorCode(reply.error)
 
     async def list(self) -> dict[str, dict[Mechanism, int]]:

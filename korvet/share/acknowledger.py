@@ -7,14 +7,13 @@ Rules
 """
 
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 from itertools import groupby, pairwise
 
 from korvet.bounded import gather_bounded
 from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.groups.share_group import ShareGroupConfig
 from korvet.keys import Keys
-from korvet.scripts import share
-from korvet.scripts.share import Acknowledge
 from korvet.share.acquirer import Acquirer
 from korvet.share.dead_letters import DeadLetters
 from korvet.share.sessions import SharePartitionId, ShareSession
@@ -23,6 +22,17 @@ from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable
 from korvet.wire.messages.share_acknowledge import AcknowledgementBatch, AcknowledgeTopic
+
+
+class Acknowledge(IntEnum):
+    """The types of an acknowledgement."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
 
 AT_ONCE = 1000
 """Max ranges of one call. All records of a call are acknowledged, or none."""
@@ -133,14 +143,10 @@ class Acknowledger:
         if any(type == Acknowledge.RELEASE for _, _, type in ranges):
             self._acquirer.forget_position(group, topic, partition)
         while ranges:
-            call = share.acknowledge(
-                self._keys,
-                topic.name,
-                partition,
+            call = self._keys.partition(topic.name, partition, topic.id).share_acknowledge(
                 ranges[:AT_ONCE],
                 group=group,
                 member=member,
-                topic_id=topic.id,
                 lock_ms=config.record_lock_duration_ms,
                 delivery_limit=config.delivery_count_limit,
                 backoff_ms=config.retry_backoff_ms,
@@ -169,13 +175,9 @@ class Acknowledger:
                 return
             first = 0
             while first >= 0:
-                call = share.release(
-                    self._keys,
-                    topic.name,
-                    where[1],
+                call = self._keys.partition(topic.name, where[1], topic.id).share_release(
                     group=session.group,
                     member=session.member,
-                    topic_id=topic.id,
                     delivery_limit=config.delivery_count_limit,
                     dead_letters=int(config.has_dead_letters),
                     first=first,

@@ -30,7 +30,6 @@ from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.log.records_in import read_records
 from korvet.produce.service import ProduceService
-from korvet.scripts import producer, share
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.share.dead_letter_records import DeadLetter, batches
 from korvet.store.async_store import AsyncStore
@@ -141,13 +140,8 @@ class DeadLetters:
         for rows in batches(group, topic, partition, waiting, records, queue):
             await self._append(queue, target, producer_id, rows)
         reply = await self._store.run(
-            share.dead_letters_copied(
-                self._keys,
-                topic.name,
-                partition,
-                group=group,
-                topic_id=topic.id,
-                to=letters[-1].number + 1,
+            self._keys.partition(topic.name, partition, topic.id).share_dead_letters_copied(
+                group=group, to=letters[-1].number + 1
             )
         )
         return 0 if reply.error else reply.dead_letters
@@ -175,21 +169,15 @@ class DeadLetters:
         """Return the producer id of the copies, and the oldest dead letters."""
         fresh = 0
         while True:
-            call = share.dead_letters(
-                self._keys,
-                topic.name,
-                partition,
-                group=group,
-                topic_id=topic.id,
-                producer_id=fresh,
-                most=RUNS,
+            call = self._keys.partition(topic.name, partition, topic.id).share_dead_letters(
+                group=group, producer_id=fresh, most=RUNS
             )
             reply = await self._store.run(call)
             if reply.error or not reply.dead_letters:
                 return 0, []
             if reply.producer_id:
                 return reply.producer_id, _expand(reply.dead_letters)
-            fresh = (await self._store.run(producer.allocate(self._keys))).producer_id
+            fresh = (await self._store.run(self._keys.producer_allocate())).producer_id
 
     async def _stored(self, queue: Topic, partition: int, producer_id: int, first: int) -> int:
         """Return how many dead letters from number `first` on the queue's partition has."""

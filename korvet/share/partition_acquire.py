@@ -10,13 +10,12 @@ Rules
 from collections.abc import Sequence
 from functools import partial
 
+from korvet.calls.partition import ShareAcquireReply
 from korvet.errors import ErrorCode
 from korvet.fetch.record_format import encode_records
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
 from korvet.log.read_result import ReadResult
-from korvet.scripts import share
-from korvet.scripts.share import AcquireReply
 from korvet.scripts.signals import Signal
 from korvet.share.acquire_values import (
     Acquired,
@@ -123,7 +122,7 @@ class PartitionAcquire:
             available.bytes += result.size
             available.next = result.entries[-1].last + 1
 
-    def _set_position(self, reply: AcquireReply) -> bool:
+    def _set_position(self, reply: ShareAcquireReply) -> bool:
         """Use the position that the script answered; return False after an error."""
         if reply.error:
             self._position.next = -1
@@ -134,7 +133,7 @@ class PartitionAcquire:
         self.acquired.wait_ms = reply.wait_ms
         return True
 
-    async def _find_position(self) -> AcquireReply:
+    async def _find_position(self) -> ShareAcquireReply:
         """Return where to read from, by the script; give the group a state if it has none."""
         reply = await self._call(())
         if reply.error != Signal.START_FIRST:
@@ -149,7 +148,7 @@ class PartitionAcquire:
             self._params.config,
         )
         if start < 0:
-            return AcquireReply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, 0, [])
+            return ShareAcquireReply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, 0, [])
         return await self._call((), start=start)
 
     async def _acquire_from(self, result: ReadResult) -> bool:
@@ -170,7 +169,7 @@ class PartitionAcquire:
             self._respond(result, reply, first)
         return bool(reply.runs) or (reply.next == first and position.ordered == ordered)
 
-    async def _decide(self, result: ReadResult) -> AcquireReply:
+    async def _decide(self, result: ReadResult) -> ShareAcquireReply:
         """Let the script decide which of the records read the member gets."""
         position, most = self._position, self._budget.records
         together = most if position.room <= 0 else min(most, position.room)
@@ -208,16 +207,14 @@ class PartitionAcquire:
         most: int = 0,
         exact: bool = False,
         has_keys: bool = False,
-    ) -> AcquireReply:
+    ) -> ShareAcquireReply:
         params, config, services = self._params, self._params.config, self._services
-        call = share.acquire(
-            services.keys,
-            self._topic.name,
-            self._partition,
+        call = services.keys.partition(
+            self._topic.name, self._partition, self._topic.id
+        ).share_acquire(
             ranges,
             group=params.group,
             member=params.member,
-            topic_id=self._topic.id,
             start=start,
             read_from=read[0],
             read_to=read[1],
@@ -236,7 +233,7 @@ class PartitionAcquire:
         )
         return reply
 
-    def _respond(self, result: ReadResult, reply: AcquireReply, offset: int) -> None:
+    def _respond(self, result: ReadResult, reply: ShareAcquireReply, offset: int) -> None:
         """Add the acquired runs with the entries that hold them."""
         acquired, budget = self.acquired, self._budget
         flat = iter(reply.runs)

@@ -6,7 +6,6 @@ from korvet.groups.share_group import ShareGroupConfig
 from korvet.keys import Keys
 from korvet.log.offset_for_time import find_time
 from korvet.log.reader import LogReader
-from korvet.scripts import log
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 
@@ -22,7 +21,7 @@ async def find_start(
     config: ShareGroupConfig,
 ) -> int:
     """Return the offset; -1 if the partition no longer exists."""
-    bounds = await store.run(log.list_offsets(keys, topic.name, partition, topic_id=topic.id))
+    bounds = await store.run(keys.partition(topic.name, partition, topic.id).list_offsets())
     if bounds.error:
         return -1
     if config.auto_offset_reset == EARLIEST:

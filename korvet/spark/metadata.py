@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from korvet.calls.partition import FindTimestampReply, ListOffsetsReply, NumberEntriesReply
 from korvet.config.stored_settings import FIELDS, with_stored
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.keys import Keys
-from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.spark.errors import TopicChanged, UnknownTopic
 from korvet.spark.options import Connection, Selection
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-R = TypeVar("R", log.ListOffsetsReply, log.FindTimestampReply, log.NumberEntriesReply)
+R = TypeVar("R", ListOffsetsReply, FindTimestampReply, NumberEntriesReply)
 
 
 class MetadataClient:
@@ -150,9 +150,9 @@ class MetadataClient:
         """Return for each log an offset below which every appended record is older (ms)."""
         replies = self._run_each(
             logs,
-            lambda part: log.find_timestamp(
-                self.keys, part.topic, part.partition, topic_id=part.topic_id, timestamp=timestamp
-            ),
+            lambda part: self.keys.partition(
+                part.topic, part.partition, part.topic_id
+            ).find_timestamp(timestamp=timestamp),
         )
         return [reply.offset for reply in replies]
 
@@ -167,16 +167,16 @@ class MetadataClient:
         while left:
             numbered = self._run_each(
                 left,
-                lambda part: log.number_entries(
-                    self.keys, part.topic, part.partition, topic_id=part.topic_id
-                ),
+                lambda part: self.keys.partition(
+                    part.topic, part.partition, part.topic_id
+                ).number_entries(),
             )
             left = [part for part, reply in zip(left, numbered, strict=True) if reply.more]
         replies = self._run_each(
             logs,
-            lambda part: log.list_offsets(
-                self.keys, part.topic, part.partition, topic_id=part.topic_id
-            ),
+            lambda part: self.keys.partition(
+                part.topic, part.partition, part.topic_id
+            ).list_offsets(),
         )
         # In time mode a transaction starts at the log end of that moment, before its first record.
         nexts = [reply.stable if committed else reply.next for reply in replies]
@@ -208,14 +208,10 @@ class MetadataClient:
         left = list(filter(is_unfinished, range(len(ranges))))
         while left:
             replies = self.store.run_many(
-                log.skip_records(
-                    self.keys,
-                    ranges[n].log.topic,
-                    ranges[n].log.partition,
-                    topic_id=ranges[n].log.topic_id,
-                    offset=found[n][0],
-                    records=records[n] - found[n][1],
-                    end=ranges[n].end,
+                self.keys.partition(
+                    ranges[n].log.topic, ranges[n].log.partition, ranges[n].log.topic_id
+                ).skip_records(
+                    offset=found[n][0], records=records[n] - found[n][1], end=ranges[n].end
                 )
                 for n in left
             )

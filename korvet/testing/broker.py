@@ -25,7 +25,6 @@ from korvet.embedded_redis.server import RedisServer
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.library.korvet import Korvet
-from korvet.scripts.user import alter
 from korvet.security.credentials import DEFAULT_ITERATIONS, Mechanism, encode, from_password
 from korvet.store.sync_store import SyncStore
 from korvet.testing.faults import Faults
@@ -125,7 +124,7 @@ class Broker:
                     for each in Mechanism
                     for made in [from_password(each, password, DEFAULT_ITERATIONS)]
                 ]
-                store.run(alter(Keys(), rows, user=name, condition=""))
+                store.run(Keys().user_alter(rows, user=name, condition=""))
 
     def stop(self) -> None:
         """Stop serving, as on SIGTERM: requests in progress are answered. Keeps the data."""

@@ -11,7 +11,6 @@ from korvet.config.stored_settings import URL
 from korvet.config.topic_policy import TopicConfigs, validate_all
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, Partition
-from korvet.scripts import topic as scripts
 from korvet.scripts.signals import Signal
 from korvet.store.calls import AsyncCalls
 from korvet.store.errors import CommandFailed
@@ -95,9 +94,8 @@ async def create_topic(
     if store.is_cluster or definition.partitions > AT_ONCE:
         return await stepwise.create(store, keys, name, definition)
     reply = await store.run(
-        scripts.create(
-            keys,
-            definition.partitions,
+        keys.topic_create(
+            keys.logs(name, range(definition.partitions)),
             topic=name,
             definition=encode_definition(definition),
             topic_id=definition.id,
@@ -177,9 +175,8 @@ async def add_partitions(
         return await stepwise.grow(store, keys, topic, partitions) == ErrorCode.NONE
     definition = topic.definition(partitions=partitions)
     reply = await store.run(
-        scripts.add_partitions(
-            keys,
-            added,
+        keys.topic_add_partitions(
+            keys.logs(topic.name, added),
             topic=topic.name,
             expected=topic.raw,
             definition=encode_definition(definition),
@@ -206,8 +203,7 @@ async def delete_topic(store: AsyncCalls, keys: Keys, topic: Topic) -> ErrorCode
     while True:
         version, registered = await stepwise.registered_groups(store, keys)
         reply = await store.run(
-            scripts.delete(
-                keys,
+            keys.delete_topic(
                 registered,
                 topic=topic.name,
                 expected=topic.raw,

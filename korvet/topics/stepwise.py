@@ -26,9 +26,6 @@ from korvet.bounded import chunks
 from korvet.config.topic_policy import REMOTE
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.scripts import group as group_scripts
-from korvet.scripts import log
-from korvet.scripts import topic as scripts
 from korvet.scripts.call import Call, decode_group
 from korvet.store.calls import AsyncCalls
 from korvet.topics.table import (
@@ -52,8 +49,12 @@ async def create(store: AsyncCalls, keys: Keys, name: str, definition: Definitio
     """
     begun = encode_definition(msgspec.structs.replace(definition, state=CREATING))
     reply = await store.run(
-        scripts.create(
-            keys, 0, topic=name, definition=begun, topic_id=definition.id, **definition.shape
+        keys.topic_create(
+            keys.logs(name, range(0)),
+            topic=name,
+            definition=begun,
+            topic_id=definition.id,
+            **definition.shape,
         )
     )
     if reply.error == ErrorCode.NONE:
@@ -105,8 +106,7 @@ async def _open(
     store: AsyncCalls, keys: Keys, name: str, raw: bytes, definition: Definition, numbers: range
 ) -> None:
     calls = [
-        log.create(keys, name, number, topic_id=definition.id, **definition.shape)
-        for number in numbers
+        keys.partition(name, number, definition.id).create(**definition.shape) for number in numbers
     ]
     for number, call, reply in zip(numbers, calls, await _all(store, calls), strict=True):
         if reply.error:
@@ -116,7 +116,7 @@ async def _open(
             if await store.command("HGET", keys.topics(), name) != raw:
                 return
             if foreign is not None:
-                await store.run(log.delete(keys, name, number, topic_id=foreign.decode()))
+                await store.run(keys.partition(name, number, foreign.decode()).delete())
             await store.run(call)
 
 
@@ -156,16 +156,14 @@ async def _delete(
         await _all(
             store,
             (
-                group_scripts.delete_topic_offsets(
-                    keys, group, prefix=prefix, partitions=partitions
-                )
+                keys.group(group).delete_topic_offsets(prefix=prefix, partitions=partitions)
                 for group in groups
             ),
         )
     for run, key in servers.items():
         await store.until_durable(key, run)
     await store.run(
-        scripts.delete_definition(keys, topic=name, expected=raw, remote_id=definition.remote_id)
+        keys.topic_delete_definition(topic=name, expected=raw, remote_id=definition.remote_id)
     )
 
 
@@ -178,11 +176,11 @@ async def registered_groups(store: AsyncCalls, keys: Keys) -> tuple[bytes, list[
 
 
 async def _drop(store: AsyncCalls, keys: Keys, name: str, topic_id: str, numbers: range) -> None:
-    await _all(store, (log.delete(keys, name, number, topic_id=topic_id) for number in numbers))
+    await _all(store, (keys.partition(name, number, topic_id).delete() for number in numbers))
 
 
 async def _replace(store: AsyncCalls, keys: Keys, name: str, old: bytes, new: bytes) -> int:
-    reply = await store.run(scripts.alter(keys, topic=name, expected=old, definition=new))
+    reply = await store.run(keys.topic_alter(topic=name, expected=old, definition=new))
     return int(reply.error)
 
 

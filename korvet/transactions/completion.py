@@ -14,13 +14,12 @@ from typing import TypeVar
 
 import msgspec
 
+from korvet.calls.partition import WriteTxnMarkerReply
+from korvet.calls.transaction import EndReply, ExpireReply
 from korvet.errors import TOPIC_GONE
 from korvet.groups.offset_commit import Row, parse_commit, parse_field
 from korvet.keys import Keys
-from korvet.scripts import group, log, transaction
 from korvet.scripts.call import Call, Reply
-from korvet.scripts.log import WriteTxnMarkerReply
-from korvet.scripts.transaction import EndReply, ExpireReply
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 from korvet.transactions.members import member_names, parse_partition_member
@@ -81,7 +80,7 @@ async def complete(
         *(_complete_group(store, keys, end, group_id, on_commit) for group_id in end.groups)
     )
     await asyncio.gather(*(store.until_durable(key, run) for run, key in servers.items()))
-    await store.run(transaction.complete(keys, end.transactional_id, transaction=end.transaction))
+    await store.run(keys.transaction(end.transactional_id).complete(transaction=end.transaction))
 
 
 def _other_servers(store: AsyncStore, keys: Keys, end: PreparedEnd) -> dict[str, str]:
@@ -99,9 +98,7 @@ def _other_servers(store: AsyncStore, keys: Keys, end: PreparedEnd) -> dict[str,
 async def _complete_group(
     store: AsyncStore, keys: Keys, end: PreparedEnd, group_id: str, on_commit: OnCommit
 ) -> None:
-    call = group.txn_complete(
-        keys,
-        group_id,
+    call = keys.group(group_id).txn_complete(
         producer_id=end.producer_id,
         producer_epoch=end.producer_epoch,
         transaction=end.transaction,
@@ -156,11 +153,7 @@ def _marker_call(
     keys: Keys, topic: Topic, partition: int, end: PreparedEnd, now_ms: int
 ) -> Call[WriteTxnMarkerReply]:
     fields = marker_fields(topic, now_ms, end.producer_id, end.producer_epoch, end.committed)
-    return log.write_txn_marker(
-        keys,
-        topic.name,
-        partition,
-        topic_id=topic.id,
+    return keys.partition(topic.name, partition, topic.id).write_txn_marker(
         producer_id=end.producer_id,
         producer_epoch=end.producer_epoch,
         transaction=end.transaction,

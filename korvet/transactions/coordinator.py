@@ -16,23 +16,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from korvet.bounded import chunks
-from korvet.errors import ErrorCode
-from korvet.groups.offset_commit import Row
-from korvet.keys import Keys
-from korvet.scripts import producer, transaction
-from korvet.scripts.call import decode_group
-from korvet.scripts.transaction import (
+from korvet.calls.namespace import TransactionScheduleCheckReply
+from korvet.calls.transaction import (
     AddPartitionsReply,
     DescribeReply,
     EndReply,
     ExpireReply,
     InitReply,
-    ScheduleCheckReply,
 )
+from korvet.errors import ErrorCode
+from korvet.groups.offset_commit import Row
+from korvet.keys import Keys
+from korvet.scripts.call import decode_group
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import TopicTable
 from korvet.transactions.completion import OnCommit, PreparedEnd, complete, prepared_end
 
+FIRST = -2
+"""`seen_epoch` of the first call of a request."""
 R = TypeVar("R", InitReply, EndReply)
 COMPLETION_TIMEOUT_MS = 2000
 """Age at which another broker completes a prepared end."""
@@ -67,14 +68,12 @@ class TransactionCoordinator:
 
         def attempt(fresh_id: int, earlier: InitReply | None) -> Awaitable[InitReply]:
             return self._store.run(
-                transaction.init(
-                    self._keys,
-                    transactional_id,
+                self._keys.transaction(transactional_id).init(
                     timeout_ms=timeout_ms,
                     producer_id=producer_id,
                     producer_epoch=producer_epoch,
                     fresh_id=fresh_id,
-                    seen_epoch=transaction.FIRST if earlier is None else earlier.producer_epoch,
+                    seen_epoch=FIRST if earlier is None else earlier.producer_epoch,
                 )
             )
 
@@ -103,12 +102,8 @@ class TransactionCoordinator:
     ) -> AddPartitionsReply:
         for attempt in range(2):
             reply = await self._store.run(
-                transaction.add_partitions(
-                    self._keys,
-                    transactional_id,
-                    producer_id=producer_id,
-                    producer_epoch=producer_epoch,
-                    members=members,
+                self._keys.transaction(transactional_id).add_partitions(
+                    producer_id=producer_id, producer_epoch=producer_epoch, members=members
                 )
             )
             if reply.error != ErrorCode.CONCURRENT_TRANSACTIONS or attempt:
@@ -121,12 +116,8 @@ class TransactionCoordinator:
     ) -> AddPartitionsReply:
         """Return the number of the open transaction if the member is in it."""
         return await self._store.run(
-            transaction.verify(
-                self._keys,
-                transactional_id,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                member=member,
+            self._keys.transaction(transactional_id).verify(
+                producer_id=producer_id, producer_epoch=producer_epoch, member=member
             )
         )
 
@@ -149,9 +140,7 @@ class TransactionCoordinator:
             mark = self._mark(transactional_id)
             scheduled = self._schedule_check(transactional_id, COMPLETION_TIMEOUT_MS)
             prepared = self._store.submit(
-                transaction.end(
-                    self._keys,
-                    transactional_id,
+                self._keys.transaction(transactional_id).end(
                     producer_id=producer_id,
                     producer_epoch=producer_epoch,
                     committed=int(committed),
@@ -180,7 +169,7 @@ class TransactionCoordinator:
         for _ in range(MAX_ATTEMPTS):
             reply = await attempt(fresh_id, reply)
             if reply.fresh:
-                fresh_id = (await self._store.run(producer.allocate(self._keys))).producer_id
+                fresh_id = (await self._store.run(self._keys.producer_allocate())).producer_id
             elif reply.error == ErrorCode.CONCURRENT_TRANSACTIONS:
                 await self._complete_prepared(transactional_id)
             else:
@@ -190,7 +179,7 @@ class TransactionCoordinator:
 
     async def describe(self, transactional_id: str) -> DescribeReply:
         """Return the state of one id."""
-        return await self._store.run(transaction.describe(self._keys, transactional_id))
+        return await self._store.run(self._keys.transaction(transactional_id).describe())
 
     async def describe_all(self, ids: Sequence[str]) -> AsyncIterator[tuple[str, DescribeReply]]:
         """Yield the state of each id, reading EXPIRE_BATCH at a time.
@@ -213,11 +202,8 @@ class TransactionCoordinator:
         """Apply the id's timeouts and complete an end that was prepared too long ago."""
         mark = self._mark(transactional_id)
         reply = await self._store.run(
-            transaction.expire(
-                self._keys,
-                transactional_id,
-                forget_ms=forget_ms,
-                completion_timeout_ms=completion_timeout_ms,
+            self._keys.transaction(transactional_id).expire(
+                forget_ms=forget_ms, completion_timeout_ms=completion_timeout_ms
             )
         )
         if reply.pending:
@@ -230,7 +216,7 @@ class TransactionCoordinator:
 
         Raises the first error after all of them were checked.
         """
-        flat = (await self._store.run(transaction.list_due(self._keys, limit=EXPIRE_BATCH))).ids
+        flat = (await self._store.run(self._keys.transaction_list_due(limit=EXPIRE_BATCH))).ids
         outcomes = await asyncio.gather(
             *(
                 self._expire_one(decode_group(raw.decode()), int(float(due_ms)), forget_ms)
@@ -253,8 +239,8 @@ class TransactionCoordinator:
             wait_ms = -1 if reply.wait_ms < 0 else max(reply.wait_ms, MIN_CHECK_INTERVAL_MS)
         finally:
             await self._store.run(
-                transaction.schedule_check(
-                    self._keys, id=transactional_id, after_ms=wait_ms, seen=due_ms
+                self._keys.transaction_schedule_check(
+                    id=transactional_id, after_ms=wait_ms, seen=due_ms
                 )
             )
 
@@ -264,10 +250,10 @@ class TransactionCoordinator:
 
     def _schedule_check(
         self, transactional_id: str, after_ms: int
-    ) -> asyncio.Future[ScheduleCheckReply]:
+    ) -> asyncio.Future[TransactionScheduleCheckReply]:
         """Schedule a check of the id, to be run by any broker."""
         return self._store.submit(
-            transaction.schedule_check(self._keys, id=transactional_id, after_ms=after_ms)
+            self._keys.transaction_schedule_check(id=transactional_id, after_ms=after_ms)
         )
 
     def _mark(self, transactional_id: str) -> tuple[str, str]:

@@ -19,7 +19,6 @@ from typing import NamedTuple
 from korvet import logfmt
 from korvet.config.values import Settings
 from korvet.keys import Keys
-from korvet.scripts import group
 from korvet.store.calls import AsyncCalls
 from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.members import group_member, member_names
@@ -98,9 +97,7 @@ class HangingTransactions:
             logger.warning(
                 "hanging transaction discarded", group=group_id, producer=part.producer_id
             )
-            call = group.txn_complete(
-                self._keys,
-                group_id,
+            call = self._keys.group(group_id).txn_complete(
                 producer_id=part.producer_id,
                 producer_epoch=epochs[part],
                 transaction=part.transaction,

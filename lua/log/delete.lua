@@ -1,11 +1,23 @@
 --- log.delete  version 1  writes
 --- Delete everything of a partition, if it belongs to the topic.
 ---
---- KEYS     log       hash    the partition's state
----          parts...  string  every other key of the partition
---- ARGV     topic_id  text    the topic id the caller expects, 32 hex digits
---- RETURNS  error     int     a lib.codes value
----          deleted   int     1: deleted now; 0: it did not exist, or belongs to another topic
+--- KEYS     log                hash    the partition's state
+---          stream             stream  its records
+---          index              zset    its sparse index
+---          producers          hash    its producers
+---          open_txns          zset    its open transactions
+---          aborted_txns       zset    its aborted transactions
+---          compacted          stream  its compacted copy
+---          segments           zset    its segments
+---          deleted_segments   zset    its removed segments
+---          share              hash    its share groups
+---          share_runs         zset    their records
+---          scheduled          zset    its scheduled records
+---          scheduled_records  hash    their rows
+---          scheduled_ids      hash    their ids
+--- ARGV     topic_id           text    the topic id the caller expects, 32 hex digits
+--- RETURNS  error              int     a lib.codes value
+---          deleted            int     1: deleted now; 0: it did not exist, or is another topic's
 --- FULL     always: the log is removed
 --- COST     O(1), at most 2 calls
 --- NOTES    For Redis Cluster, where a topic's deletion takes one call per slot. UNLINK of the

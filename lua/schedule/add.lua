@@ -23,8 +23,8 @@
 ---          channel            text    channel for the stream's name, if the first due time changed
 ---          ordinary           int=0   number of ordinary records
 ---          rows               int     number of rows
----          later_records      int     scheduled records of the batch's later parts
----          later_bytes        int     bytes of their payloads
+---          later_records      int=0   scheduled records of the batch's later parts
+---          later_bytes        int=0   bytes of their payloads
 ---          rest...            bytes   For each row seven arguments: its kind (`at`: due at that
 ---                                     time, ms; `in`: due after that delay, ms; `cancel`), the
 ---                                     time, the schedule id or empty, the records (with an id 1),

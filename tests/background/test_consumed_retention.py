@@ -8,7 +8,6 @@ import pytest
 
 from korvet.background.tasks import BackgroundTasks
 from korvet.groups.consumed import list_held
-from korvet.scripts import group, log, share
 from korvet.topics.table import Topic
 from tests.recovery.test_restore import commit, node
 from tests.remote_log.test_tiered_log import Tier
@@ -85,16 +84,15 @@ async def test_a_share_group_holds_what_it_has_not_finished(tier: Tier, names: s
         local_retention_bytes="-2",
     )
     services, topic = tier.broker.services, await topic_of(tier)
-    await services.store.run(group.register(services.keys, group="queue"))
+    await services.store.run(services.keys.group_register(group="queue"))
     await commit(tier, "audit", 100)
-    place = (services.keys, "t", 0)
-    moved = share.reset(*place, group="queue", topic_id=topic.id, offset=7)
-    await services.store.run(moved)
+    place = services.keys.partition("t", 0, topic.id)
+    await services.store.run(place.share_reset(group="queue", offset=7))
     await run(tier)
     assert (await tier.offset(-2)).offset == 7
     held = await list_held(services.store, services.keys, topic)
     assert [row[:2] for row in held] == [(0, "queue")]
-    await services.store.run(share.delete(*place, group="queue", topic_id=topic.id))
+    await services.store.run(place.share_delete(group="queue"))
     await run(tier)
     assert (await tier.offset(-2)).offset == (100 if names == "*" else 7)
 
@@ -139,7 +137,7 @@ async def test_a_group_holds_no_records_that_have_left_redis(tier: Tier) -> None
     services, topic = tier.broker.services, await topic_of(tier)
     await commit(tier, "a", 10)
     assert await list_held(services.store, services.keys, topic) == [(0, "a", 110)]
-    call = log.trim_local(services.keys, "t", 0, topic_id=topic.id, before=60, steps=64)
+    call = services.keys.partition("t", 0, topic.id).trim_local(before=60, steps=64)
     await services.store.run(call)
     first = await local(tier)
     assert 10 < first <= 60

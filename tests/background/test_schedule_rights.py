@@ -1,7 +1,6 @@
 """Scheduling and cancelling a record need WRITE on the topic, as any produce."""
 
 from korvet.errors import ErrorCode
-from korvet.scripts import schedule
 from korvet.security.acl import Operation, ResourceType
 from korvet.wire import batch_builder
 from korvet.wire.messages.create_topics import (
@@ -40,7 +39,7 @@ async def produce(secured: Secured, user: str, value: bytes | None, headers: Hea
 async def waiting(secured: Secured) -> int:
     topic = await secured.services.topics.get("t")
     assert topic is not None
-    call = schedule.list_scheduled(secured.services.keys, "t", 0, topic_id=topic.id, most=0)
+    call = secured.services.keys.partition("t", 0, topic.id).schedule_list(most=0)
     return (await secured.services.store.run(call)).records
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from korvet.broker.dispatch import Request, finish
 from korvet.broker.produce_fast_path import MAX_TEMPLATES, TemplateCache
+from korvet.calls.partition import AppendReply
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.context import Context, Services
@@ -26,7 +27,6 @@ from korvet.produce.append import PartitionAppender
 from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers
 from korvet.scripts.call import Call
-from korvet.scripts.log import AppendReply
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer
 from korvet.security.session import Session

@@ -22,7 +22,7 @@ from korvet.cluster.registration import Endpoint, LiveBroker
 from korvet.config.dynamic import encode_configs
 from korvet.embedded_redis.server import RedisServer
 from korvet.keys import Keys
-from korvet.scripts import broker, bundle, config
+from korvet.scripts import bundle
 from korvet.store.sync_store import SyncStore
 from tests.support.raw_client import until
 from tests.support.redis_servers import TestServer, server
@@ -206,10 +206,10 @@ def test_doctor_compares_the_used_memory_with_the_brokers_budget(
 ) -> None:
     keys = Keys(f"budget{started_with}{changed_to}")
     with SyncStore.connect(valkey_server.url) as store:
-        store.run(broker.set_storage(keys, url="", topics="false", memory=started_with))
+        store.run(keys.broker_set_storage(url="", topics="false", memory=started_with))
         if changed_to is not None:
             wanted = encode_configs({"local.memory.bytes": changed_to})
-            store.run(config.alter(keys, resource="broker:", expected=b"", wanted=wanted))
+            store.run(keys.config_alter(resource="broker:", expected=b"", wanted=wanted))
     options = ("--redis", valkey_server.url, "--namespace", keys.namespace, "--json")
     _, out, _ = korvet("doctor", *options)
     found = [row for row in json.loads(out) if row["subject"] == "budget"]
@@ -564,7 +564,7 @@ def test_brokers_are_listed(korvet: Korvet, redis_server: TestServer) -> None:
         for number in (2, 1):
             me = LiveBroker(number, (Endpoint("PLAINTEXT", "h", 9092),), "a")
             address = msgspec.json.encode(me)
-            store.run(broker.register(Keys(), node_id=number, address=address, ttl_ms=9000))
+            store.run(Keys().broker_register(node_id=number, address=address, ttl_ms=9000))
         client.hset(Keys().brokers(), "3", b"1 " + address)  # its registration has ended
         _, out, _ = korvet("brokers", "list", *at)
         listed = json.loads(korvet("brokers", "list", "--json", *at)[1])

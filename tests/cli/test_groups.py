@@ -11,7 +11,6 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from korvet.cli import run
 from korvet.groups.consumer_group import pack_bytes
 from korvet.keys import Keys
-from korvet.scripts import group as scripts
 from korvet.store.sync_store import SyncStore
 from tests.lua.streams import STATEFUL, Member, settle
 from tests.lua.streams import Group as StreamsGroup
@@ -124,9 +123,7 @@ def test_a_group_with_members_is_not_moved(
         code, _, said = korvet("groups", "create", "readers", "-t", "orders")
         assert code == 2 and "already" in said
         joined = SyncStore(valkey_server.client()).run(
-            scripts.join(
-                KEYS,
-                "readers",
+            KEYS.group("readers").join(
                 [("range", b"")],
                 member="",
                 fresh_id="m1",
@@ -165,9 +162,7 @@ def test_the_member_of_each_partition_is_shown(
         orders.hdel("korvet:group:readers:offsets", "korvet:more:1", "korvet:more:2")
         store = SyncStore(valkey_server.client())
         joined = store.run(
-            scripts.join(
-                KEYS,
-                "readers",
+            KEYS.group("readers").join(
                 [("range", b"")],
                 member="",
                 fresh_id="m1",
@@ -188,9 +183,7 @@ def test_the_member_of_each_partition_is_shown(
         places = [("orders", [0]), ("more", [2])]
         held = ConsumerProtocolMemberAssignment(0, places, b"").encode()
         synced = store.run(
-            scripts.sync(
-                KEYS,
-                "readers",
+            KEYS.group("readers").sync(
                 [("m1", held)],
                 member="m1",
                 instance="",
@@ -237,8 +230,8 @@ def test_members_of_a_consumer_group_are_shown(
         rows = [("t", "orders", f"{topic['id']}:1")]
         asked = pack_bytes([b"6:orders", b""])
         joined = SyncStore(client).run(
-            scripts.consumer_heartbeat(
-                KEYS, "readers", **arguments, topics_version=b"1", resolved=asked, rows=rows
+            KEYS.group("readers").consumer_heartbeat(
+                **arguments, topics_version=b"1", resolved=asked, rows=rows
             )
         )
         assert joined.error == 0
@@ -269,7 +262,7 @@ def test_a_streams_group_is_described_by_its_tasks(
     with valkey_server.client() as client:
         store = SyncStore(client)
         group = StreamsGroup(store, STATEFUL, t=2)
-        store.run(scripts.register(KEYS, group="g"))
+        store.run(KEYS.group_register(group="g"))
         members = [Member(group, name) for name in ("m1", "m2")]
         settle(members, replicas=1)
         assert korvet("groups", "list", "--no-header")[1] == ["g\tstreams\tStable\tstreams\t2"]

@@ -6,8 +6,7 @@ import pytest
 import redis
 
 from korvet.groups.consumer_group import encode_subscription, pack
-from korvet.scripts import group as scripts
-from korvet.scripts import log, share
+from korvet.share.acknowledger import Acknowledge
 from korvet.store.sync_store import SyncStore
 from tests.cli.test_groups import KEYS, Korvet, korvet, orders
 from tests.support.redis_servers import TestServer
@@ -19,14 +18,10 @@ TABS = "\t".join
 
 def deliver(store: SyncStore, topic_id: str, first: int, last: int) -> None:
     """Let m1 acquire records."""
-    taken = share.acquire(
-        KEYS,
-        "orders",
-        0,
+    taken = KEYS.partition("orders", 0, topic_id).share_acquire(
         [(first, last)],
         group="jobs",
         member="m1",
-        topic_id=topic_id,
         start=0,
         read_from=first,
         read_to=last,
@@ -39,16 +34,12 @@ def deliver(store: SyncStore, topic_id: str, first: int, last: int) -> None:
     assert store.run(taken).runs[:2] == [first, last]
 
 
-def accept(store: SyncStore, topic_id: str, offset: int, kind: share.Acknowledge) -> None:
+def accept(store: SyncStore, topic_id: str, offset: int, kind: Acknowledge) -> None:
     """Let m1 acknowledge a record."""
-    settled = share.acknowledge(
-        KEYS,
-        "orders",
-        0,
+    settled = KEYS.partition("orders", 0, topic_id).share_acknowledge(
         [(offset, offset, kind)],
         group="jobs",
         member="m1",
-        topic_id=topic_id,
         lock_ms=30_000,
         delivery_limit=5,
         backoff_ms=0,
@@ -77,8 +68,8 @@ def heartbeat(store: SyncStore, topic_id: str, group: str, epoch: int = 0) -> No
         "resolved": encode_subscription([b"orders"]),
         "rows": [("t", "orders", f"{topic_id}:1")],
     }
-    assert store.run(scripts.share_heartbeat(KEYS, group, **words)).error == 0  # type: ignore[arg-type]
-    store.run(scripts.register(KEYS, group=group))
+    assert store.run(KEYS.group(group).share_heartbeat(**words)).error == 0  # type: ignore[arg-type]
+    store.run(KEYS.group_register(group=group))
 
 
 @pytest.fixture
@@ -88,9 +79,9 @@ def queue(orders: redis.Redis, valkey_server: TestServer) -> str:
     topic_id = definition["id"]
     store = SyncStore.connect(valkey_server.url)
     heartbeat(store, topic_id, "jobs")
-    store.run(log.number_entries(KEYS, "orders", 0, topic_id=topic_id))
+    store.run(KEYS.partition("orders", 0, topic_id).number_entries())
     deliver(store, topic_id, 0, 2)
-    accept(store, topic_id, 0, share.Acknowledge.ACCEPT)
+    accept(store, topic_id, 0, Acknowledge.ACCEPT)
     store.close()
     return "jobs"
 
@@ -129,14 +120,14 @@ def test_records_that_members_do_not_finish_are_named(
     with valkey_server.client() as client:
         topic_id = json.loads(client.hget(KEYS.topics(), "orders") or b"{}")["id"]
     store = SyncStore.connect(valkey_server.url)
-    accept(store, topic_id, 1, share.Acknowledge.RELEASE)
+    accept(store, topic_id, 1, Acknowledge.RELEASE)
     _, lines, _ = korvet("queues", "describe", queue)
     assert lines[8].endswith("\tm1") and lines[9] == TABS(("orders", "0", "1", "1", "1", "-", "-"))
     _, lines, _ = korvet("doctor")
     assert "\tqueues\t" not in "\n".join(lines)
     for _ in range(3):
         deliver(store, topic_id, 1, 1)
-        accept(store, topic_id, 1, share.Acknowledge.RELEASE)
+        accept(store, topic_id, 1, Acknowledge.RELEASE)
     store.close()
     _, lines, _ = korvet("doctor")
     (told,) = (line for line in lines if "\tqueues\t" in line)

@@ -9,7 +9,6 @@ from korvet import Record
 from korvet.cli import run
 from korvet.config.dynamic import ALL_BROKERS, encode_configs
 from korvet.keys import Keys
-from korvet.scripts import config
 from korvet.store.sync_store import SyncStore
 from tests.support.redis_servers import TestServer
 
@@ -24,7 +23,7 @@ def test_settings_changed_for_all_brokers_are_the_defaults(
         client.flushall()
         store = SyncStore(client)
         wanted = encode_configs(changed)
-        store.run(config.alter(Keys(), resource=ALL_BROKERS, expected=b"", wanted=wanted))
+        store.run(Keys().config_alter(resource=ALL_BROKERS, expected=b"", wanted=wanted))
     assert run(["topics", "create", "orders", "--redis", valkey_server.url]) == 0
     assert run(["topics", "describe", "orders", "--redis", valkey_server.url]) == 0
     said = capfd.readouterr().out

@@ -13,8 +13,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from korvet import Record
 from korvet.groups.consumer_group import encode_subscription, pack
 from korvet.keys import Keys
-from korvet.scripts import group as group_scripts
-from korvet.scripts import share
 from korvet.store.sync_store import SyncStore
 from tests.lua.streams import Group as StreamsGroup
 from tests.lua.streams import Member, settle, subtopology, topology
@@ -145,13 +143,14 @@ def test_a_share_group_has_its_queue_and_its_locks(
         "resolved": encode_subscription([topic.encode()]),
         "rows": [("t", topic, f"{info.id}:2")],
     }
-    acquire: dict[str, Any] = {"group": "jobs", "member": "m1", "topic_id": info.id, "start": 0,
+    acquire: dict[str, Any] = {"group": "jobs", "member": "m1", "start": 0,
                                "read_from": 0, "read_to": 2, "most": 3, "exact": 1,
                                "delivery_limit": 5, "max_locks": 100}  # fmt: skip
     with SyncStore.connect(console.server.url) as store:
-        assert store.run(group_scripts.share_heartbeat(keys, "jobs", **member)).error == 0
-        store.run(group_scripts.register(keys, group="jobs"))
-        taken = share.acquire(keys, topic, 0, [(0, 2)], **acquire, lock_ms=600_000)
+        assert store.run(keys.group("jobs").share_heartbeat(**member)).error == 0
+        store.run(keys.group_register(group="jobs"))
+        place = keys.partition(topic, 0, info.id)
+        taken = place.share_acquire([(0, 2)], **acquire, lock_ms=600_000)
         assert store.run(taken).runs[:2] == [0, 2]
     found = console.api("/group", id="jobs")
     assert (found["type"], found["members"][0]["client_id"]) == ("share", "app")
@@ -176,7 +175,7 @@ def test_a_streams_group_has_its_tasks_and_the_topics_it_lacks(
         counting = topology(subtopology("0", [topic], changelogs=["c"]))
         group = StreamsGroup(store, counting, keys=keys, **{topic: 2})
         settle([Member(group, "m1"), Member(group, "m2")], replicas=1)
-        store.run(group_scripts.register(keys, group="g"))
+        store.run(keys.group_register(group="g"))
         found = console.api("/group", id="g")
         assert (found["type"], found["state"], found["assignor"]) == ("streams", "Stable", "sticky")
         tasks = sorted((row["active"], row["standby"]) for row in found["members"])

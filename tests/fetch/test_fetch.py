@@ -13,7 +13,6 @@ from korvet.errors import ErrorCode as E
 from korvet.log.cleaner import LogCleaner
 from korvet.log.size_estimates import STALE_S
 from korvet.log.validator import prepare_append
-from korvet.scripts import log
 from korvet.wire import compression
 from korvet.wire.messages.fetch import FetchRequest
 from korvet.wire.records import Record
@@ -51,7 +50,7 @@ async def test_a_fetch_begins_between_the_start_and_the_end(
     await produce(broker, packed(rows(*[b"v"] * 10), 13))
     topic = await broker.services.topics.get("t")
     assert topic is not None
-    truncate = log.delete_records(broker.services.keys, "t", 0, topic_id=topic.id, before=3)
+    truncate = broker.services.keys.partition("t", 0, topic.id).delete_records(before=3)
     await broker.services.store.run(truncate)
     answer = await fetch(broker, offset, epoch=epoch)
     assert E(answer.error_code) is error

@@ -8,7 +8,6 @@ import pytest
 from korvet.errors import ErrorCode as E
 from korvet.fetch import delayed
 from korvet.fetch.delayed import DelayedFetch
-from korvet.scripts import log
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import GOOD, fetch, note_sent, packed, produce, rows, rows_in, shapes
@@ -184,7 +183,7 @@ async def test_a_fetch_that_waits_below_a_trimmed_start_ends_at_the_next_append(
     monkeypatch.setattr(DelayedFetch, "_drop_large", lambda fetch: waits.set())
     waiting = asyncio.create_task(fetch(broker, first, wait=60_000, least=100_000))
     await waits.wait()
-    trimmed = log.delete_records(broker.services.keys, "t", 0, topic_id=topic.id, before=-1)
+    trimmed = broker.services.keys.partition("t", 0, topic.id).delete_records(before=-1)
     assert (await broker.services.store.run(trimmed)).error == E.NONE
     await produce(broker, packed(rows(b"after"), 13))
     assert (await asyncio.wait_for(waiting, 50)).error_code == E.OFFSET_OUT_OF_RANGE

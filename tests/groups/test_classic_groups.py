@@ -8,14 +8,13 @@ import pytest
 
 from korvet.admin.config_edits import Change, ConfigResourceType, Edit
 from korvet.background.tasks import BackgroundTasks
+from korvet.calls.group import CommitReply
 from korvet.cluster.coordinators import Coordinators
 from korvet.errors import ErrorCode
 from korvet.groups import coordinator
 from korvet.groups.registry import scan_fields
 from korvet.log.compacted_copy import Superseded
-from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
-from korvet.scripts.group import MemberReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import ScriptFailed, StoreUnavailable
 from korvet.store.sync_store import SyncStore
@@ -367,15 +366,13 @@ async def test_a_group_that_is_created_while_it_is_deleted_is_listed(
     with valkey_server.client() as client:
         other = SyncStore(client)
 
-        def make(registered: int) -> Call[MemberReply]:
+        def make(registered: int) -> Call[CommitReply]:
             # Another broker has deleted the former group, and unregisters it now.
             if registered:
                 mark = other.command("HGET", keys.groups(), "g")
-                other.run(scripts.unregister(keys, group="g", mark=mark))
-            return scripts.commit(
-                keys,
-                "g",
-                [("t", 0, 5, -1, "0" * 32, "")],
+                other.run(keys.group_unregister(group="g", mark=mark))
+            return keys.group("g").commit(
+                keys.commit_rows([("t", 0, 5, -1, "0" * 32, "")]),
                 member="",
                 instance="",
                 generation=-1,

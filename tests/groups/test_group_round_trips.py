@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.scripts import group as scripts
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
 from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -120,7 +119,7 @@ async def test_an_existing_group_that_is_not_registered_is_registered_by_its_tic
     groups, store, keys = broker.services.groups, broker.services.store, broker.services.keys
     await broker.ask(joining(), 3)
     mark = await store.command("HGET", keys.groups(), "g")
-    await store.run(scripts.unregister(keys, group="g", mark=mark))
+    await store.run(keys.group_unregister(group="g", mark=mark))
     assert await groups.registry.list_all() == []
     await make_due(broker)
     await groups.tick_due()

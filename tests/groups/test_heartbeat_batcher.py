@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
+from korvet.calls.namespace import GroupHeartbeatReply
 from korvet.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import MAX_BATCH, MAX_SINGLE, HeartbeatBatcher
 from korvet.keys import Keys
 from korvet.scripts.call import Call
-from korvet.scripts.group import HeartbeatReply
 from korvet.scripts.signals import Signal
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import ScriptFailed, StoreUnavailable
@@ -75,7 +75,7 @@ class Table:
         return [[str(member) for member in call.args[1::4]] for call, _ in self.store.sent]
 
     def reply(self, number: int, *errors: int, waits: int = 1) -> None:
-        self.store.sent[number][1].set_result(HeartbeatReply(list(errors), [1000] * waits))
+        self.store.sent[number][1].set_result(GroupHeartbeatReply(list(errors), [1000] * waits))
 
     async def meet(self) -> "asyncio.Future[int]":
         """Send two concurrent heartbeats and reply to the first."""

@@ -11,7 +11,6 @@ from korvet.groups import lag_survey
 from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag import list_lags
 from korvet.groups.lag_survey import LagSurvey, Survey
-from korvet.scripts.log import list_offsets
 from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from korvet.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -108,7 +107,7 @@ async def test_lag_is_in_records_and_as_the_commands_show_it(
     services = broker.services
     topic = await services.topics.get("t")
     assert topic is not None
-    end = await services.store.run(list_offsets(services.keys, "t", 0, topic_id=topic.id))
+    end = await services.store.run(services.keys.partition("t", 0, topic.id).list_offsets())
     for group, offset in (("all", offsets[0]), ("some", offsets[4]), ("none", end.next)):
         await commit(broker, group_id=group, offset=offset)
     found = await surveyed(services)

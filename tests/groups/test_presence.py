@@ -5,12 +5,13 @@ from typing import Any, cast
 
 import pytest
 
+from korvet.calls.group import TickReply
+from korvet.calls.namespace import GroupClaimDueReply
 from korvet.config.values import Settings
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.groups.presence import ABSENCE_S
 from korvet.keys import Keys
 from korvet.scripts.call import Call
-from korvet.scripts.group import ClaimDueReply, TickReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
 
@@ -29,7 +30,7 @@ class Store:
         if self.away:
             raise StoreUnavailable("away")
         if call.script.name == "group.claim_due":
-            return ClaimDueReply(error=0, groups=[], held_until=0)
+            return GroupClaimDueReply(error=0, groups=[], held_until=0)
         self.present_ms.append(int(call.args[1]))
         return TickReply(error=0, wait_ms=-1, rebalances=0, expired=[], gone=0)
 

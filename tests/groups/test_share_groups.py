@@ -7,7 +7,6 @@ import pytest
 from korvet.background.tasks import BackgroundTasks
 from korvet.errors import ErrorCode
 from korvet.groups.share_group import share_group_config
-from korvet.scripts import share
 from korvet.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsResponse
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.delete_topics import DeleteTopicsRequest
@@ -82,18 +81,8 @@ async def acquire(broker: Broker, first: int, last: int, group: str = "g") -> No
     """Acquire all records of partition 0 as a member."""
     topic = await broker.services.topics.get("t")
     assert topic is not None
-    call = share.acquire(
-        broker.services.keys,
-        "t",
-        0,
-        [(first, last)],
-        group=group,
-        member="m",
-        topic_id=topic.id,
-        start=first,
-        read_from=first,
-        read_to=last,
-        **LOCK,
+    call = broker.services.keys.partition("t", 0, topic.id).share_acquire(
+        [(first, last)], group=group, member="m", start=first, read_from=first, read_to=last, **LOCK
     )
     reply = await broker.services.store.run(call)
     assert (reply.error, reply.runs) == (0, [first, last, 1])

@@ -6,6 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from korvet.calls.namespace import LogAppendManyReply
+from korvet.calls.partition import AppendReply
 from korvet.keys import Keys
 from korvet.log.append_batcher import (
     ARGUMENT_BYTES,
@@ -16,9 +18,7 @@ from korvet.log.append_batcher import (
     MIN_SECOND_FLIGHT,
     AppendBatcher,
 )
-from korvet.scripts import log
 from korvet.scripts.call import Call
-from korvet.scripts.log import AppendManyReply, AppendReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
 from korvet.store.reply_waiter import ReplyWaiter
@@ -62,15 +62,8 @@ class Table:
         self, partition: int = 0, size: int = 100, word: bytes = b"v", more: int = 0
     ) -> "asyncio.Future[AppendReply]":
         """Submit a batch of that size, with `more` arguments than usual."""
-        call = log.append(
-            KEYS,
-            "t",
-            partition,
-            topic_id=ID,
-            count=1,
-            size=size,
-            max_timestamp=1,
-            fields=(b"batch", *[b""] * more, word),
+        call = KEYS.partition("t", partition, ID).append(
+            count=1, size=size, max_timestamp=1, fields=(b"batch", *[b""] * more, word)
         )
         future: asyncio.Future[AppendReply] = asyncio.get_running_loop().create_future()
         self.append_batcher.submit(("t", partition, ID, 0), call, size, future)
@@ -118,7 +111,7 @@ def test_small_appends_are_batched_while_one_is_in_flight() -> None:
         assert batched.keys[5] == KEYS.partition("t", 1).stream
         # Batches of one partition are together, in the order of submission.
         assert [arg for arg in batched.args if arg in (b"0", b"1", b"2")] == [b"0", b"2", b"1"]
-        reply.set_result(AppendManyReply([stored(1), stored(2), stored(3)]))
+        reply.set_result(LogAppendManyReply([stored(1), stored(2), stored(3)], b""))
         assert [(await future).base for future in others] == [1, 3, 2]
 
     run(body)
@@ -136,7 +129,7 @@ def test_several_waiting_appends_make_a_second_call_and_the_rest_wait_for_a_repl
             table.append()
         await turn()
         assert len(table.store.sent) == 2
-        table.store.sent[1][1].set_result(AppendManyReply([stored(1)] * MIN_SECOND_FLIGHT))
+        table.store.sent[1][1].set_result(LogAppendManyReply([stored(1)] * MIN_SECOND_FLIGHT, b""))
         assert table.store.names == ["log.append", "log.append_many", "log.append_many"]
 
     run(body)
@@ -236,7 +229,7 @@ def test_a_cancelled_append_does_not_affect_the_others(error: StoreUnavailable |
         if error:
             reply.set_exception(error)
         else:
-            reply.set_result(AppendManyReply([refused(3)] * 3))
+            reply.set_result(LogAppendManyReply([refused(3)] * 3, b""))
         await turn()
         if error:
             assert futures[0].exception() is futures[2].exception() is error
@@ -256,7 +249,7 @@ def test_a_partition_that_fails_alone_is_rejected_and_logged(
         futures = [table.append(partition=n) for n in range(2)]
         await turn()
         table.store.sent[0][1].set_result(
-            AppendManyReply([refused(56), stored(4)], b"korvet:t:0: WRONGTYPE of a key")
+            LogAppendManyReply([refused(56), stored(4)], b"korvet:t:0: WRONGTYPE of a key")
         )
         assert [(await future).error for future in futures] == [56, 0]
 

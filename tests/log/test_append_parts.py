@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from korvet.calls.partition import AppendReply
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.append_parts import (
@@ -18,11 +19,18 @@ from korvet.log.append_parts import (
     send_append,
     whole_reply,
 )
-from korvet.scripts import log, schedule
+from korvet.scripts.append_call import (
+    EXPIRED,
+    FIELDS_AT,
+    ORDINARY_AT,
+    TRANSACTION_AT,
+    Row,
+    count_of,
+    rows_of,
+    sequence_of,
+    size_of,
+)
 from korvet.scripts.call import Call
-from korvet.scripts.log import AppendReply, count_of, sequence_of, size_of
-from korvet.scripts.log.appending import EXPIRED, FIELDS_AT, TRANSACTION_AT
-from korvet.scripts.schedule import ORDINARY_AT, Row, rows_of
 from korvet.wire import batch_builder, record_entries
 from korvet.wire.records import Record
 from tests.lua.partition import ID
@@ -40,8 +48,9 @@ def rows(count: int, size: int = 10, headers: int = 0) -> list[Record]:
 
 def call_of(found: Sequence[Record], keys: Keys | None = None, **words: Any) -> Call[AppendReply]:
     fields = record_entries.fields_of(found)
-    each = {"topic_id": ID, "count": len(found), "size": 7 * len(found) + 3, "max_timestamp": 1}
-    return log.append(keys or Keys(), "t", 0, fields=fields, **(each | words))
+    each = {"count": len(found), "size": 7 * len(found) + 3, "max_timestamp": 1}
+    topic_id = words.pop("topic_id", ID)
+    return (keys or Keys()).partition("t", 0, topic_id).append(fields, **(each | words))
 
 
 def records_in(call: Call[AppendReply]) -> list[list[Any]]:
@@ -93,9 +102,9 @@ def scheduled_call(
     size = 10 * count
     taken = count + sum(max(1, row.records) for row in rows)
     rest = [word for row in rows for word in row] + list(ordinary)
-    each = {"topic_id": ID, "count": taken, "size": size, "max_timestamp": 1, "max_count": 10**5}
+    each = {"count": taken, "size": size, "max_timestamp": 1, "max_count": 10**5}
     each |= {"max_bytes": 10**9, "channel": "c", "ordinary": count, "rows": len(rows)}
-    return schedule.add(Keys(), "t", 0, rest=rest, **(each | words))
+    return Keys().partition("t", 0, ID).schedule_add(rest, **(each | words))
 
 
 def waiting_row(n: int, size: int = 10, records: int = 1) -> Row:

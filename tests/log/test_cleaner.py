@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from korvet.calls.partition import CleanBeginReply, ListOffsetsReply
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.keys import Keys
@@ -17,8 +18,6 @@ from korvet.log.compacted_copy import COPY_ENTRIES
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.log.records_in import records_in
-from korvet.scripts import log, topic
-from korvet.scripts.log import CleanBeginReply
 from korvet.store.errors import StoreRefused
 from korvet.testing import LuaRunner
 from korvet.topics.table import Definition, Topic, encode_definition, read_topic
@@ -62,9 +61,8 @@ class Log:
         assert found is not None
         self.topic: Topic = found
         self.runner.run(
-            topic.create(
-                KEYS,
-                1,
+            KEYS.topic_create(
+                KEYS.logs("t", range(1)),
                 topic="t",
                 definition=found.raw,
                 topic_id=found.id,
@@ -97,11 +95,7 @@ class Log:
             mark = producer if number >= 0 else None
             fields = record_entries.fields_of(found, producer_id=mark)
         reply = self.runner.run(
-            log.append(
-                KEYS,
-                "t",
-                0,
-                topic_id=self.topic.id,
+            KEYS.partition("t", 0, self.topic.id).append(
                 count=len(rows),
                 size=100 * len(rows),
                 max_timestamp=now,
@@ -130,11 +124,7 @@ class Log:
         else:
             fields = control_records.fields_of(now, producer, 0, committed)
         self.runner.run(
-            log.write_txn_marker(
-                KEYS,
-                "t",
-                0,
-                topic_id=self.topic.id,
+            KEYS.partition("t", 0, self.topic.id).write_txn_marker(
                 producer_id=producer,
                 producer_epoch=0,
                 transaction=number,
@@ -159,9 +149,9 @@ class Log:
             rows += records_in(self.topic, found.entries, found.aborted)
             at = found.entries[-1].last + 1
 
-    def bounds(self) -> log.ListOffsetsReply:
+    def bounds(self) -> ListOffsetsReply:
         """Return the start and the end of the log."""
-        return self.runner.run(log.list_offsets(KEYS, "t", 0, topic_id=self.topic.id))
+        return self.runner.run(KEYS.partition("t", 0, self.topic.id).list_offsets())
 
 
 def newest(rows: list[Record]) -> list[Record]:
@@ -348,8 +338,8 @@ async def test_retention_waits_for_compacted_records_without_a_timestamp(form: s
 
     def retain() -> int:
         return one.runner.run(
-            log.apply_retention(
-                KEYS, "t", 0, topic_id=one.topic.id, retention_ms=1000, retention_bytes=-1, steps=64
+            KEYS.partition("t", 0, one.topic.id).apply_retention(
+                retention_ms=1000, retention_bytes=-1, steps=64
             )
         ).removed
 
@@ -367,15 +357,8 @@ async def test_a_batch_that_cannot_be_read_stays_and_stops_nothing() -> None:
     garbled = bytearray(batch_builder.build([(0, one.runner.now_ms(), b"k", b"2", [("h", b"x")])]))
     garbled[garbled.index(b"h")] = 0xFF
     one.runner.run(
-        log.append(
-            KEYS,
-            "t",
-            0,
-            topic_id=one.topic.id,
-            count=1,
-            size=100,
-            max_timestamp=one.runner.now_ms(),
-            fields=[bytes(garbled)],
+        KEYS.partition("t", 0, one.topic.id).append(
+            count=1, size=100, max_timestamp=one.runner.now_ms(), fields=[bytes(garbled)]
         )
     )
     one.append([(b"k", b"3")])
@@ -437,7 +420,7 @@ async def test_the_index_never_falls_where_foreign_entries_were_compacted(mode: 
     for column in range(4):
         assert [row[column] for row in found] == sorted(row[column] for row in found)
     for at in (row[0] for row in found):
-        lag = one.runner.run(log.lag(KEYS, "t", 0, topic_id=one.topic.id, offset=at)).records
+        lag = one.runner.run(KEYS.partition("t", 0, one.topic.id).lag(offset=at)).records
         assert 0 < lag <= 2401
 
 
@@ -461,7 +444,7 @@ async def test_a_pass_that_ends_early_holds_no_memory(emptied: bool) -> None:
         await one.compact()
     one.store.between = lambda: None
     if emptied:
-        one.runner.run(log.delete_records(KEYS, "t", 0, topic_id=one.topic.id, before=-1))
+        one.runner.run(KEYS.partition("t", 0, one.topic.id).delete_records(before=-1))
         assert await one.compact() is None
     else:
         assert await one.read() == before
@@ -529,7 +512,7 @@ async def test_a_trim_in_the_middle_of_a_pass_ends_it() -> None:
 
     def trim() -> None:
         one.store.between = lambda: None
-        one.runner.run(log.delete_records(KEYS, "t", 0, topic_id=one.topic.id, before=45))
+        one.runner.run(KEYS.partition("t", 0, one.topic.id).delete_records(before=45))
 
     one.store.between = trim
     assert await one.compact() is None

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode as E
-from korvet.scripts import log
 from korvet.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -27,15 +26,8 @@ async def fill(broker: Broker, count: int, name: str = "t", size: int = 1) -> No
     topic = await broker.services.topics.get(name)
     assert topic is not None
     for _ in range(count):
-        call = log.append(
-            broker.services.keys,
-            name,
-            0,
-            topic_id=topic.id,
-            count=1,
-            size=size,
-            max_timestamp=1,
-            fields=[2, b"value", b"v"],
+        call = broker.services.keys.partition(name, 0, topic.id).append(
+            count=1, size=size, max_timestamp=1, fields=[2, b"value", b"v"]
         )
         assert (await broker.services.store.run(call)).error == 0
 

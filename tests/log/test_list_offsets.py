@@ -10,7 +10,6 @@ from korvet.context import Context
 from korvet.errors import ErrorCode as E
 from korvet.handlers.list_offsets import offset_at
 from korvet.log.validator import prepare_append
-from korvet.scripts import log
 from korvet.security.session import Session
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, records
@@ -37,11 +36,7 @@ async def fill(broker: Broker, *moments: int, name: str = "t", producer: int = -
     topic = await broker.services.topics.get(name)
     assert topic is not None
     for sequence, moment in enumerate(moments):
-        call = log.append(
-            broker.services.keys,
-            name,
-            0,
-            topic_id=topic.id,
+        call = broker.services.keys.partition(name, 0, topic.id).append(
             count=1,
             size=100,
             max_timestamp=moment,
@@ -147,7 +142,7 @@ async def test_the_newest_is_found_among_what_is_left(broker: Broker, mode: str)
     topic = await broker.services.topics.get("t")
     assert topic is not None
     before = first.offset + 1
-    cut = log.delete_records(broker.services.keys, "t", 0, topic_id=topic.id, before=before)
+    cut = broker.services.keys.partition("t", 0, topic.id).delete_records(before=before)
     assert (await broker.services.store.run(cut)).error == 0
     found = await listed(broker, NEWEST)
     assert (found.timestamp, found.offset) == (50, (await listed(broker, 50)).offset)
@@ -377,7 +372,7 @@ async def test_an_epoch_before_all_others_ends_at_the_log_start(broker: Broker) 
     await fill(broker, 1, 2, 3)
     topic = await broker.services.topics.get("t")
     assert topic is not None
-    cut = log.delete_records(broker.services.keys, "t", 0, topic_id=topic.id, before=2)
+    cut = broker.services.keys.partition("t", 0, topic.id).delete_records(before=2)
     assert (await broker.services.store.run(cut)).error == 0
     part = OffsetForLeaderPartition(partition=0, leader_epoch=-5)
     request = OffsetForLeaderEpochRequest(

@@ -3,18 +3,18 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
-from korvet.scripts import group as scripts
-from korvet.scripts.call import Call
-from korvet.scripts.group import (
+from korvet.calls.group import (
+    CommitReply,
     DescribeReply,
     JoinReply,
     LeaveReply,
-    MemberReply,
     SyncReply,
     TickReply,
 )
+from korvet.errors import ErrorCode
+from korvet.groups.heartbeat_batcher import heartbeats_of
+from korvet.keys import Keys
+from korvet.scripts.call import Call
 from korvet.scripts.signals import Signal
 from tests.support.store_runners import Runner
 
@@ -45,14 +45,14 @@ class Group:
                 self.tick()
             elif reply.error == Signal.REGISTER_FIRST:
                 assert not registered
-                self.runner.run(scripts.register(KEYS, group=self.name))
+                self.runner.run(KEYS.group_register(group=self.name))
                 registered = 1
             else:
                 return reply
 
     def tick(self, retention_ms: int = RETENTION_MS, present_ms: int = -1) -> TickReply:
         reply = self.runner.run(
-            scripts.tick(KEYS, self.name, retention_ms=retention_ms, present_ms=present_ms)
+            KEYS.group(self.name).tick(retention_ms=retention_ms, present_ms=present_ms)
         )
         self.ticks.append(reply)
         return reply
@@ -76,9 +76,7 @@ class Group:
             self.next_id += 1
         fresh_id = f"m{self.next_id}"
         return self.run(
-            lambda registered: scripts.join(
-                KEYS,
-                self.name,
+            lambda registered: KEYS.group(self.name).join(
                 protocols,
                 member=member,
                 fresh_id=fresh_id,
@@ -98,9 +96,7 @@ class Group:
         )
 
     def poll_join(self, member: str, instance: str = "") -> JoinReply:
-        return self.run(
-            lambda _: scripts.poll_join(KEYS, self.name, member=member, instance=instance)
-        )
+        return self.run(lambda _: KEYS.group(self.name).poll_join(member=member, instance=instance))
 
     def sync(
         self,
@@ -113,9 +109,7 @@ class Group:
         protocol: str = "",
     ) -> SyncReply:
         return self.run(
-            lambda _: scripts.sync(
-                KEYS,
-                self.name,
+            lambda _: KEYS.group(self.name).sync(
                 assignments,
                 member=member,
                 instance=instance,
@@ -131,13 +125,13 @@ class Group:
     def heartbeats(self, *beats: tuple[str, str, int]) -> list[ErrorCode]:
         """Send heartbeats in one call; return the error codes."""
         while True:
-            reply = self.runner.run(scripts.heartbeat(KEYS, [(self.name, *beat) for beat in beats]))
+            reply = self.runner.run(heartbeats_of(KEYS, [(self.name, *beat) for beat in beats]))
             if Signal.TICK_FIRST not in reply.errors:
                 return list(map(ErrorCode, reply.errors))
             self.tick()
 
     def leave(self, *leavers: tuple[str, str]) -> LeaveReply:
-        return self.run(lambda _: scripts.leave(KEYS, self.name, leavers))
+        return self.run(lambda _: KEYS.group(self.name).leave(leavers))
 
     def commit(
         self,
@@ -151,10 +145,8 @@ class Group:
         metadata: str = "",
     ) -> ErrorCode:
         reply = self.run(
-            lambda registered: scripts.commit(
-                KEYS,
-                self.name,
-                [("orders", partition, offset, 0, TOPIC_ID, metadata)],
+            lambda registered: KEYS.group(self.name).commit(
+                KEYS.commit_rows([("orders", partition, offset, 0, TOPIC_ID, metadata)]),
                 member=member,
                 instance=instance,
                 generation=generation,
@@ -171,7 +163,7 @@ class Group:
         return None if raw is None else int(bytes(raw).split(b" ")[0])  # type: ignore[call-overload]
 
     def describe(self, full: int = 1) -> DescribeReply:
-        return self.run(lambda _: scripts.describe(KEYS, self.name, full=full))
+        return self.run(lambda _: KEYS.group(self.name).describe(full=full))
 
     @property
     def state(self) -> str:
@@ -179,7 +171,7 @@ class Group:
 
     def delete(self) -> Any:
         commits: Any = self.runner.command("HLEN", KEYS.group_offsets(self.name))
-        return self.run(lambda _: scripts.delete(KEYS, self.name, commits=commits))
+        return self.run(lambda _: KEYS.group(self.name).delete(commits=commits))
 
     def keys(self) -> list[str]:
         """Return every key of the group that exists."""
@@ -213,12 +205,10 @@ class Group:
 
 def commit_call(
     rows: Iterable[Row], member: str, epoch: int, allowed: int = 1
-) -> Call[MemberReply]:
+) -> Call[CommitReply]:
     """Build an OffsetCommit of a KIP-848 member."""
-    return scripts.commit(
-        KEYS,
-        "g",
-        rows,
+    return KEYS.group("g").commit(
+        KEYS.commit_rows(rows),
         member=member,
         instance="",
         generation=epoch,

@@ -3,9 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from korvet.calls.partition import (
+    AppendReply,
+    ApplyRetentionReply,
+    DeleteRecordsReply,
+    ListOffsetsReply,
+)
 from korvet.keys import Keys, Partition
-from korvet.scripts import log, topic
-from korvet.scripts.log import AppendReply, ListOffsetsReply
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
@@ -26,14 +30,13 @@ class Part:
     keys: Partition = field(init=False)
 
     def __post_init__(self) -> None:
-        self.keys = KEYS.partition(self.topic, 0)
+        self.keys = KEYS.partition(self.topic, 0, ID)
 
     def create(self) -> "Part":
         """Create the topic."""
         reply = self.runner.run(
-            topic.create(
-                KEYS,
-                1,
+            KEYS.topic_create(
+                KEYS.logs(self.topic, range(1)),
                 topic=self.topic,
                 definition=b"{}",
                 topic_id=ID,
@@ -48,13 +51,13 @@ class Part:
     def call(self, count: int = 1, **changes: Any) -> Any:
         """Build an append of `count` records, 10 bytes each, at the present time."""
         words: dict[str, Any] = {
-            "topic_id": ID,
             "count": count,
             "size": 10 * count,
             "max_timestamp": self.runner.now_ms(),
             "fields": self.fields(count),
         }
-        return log.append(KEYS, self.topic, 0, **{**words, **changes})
+        topic_id = changes.pop("topic_id", ID)
+        return KEYS.partition(self.topic, 0, topic_id).append(**{**words, **changes})
 
     def fields(self, count: int, word: bytes = b"v") -> list[Any]:
         """Return the fields of an append's records."""
@@ -75,7 +78,7 @@ class Part:
 
     def bounds(self, topic_id: str = ID) -> ListOffsetsReply:
         """Return the first and last offsets of the log."""
-        return self.runner.run(log.list_offsets(KEYS, self.topic, 0, topic_id=topic_id))
+        return self.runner.run(KEYS.partition(self.topic, 0, topic_id).list_offsets())
 
     def ids(self) -> list[str]:
         """Return the ids of the live entries."""
@@ -96,10 +99,10 @@ class Part:
         words = [word.decode() for word in flat]
         return dict(zip(words[::2], words[1::2], strict=True))
 
-    def truncate(self, before: int, topic_id: str = ID, steps: int = 64) -> log.DeleteRecordsReply:
+    def truncate(self, before: int, topic_id: str = ID, steps: int = 64) -> DeleteRecordsReply:
         """Delete the records below `before`, at most `steps` index steps of them."""
         return self.runner.run(
-            log.delete_records(KEYS, "t", 0, topic_id=topic_id, before=before, steps=steps)
+            KEYS.partition("t", 0, topic_id).delete_records(before=before, steps=steps)
         )
 
     def adopt(self) -> int:
@@ -107,23 +110,17 @@ class Part:
         calls = 0
         more = 1
         while more:
-            reply = self.runner.run(log.adopt(KEYS, self.topic, 0, topic_id=ID))
+            reply = self.runner.run(KEYS.partition(self.topic, 0, ID).adopt())
             more, calls = reply.more, calls + 1
         return calls
 
     def retain(
         self, ms: int = -1, size: int = -1, steps: int = 64, topic_id: str = ID
-    ) -> log.ApplyRetentionReply:
+    ) -> ApplyRetentionReply:
         """Count foreign entries, then apply retention once."""
         self.adopt()
         return self.runner.run(
-            log.apply_retention(
-                KEYS,
-                "t",
-                0,
-                topic_id=topic_id,
-                retention_ms=ms,
-                retention_bytes=size,
-                steps=steps,
+            KEYS.partition("t", 0, topic_id).apply_retention(
+                retention_ms=ms, retention_bytes=size, steps=steps
             )
         )

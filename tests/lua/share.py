@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from korvet.calls.partition import ShareAcquireReply, ShareDescribeReply, ShareReleaseReply
 from korvet.errors import ErrorCode
-from korvet.scripts import share
-from korvet.scripts.share import Acknowledge, AcquireReply, DescribeReply, ReleaseReply
+from korvet.share.acknowledger import Acknowledge
 from tests.lua.partition import ID, KEYS, Part
 
 LOCK_MS = 30_000
@@ -16,7 +16,7 @@ Runs = list[tuple[int, int, int]]
 Letter = tuple[int, int, int, int, int]
 
 
-def triples(reply: AcquireReply) -> Runs:
+def triples(reply: ShareAcquireReply) -> Runs:
     """Return the acquired runs: first, last, deliveries."""
     flat = iter(reply.runs)
     return list(zip(flat, flat, flat, strict=True))
@@ -42,7 +42,6 @@ class Group:
         **changes: Any,
     ) -> Any:
         words: dict[str, Any] = {
-            "topic_id": ID,
             "start": self.start,
             "most": 500,
             "exact": 0,
@@ -53,10 +52,8 @@ class Group:
         }
         if ranges and read_from < 0:
             read_from, read_to = ranges[0][0], ranges[-1][1]
-        return share.acquire(
-            KEYS,
-            self.part.topic,
-            0,
+        place = KEYS.partition(self.part.topic, 0, changes.pop("topic_id", ID))
+        return place.share_acquire(
             ranges,
             group=self.name,
             member=member,
@@ -65,9 +62,9 @@ class Group:
             **{**words, **changes},
         )
 
-    def probe(self, member: str = "m", **changes: Any) -> AcquireReply:
+    def probe(self, member: str = "m", **changes: Any) -> ShareAcquireReply:
         """Send an acquire without records."""
-        reply: AcquireReply = self.part.runner.run(self.call(member, [], **changes))
+        reply: ShareAcquireReply = self.part.runner.run(self.call(member, [], **changes))
         return reply
 
     def acquire(
@@ -93,14 +90,10 @@ class Group:
             "max_backoff_ms": 0,
             "dead_letters": self.dead_letters,
         }
-        call = share.acknowledge(
-            KEYS,
-            self.part.topic,
-            0,
-            list(ranges),
+        call = KEYS.partition(self.part.topic, 0, topic_id).share_acknowledge(
+            [(first, last, int(type)) for first, last, type in ranges],
             group=self.name,
             member=member,
-            topic_id=topic_id,
             **{**words, **changes},
         )
         return ErrorCode(self.part.runner.run(call).error)
@@ -116,14 +109,10 @@ class Group:
             released, first = released + reply.released, reply.next
         return released
 
-    def release_step(self, member: str, first: int = 0) -> ReleaseReply:
-        call = share.release(
-            KEYS,
-            self.part.topic,
-            0,
+    def release_step(self, member: str, first: int = 0) -> ShareReleaseReply:
+        call = KEYS.partition(self.part.topic, 0, ID).share_release(
             group=self.name,
             member=member,
-            topic_id=ID,
             delivery_limit=self.limit,
             dead_letters=self.dead_letters,
             first=first,
@@ -132,14 +121,8 @@ class Group:
 
     def list_dead_letters(self, producer_id: int = 0, most: int = 100) -> tuple[int, list[Letter]]:
         """Return the producer id; and number, first, last, deliveries and reason of each run."""
-        call = share.dead_letters(
-            KEYS,
-            self.part.topic,
-            0,
-            group=self.name,
-            topic_id=ID,
-            producer_id=producer_id,
-            most=most,
+        call = KEYS.partition(self.part.topic, 0, ID).share_dead_letters(
+            group=self.name, producer_id=producer_id, most=most
         )
         reply = self.part.runner.run(call)
         assert reply.error == 0
@@ -148,15 +131,15 @@ class Group:
 
     def copied(self, to: int) -> int:
         """Mark dead letters below `to` as copied; return the number that is left."""
-        call = share.dead_letters_copied(
-            KEYS, self.part.topic, 0, group=self.name, topic_id=ID, to=to
+        call = KEYS.partition(self.part.topic, 0, ID).share_dead_letters_copied(
+            group=self.name, to=to
         )
         reply = self.part.runner.run(call)
         assert reply.error == 0
         return reply.dead_letters
 
-    def describe(self, most: int = 100) -> DescribeReply:
-        call = share.describe(KEYS, self.part.topic, 0, group=self.name, topic_id=ID, most=most)
+    def describe(self, most: int = 100) -> ShareDescribeReply:
+        call = KEYS.partition(self.part.topic, 0, ID).share_describe(group=self.name, most=most)
         return self.part.runner.run(call)
 
     def counts(self) -> tuple[int, int, int, int, int, int]:

@@ -2,12 +2,11 @@
 
 from typing import Any
 
+from korvet.calls.group import StreamsDescribeReply, StreamsHeartbeatReply, TickReply
 from korvet.errors import ErrorCode
 from korvet.groups.consumer_group import encode_subscription, pack, pack_bytes
 from korvet.groups.streams_group import decode_tasks, encode_pairs
 from korvet.keys import Keys
-from korvet.scripts import group as scripts
-from korvet.scripts.group import StreamsDescribeReply, StreamsHeartbeatReply, TickReply
 from korvet.scripts.signals import Signal
 from tests.support.store_runners import Runner
 
@@ -132,7 +131,7 @@ class Group:
 
     def _run(self, member: str, epoch: int, words: dict[str, Any]) -> StreamsHeartbeatReply:
         while True:
-            call = scripts.streams_heartbeat(self.keys, "g", member=member, epoch=epoch, **words)
+            call = self.keys.group("g").streams_heartbeat(member=member, epoch=epoch, **words)
             reply = self.runner.run(call)
             if reply.error != Signal.TICK_FIRST:
                 return reply
@@ -140,12 +139,12 @@ class Group:
 
     def tick(self, retention_ms: int = RETENTION_MS) -> TickReply:
         """Process expired deadlines."""
-        call = scripts.tick(self.keys, "g", retention_ms=retention_ms, present_ms=-1)
+        call = self.keys.group("g").tick(retention_ms=retention_ms, present_ms=-1)
         return self.runner.run(call)
 
     def describe(self) -> StreamsDescribeReply:
         """Return the group with its members."""
-        return self.runner.run(scripts.streams_describe(self.keys, "g"))
+        return self.runner.run(self.keys.group("g").streams_describe())
 
     def epoch(self, member: str) -> int:
         """Return the member's epoch."""

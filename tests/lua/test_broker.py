@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.config.stored_settings import FIELDS
-from korvet.scripts import broker, producer
 from korvet.testing import LuaRunner
 from tests.lua.partition import KEYS
 from tests.support.redis_servers import TestServer
@@ -14,13 +13,13 @@ from tests.support.store_runners import Runner, StoreRunner
 def register(runner: Runner, node_id: int, ttl_ms: int = 1000) -> tuple[int, dict[int, bytes]]:
     """Register a broker; return the controller and the live brokers."""
     address = b"address of %d" % node_id
-    reply = runner.run(broker.register(KEYS, node_id=node_id, address=address, ttl_ms=ttl_ms))
+    reply = runner.run(KEYS.broker_register(node_id=node_id, address=address, ttl_ms=ttl_ms))
     ids, places = reply.brokers[::2], reply.brokers[1::2]
     return reply.controller, dict(zip(ids, places, strict=True))  # type: ignore[arg-type]
 
 
 def lease(runner: Runner, name: str, holder: str, ttl_ms: int = 1000) -> bool:
-    reply = runner.run(broker.lease(KEYS, name=name, holder=holder, ttl_ms=ttl_ms))
+    reply = runner.run(KEYS.broker_lease(name=name, holder=holder, ttl_ms=ttl_ms))
     return reply.held == 1
 
 
@@ -43,7 +42,7 @@ def test_an_expired_broker_is_removed_and_replaced_as_controller(lua: LuaRunner)
 
 def test_two_brokers_with_one_node_id_are_reported_to_each_other(runner: Runner) -> None:
     def registered(address: bytes) -> bytes:
-        call = broker.register(KEYS, node_id=1, address=address, ttl_ms=60_000)
+        call = KEYS.broker_register(node_id=1, address=address, ttl_ms=60_000)
         return runner.run(call).other
 
     assert registered(b"here") == b""
@@ -54,14 +53,14 @@ def test_two_brokers_with_one_node_id_are_reported_to_each_other(runner: Runner)
 
 
 def claimed(runner: Runner, endpoints: bytes = b"") -> int:
-    return runner.run(broker.claim_id(KEYS, endpoints=endpoints, ttl_ms=1000)).node_id
+    return runner.run(KEYS.broker_claim_id(endpoints=endpoints, ttl_ms=1000)).node_id
 
 
 def test_brokers_without_a_node_id_get_the_lowest_free_ones(runner: Runner) -> None:
     register(runner, 1, ttl_ms=60_000)
     assert [claimed(runner) for _ in range(3)] == [0, 2, 3]
     assert register(runner, 1)[1] == {1: b"address of 1"}, "an id that is held is no broker"
-    call = broker.register(KEYS, node_id=2, address=b"there", ttl_ms=60_000)
+    call = KEYS.broker_register(node_id=2, address=b"there", ttl_ms=60_000)
     assert runner.run(call).other == b""
     assert claimed(runner) == 4
 
@@ -78,29 +77,29 @@ def test_a_broker_gets_its_id_again_at_the_same_endpoints(lua: LuaRunner) -> Non
 def test_an_expired_registration_at_another_address_is_not_reported(
     lua: LuaRunner,
 ) -> None:
-    lua.run(broker.register(KEYS, node_id=1, address=b"here", ttl_ms=1000))
+    lua.run(KEYS.broker_register(node_id=1, address=b"here", ttl_ms=1000))
     lua.advance(1001)
-    assert lua.run(broker.register(KEYS, node_id=1, address=b"there", ttl_ms=1000)).other == b""
+    assert lua.run(KEYS.broker_register(node_id=1, address=b"there", ttl_ms=1000)).other == b""
 
 
 def test_a_broker_that_leaves_takes_only_its_own_registration(runner: Runner) -> None:
     register(runner, 1)
     register(runner, 2)
-    runner.run(broker.unregister(KEYS, node_id=2, address=b"another address"))
+    runner.run(KEYS.broker_unregister(node_id=2, address=b"another address"))
     assert set(register(runner, 1)[1]) == {1, 2}
-    runner.run(broker.unregister(KEYS, node_id=2, address=b"address of 2"))
+    runner.run(KEYS.broker_unregister(node_id=2, address=b"address of 2"))
     assert set(register(runner, 1)[1]) == {1}
 
 
 def test_the_cluster_keeps_its_first_id(runner: Runner) -> None:
     for wanted in ("first", "second"):
-        reply = runner.run(broker.init_cluster_id(KEYS, cluster_id=wanted))
+        reply = runner.run(KEYS.broker_init_cluster_id(cluster_id=wanted))
         assert reply.cluster_id == b"first"
 
 
 def test_the_last_storage_settings_are_stored_and_a_url_stays(runner: Runner) -> None:
     def store(url: str, topics: str, memory: int) -> list[bytes | None]:
-        call = broker.set_storage(KEYS, url=url, topics=topics, memory=memory)
+        call = KEYS.broker_set_storage(url=url, topics=topics, memory=memory)
         assert runner.run(call).error == 0
         found: list[bytes | None] = runner.command("HMGET", KEYS.cluster(), *FIELDS)
         return found
@@ -113,24 +112,24 @@ def test_the_last_storage_settings_are_stored_and_a_url_stays(runner: Runner) ->
 
 
 def test_producer_ids_are_handed_out_once(runner: Runner) -> None:
-    ids = [runner.run(producer.allocate(KEYS)).producer_id for _ in range(5)]
+    ids = [runner.run(KEYS.producer_allocate()).producer_id for _ in range(5)]
     assert ids == sorted(set(ids)) and ids[0] >= 0
 
 
 def test_a_counter_that_a_failover_set_back_gives_no_id_again(lua: LuaRunner) -> None:
     lua.command("HSET", KEYS.cluster(), "producer_ids", 100)
-    given = {lua.run(producer.allocate(KEYS)).producer_id for _ in range(50)}
+    given = {lua.run(KEYS.producer_allocate()).producer_id for _ in range(50)}
     lua.command("HSET", KEYS.cluster(), "producer_ids", 110)
     lua.advance(2)
-    again = {lua.run(producer.allocate(KEYS)).producer_id for _ in range(50)}
+    again = {lua.run(KEYS.producer_allocate()).producer_id for _ in range(50)}
     assert len(given | again) == 100 and min(again) > max(given)
     assert max(again) < 2**51, "ids from 2**51 on belong to Spark's writers"
 
 
 def test_a_clock_that_goes_back_gives_no_id_again(lua: LuaRunner) -> None:
-    first = lua.run(producer.allocate(KEYS)).producer_id
+    first = lua.run(KEYS.producer_allocate()).producer_id
     lua.advance(-60_000)
-    assert lua.run(producer.allocate(KEYS)).producer_id == first + 1
+    assert lua.run(KEYS.producer_allocate()).producer_id == first + 1
 
 
 def test_a_duty_is_anothers_only_after_its_lease(lua: LuaRunner) -> None:
@@ -158,10 +157,10 @@ def test_a_full_redis_still_knows_its_brokers_and_their_duties(redis_server: Tes
     with redis_server.client() as client:
         client.flushall()
         runner = StoreRunner(client)
-        runner.run(broker.init_cluster_id(KEYS, cluster_id="its own"))
+        runner.run(KEYS.broker_init_cluster_id(cluster_id="its own"))
         client.config_set("maxmemory", 1)
         try:
-            named = runner.run(broker.init_cluster_id(KEYS, cluster_id="another"))
+            named = runner.run(KEYS.broker_init_cluster_id(cluster_id="another"))
             assert named.cluster_id == b"its own"
             assert register(runner, 1) == (1, {1: b"address of 1"})
             assert lease(runner, "retention", "a")
@@ -195,4 +194,4 @@ def test_no_two_ever_hold_one_duty(steps: list[tuple[str, int, int]]) -> None:
 
 def test_the_first_lineage_stays(runner: Runner) -> None:
     for wanted in ("one", "another"):
-        assert runner.run(broker.init_lineage(KEYS, lineage=wanted)).lineage == b"one"
+        assert runner.run(KEYS.broker_init_lineage(lineage=wanted)).lineage == b"one"

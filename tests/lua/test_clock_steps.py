@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.scripts import broker, bundle, group, log, schedule, transaction
+from korvet.scripts import bundle
 from korvet.testing import LuaRunner
 from tests.lua.groups import Group as ClassicGroup
 from tests.lua.partition import ID, KEYS, Part
@@ -131,18 +131,18 @@ def unfinished_end(lua: LuaRunner) -> tuple[int, Ended]:
 
 
 def due_group(lua: LuaRunner) -> tuple[int, Ended]:
-    lua.run(group.schedule_tick(KEYS, group="readers", after_ms=SHORT_MS))
-    return 0, lambda: bool(lua.run(group.claim_due(KEYS, hold_ms=10_000, limit=10)).groups)
+    lua.run(KEYS.group_schedule_tick(group="readers", after_ms=SHORT_MS))
+    return 0, lambda: bool(lua.run(KEYS.group_claim_due(hold_ms=10_000, limit=10)).groups)
 
 
 def due_transaction(lua: LuaRunner) -> tuple[int, Ended]:
-    lua.run(transaction.schedule_check(KEYS, id="tx", after_ms=SHORT_MS))
-    return 0, lambda: bool(lua.run(transaction.list_due(KEYS, limit=10)).ids)
+    lua.run(KEYS.transaction_schedule_check(id="tx", after_ms=SHORT_MS))
+    return 0, lambda: bool(lua.run(KEYS.transaction_list_due(limit=10)).ids)
 
 
 def task_lease(lua: LuaRunner) -> tuple[int, Ended]:
     def hold(holder: str) -> bool:
-        return lua.run(broker.lease(KEYS, name="x", holder=holder, ttl_ms=SHORT_MS)).held == 1
+        return lua.run(KEYS.broker_lease(name="x", holder=holder, ttl_ms=SHORT_MS)).held == 1
 
     assert hold("dead")
     return 0, lambda: hold("live")
@@ -152,7 +152,7 @@ def copy_lease(lua: LuaRunner) -> tuple[int, Ended]:
     Part(lua).create()
 
     def hold(holder: str) -> bool:
-        call = log.claim_copy(KEYS, "t", 0, topic_id=ID, holder=holder, ttl_ms=SHORT_MS)
+        call = KEYS.partition("t", 0, ID).claim_copy(holder=holder, ttl_ms=SHORT_MS)
         return lua.run(call).fence > 0
 
     assert hold("dead")
@@ -162,7 +162,7 @@ def copy_lease(lua: LuaRunner) -> tuple[int, Ended]:
 def registration(lua: LuaRunner) -> tuple[int, Ended]:
     def live(node_id: int) -> int:
         address = b"a%d" % node_id
-        call = broker.register(KEYS, node_id=node_id, address=address, ttl_ms=SHORT_MS)
+        call = KEYS.broker_register(node_id=node_id, address=address, ttl_ms=SHORT_MS)
         return len(lua.run(call).brokers) // 2
 
     live(1)
@@ -338,7 +338,7 @@ def test_members_stay_when_the_clock_is_set_forward(lua: LuaRunner, ahead_ms: in
     (member,), generation = readers.stable()
     expected_ms = lua.now_ms() + 1_000
     lua.advance(ahead_ms)
-    lua.run(group.tick(KEYS, "readers", retention_ms=10**9, present_ms=-1, expected_ms=expected_ms))
+    lua.run(KEYS.group("readers").tick(retention_ms=10**9, present_ms=-1, expected_ms=expected_ms))
     assert readers.heartbeat(member, generation) == ErrorCode.NONE
 
 
@@ -349,7 +349,7 @@ def test_a_record_with_a_time_waits_for_it_when_the_clock_is_set_back(lua: LuaRu
     schedule_rows(part, schedule_row(part, b"in", "in", SHORT_MS))
     lua.advance(-BACK_MS)
     assert move_due(part).wait_ms == SHORT_MS
-    found = lua.run(schedule.list_scheduled(KEYS, "t", 0, topic_id=ID, most=10))
+    found = lua.run(KEYS.partition("t", 0, ID).schedule_list(most=10))
     assert [row[1] for row in (found.rows[:5], found.rows[5:])] == [
         b"%d" % (begin - BACK_MS + SHORT_MS),
         b"%d" % (begin + SHORT_MS),
@@ -385,10 +385,10 @@ def test_a_lock_that_was_renewed_after_the_step_lasts(lua: LuaRunner) -> None:
 
 def test_many_due_groups_are_claimed_in_pages_after_the_step(lua: LuaRunner) -> None:
     for number in range(1_500):
-        lua.run(group.schedule_tick(KEYS, group=f"g{number}", after_ms=60_000 + number))
+        lua.run(KEYS.group_schedule_tick(group=f"g{number}", after_ms=60_000 + number))
     lua.advance(-BACK_MS)
     claimed: list[bytes] = []
-    claim = group.claim_due(KEYS, hold_ms=10_000, limit=1_000)
+    claim = KEYS.group_claim_due(hold_ms=10_000, limit=1_000)
     for _ in range(3):
         claimed += lua.run(claim).groups
     assert len(set(claimed)) == len(claimed) == 1_500

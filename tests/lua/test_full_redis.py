@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.scripts import bundle, log
-from korvet.scripts import group as scripts
+from korvet.scripts import bundle
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreRefused
 from korvet.store.replica_wait import ReplicaWait
@@ -134,10 +133,10 @@ def test_new_groups_and_members_are_refused_above_a_bound(runner: StoreRunner, f
     runner.command("HSET", KEYS.groups(), *fields)
     full()
     with pytest.raises(StoreRefused, match="OOM"):
-        runner.run(scripts.register(KEYS, group="one more"))
-    assert runner.run(scripts.register(KEYS, group="g7")).added == 0
+        runner.run(KEYS.group_register(group="one more"))
+    assert runner.run(KEYS.group_register(group="g7")).added == 0
     runner.command("HDEL", KEYS.groups(), "g1")
-    assert runner.run(scripts.register(KEYS, group="one more")).added == 1
+    assert runner.run(KEYS.group_register(group="one more")).added == 1
 
 
 def test_a_large_group_takes_no_member_while_redis_is_full(runner: StoreRunner, full: Full) -> None:
@@ -202,7 +201,7 @@ def test_a_full_redis_answers_lag_and_offsets(runner: StoreRunner, full: Full) -
     part.append(3)
     full()
     assert part.bounds().next == 3
-    assert runner.run(log.lag(KEYS, "t", 0, topic_id=ID, offset=1)).records == 2
+    assert runner.run(KEYS.partition("t", 0, ID).lag(offset=1)).records == 2
 
 
 async def test_a_full_redis_is_compacted(runner: StoreRunner, full: Full) -> None:
@@ -224,10 +223,10 @@ def test_a_full_redis_refuses_a_large_copy(runner: StoreRunner, full: Full) -> N
     runner.command("HSET", part.keys.log, "bytes", 2**27)
     plan: dict[str, Any] = {"lag_ms": 0, "tombstone_ms": 0, "dirty": 0}
     full()
-    assert runner.run(log.clean_begin(KEYS, "t", 0, topic_id=ID, token="p", **plan)).due == 1
+    assert runner.run(KEYS.partition("t", 0, ID).clean_begin(token="p", **plan)).due == 1
     for length, offset in enumerate((first, second)):
         at = f"{DENSE_MS}-{offset}"
-        call = log.clean_copy(KEYS, "t", 0, [at, at], token="p", length=length)
+        call = KEYS.partition("t", 0).clean_copy([(at, at)], token="p", length=length)
         if not length:
             assert runner.run(call).copied == 1
             continue

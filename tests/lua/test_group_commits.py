@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
+from korvet.calls.group import DeleteOffsetsReply
 from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
-from korvet.scripts import group as scripts
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, RETENTION_MS, SESSION_MS, TOPIC_ID, Group
@@ -75,10 +75,8 @@ def test_a_static_member_is_removed_a_session_after_its_last_commit(
 
 
 def test_a_group_is_registered_before_its_first_write(runner: Runner) -> None:
-    call = scripts.commit(
-        KEYS,
-        "readers",
-        [("orders", 0, 1, 0, TOPIC_ID, "")],
+    call = KEYS.group("readers").commit(
+        KEYS.commit_rows([("orders", 0, 1, 0, TOPIC_ID, "")]),
         member="",
         instance="",
         generation=-1,
@@ -100,13 +98,13 @@ def test_a_deleted_group_leaves_no_key_and_can_be_unregistered(runner: Runner) -
     group.commit(1, member=member, generation=generation)
     group.leave((member, ""))
     for commits in (0, 2):
-        changed = runner.run(scripts.delete(KEYS, group.name, commits=commits))
+        changed = runner.run(KEYS.group(group.name).delete(commits=commits))
         assert changed.error == Signal.GROUP_CHANGED
     assert group.committed() == 1
     assert group.delete().error == ErrorCode.NONE
     assert group.keys() == []
-    assert runner.run(scripts.unregister(KEYS, group="readers", mark=b"0")).removed == 0
-    assert runner.run(scripts.unregister(KEYS, group="readers", mark=b"1")).removed == 1
+    assert runner.run(KEYS.group_unregister(group="readers", mark=b"0")).removed == 0
+    assert runner.run(KEYS.group_unregister(group="readers", mark=b"1")).removed == 1
     assert runner.command("HGETALL", KEYS.groups()) in ([b":version", b"2"], {b":version": b"2"})
 
 
@@ -114,9 +112,9 @@ def test_offsets_are_deleted_only_of_an_unchanged_group(runner: Runner) -> None:
     group = Group(runner)
     group.commit(1)
 
-    def forget(state: str, generation: int) -> scripts.DeleteOffsetsReply:
+    def forget(state: str, generation: int) -> DeleteOffsetsReply:
         return runner.run(
-            scripts.delete_offsets(KEYS, "readers", [FIELD], state=state, generation=generation)
+            KEYS.group("readers").delete_offsets([FIELD], state=state, generation=generation)
         )
 
     moved = Signal.GROUP_CHANGED
@@ -183,16 +181,14 @@ def test_any_group_id_is_valid(runner: Runner, name: str) -> None:
 
 
 def test_a_due_group_is_claimed_once_and_released_without_a_next_tick(lua: LuaRunner) -> None:
-    lua.run(scripts.schedule_tick(KEYS, group="readers", after_ms=1000))
-    claim = scripts.claim_due(KEYS, hold_ms=10_000, limit=10)
+    lua.run(KEYS.group_schedule_tick(group="readers", after_ms=1000))
+    claim = KEYS.group_claim_due(hold_ms=10_000, limit=10)
     assert lua.run(claim).groups == []
     lua.advance(1000)
     claimed = lua.run(claim)
     assert claimed.groups == [b"readers"]
     assert lua.run(claim).groups == []
-    settle = scripts.release_claim(
-        KEYS, group="readers", held_until=claimed.held_until, after_ms=-1
-    )
+    settle = KEYS.group_release_claim(group="readers", held_until=claimed.held_until, after_ms=-1)
     assert lua.run(settle).released == 1
     assert lua.command("ZRANGE", KEYS.groups_due(), 0, -1) == [b":clock"]
     assert lua.run(claim).groups == []
@@ -200,15 +196,13 @@ def test_a_due_group_is_claimed_once_and_released_without_a_next_tick(lua: LuaRu
 
 
 def test_a_group_scheduled_during_a_tick_is_ticked_again(lua: LuaRunner) -> None:
-    lua.run(scripts.schedule_tick(KEYS, group="readers", after_ms=0))
-    claimed = lua.run(scripts.claim_due(KEYS, hold_ms=10_000, limit=10))
-    lua.run(scripts.schedule_tick(KEYS, group="readers", after_ms=60_000))
-    settle = scripts.release_claim(
-        KEYS, group="readers", held_until=claimed.held_until, after_ms=-1
-    )
+    lua.run(KEYS.group_schedule_tick(group="readers", after_ms=0))
+    claimed = lua.run(KEYS.group_claim_due(hold_ms=10_000, limit=10))
+    lua.run(KEYS.group_schedule_tick(group="readers", after_ms=60_000))
+    settle = KEYS.group_release_claim(group="readers", held_until=claimed.held_until, after_ms=-1)
     assert lua.run(settle).released == 0
     lua.advance(10_000)
-    assert lua.run(scripts.claim_due(KEYS, hold_ms=10_000, limit=10)).groups == [b"readers"]
+    assert lua.run(KEYS.group_claim_due(hold_ms=10_000, limit=10)).groups == [b"readers"]
 
 
 def test_many_commits_are_checked_in_pages(runner: Runner) -> None:

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
+from korvet.calls.group import ConsumerHeartbeatReply, TickReply
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.consumer_group import encode_subscription, pack
 from korvet.keys import Keys
-from korvet.scripts import group as scripts
-from korvet.scripts.group import ConsumerHeartbeatReply, TickReply
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import Group as ClassicGroup
@@ -85,7 +84,7 @@ class Group:
 
     def _run(self, member: str, epoch: int, words: dict[str, Any]) -> ConsumerHeartbeatReply:
         while True:
-            call = scripts.consumer_heartbeat(KEYS, "g", member=member, epoch=epoch, **words)
+            call = KEYS.group("g").consumer_heartbeat(member=member, epoch=epoch, **words)
             reply = self.runner.run(call)
             if reply.error != Signal.TICK_FIRST:
                 return reply
@@ -93,7 +92,7 @@ class Group:
 
     def tick(self, retention_ms: int = RETENTION_MS) -> TickReply:
         """Process expired deadlines."""
-        return self.runner.run(scripts.tick(KEYS, "g", retention_ms=retention_ms, present_ms=-1))
+        return self.runner.run(KEYS.group("g").tick(retention_ms=retention_ms, present_ms=-1))
 
 
 class Member:
@@ -169,11 +168,11 @@ def test_a_member_that_joins_as_another_instance_releases_the_first(group: Group
     third = Member(group, "m3", instance="i")
     settle([other, third])
     assert len(other.held) == len(third.held) == 3 and not other.held & third.held
-    described = group.runner.run(scripts.consumer_describe(KEYS, "g", type="consumer"))
+    described = group.runner.run(KEYS.group("g").consumer_describe(type="consumer"))
     assert (described.state, len(described.members)) == (b"Stable", 20)
     for member in (other, third):
         group.beat(member.name, -1)
-    assert group.runner.run(scripts.consumer_describe(KEYS, "g", type="consumer")).state == b"Empty"
+    assert group.runner.run(KEYS.group("g").consumer_describe(type="consumer")).state == b"Empty"
 
 
 def test_partitions_of_a_former_instance_are_assigned_again(
@@ -223,7 +222,7 @@ def test_a_commit_of_an_old_epoch_is_stale(group: Group) -> None:
     assert commit("m1", one.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit("m2", two.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit("unknown", 1) == ErrorCode.UNKNOWN_MEMBER_ID
-    described = group.runner.run(scripts.consumer_describe(KEYS, "g", type="consumer"))
+    described = group.runner.run(KEYS.group("g").consumer_describe(type="consumer"))
     assert (described.state, len(described.members)) == (b"Stable", 20)
 
 
@@ -232,7 +231,7 @@ def test_only_a_member_at_its_epoch_may_fetch_offsets(group: Group) -> None:
     settle([one])
 
     def check(member: str, epoch: int, name: str = "g") -> int:
-        return group.runner.run(scripts.check_epoch(KEYS, name, member=member, epoch=epoch)).error
+        return group.runner.run(KEYS.group(name).check_epoch(member=member, epoch=epoch)).error
 
     assert check("m1", one.epoch) == ErrorCode.NONE
     assert check("m1", one.epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
@@ -258,10 +257,8 @@ def test_transactional_offsets_are_checked_by_the_script_that_stores_them(group:
     settle([one, two])
 
     def txn_commit(member: str, epoch: int, partition: int = 0) -> int:
-        call = scripts.txn_commit(
-            KEYS,
-            "g",
-            [("t", partition, 5, -1, TOPIC, "")],
+        call = KEYS.group("g").txn_commit(
+            KEYS.commit_rows([("t", partition, 5, -1, TOPIC, "")]),
             member=member,
             instance="",
             generation=epoch,
@@ -334,7 +331,7 @@ def test_no_partition_has_two_owners(  # noqa: C901
     assert held == sorted(f"{TOPIC}:{number}" for number in range(group.partitions))
     shares = [len(member.held) for member in members]
     assert max(shares) - min(shares) <= 1
-    described = lua.run(scripts.consumer_describe(KEYS, "g", type="consumer"))
+    described = lua.run(KEYS.group("g").consumer_describe(type="consumer"))
     assert (described.state, described.epoch) == (b"Stable", described.assignment_epoch)
     # No removed member has left rows.
     k = KEYS.group("g")
@@ -426,9 +423,9 @@ def test_a_deleted_group_leaves_no_key(lua: LuaRunner) -> None:
     group = Group(lua)
     one = Member(group, "m1", instance="i")
     one.step()
-    assert lua.run(scripts.delete(KEYS, "g", commits=0)).error == ErrorCode.NON_EMPTY_GROUP
+    assert lua.run(KEYS.group("g").delete(commits=0)).error == ErrorCode.NON_EMPTY_GROUP
     group.beat("m1", -1, instance="i")
-    assert not lua.run(scripts.delete(KEYS, "g", commits=0)).error
+    assert not lua.run(KEYS.group("g").delete(commits=0)).error
     assert lua.command("KEYS", "*") == []
 
 
@@ -471,7 +468,7 @@ def test_a_target_assignment_of_a_large_group_covers_many_joins(lua: LuaRunner) 
         for member in members:
             member.step()
     assert [len(member.held) for member in members] == [50] * 20
-    described = lua.run(scripts.consumer_describe(KEYS, "g", type="consumer"))
+    described = lua.run(KEYS.group("g").consumer_describe(type="consumer"))
     assert (described.state, described.epoch) == (b"Stable", described.assignment_epoch)
 
 
@@ -487,7 +484,7 @@ def test_members_can_be_removed_by_an_administrator(lua: LuaRunner) -> None:
     members = [Member(group, "m1"), Member(group, "m2", instance="i"), Member(group, "m3")]
     settle(members)
     leavers = [("m1", ""), ("unknown", ""), ("m3", "i"), ("", "i"), ("", "j")]
-    reply = lua.run(scripts.leave(KEYS, "g", leavers))
+    reply = lua.run(KEYS.group("g").leave(leavers))
     assert reply.results == [
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_MEMBER_ID,

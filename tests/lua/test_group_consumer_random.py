@@ -9,7 +9,6 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.consumer_group import pack
-from korvet.scripts import group as scripts
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import commit_call
@@ -144,7 +143,7 @@ class World:
         elif kind < 0.29:
             client = random.choice(self.clients)
             named = (random.choice([client.name, ""]), client.instance)
-            self.lua.run(scripts.leave(KEYS, "g", [named]))
+            self.lua.run(KEYS.group("g").leave([named]))
         elif kind < 0.45:
             self.commit(random.choice(self.clients))
         else:

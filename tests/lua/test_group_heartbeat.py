@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.scripts import group as scripts
+from korvet.groups.heartbeat_batcher import heartbeats_of
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, SESSION_MS, Group
@@ -35,8 +35,8 @@ def test_members_of_several_groups_have_an_answer_each(runner: Runner) -> None:
         ("one", old, "unknown", generation),
         ("one", old, "", generation),
     ]
-    reply = runner.run(scripts.heartbeat(KEYS, beats))
-    alone = [runner.run(scripts.heartbeat(KEYS, [beat])).errors[0] for beat in beats]
+    reply = runner.run(heartbeats_of(KEYS, beats))
+    alone = [runner.run(heartbeats_of(KEYS, [beat])).errors[0] for beat in beats]
     assert reply.errors == alone
     assert reply.errors == [
         ErrorCode.NONE,
@@ -60,7 +60,7 @@ def test_a_group_with_an_expired_deadline_refuses_only_its_own_members(lua: LuaR
     (second,), other = two.stable()
     lua.advance(SESSION_MS - 1)
     reply = lua.run(
-        scripts.heartbeat(KEYS, [("one", first, "", generation), ("two", second, "", other)])
+        heartbeats_of(KEYS, [("one", first, "", generation), ("two", second, "", other)])
     )
     assert reply.errors == [Signal.TICK_FIRST, ErrorCode.NONE]
     assert reply.waits[0] == 0

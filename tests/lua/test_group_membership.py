@@ -7,7 +7,6 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.scripts import group as scripts
 from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, REBALANCE_MS, RETENTION_MS, SESSION_MS, Group
 from tests.support.store_runners import Runner
@@ -318,7 +317,7 @@ def test_groups_and_namespaces_are_independent(runner: Runner) -> None:
     assert two.describe().error == ErrorCode.GROUP_ID_NOT_FOUND
     two.stable()
     assert one.describe().size == 2
-    other = runner.run(scripts.describe(Keys("other"), "a", full=0))
+    other = runner.run(Keys("other").group("a").describe(full=0))
     assert other.error == ErrorCode.GROUP_ID_NOT_FOUND
 
 

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
+from korvet.calls.group import ShareHeartbeatReply, TickReply
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.consumer_group import encode_subscription, pack
 from korvet.keys import Keys
-from korvet.scripts import group as scripts
-from korvet.scripts.group import ShareHeartbeatReply, TickReply
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import Group as ClassicGroup
@@ -66,25 +65,25 @@ class Group:
 
     def _run(self, member: str, epoch: int, words: dict[str, Any]) -> ShareHeartbeatReply:
         while True:
-            call = scripts.share_heartbeat(KEYS, "g", member=member, epoch=epoch, **words)
+            call = KEYS.group("g").share_heartbeat(member=member, epoch=epoch, **words)
             reply = self.runner.run(call)
             if reply.error != Signal.TICK_FIRST:
                 return reply
             self.tick()
 
     def tick(self) -> TickReply:
-        return self.runner.run(scripts.tick(KEYS, "g", retention_ms=1000, present_ms=-1))
+        return self.runner.run(KEYS.group("g").tick(retention_ms=1000, present_ms=-1))
 
     def describe(self) -> Any:
-        return self.runner.run(scripts.consumer_describe(KEYS, "g", type="share"))
+        return self.runner.run(KEYS.group("g").consumer_describe(type="share"))
 
     def topics(self) -> list[str]:
-        flat = self.runner.run(scripts.list_share_topics(KEYS, "g")).topics
+        flat = self.runner.run(KEYS.group("g").list_share_topics()).topics
         return sorted(name.decode() for name in flat[::2])
 
     def alter(self, *topics: tuple[str, str], creates: int = 0, is_registered: int = 1) -> int:
-        call = scripts.share_alter_topics(
-            KEYS, "g", topics, creates=creates, is_registered=is_registered
+        call = KEYS.group("g").share_alter_topics(
+            topics, creates=creates, is_registered=is_registered
         )
         return self.runner.run(call).error
 
@@ -217,9 +216,9 @@ def test_groups_of_other_types_take_no_share_members_and_the_reverse(group: Grou
             assert runner.run(commit_call([row], member, epoch)).error == (
                 ErrorCode.GROUP_ID_NOT_FOUND
             )
-        check = scripts.check_epoch(KEYS, "g", member="m", epoch=1)
+        check = KEYS.group("g").check_epoch(member="m", epoch=1)
         assert runner.run(check).error == ErrorCode.GROUP_ID_NOT_FOUND
-        described = runner.run(scripts.consumer_describe(KEYS, "g", type="consumer"))
+        described = runner.run(KEYS.group("g").consumer_describe(type="consumer"))
         assert described.error == ErrorCode.GROUP_ID_NOT_FOUND
         group.beat("m", -1)  # without members it is still a share group
 
@@ -240,9 +239,9 @@ def test_offsets_of_a_group_with_members_cannot_be_altered(group: Group) -> None
 def test_a_deleted_share_group_leaves_no_key(lua: LuaRunner) -> None:
     group = Group(lua)
     group.beat("m1", 0)
-    assert lua.run(scripts.delete(KEYS, "g", commits=0)).error == ErrorCode.NON_EMPTY_GROUP
+    assert lua.run(KEYS.group("g").delete(commits=0)).error == ErrorCode.NON_EMPTY_GROUP
     group.beat("m1", -1)
-    assert not lua.run(scripts.delete(KEYS, "g", commits=0)).error
+    assert not lua.run(KEYS.group("g").delete(commits=0)).error
     assert lua.command("KEYS", "*") == []
 
 

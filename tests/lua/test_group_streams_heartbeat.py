@@ -6,7 +6,6 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.groups.consumer_group import unpack
-from korvet.scripts import group as scripts
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import Group as ClassicGroup
@@ -335,7 +334,7 @@ def test_commits_need_the_epoch_or_one_since_which_the_member_has_the_task(group
     assert commit(commit_call([row], "m1", 4)).error == ErrorCode.STALE_MEMBER_EPOCH
     assert commit(commit_call([row], "m9", 3)).error == ErrorCode.UNKNOWN_MEMBER_ID
     checks = [
-        group.runner.run(scripts.check_epoch(KEYS, "g", member="m1", epoch=epoch)).error
+        group.runner.run(KEYS.group("g").check_epoch(member="m1", epoch=epoch)).error
         for epoch in (3, 2)
     ]
     assert checks == [ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH]
@@ -349,9 +348,9 @@ def test_groups_of_other_types_are_kept_apart(runner: Runner) -> None:
     assert group.beat("m", 0).error == ErrorCode.NONE
     assert ConsumerGroup(runner).beat("c", 0).error == ErrorCode.GROUP_ID_NOT_FOUND
     assert ClassicGroup(runner, "g").join().error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    removed = runner.run(scripts.leave(KEYS, "g", [("m", ""), ("n", "")]))
+    removed = runner.run(KEYS.group("g").leave([("m", ""), ("n", "")]))
     assert removed.results == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
-    assert runner.run(scripts.delete(KEYS, "g", commits=0)).error == ErrorCode.NONE
+    assert runner.run(KEYS.group("g").delete(commits=0)).error == ErrorCode.NONE
     assert group.beat("m", 1).error == ErrorCode.GROUP_ID_NOT_FOUND
 
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from korvet.calls.group import TxnCompleteReply
 from korvet.errors import ErrorCode
-from korvet.scripts import group as scripts
-from korvet.scripts.group import TxnCompleteReply
 from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, RETENTION_MS, TOPIC_ID, Group
 from tests.support.store_runners import Runner
@@ -27,10 +26,10 @@ def txn_commit(
 ) -> ErrorCode:
     """Send a TxnOffsetCommit of partition 0, by producer 9 unless given."""
     reply = group.run(
-        lambda registered: scripts.txn_commit(
-            KEYS,
-            group.name,
-            [("orders", partition, offset, 0, TOPIC_ID, "") for partition in partitions],
+        lambda registered: KEYS.group(group.name).txn_commit(
+            KEYS.commit_rows(
+                ("orders", partition, offset, 0, TOPIC_ID, "") for partition in partitions
+            ),
             member=member,
             instance="",
             generation=generation,
@@ -48,13 +47,8 @@ def txn_complete(
 ) -> TxnCompleteReply:
     """End the producer's transaction of that number."""
     return group.runner.run(
-        scripts.txn_complete(
-            KEYS,
-            group.name,
-            producer_id=producer_id,
-            producer_epoch=0,
-            transaction=number,
-            committed=int(committed),
+        KEYS.group(group.name).txn_complete(
+            producer_id=producer_id, producer_epoch=0, transaction=number, committed=int(committed)
         )
     )
 
@@ -281,8 +275,8 @@ def test_what_comes_between_two_steps_has_its_place(runner: Runner) -> None:
 def test_an_older_producer_adds_nothing_between_two_steps(runner: Runner) -> None:
     group = Group(runner)
     txn_commit(group, 5, partitions=range(STEP + 1))
-    call = scripts.txn_complete(
-        KEYS, group.name, producer_id=9, producer_epoch=1, transaction=1, committed=0
+    call = KEYS.group(group.name).txn_complete(
+        producer_id=9, producer_epoch=1, transaction=1, committed=0
     )
     assert group.runner.run(call).more
     assert txn_commit(group, 6) == ErrorCode.INVALID_PRODUCER_EPOCH

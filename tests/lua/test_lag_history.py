@@ -3,7 +3,6 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.scripts import group
 from korvet.testing import LuaRunner
 from tests.lua.partition import KEYS
 from tests.support.store_runners import Runner
@@ -13,7 +12,7 @@ HISTORY = KEYS.lag_history(0)
 
 
 def record(runner: Runner, sample: bytes = b"x") -> int:
-    reply = runner.run(group.record_lag(KEYS, 0, sample=sample))
+    reply = runner.run(KEYS.group_record_lag(lag_history=KEYS.lag_history(0), sample=sample))
     assert reply.error == 0
     return reply.recorded
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from korvet.scripts import log
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.store_runners import Runner
@@ -35,7 +34,7 @@ def test_another_topics_log_is_refused(runner: Runner, topic_id: str, error: int
     part = Part(runner)
     if error == 100:
         part.create()
-    assert runner.run(log.adopt(KEYS, "t", 0, topic_id=topic_id)).error == error
+    assert runner.run(KEYS.partition("t", 0, topic_id).adopt()).error == error
 
 
 @MODES
@@ -163,7 +162,7 @@ def test_appends_between_two_calls_keep_the_index_in_order(mode: str) -> None:
     more = 1
     while more:
         part.append(size=70_000)
-        more = lua.run(log.adopt(KEYS, "t", 0, topic_id=ID)).more
+        more = lua.run(KEYS.partition("t", 0, ID).adopt()).more
         found = rows(part)
         assert found == sorted(found)
     part.adopt()

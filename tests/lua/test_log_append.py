@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
-from korvet.scripts import log
+from korvet.scripts.append_call import allow_expired_producer
 from korvet.testing import LuaRunner
 from tests.lua.partition import DENSE_MS, OTHER_ID, Part
 from tests.support.store_runners import Runner
@@ -125,7 +125,7 @@ def test_a_duplicate_older_than_five_batches_has_no_offset(
 
 def test_sequences_wrap_around(runner: Runner) -> None:
     part = Part(runner).create()
-    begun = log.allow_expired_producer(
+    begun = allow_expired_producer(
         part.call(4, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
     )
     first = runner.run(begun)
@@ -150,14 +150,12 @@ def test_an_unknown_producer_starts_at_sequence_0_or_is_unknown(runner: Runner) 
     assert (reply.error, reply.base) == (ErrorCode.UNKNOWN_PRODUCER_ID, -1)
     assert part.ids() == []
     forgotten = part.call(2, base_sequence=7, **begin)
-    assert runner.run(log.allow_expired_producer(forgotten)).stored == 1
-    again = runner.run(log.allow_expired_producer(forgotten))
+    assert runner.run(allow_expired_producer(forgotten)).stored == 1
+    again = runner.run(allow_expired_producer(forgotten))
     assert (again.error, again.stored) == (0, 0)
-    assert runner.run(log.allow_expired_producer(part.call(2, base_sequence=11, **begin))).error
+    assert runner.run(allow_expired_producer(part.call(2, base_sequence=11, **begin))).error
     assert part.append(2, base_sequence=9, **begin).stored == 1
-    assert (
-        runner.run(log.allow_expired_producer(part.call(1, base_sequence=11, **begin))).stored == 1
-    )
+    assert runner.run(allow_expired_producer(part.call(1, base_sequence=11, **begin))).stored == 1
     assert part.append(1, base_sequence=12, **begin).stored == 1
 
 

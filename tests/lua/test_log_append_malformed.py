@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.scripts import log
+from korvet.scripts.append_call import BATCH_AT, append_many, batch_of
 from korvet.scripts.call import Call
-from korvet.scripts.log.appending import BATCH_AT
 from korvet.store.errors import ScriptFailed
 from korvet.testing import ContractViolation, ScriptError
 from tests.lua.partition import ID, KEYS, Part
@@ -70,9 +69,7 @@ def test_what_is_no_batch_is_an_error_and_leaves_nothing_behind(
     part = Part(runner, form, mode).create()
     part.append(2)
     before = (part.ids(), part.state())
-    call = log.append(
-        KEYS, "t", 0, topic_id=ID, count=count, size=20, max_timestamp=1, fields=fields
-    )
+    call = KEYS.partition("t", 0, ID).append(count=count, size=20, max_timestamp=1, fields=fields)
     with pytest.raises(FAILED, match="no batch"):
         runner.run(call)
     assert (part.ids(), part.state()) == before
@@ -95,7 +92,7 @@ def test_an_entry_may_have_as_many_fields_as_lua_holds(
 ) -> None:
     part = Part(runner, form, mode).create()
     batch = {"count": count, "size": 20, "max_timestamp": 1, "fields": fields}
-    reply = runner.run(log.append(KEYS, "t", 0, topic_id=ID, stamp=stamp, **batch))
+    reply = runner.run(KEYS.partition("t", 0, ID).append(stamp=stamp, **batch))
     assert (reply.error, len(part.ids())) == (0, count)
 
 
@@ -112,12 +109,10 @@ def test_valid_batches_in_a_call_with_a_malformed_one_are_appended(
     runner: Runner, form: str, fields: tuple[Any, ...]
 ) -> None:
     parts = [Part(runner, form, "dense", topic=name).create() for name in ("a", "b", "c")]
-    batches = [log.batch_of(part.call(2)) for part in parts]
+    batches = [batch_of(part.call(2)) for part in parts]
     batches[1] = [*batches[1][:7], *fields]
     reply = runner.run(
-        log.append_many(
-            KEYS, [(p.topic, 0, ID, 0, [b]) for p, b in zip(parts, batches, strict=True)]
-        )
+        append_many(KEYS, [(p.topic, 0, ID, 0, [b]) for p, b in zip(parts, batches, strict=True)])
     )
     failed = ErrorCode.KAFKA_STORAGE_ERROR
     assert [answer.error for answer in reply.answers] == [0, failed, 0]
@@ -134,9 +129,9 @@ def test_valid_batches_in_a_call_with_a_malformed_one_are_appended(
 @pytest.mark.parametrize("number", [b"inf", b"nan", b"1e400", b"", b"x", b"1.5", b"0x1.8", b"1e-1"])
 def test_no_number_spoils_what_a_log_counts(runner: Runner, at: int, number: bytes) -> None:
     part = Part(runner, "batch", "dense").create()
-    batch = log.batch_of(part.call(2, producer_id=1, producer_epoch=0, base_sequence=0))
+    batch = batch_of(part.call(2, producer_id=1, producer_epoch=0, base_sequence=0))
     wrong = [*batch[:at], number, *batch[at + 1 :]]
-    reply = runner.run(log.append_many(KEYS, [("t", 0, ID, 0, [wrong])]))
+    reply = runner.run(append_many(KEYS, [("t", 0, ID, 0, [wrong])]))
     assert reply.answers[0].error == ErrorCode.KAFKA_STORAGE_ERROR
     assert b"no batch" in reply.reason
     call = part.call(2)
@@ -168,7 +163,7 @@ def test_the_counts_of_a_call_are_checked_before_any_write(
 ) -> None:
     """The first of two batches was appended, although the caller got a Lua error."""
     part = Part(runner, "batch", "dense").create()
-    call = log.append_many(KEYS, [("t", 0, ID, 0, [log.batch_of(part.call(2))] * 2)])
+    call = append_many(KEYS, [("t", 0, ID, 0, [batch_of(part.call(2))] * 2)])
     args = [change.get(at, each) for at, each in enumerate(call.args)]
     if -1 in change:
         del args[-1]

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from korvet.calls.namespace import LogAppendManyReply
+from korvet.calls.partition import AppendReply
 from korvet.errors import ErrorCode
-from korvet.scripts import log
-from korvet.scripts.log import AppendManyReply, AppendReply
+from korvet.scripts import append_call
+from korvet.scripts.append_call import batch_of
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.store_runners import Runner
@@ -23,10 +25,10 @@ def alone_and_together(form: str, mode: str) -> tuple[Part, Part]:
 
 def append_many(
     part: Part, calls: list[Any], topic_id: str = ID, stamp: int = 0
-) -> AppendManyReply:
+) -> LogAppendManyReply:
     """Send the appends in one call; return the reply."""
-    batches = [log.batch_of(call) for call in calls]
-    return part.runner.run(log.append_many(KEYS, [("t", 0, topic_id, stamp, batches)]))
+    batches = [batch_of(call) for call in calls]
+    return part.runner.run(append_call.append_many(KEYS, [("t", 0, topic_id, stamp, batches)]))
 
 
 def seen(part: Part) -> tuple[object, ...]:
@@ -123,16 +125,16 @@ def test_a_rejected_batch_does_not_affect_the_next_one(runner: Runner) -> None:
 
 def test_partitions_in_one_call_are_independent(runner: Runner) -> None:
     here = Part(runner, "batch", "dense").create()
-    gone = log.batch_of(here.call(2))
+    gone = batch_of(here.call(2))
     other = Part(runner, "record", "dense", topic="u").create()
     reply = runner.run(
-        log.append_many(
+        append_call.append_many(
             KEYS,
             [
-                ("t", 0, ID, 0, [log.batch_of(here.call(2)), log.batch_of(here.call(1))]),
+                ("t", 0, ID, 0, [batch_of(here.call(2)), batch_of(here.call(1))]),
                 ("v", 0, ID, 0, [gone]),
                 ("u", 0, OTHER_ID, 0, [gone, gone]),
-                ("u", 0, ID, 1, [log.batch_of(other.call(3))]),
+                ("u", 0, ID, 1, [batch_of(other.call(3))]),
             ],
         )
     )
@@ -162,10 +164,10 @@ def test_a_partition_whose_keys_are_broken_fails_alone(
         runner.command("DEL", name)
         runner.command("SET", name, "nonsense")
     logs = [
-        ("bad", 0, ID, 0, [log.batch_of(bad.call(2)), log.batch_of(bad.call(1))]),
-        ("t", 0, ID, 0, [log.batch_of(good.call(3))]),
+        ("bad", 0, ID, 0, [batch_of(bad.call(2)), batch_of(bad.call(1))]),
+        ("t", 0, ID, 0, [batch_of(good.call(3))]),
     ]
-    reply = runner.run(log.append_many(KEYS, logs if first else logs[::-1]))
+    reply = runner.run(append_call.append_many(KEYS, logs if first else logs[::-1]))
     broken = [(ErrorCode.KAFKA_STORAGE_ERROR, -1)] * 2
     assert [(row.error, row.base) for row in reply.answers] == (
         [*broken, (0, 0)] if first else [(0, 0), *broken]

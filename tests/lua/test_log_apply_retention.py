@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from redis.exceptions import ResponseError
 
 from korvet.errors import ErrorCode
-from korvet.scripts import log
 from korvet.testing import LuaRunner
 from korvet.wire import control_records
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
@@ -294,9 +293,7 @@ def test_native_entries_before_a_marker_stay_as_long_as_they_should(
     lua.command("XADD", part.keys.stream, f"{now}-9" if mode == "time" else "*", "a", "b")
     fields = control_records.fields_of(now, 1, 0, True)
     lua.run(
-        log.write_txn_marker(
-            KEYS, "t", 0, topic_id=ID, committed=1, size=10, fields=fields, **producer
-        )
+        KEYS.partition("t", 0, ID).write_txn_marker(committed=1, size=10, fields=fields, **producer)
     )
     assert len(part.ids()) == 3
     kept = part.ids()[1:]
@@ -369,8 +366,10 @@ def test_records_of_long_ago_go_at_once_where_markers_are_all_else_that_there_is
         producer = {"producer_id": 1, "producer_epoch": 0, "transaction": number}
         part.append(size=STEP, max_timestamp=1, base_sequence=number - 1, **producer)
         fields = control_records.fields_of(runner.now_ms(), 1, 0, True)
-        words = {"topic_id": ID, "committed": 1, "size": 10}
-        runner.run(log.write_txn_marker(KEYS, "t", 0, fields=fields, **words, **producer))
+        marker = KEYS.partition("t", 0, ID).write_txn_marker(
+            fields, committed=1, size=10, **producer
+        )
+        runner.run(marker)
         if number == 3:
             assert part.retain(size=STEP).removed
     assert part.state()["start"] != "0"

@@ -3,7 +3,6 @@
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.scripts import log
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.store_runners import Runner
 
@@ -90,7 +89,7 @@ def test_the_bytes_and_records_before_the_start_no_longer_count(runner: Runner) 
 def test_a_log_is_opened_once_and_only_for_its_own_topic(runner: Runner) -> None:
     def opened(topic_id: str) -> tuple[int, int]:
         reply = runner.run(
-            log.create(KEYS, "t", 0, topic_id=topic_id, format="record", mode="dense", bits=10)
+            KEYS.partition("t", 0, topic_id).create(format="record", mode="dense", bits=10)
         )
         return reply.error, reply.opened
 
@@ -104,7 +103,7 @@ def test_a_log_is_opened_once_and_only_for_its_own_topic(runner: Runner) -> None
 
 def test_a_log_is_dropped_only_by_its_own_topic_and_leaves_nothing(runner: Runner) -> None:
     def dropped(topic_id: str) -> int:
-        return runner.run(log.delete(KEYS, "t", 0, topic_id=topic_id)).deleted
+        return runner.run(KEYS.partition("t", 0, topic_id).delete()).deleted
 
     part = Part(runner).create()
     part.append(2, producer_id=1, producer_epoch=0, base_sequence=0)

@@ -2,8 +2,7 @@
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.scripts import log, topic
-from korvet.scripts.writer import IDS_FROM, JOB_IDS_FROM
+from korvet.scripts.writer import CLASSES, IDS_FROM, JOB_IDS_FROM
 from korvet.testing import LuaRunner
 from tests.support.store_runners import Runner
 
@@ -14,9 +13,8 @@ DAY_MS = 86_400_000
 
 def opened(runner: Runner) -> None:
     runner.run(
-        topic.create(
-            KEYS,
-            1,
+        KEYS.topic_create(
+            KEYS.logs("orders", range(1)),
             topic="orders",
             definition=b"{}",
             topic_id=ID,
@@ -29,11 +27,7 @@ def opened(runner: Runner) -> None:
 
 def send(runner: Runner, producer: int, sequence: int = 0, transaction: int = -1) -> int:
     reply = runner.run(
-        log.append(
-            KEYS,
-            "orders",
-            0,
-            topic_id=ID,
+        KEYS.partition("orders", 0, ID).append(
             count=1,
             size=1,
             max_timestamp=1,
@@ -51,8 +45,9 @@ def forget(runner: Runner, silence_ms: int = DAY_MS) -> int:
     """Expire producers in a whole scan; return their number."""
     cursor, removed = b"0", 0
     while True:
+        partition = KEYS.partition("orders", 0)
         reply = runner.run(
-            log.expire_producers(KEYS, "orders", 0, cursor=cursor, silence_ms=silence_ms)
+            partition.expire_producers(CLASSES, cursor=cursor, silence_ms=silence_ms)
         )
         cursor, removed = reply.cursor, removed + reply.removed
         if cursor == b"0":

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from korvet.calls.partition import FindSegmentReply
 from korvet.remote_log.manifest import SegmentRow
-from korvet.scripts import log
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.redis_servers import TestServer
@@ -16,8 +16,8 @@ from tests.support.store_runners import StoreRunner
 SPAN = 10
 
 
-def find(part: Part, timestamp: int, topic_id: str = ID) -> log.FindSegmentReply:
-    call = log.find_segment(KEYS, "t", 0, topic_id=topic_id, timestamp=timestamp)
+def find(part: Part, timestamp: int, topic_id: str = ID) -> FindSegmentReply:
+    call = KEYS.partition("t", 0, topic_id).find_segment(timestamp=timestamp)
     return part.runner.run(call)
 
 
@@ -30,7 +30,7 @@ def restored(runner: Any, newest: Sequence[int]) -> Part:
     ]
     shape: Any = {"format": part.form, "mode": part.mode, "bits": part.bits}
     end = len(newest) * SPAN
-    call = log.restore(KEYS, "t", 0, rows, topic_id=ID, **shape, epoch=0, start=0, next=end)
+    call = KEYS.partition("t", 0, ID).restore(rows, **shape, epoch=0, start=0, next=end)
     assert part.runner.run(call).error == 0
     return part
 
@@ -39,15 +39,8 @@ def expire(part: Part, keep: int) -> int:
     """Remove the oldest segments until `keep` are left, or those with records in Redis."""
     removed = 64
     while removed == 64:
-        call = log.expire_segments(
-            KEYS,
-            "t",
-            0,
-            topic_id=ID,
-            retention_ms=-1,
-            retention_bytes=keep * 100,
-            delay_ms=0,
-            most=64,
+        call = KEYS.partition("t", 0, ID).expire_segments(
+            retention_ms=-1, retention_bytes=keep * 100, delay_ms=0, most=64
         )
         removed = part.runner.run(call).removed
     left = part.runner.command("ZCARD", part.keys.segments)
@@ -59,13 +52,9 @@ def add(part: Part, newest: int) -> None:
     """Append records and copy them to a segment."""
     for _ in range(SPAN):
         part.append(size=1)
-    claim = part.runner.run(log.claim_copy(KEYS, "t", 0, topic_id=ID, holder="a", ttl_ms=1_000_000))
+    claim = part.runner.run(KEYS.partition("t", 0, ID).claim_copy(holder="a", ttl_ms=1_000_000))
     first = claim.first
-    call = log.add_segment(
-        KEYS,
-        "t",
-        0,
-        topic_id=ID,
+    call = KEYS.partition("t", 0, ID).add_segment(
         fence=claim.fence,
         first=first,
         last=first + SPAN - 1,
@@ -139,7 +128,7 @@ def measure(runner: StoreRunner) -> None:
     ]
     shape: Any = {"format": part.form, "mode": part.mode, "bits": part.bits}
     end = begin + 1000 * step
-    call = log.restore(KEYS, "t", 0, rows, topic_id=ID, **shape, epoch=0, start=begin, next=end)
+    call = KEYS.partition("t", 0, ID).restore(rows, **shape, epoch=0, start=begin, next=end)
     assert part.runner.run(call).error == 0
     used = runner.command("MEMORY", "USAGE", part.keys.segments, "SAMPLES", 0)
     assert isinstance(used, int) and used < 1000 * 200

@@ -2,10 +2,10 @@
 
 import pytest
 
+from korvet.calls.partition import GroupReadReply
 from korvet.errors import ErrorCode
+from korvet.groups.stream_reads import ALL_CLAIMED, CLAIM_ALL
 from korvet.keys import Keys
-from korvet.scripts import log
-from korvet.scripts.log import GroupReadReply
 from tests.lua.test_log_group_seek import ID, STREAM, filled, filled_at_once, follow, mode
 from tests.support.store_runners import Runner
 
@@ -20,20 +20,12 @@ def deliver(
     *,
     consumer: str = "one",
     count: int = 10,
-    claim: bytes = log.ALL_CLAIMED,
+    claim: bytes = ALL_CLAIMED,
     topic_id: str = ID,
 ) -> GroupReadReply:
     return runner.run(
-        log.group_read(
-            KEYS,
-            "orders",
-            0,
-            group="readers",
-            consumer=consumer,
-            topic_id=topic_id,
-            offset=offset,
-            count=count,
-            claim=claim,
+        KEYS.partition("orders", 0, topic_id).group_read(
+            group="readers", consumer=consumer, offset=offset, count=count, claim=claim
         )
     )
 
@@ -50,7 +42,7 @@ def test_what_is_not_there_is_not_delivered(runner: Runner) -> None:
     assert runner.command("EXISTS", STREAM) == 0
 
 
-@pytest.mark.parametrize("claim", [log.ALL_CLAIMED, log.CLAIM_ALL])
+@pytest.mark.parametrize("claim", [ALL_CLAIMED, CLAIM_ALL])
 def test_the_group_begins_at_the_first_fetch(runner: Runner, mode: str, claim: bytes) -> None:
     offsets = filled(runner, mode)
     assert span(deliver(runner, offsets[2], claim=claim)) == (offsets[2], offsets[4])
@@ -89,7 +81,7 @@ def test_a_new_owner_takes_over_what_was_left(runner: Runner, mode: str) -> None
     offsets = filled(runner, mode)
     deliver(runner, offsets[0], count=3)
     follow(runner, offsets[1], move=0)
-    reply = deliver(runner, offsets[1], consumer="two", claim=log.CLAIM_ALL)
+    reply = deliver(runner, offsets[1], consumer="two", claim=CLAIM_ALL)
     assert span(reply) == (offsets[1], offsets[2])
     assert span(deliver(runner, offsets[3], consumer="two")) == (offsets[3], offsets[4])
     follow(runner, offsets[4] + 1, move=0)
@@ -104,24 +96,24 @@ def test_of_very_much_that_was_left_nothing_is_passed_over(runner: Runner) -> No
     runner.command(
         "XCLAIM", STREAM, "readers", "two", 0, *(f"{(2**63 - 1)}-{n}" for n in (2_000, 2_400))
     )
-    claim, at, calls = log.CLAIM_ALL, 0, 0
+    claim, at, calls = CLAIM_ALL, 0, 0
     while at < 2_600:
         reply = deliver(runner, at, consumer="two", count=500, claim=claim)
         claim, calls = reply.claim, calls + 1
         assert reply.first == at
         at = reply.last + 1
-    assert claim == log.ALL_CLAIMED
+    assert claim == ALL_CLAIMED
     assert calls < 12
 
 
 def test_what_is_pending_below_the_readers_place_is_claimed_by_parts(runner: Runner) -> None:
     filled_at_once(runner, 1_500)
     deliver(runner, 0, count=1_500)
-    reply = deliver(runner, 1_400, consumer="two", claim=log.CLAIM_ALL)
+    reply = deliver(runner, 1_400, consumer="two", claim=CLAIM_ALL)
     assert span(reply) == (-1, -1)
     assert reply.claim == b"%d-1000" % (2**63 - 1)
     reply = deliver(runner, 1_400, consumer="two", claim=reply.claim)
-    assert (*span(reply), reply.claim) == (1_400, 1_409, log.ALL_CLAIMED)
+    assert (*span(reply), reply.claim) == (1_400, 1_409, ALL_CLAIMED)
 
 
 def test_a_commit_never_takes_the_group_back_but_may_take_it_on(runner: Runner, mode: str) -> None:

@@ -2,10 +2,9 @@
 
 import pytest
 
+from korvet.calls.partition import GroupDestroyReply, GroupSeekReply
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.scripts import log, topic
-from korvet.scripts.log import GroupDestroyReply, GroupSeekReply
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
@@ -21,9 +20,8 @@ def mode(request: pytest.FixtureRequest) -> str:
 def filled(runner: Runner, mode: str, count: int = 5) -> list[int]:
     """Create a partition with records; return their offsets."""
     runner.run(
-        topic.create(
-            KEYS,
-            1,
+        KEYS.topic_create(
+            KEYS.logs("orders", range(1)),
             topic="orders",
             definition=b"{}",
             topic_id=ID,
@@ -34,15 +32,8 @@ def filled(runner: Runner, mode: str, count: int = 5) -> list[int]:
     )
     return [
         runner.run(
-            log.append(
-                KEYS,
-                "orders",
-                0,
-                topic_id=ID,
-                count=1,
-                size=1,
-                max_timestamp=1,
-                fields=(2, b"value", b"%d" % number),
+            KEYS.partition("orders", 0, ID).append(
+                count=1, size=1, max_timestamp=1, fields=(2, b"value", b"%d" % number)
             )
         ).base
         for number in range(count)
@@ -53,17 +44,15 @@ def filled_at_once(runner: Runner, count: int) -> None:
     """Create a partition in dense mode with `count` records."""
     filled(runner, "dense", 0)
     record = (-1, b"value", *[b"v"] * count)
-    call = log.append(
-        KEYS, "orders", 0, topic_id=ID, count=count, size=1, max_timestamp=1, fields=record
+    call = KEYS.partition("orders", 0, ID).append(
+        count=count, size=1, max_timestamp=1, fields=record
     )
     assert runner.run(call).base == 0
 
 
 def follow(runner: Runner, offset: int, *, topic_id: str = ID, move: int = 1) -> GroupSeekReply:
     return runner.run(
-        log.group_seek(
-            KEYS, "orders", 0, group="readers", topic_id=topic_id, offset=offset, move=move
-        )
+        KEYS.partition("orders", 0, topic_id).group_seek(group="readers", offset=offset, move=move)
     )
 
 
@@ -100,19 +89,12 @@ def test_a_group_can_stand_on_a_partition_without_records(runner: Runner, mode: 
     filled(runner, mode, 0)
     follow(runner, 0)
     offset = runner.run(
-        log.append(
-            KEYS,
-            "orders",
-            0,
-            topic_id=ID,
-            count=1,
-            size=1,
-            max_timestamp=1,
-            fields=(2, b"value", b"first"),
+        KEYS.partition("orders", 0, ID).append(
+            count=1, size=1, max_timestamp=1, fields=(2, b"value", b"first")
         )
     ).base
     assert read(runner) == [b"first"]
-    assert runner.run(log.list_offsets(KEYS, "orders", 0, topic_id=ID)).first == offset
+    assert runner.run(KEYS.partition("orders", 0, ID).list_offsets()).first == offset
 
 
 def test_entries_below_the_commit_are_acknowledged(runner: Runner, mode: str) -> None:
@@ -127,10 +109,10 @@ def test_entries_below_the_commit_are_acknowledged(runner: Runner, mode: str) ->
 def test_a_group_can_be_taken_from_a_stream(runner: Runner, mode: str) -> None:
     filled(runner, mode)
     follow(runner, 0)
-    call = log.group_destroy(KEYS, "orders", 0, group="readers")
+    call = KEYS.partition("orders", 0).group_destroy(group="readers")
     assert runner.run(call).removed == 1
     assert runner.run(call).removed == 0
-    assert runner.run(log.group_destroy(KEYS, "absent", 0, group="readers")).removed == 0
+    assert runner.run(KEYS.partition("absent", 0).group_destroy(group="readers")).removed == 0
 
 
 def test_a_group_with_many_pending_entries_is_taken_from_a_stream_in_steps(
@@ -139,7 +121,7 @@ def test_a_group_with_many_pending_entries_is_taken_from_a_stream_in_steps(
     filled_at_once(runner, 2_100)
     follow(runner, 0)
     read(runner, 2_000)
-    call = log.group_destroy(KEYS, "orders", 0, group="readers")
+    call = KEYS.partition("orders", 0).group_destroy(group="readers")
     assert (runner.run(call).removed, runner.run(call).more) == (0, 1)
     assert len(read(runner, 100)) == 100
     assert runner.run(call) == (GroupDestroyReply(0, 1, 0))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.scripts import log, topic
+from korvet.scripts.append_call import append_many, batch_of
 from korvet.store.errors import ScriptFailed
 from korvet.testing import ScriptError
 from tests.lua.partition import DENSE_MS, ID, KEYS, Part
@@ -28,12 +28,12 @@ def test_where_a_log_has_come_to_the_last_offset_nothing_is_appended(
 
 def test_what_stood_before_the_batch_that_failed_is_answered_and_counted(runner: Runner) -> None:
     part = Part(runner, mode="dense").create()
-    batches = [log.batch_of(part.call(2, size=70_000)), log.batch_of(part.call(2))]
+    batches = [batch_of(part.call(2, size=70_000)), batch_of(part.call(2))]
     part.append(1)
     runner.command("DEL", part.keys.index)
     runner.command("SET", part.keys.index, "foreign")
     runner.command("HSET", part.keys.log, "bytes", 0, "indexed_bytes", 0)
-    reply = runner.run(log.append_many(KEYS, [("t", 0, ID, 0, [*batches, batches[0]])]))
+    reply = runner.run(append_many(KEYS, [("t", 0, ID, 0, [*batches, batches[0]])]))
     failed = ErrorCode.KAFKA_STORAGE_ERROR
     assert [answer.error for answer in reply.answers] == [0, failed, failed]
     assert reply.reason.startswith(b"korvet:t:0: ")
@@ -51,9 +51,11 @@ def test_no_log_is_made_over_entries_that_stand_where_its_offsets_will(
     runner.command("XADD", stream, f"{DENSE_MS}-7", "value", "left behind")
     grown = {"topic": "t", "expected": b"{}", "definition": b"two"}
     calls = {
-        "create": topic.create(KEYS, 2, topic="t", definition=b"{}", mode=mode, **SHAPE),
-        "grow": topic.add_partitions(KEYS, range(2), mode=mode, **grown, **SHAPE),
-        "open": log.create(KEYS, "t", 1, mode=mode, **SHAPE),
+        "create": KEYS.topic_create(
+            KEYS.logs("t", range(2)), topic="t", definition=b"{}", mode=mode, **SHAPE
+        ),
+        "grow": KEYS.topic_add_partitions(KEYS.logs("t", range(2)), mode=mode, **grown, **SHAPE),
+        "open": KEYS.partition("t", 1, ID).create(mode=mode, format="record", bits=10),
     }
     if made == "grow":
         runner.command("HSET", KEYS.topics(), "t", "{}")

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
+from korvet.calls.partition import LagReply
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.scripts import log, topic
 from korvet.testing import LuaRunner
 from tests.support.redis_servers import TestServer
 from tests.support.store_runners import Runner, StoreRunner
@@ -15,15 +15,14 @@ KEYS = Keys()
 ID = "1" * 32
 
 
-def lag(runner: Runner, offset: int, topic_id: str = ID) -> log.LagReply:
-    return runner.run(log.lag(KEYS, "orders", 0, topic_id=topic_id, offset=offset))
+def lag(runner: Runner, offset: int, topic_id: str = ID) -> LagReply:
+    return runner.run(KEYS.partition("orders", 0, topic_id).lag(offset=offset))
 
 
 def create(runner: Runner, format: str, mode: str) -> None:
     runner.run(
-        topic.create(
-            KEYS,
-            1,
+        KEYS.topic_create(
+            KEYS.logs("orders", range(1)),
             topic="orders",
             definition=b"{}",
             topic_id=ID,
@@ -39,15 +38,8 @@ def append(runner: Runner, format: str, count: int, size: int) -> int:
     if format == "batch":
         fields = (b"batch", b"b", b"count", count, b"max.timestamp", 1)
     return runner.run(
-        log.append(
-            KEYS,
-            "orders",
-            0,
-            topic_id=ID,
-            count=count,
-            size=size,
-            max_timestamp=1,
-            fields=fields,  # type: ignore[arg-type]
+        KEYS.partition("orders", 0, ID).append(
+            count=count, size=size, max_timestamp=1, fields=fields
         )
     ).base
 
@@ -79,7 +71,7 @@ def test_lag_counts_the_records_that_are_left(
     assert lag(lua, offsets[-1] + 1).records == 0
     assert lag(lua, 0).records == len(offsets)
     cut = random.randrange(1, len(offsets))
-    lua.run(log.delete_records(KEYS, "orders", 0, topic_id=ID, before=offsets[cut]))
+    lua.run(KEYS.partition("orders", 0, ID).delete_records(before=offsets[cut]))
     later = random.randrange(cut, len(offsets))
     assert lag(lua, offsets[later]).records == len(offsets) - later
 
@@ -114,7 +106,7 @@ def test_native_entries_at_the_end_are_counted(runner: Runner, mode: str) -> Non
     natives = [runner.command("XADD", stream, "*", "value", "v") for _ in range(4)]
     after = lag(runner, first)
     assert (before.records, after.records) == (5, 9)
-    end = runner.run(log.list_offsets(KEYS, "orders", 0, topic_id=ID)).next
+    end = runner.run(KEYS.partition("orders", 0, ID).list_offsets()).next
     assert after.next == end > before.next
     assert lag(runner, before.next).records == len(natives)
     assert lag(runner, end - 1).records == 1
@@ -148,10 +140,9 @@ def test_the_oldest_record_has_its_own_time(lua: LuaRunner, format: str, mode: s
         fields: tuple[object, ...] = (4, b"value", b"v", b"timestamp", time)
         if format == "batch":
             fields = (b"batch", b"b", b"count", 1, b"max.timestamp", time)
-        call = log.append(
-            KEYS, "orders", 0, topic_id=ID, count=1, size=70_000, max_timestamp=time,
-            fields=fields,  # type: ignore[arg-type]
-        )  # fmt: skip
+        call = KEYS.partition("orders", 0, ID).append(
+            fields, count=1, size=70_000, max_timestamp=time
+        )
         bases.append(lua.run(call).base)
         lua.advance(1)
     assert [lag(lua, base).oldest for base in bases] == list(range(5_000, 10_000, 1_000))

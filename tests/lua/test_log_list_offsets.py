@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from korvet.calls.partition import FindTimestampReply
 from korvet.errors import ErrorCode
-from korvet.scripts import log
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.lua.transactions import Logs
 from tests.support.store_runners import Runner
 
 
-def seek(part: Part, timestamp: int, topic_id: str = ID) -> log.FindTimestampReply:
-    return part.runner.run(log.find_timestamp(KEYS, "t", 0, topic_id=topic_id, timestamp=timestamp))
+def seek(part: Part, timestamp: int, topic_id: str = ID) -> FindTimestampReply:
+    return part.runner.run(KEYS.partition("t", 0, topic_id).find_timestamp(timestamp=timestamp))
 
 
 def test_what_is_not_there_or_another_topic_is_refused(runner: Runner) -> None:
@@ -196,11 +196,7 @@ def test_markers_of_transactions_are_not_taken_for_native_entries(
             base_sequence=n,
             transaction=n + 1,
         )
-        call = log.write_txn_marker(
-            KEYS,
-            "t",
-            0,
-            topic_id=ID,
+        call = KEYS.partition("t", 0, ID).write_txn_marker(
             producer_id=7,
             producer_epoch=0,
             transaction=n + 1,

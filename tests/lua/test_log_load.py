@@ -1,13 +1,14 @@
 """Check log.load: entries at their own offsets in a log that is being restored."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from korvet.calls.partition import LoadReply
 from korvet.errors import ErrorCode
-from korvet.scripts import log
-from korvet.scripts.log import LoadedEntry
+from korvet.recovery.loader import LoadedEntry, rest_of
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.store_runners import Runner
 
@@ -18,27 +19,23 @@ def restored(part: Part, start: int = 0) -> Part:
     """Return an empty log of the same shape under another name, as korvet.recovery makes one."""
     other = Part(part.runner, part.form, part.mode, topic="restored")
     reply = part.runner.run(
-        log.restore(
-            KEYS,
-            "restored",
-            0,
-            [],
-            topic_id=ID,
-            format=part.form,
-            mode=part.mode,
-            bits=part.bits,
-            epoch=3,
-            start=start,
-            next=start,
+        KEYS.partition("restored", 0, ID).restore(
+            [], format=part.form, mode=part.mode, bits=part.bits, epoch=3, start=start, next=start
         )
     )
     assert reply.error == 0
     return other
 
 
-def load(part: Part, *entries: LoadedEntry, **words: Any) -> log.LoadReply:
-    call = log.load(KEYS, part.topic, 0, **{"topic_id": ID, "entries": entries, **words})
-    return part.runner.run(call)
+def load(
+    part: Part,
+    *entries: LoadedEntry,
+    aborted: Sequence[tuple[str, int]] = (),
+    next: int = -1,
+    topic_id: str = ID,
+) -> LoadReply:
+    rest = rest_of(entries, aborted)
+    return part.runner.run(KEYS.partition(part.topic, 0, topic_id).load(rest, next=next))
 
 
 def entries_of(part: Part, sizes: list[int], newest: list[int], count: int) -> list[LoadedEntry]:

@@ -4,8 +4,14 @@ from typing import Any
 
 import pytest
 
+from korvet.calls.partition import (
+    AddSegmentReply,
+    ApplyRetentionReply,
+    ClaimCopyReply,
+    DropSegmentsReply,
+    TrimLocalReply,
+)
 from korvet.errors import ErrorCode
-from korvet.scripts import log, topic
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.store_runners import Runner
@@ -13,19 +19,15 @@ from tests.support.store_runners import Runner
 STEP = 65_536
 
 
-def claim(part: Part, holder: str = "a", ttl_ms: int = 1000) -> log.ClaimCopyReply:
-    call = log.claim_copy(KEYS, "t", 0, topic_id=ID, holder=holder, ttl_ms=ttl_ms)
+def claim(part: Part, holder: str = "a", ttl_ms: int = 1000) -> ClaimCopyReply:
+    call = KEYS.partition("t", 0, ID).claim_copy(holder=holder, ttl_ms=ttl_ms)
     return part.runner.run(call)
 
 
 def add(
     part: Part, fence: int, first: int, last: int, newest: int = 5, topic_id: str = ID
-) -> log.AddSegmentReply:
-    call = log.add_segment(
-        KEYS,
-        "t",
-        0,
-        topic_id=topic_id,
+) -> AddSegmentReply:
+    call = KEYS.partition("t", 0, topic_id).add_segment(
         fence=fence,
         first=first,
         last=last,
@@ -36,30 +38,16 @@ def add(
     return part.runner.run(call)
 
 
-def expire(part: Part, ms: int = -1, size: int = -1, most: int = 10) -> log.ExpireSegmentsReply:
-    call = log.expire_segments(
-        KEYS,
-        "t",
-        0,
-        topic_id=ID,
-        retention_ms=ms,
-        retention_bytes=size,
-        delay_ms=0,
-        most=most,
+def expire(part: Part, ms: int = -1, size: int = -1, most: int = 10) -> DropSegmentsReply:
+    call = KEYS.partition("t", 0, ID).expire_segments(
+        retention_ms=ms, retention_bytes=size, delay_ms=0, most=most
     )
     return part.runner.run(call)
 
 
-def trim(part: Part, size: int = 1) -> log.ApplyRetentionReply:
-    call = log.apply_retention(
-        KEYS,
-        "t",
-        0,
-        topic_id=ID,
-        retention_ms=-1,
-        retention_bytes=size,
-        steps=64,
-        is_local=1,
+def trim(part: Part, size: int = 1) -> ApplyRetentionReply:
+    call = KEYS.partition("t", 0, ID).apply_retention(
+        retention_ms=-1, retention_bytes=size, steps=64, is_local=1
     )
     return part.runner.run(call)
 
@@ -140,7 +128,7 @@ def test_the_objects_of_removed_segments_are_named_until_forgotten(runner: Runne
     reply = expire(part)
     assert (reply.start, reply.removed) == (5, 1), "a segment that reaches above the start stays"
     assert reply.due == expire(part).due == [b"0:3:0:4:0:100:10:5:id0"]
-    assert part.runner.run(log.forget_segments(KEYS, "t", 0, rows=reply.due)).error == 0
+    assert part.runner.run(KEYS.partition("t", 0).forget_segments(rows=reply.due)).error == 0
     assert expire(part).due == []
     assert part.truncate(-1).start == 10
     assert expire(part).removed == 1
@@ -151,10 +139,9 @@ def test_the_objects_of_removed_segments_are_named_until_forgotten(runner: Runne
 def test_a_deleted_topic_with_segments_is_noted(runner: Runner, step: bool) -> None:
     part = filled(runner, 1)
     if step:
-        call = topic.delete_definition(KEYS, topic="t", expected=b"{}", remote_id=ID)
+        call = KEYS.topic_delete_definition(topic="t", expected=b"{}", remote_id=ID)
     else:
-        call = topic.delete(
-            KEYS,
+        call = KEYS.delete_topic(
             [],
             topic="t",
             expected=b"{}",
@@ -165,13 +152,13 @@ def test_a_deleted_topic_with_segments_is_noted(runner: Runner, step: bool) -> N
     assert part.runner.run(call).error == 0
     key = KEYS.deleted_topics()
     assert part.runner.command("ZRANGE", key, 0, -1) == [ID.encode()]
-    part.runner.run(topic.forget_deleted(KEYS, topic_id=ID))
+    part.runner.run(KEYS.topic_forget_deleted(topic_id=ID))
     assert part.runner.command("ZCARD", key) == 0
 
 
 def restore(part: Part, start: int, end: int, *rows: tuple[int, int, int, int, str]) -> Any:
     shape: Any = {"format": part.form, "mode": part.mode, "bits": part.bits}
-    call = log.restore(KEYS, "t", 0, rows, topic_id=ID, **shape, epoch=3, start=start, next=end)
+    call = KEYS.partition("t", 0, ID).restore(rows, **shape, epoch=3, start=start, next=end)
     return part.runner.run(call)
 
 
@@ -195,15 +182,15 @@ def test_a_restored_log_has_its_segments_and_continues_above_the_end(runner: Run
 def test_a_restored_log_without_segments_is_not_old(runner: Runner) -> None:
     part = Part(runner, mode="dense")
     assert restore(part, 0, 20).restored == 0
-    call = log.apply_retention(
-        KEYS, "t", 0, topic_id=ID, retention_ms=60_000, retention_bytes=-1, steps=64
+    call = KEYS.partition("t", 0, ID).apply_retention(
+        retention_ms=60_000, retention_bytes=-1, steps=64
     )
     assert runner.run(call).start == 0
     assert (part.bounds().next, part.bounds().tiered) == (20, -1)
 
 
-def trim_local(part: Part, before: int, steps: int = 64) -> log.TrimLocalReply:
-    return part.runner.run(log.trim_local(KEYS, "t", 0, topic_id=ID, before=before, steps=steps))
+def trim_local(part: Part, before: int, steps: int = 64) -> TrimLocalReply:
+    return part.runner.run(KEYS.partition("t", 0, ID).trim_local(before=before, steps=steps))
 
 
 def test_a_local_trim_removes_copied_records_only(runner: Runner) -> None:
@@ -245,8 +232,8 @@ def test_nothing_is_counted_in_redis_or_as_not_copied_once_all_is_in_segments(
     assert (found.bytes, found.records) == (20, 2)
 
 
-def drop(part: Part, most: int = 10, topic_id: str = ID) -> log.DropSegmentsReply:
-    call = log.drop_segments(KEYS, "t", 0, topic_id=topic_id, delay_ms=0, most=most)
+def drop(part: Part, most: int = 10, topic_id: str = ID) -> DropSegmentsReply:
+    call = KEYS.partition("t", 0, topic_id).drop_segments(delay_ms=0, most=most)
     return part.runner.run(call)
 
 

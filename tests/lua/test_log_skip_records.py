@@ -4,10 +4,9 @@ from itertools import pairwise
 
 import pytest
 
+from korvet.calls.partition import SkipRecordsReply
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.scripts import log
-from korvet.scripts import topic as topics
 from korvet.scripts.call import Call
 from tests.support.store_runners import Runner
 
@@ -18,9 +17,8 @@ LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "de
 
 def create(runner: Runner, form: str, mode: str) -> None:
     runner.run(
-        topics.create(
-            KEYS,
-            1,
+        KEYS.topic_create(
+            KEYS.logs("t", range(1)),
             topic="t",
             definition=b"{}",
             topic_id=ID,
@@ -40,17 +38,13 @@ def append(runner: Runner, form: str, count: int, size: int) -> list[int]:
         for _ in range(count):
             fields += [2, b"value", b"v"]
     reply = runner.run(
-        log.append(
-            KEYS, "t", 0, topic_id=ID, count=count, size=size, max_timestamp=5, fields=fields
-        )
+        KEYS.partition("t", 0, ID).append(count=count, size=size, max_timestamp=5, fields=fields)
     )
     return list(range(reply.base, reply.base + count))
 
 
-def advance(offset: int, records: int, end: int, topic_id: str = ID) -> Call[log.SkipRecordsReply]:
-    return log.skip_records(
-        KEYS, "t", 0, topic_id=topic_id, offset=offset, records=records, end=end
-    )
+def advance(offset: int, records: int, end: int, topic_id: str = ID) -> Call[SkipRecordsReply]:
+    return KEYS.partition("t", 0, topic_id).skip_records(offset=offset, records=records, end=end)
 
 
 def test_a_log_that_is_not_there_or_another_s_is_refused(runner: Runner) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.scripts.log.appending import EXPIRED_IN_TXN
+from korvet.scripts.append_call import EXPIRED_IN_TXN
 from korvet.store.errors import ScriptFailed
 from korvet.testing import ScriptError
 from tests.lua.transactions import KEYS, Logs

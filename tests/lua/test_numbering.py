@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from korvet.calls.partition import NumberEntriesReply
 from korvet.log.entry_id import DENSE_MS, LAST, OffsetMap, split_id
-from korvet.scripts import log
 from korvet.testing import LuaRunner
 from korvet.wire import control_records
 from tests.lua.partition import ID, KEYS, Part
@@ -25,11 +25,11 @@ class Model:
     known: dict[tuple[int, int], int] = field(default_factory=dict)
     own: list[int] = field(default_factory=list)
 
-    def number(self) -> log.NumberEntriesReply:
+    def number(self) -> NumberEntriesReply:
         """Number the entries, in as many calls as it takes."""
         more = 1
         while more:
-            reply = self.part.runner.run(log.number_entries(KEYS, "t", 0, topic_id=ID))
+            reply = self.part.runner.run(KEYS.partition("t", 0, ID).number_entries())
             more = reply.more
         return reply
 
@@ -181,7 +181,7 @@ def check_drop(model: Model, offsets: list[int | None]) -> None:
     lost = len(offsets) - len(kept)
     for delete, expected in ((0, lost), (1, lost), (1, 0)):
         reply = part.runner.run(
-            log.drop_unnumbered(KEYS, "t", 0, topic_id=ID, after=b"", delete=delete)
+            KEYS.partition("t", 0, ID).drop_unnumbered(after=b"", delete=delete)
         )
         assert (reply.error, reply.entries, reply.last) == (0, expected, b"")
         assert (reply.size > 0) == (expected > 0)
@@ -197,10 +197,10 @@ def test_entries_without_an_offset_are_deleted_in_several_calls(runner: Runner) 
     model.append(2)
     burst(part, 2**43, 1500)
     model.append(2)
-    call = log.drop_unnumbered(KEYS, "t", 0, topic_id=ID, after=b"", delete=1)
+    call = KEYS.partition("t", 0, ID).drop_unnumbered(after=b"", delete=1)
     first = runner.run(call)
     assert (first.entries, first.last.decode()) == (1000, f"{2**43}-999")
-    call = log.drop_unnumbered(KEYS, "t", 0, topic_id=ID, after=first.last, delete=1)
+    call = KEYS.partition("t", 0, ID).drop_unnumbered(after=first.last, delete=1)
     assert runner.run(call).entries == 500
     assert len(model.check()) == 4
 
@@ -213,11 +213,11 @@ def test_an_entry_larger_than_one_call_reads_is_numbered(lua: LuaRunner, mode: s
     lua.advance(1)
     part.native(b"value", b"v" * 6_000_000)
     for more in (1, 0) if mode == "time" else (0, 0):
-        assert lua.run(log.number_entries(KEYS, "t", 0, topic_id=ID)).more == more
+        assert lua.run(KEYS.partition("t", 0, ID).number_entries()).more == more
     lua.advance(1)
     part.native(b"value", b"v" * 6_000_000)
     end = part.bounds().next
-    assert lua.run(log.lag(KEYS, "t", 0, topic_id=ID, offset=0)).next == end
+    assert lua.run(KEYS.partition("t", 0, ID).lag(offset=0)).next == end
     assert part.append().error == 0
     assert part.adopt() < 5 and part.state()["largest_append"] == "34000005"
 
@@ -230,9 +230,7 @@ def test_a_marker_counts_an_entry_without_an_offset_once(runner: Runner, mode: s
     runner.command("XADD", part.keys.stream, f"{2**63}-1", "value", "far")
     fields = control_records.fields_of(runner.now_ms(), 1, 0, True)
     runner.run(
-        log.write_txn_marker(
-            KEYS, "t", 0, topic_id=ID, committed=1, size=10, fields=fields, **producer
-        )
+        KEYS.partition("t", 0, ID).write_txn_marker(committed=1, size=10, fields=fields, **producer)
     )
     assert part.state()["unnumbered"] == "1"
 

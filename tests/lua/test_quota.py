@@ -3,16 +3,14 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.scripts import quota
 from korvet.testing import LuaRunner
 from tests.lua.partition import KEYS
 from tests.support.store_runners import Runner
 
 
 def charge(runner: Runner, amount: float, *, strict: bool = False, rate: float = 100.0) -> int:
-    call = quota.charge(
-        KEYS,
-        "b",
+    call = KEYS.quota_charge(
+        quota=KEYS.quota("b"),
         rate=round(rate * 1000),
         burst=round(rate * 500),
         amount=round(amount * 1000),

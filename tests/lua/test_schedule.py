@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
+from korvet.calls.partition import AppendReply, ScheduleAppendDueReply
 from korvet.errors import ErrorCode
-from korvet.scripts import log, schedule, topic
-from korvet.scripts.log import AppendReply
-from korvet.scripts.schedule import AppendDueReply, Row
+from korvet.scripts.append_call import Row
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.store_runners import Runner
@@ -36,7 +35,6 @@ def cancel(id: bytes) -> Row:
 def add(part: Part, *rows: Row, **changes: Any) -> AppendReply:
     """Append a batch of these rows, alone or with ordinary records."""
     words: dict[str, Any] = {
-        "topic_id": ID,
         "count": len(rows) + changes.get("ordinary", 0),
         "max_count": 100,
         "max_bytes": 10_000,
@@ -44,14 +42,16 @@ def add(part: Part, *rows: Row, **changes: Any) -> AppendReply:
         "rows": len(rows),
         "rest": [*(word for each in rows for word in each), *changes.pop("fields", ())],
     }
-    return part.runner.run(schedule.add(KEYS, part.topic, 0, **{**words, **changes}))
+    place = KEYS.partition(part.topic, 0, changes.pop("topic_id", ID))
+    return part.runner.run(place.schedule_add(**{**words, **changes}))
 
 
 def move(
     part: Part, max_rows: int = 100, max_bytes: int = 10_000, **changes: Any
-) -> AppendDueReply:
-    words = {"topic_id": ID, "max_rows": max_rows, "max_bytes": max_bytes, **changes}
-    return part.runner.run(schedule.append_due(KEYS, part.topic, 0, **words))
+) -> ScheduleAppendDueReply:
+    place = KEYS.partition(part.topic, 0, changes.pop("topic_id", ID))
+    call = place.schedule_append_due(max_rows=max_rows, max_bytes=max_bytes, **changes)
+    return part.runner.run(call)
 
 
 def values(part: Part) -> list[bytes]:
@@ -64,7 +64,7 @@ def values(part: Part) -> list[bytes]:
 def waiting(part: Part) -> tuple[int, int]:
     """Return the totals of waiting records and bytes; check them against the keys."""
     rows: Any = part.runner.command("HVALS", part.keys.scheduled_records)
-    found = part.runner.run(schedule.list_scheduled(KEYS, part.topic, 0, topic_id=ID, most=1000))
+    found = part.runner.run(KEYS.partition(part.topic, 0, ID).schedule_list(most=1000))
     assert found.size == sum(map(len, rows))
     assert found.records == sum(int(each.split(b":")[0]) for each in rows)
     assert part.runner.command("ZCARD", part.keys.scheduled) == len(rows) == len(found.rows) // 5
@@ -86,12 +86,12 @@ def test_a_record_is_appended_when_it_is_due_and_not_before(
     assert waiting(part)[0] == 1
     assert move(part).wait_ms == 1000
     lua.advance(999)
-    assert move(part) == AppendDueReply(0, 0, -1, 1)
+    assert move(part) == ScheduleAppendDueReply(0, 0, -1, 1)
     lua.advance(4)
-    assert move(part) == AppendDueReply(0, 1, 3, -1)
+    assert move(part) == ScheduleAppendDueReply(0, 1, 3, -1)
     assert values(part) == [b"a"]
     assert waiting(part) == (0, 0)
-    assert move(part) == AppendDueReply(0, 0, -1, -1)
+    assert move(part) == ScheduleAppendDueReply(0, 0, -1, -1)
     assert part.bounds().records == 1
 
 
@@ -186,9 +186,9 @@ def test_a_topic_that_is_not_there_is_unknown(runner: Runner) -> None:
     part = Part(runner)
     assert add(part, row(part, b"a")).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert move(part).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    found = schedule.list_scheduled(KEYS, "t", 0, topic_id=ID, most=1)
+    found = KEYS.partition("t", 0, ID).schedule_list(most=1)
     assert runner.run(found).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    gone = schedule.cancel(KEYS, "t", 0, topic_id=ID, id=b"a")
+    gone = KEYS.partition("t", 0, ID).schedule_cancel(id=b"a")
     assert runner.run(gone).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert runner.command("KEYS", "*") == []
 
@@ -225,11 +225,11 @@ def test_a_scheduled_record_is_cancelled_by_its_id_or_number(
 ) -> None:
     part = Part(runner).create()
     add(part, row(part, b"a", "at", PAST, b"1"), row(part, b"b", "at", PAST))
-    cancelling = schedule.cancel(KEYS, "t", 0, topic_id=ID, **by)
+    cancelling = KEYS.partition("t", 0, ID).schedule_cancel(**by)
     assert runner.run(cancelling).cancelled == 1
     assert runner.run(cancelling).cancelled == 0
-    assert runner.run(schedule.cancel(KEYS, "t", 0, topic_id=ID, id=b"no")).cancelled == 0
-    wrong = schedule.cancel(KEYS, "t", 0, topic_id=OTHER_ID, number=1)
+    assert runner.run(KEYS.partition("t", 0, ID).schedule_cancel(id=b"no")).cancelled == 0
+    wrong = KEYS.partition("t", 0, OTHER_ID).schedule_cancel(number=1)
     assert runner.run(wrong).error == ErrorCode.UNKNOWN_TOPIC_ID
     assert waiting(part)[0] == 1
     move(part)
@@ -240,28 +240,26 @@ def test_the_list_has_the_records_in_the_order_in_which_they_are_due(lua: LuaRun
     part = Part(lua).create()
     add(part, row(part, b"a", "in", 2000, b"x"), row(part, b"b", "in", 1000))
     lua.advance(1500)
-    found = lua.run(schedule.list_scheduled(KEYS, "t", 0, topic_id=ID, most=10))
+    found = lua.run(KEYS.partition("t", 0, ID).schedule_list(most=10))
     due = b"%d" % (lua.now_ms() - 500), b"%d" % (lua.now_ms() + 500)
     assert found.rows[:4] == [1, due[0], b"", 1]
     assert found.rows[5:9] == [0, due[1], b"x", 1]
     assert found.overdue_ms == 500
     for number in range(6):
         add(part, row(part, b"c", "at", int(due[1]) + number % 3 - 1))
-    found = lua.run(schedule.list_scheduled(KEYS, "t", 0, topic_id=ID, most=10))
+    found = lua.run(KEYS.partition("t", 0, ID).schedule_list(most=10))
     dues = [int(each) for each in found.rows[1::5]]
     assert (len(dues), dues) == (8, sorted(dues))
     pages: list[int | bytes] = []
     delayed = 0
     while len(pages) < len(found.rows):
         timed = len(pages) // 5 - delayed
-        call = schedule.list_scheduled(
-            KEYS, "t", 0, topic_id=ID, timed=timed, delayed=delayed, most=3
-        )
+        call = KEYS.partition("t", 0, ID).schedule_list(timed=timed, delayed=delayed, most=3)
         page = lua.run(call)
         pages += page.rows
         delayed += page.delayed
     assert (pages, delayed) == (found.rows, 2)
-    totals = lua.run(schedule.list_scheduled(KEYS, "t", 0, topic_id=ID, most=0))
+    totals = lua.run(KEYS.partition("t", 0, ID).schedule_list(most=0))
     assert (totals.records, totals.rows) == (8, [])
 
 
@@ -350,10 +348,11 @@ def test_a_deleted_topic_has_no_scheduled_records(runner: Runner, on_cluster: bo
     part = Part(runner).create()
     add(part, row(part, b"a", "in", 1000, b"1"))
     if on_cluster:
-        runner.run(log.delete(KEYS, "t", 0, topic_id=ID))
+        runner.run(KEYS.partition("t", 0, ID).delete())
     else:
-        version = {"registry_version": "", "remote_id": "", "partitions": 1}
-        call = topic.delete(KEYS, [], topic="t", expected="{}", **version)  # type: ignore[arg-type]
+        call = KEYS.delete_topic(
+            [], topic="t", expected=b"{}", registry_version=b"", remote_id="", partitions=1
+        )
         assert runner.run(call).error == 0
     assert runner.command("EXISTS", *part.keys.all) == 0
 
@@ -406,7 +405,7 @@ def test_nothing_is_lost_while_foreign_entries_are_too_many_to_number(lua: LuaRu
     for n in range(foreign):
         lua.command("XADD", part.keys.stream, f"{lua.now_ms() + n}-0", "value", "foreign")
     lua.advance(2 * foreign)
-    assert move(part) == AppendDueReply(0, 0, -1, 0)
+    assert move(part) == ScheduleAppendDueReply(0, 0, -1, 0)
     assert waiting(part)[0] == 1
     for n in range(foreign):
         lua.command("XADD", part.keys.stream, f"{lua.now_ms() + n}-0", "value", "foreign")

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.scripts import schedule
-from korvet.scripts.schedule import Row
+from korvet.scripts.append_call import Row
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, Part
 from tests.lua.test_schedule import add, cancel, move, row, schedule_keys, values, waiting
@@ -171,7 +170,7 @@ class World:
         if self.random.random() < 0.5:
             by = {"id": b"x"}
             gone = [each for each in self.schedule if each.id == b"x"]
-        reply = self.part.runner.run(schedule.cancel(KEYS, "t", 0, topic_id=ID, **by))
+        reply = self.part.runner.run(KEYS.partition("t", 0, ID).schedule_cancel(**by))
         assert reply.cancelled == len(gone)
         self.schedule = [each for each in self.schedule if each not in gone]
 

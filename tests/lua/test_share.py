@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.scripts import log, share
-from korvet.scripts.share import Acknowledge
 from korvet.scripts.signals import Signal
+from korvet.share.acknowledger import Acknowledge
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.lua.share import LOCK_MS, Group
@@ -306,7 +305,7 @@ def test_a_reset_moves_the_group_and_forgets_its_records(runner: Runner) -> None
     other = Group(group.part, "g2")
     group.acquire("m", (0, 9))
     other.acquire("m", (0, 4))
-    call = share.reset(KEYS, "t", 0, group="g", topic_id=ID, offset=3)
+    call = KEYS.partition("t", 0, ID).share_reset(group="g", offset=3)
     assert runner.run(call).error == 0
     described = group.describe()
     assert (described.start, described.epoch, described.acquired) == (3, 1, 0)
@@ -320,7 +319,7 @@ def test_the_state_of_a_group_is_deleted_alone(runner: Runner) -> None:
     other = Group(group.part, "g:2")
     for each in (group, other):
         each.acquire("m", (0, 9))
-    call = share.delete(KEYS, "t", 0, group="g", topic_id=ID)
+    call = KEYS.partition("t", 0, ID).share_delete(group="g")
     assert [runner.run(call).deleted for _ in range(2)] == [1, 0]
     assert group.describe().start == -1
     assert other.counts() == (0, 10, 0, 10, 0, 0)
@@ -330,7 +329,7 @@ def test_the_state_of_a_group_is_deleted_alone(runner: Runner) -> None:
 def test_no_state_is_left_of_a_deleted_topic(runner: Runner) -> None:
     group = group_in(runner)
     group.acquire("m", (0, 9))
-    runner.run(log.delete(KEYS, "t", 0, topic_id=ID))
+    runner.run(KEYS.partition("t", 0, ID).delete())
     assert runner.command("EXISTS", group.part.keys.share, group.part.keys.share_runs) == 0
 
 

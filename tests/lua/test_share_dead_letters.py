@@ -1,8 +1,7 @@
 """Check lua/share: dead letters keep their number until they are copied."""
 
 from korvet.errors import ErrorCode
-from korvet.scripts import share
-from korvet.scripts.share import Acknowledge
+from korvet.share.acknowledger import Acknowledge
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.lua.share import Group
 from tests.support.store_runners import Runner
@@ -80,20 +79,20 @@ def test_letters_outlive_a_reset_and_the_log_start_but_not_a_deletion(runner: Ru
     group.list_dead_letters(producer_id=5)
     group.part.truncate(8)
     group.probe()
-    runner.run(share.reset(KEYS, group.part.topic, 0, group="g", topic_id=ID, offset=9))
+    runner.run(KEYS.partition(group.part.topic, 0, ID).share_reset(group="g", offset=9))
     assert group.list_dead_letters() == (5, [(0, 0, 1, 1, REJECTED)])
     assert group.counts()[:2] == (9, 9)
-    runner.run(share.delete(KEYS, group.part.topic, 0, group="g", topic_id=ID))
+    runner.run(KEYS.partition(group.part.topic, 0, ID).share_delete(group="g"))
     assert group.list_dead_letters() == (0, [])
     assert group.rows() == []
 
 
 def test_letters_of_another_topic_of_the_name_are_refused(runner: Runner) -> None:
     part = Part(runner, mode="dense")
-    where = (KEYS, part.topic, 0)
+    place = KEYS.partition(part.topic, 0, OTHER_ID)
     for error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
-        words = {"group": "g", "topic_id": OTHER_ID}
-        assert runner.run(share.dead_letters(*where, **words, producer_id=0, most=1)).error == error
-        assert runner.run(share.dead_letters_copied(*where, **words, to=1)).error == error
+        letters = place.share_dead_letters(group="g", producer_id=0, most=1)
+        assert runner.run(letters).error == error
+        assert runner.run(place.share_dead_letters_copied(group="g", to=1)).error == error
         if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             part.create()

@@ -7,8 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
-from korvet.scripts import config, log, topic
-from korvet.scripts import group as group_scripts
 from korvet.scripts.call import Call
 from korvet.scripts.signals import Signal
 from korvet.store.errors import ScriptFailed, StoreRefused
@@ -21,28 +19,29 @@ SHAPE: dict[str, Any] = {"topic_id": ID, "format": "record", "mode": "dense", "b
 
 
 def create(name: str = "t", partitions: int = 3, definition: bytes = b"one") -> Call[Any]:
-    return topic.create(KEYS, partitions, topic=name, definition=definition, **SHAPE)
+    return KEYS.topic_create(
+        KEYS.logs(name, range(partitions)), topic=name, definition=definition, **SHAPE
+    )
 
 
 def grow(expected: bytes, name: str = "t") -> Call[Any]:
-    return topic.add_partitions(
-        KEYS, range(3, 5), topic=name, expected=expected, definition=b"two", **SHAPE
+    return KEYS.topic_add_partitions(
+        KEYS.logs(name, range(3, 5)), topic=name, expected=expected, definition=b"two", **SHAPE
     )
 
 
 def alter(expected: bytes, name: str = "t") -> Call[Any]:
-    return topic.alter(KEYS, topic=name, expected=expected, definition=b"two")
+    return KEYS.topic_alter(topic=name, expected=expected, definition=b"two")
 
 
 def remove(expected: bytes, name: str = "t") -> Call[Any]:
-    return topic.delete_definition(KEYS, topic=name, expected=expected, remote_id="")
+    return KEYS.topic_delete_definition(topic=name, expected=expected, remote_id="")
 
 
 def delete(
     expected: bytes, name: str = "t", version: bytes = b"", groups: tuple[str, ...] = ()
 ) -> Call[Any]:
-    return topic.delete(
-        KEYS,
+    return KEYS.delete_topic(
         groups,
         topic=name,
         expected=expected,
@@ -53,7 +52,7 @@ def delete(
 
 
 def reconfigure(expected: bytes, wanted: bytes) -> Call[Any]:
-    return config.alter(KEYS, resource="r", expected=expected, wanted=wanted)
+    return KEYS.config_alter(resource="r", expected=expected, wanted=wanted)
 
 
 def definition(runner: Runner, name: str = "t") -> object:
@@ -82,7 +81,7 @@ REFUSALS: list[tuple[Call[Any], int]] = [
     (delete(b"one", version=b"9"), Signal.TOPIC_CHANGED),
     (delete(b"one", "absent"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (
-        config.alter(KEYS, resource="r", expected=b"x", wanted=b"y"),
+        KEYS.config_alter(resource="r", expected=b"x", wanted=b"y"),
         Signal.CONFIGS_CHANGED,
     ),
 ]
@@ -103,9 +102,9 @@ def test_a_topic_exists_with_an_empty_log_for_each_partition(runner: Runner) -> 
     assert runner.run(create()).error == ErrorCode.NONE
     assert definition(runner) == b"one"
     for number in range(3):
-        bounds = runner.run(log.list_offsets(KEYS, "t", number, topic_id=ID))
+        bounds = runner.run(KEYS.partition("t", number, ID).list_offsets())
         assert (bounds.error, bounds.first, bounds.next) == (ErrorCode.NONE, 0, 0)
-    missing = runner.run(log.list_offsets(KEYS, "t", 3, topic_id=ID))
+    missing = runner.run(KEYS.partition("t", 3, ID).list_offsets())
     assert missing.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -116,14 +115,14 @@ def test_no_part_of_a_topic_is_created_if_a_key_has_another_type(
 ) -> None:
     shape = {**SHAPE, "mode": mode}
     for number, call in (
-        (1, topic.create(KEYS, 3, topic="new", definition=b"one", **shape)),
+        (1, KEYS.topic_create(KEYS.logs("new", range(3)), topic="new", definition=b"one", **shape)),
         (
             4,
-            topic.add_partitions(
-                KEYS, range(3, 5), topic="t", expected=b"", definition=b"", **shape
+            KEYS.topic_add_partitions(
+                KEYS.logs("t", range(3, 5)), topic="t", expected=b"", definition=b"", **shape
             ),
         ),
-        (0, log.create(KEYS, "new", 0, **shape)),
+        (0, KEYS.partition("new", 0, ID).create(format="record", mode=mode, bits=10)),
     ):
         runner.command("FLUSHALL")
         runner.command("HSET", KEYS.topics(), "t", b"")
@@ -140,8 +139,8 @@ def test_a_topic_that_grew_keeps_its_records(runner: Runner) -> None:
     runner.command("XADD", KEYS.partition("t", 0).stream, "*", "value", "v")
     assert runner.run(grow(b"one")).version > made
     assert definition(runner) == b"two"
-    assert runner.run(log.list_offsets(KEYS, "t", 0, topic_id=ID)).next == 1
-    assert runner.run(log.list_offsets(KEYS, "t", 4, topic_id=ID)).error == ErrorCode.NONE
+    assert runner.run(KEYS.partition("t", 0, ID).list_offsets()).next == 1
+    assert runner.run(KEYS.partition("t", 4, ID).list_offsets()).error == ErrorCode.NONE
 
 
 def test_each_change_raises_the_version_and_publishes_it(lua: LuaRunner) -> None:
@@ -186,15 +185,11 @@ def test_a_group_forgets_a_topic_and_no_other(runner: Runner) -> None:
         for number in range(3):
             runner.command("HSET", offsets, KEYS.partition(name, number).stream, "5")
     assert (
-        runner.run(
-            group_scripts.delete_topic_offsets(KEYS, "g", prefix="korvet:t:", partitions=3)
-        ).deleted
+        runner.run(KEYS.group("g").delete_topic_offsets(prefix="korvet:t:", partitions=3)).deleted
         == 3
     )
     assert (
-        runner.run(
-            group_scripts.delete_topic_offsets(KEYS, "g", prefix="korvet:t:", partitions=3)
-        ).deleted
+        runner.run(KEYS.group("g").delete_topic_offsets(prefix="korvet:t:", partitions=3)).deleted
         == 0
     )
     kept: Any = runner.command("HKEYS", offsets)
@@ -250,11 +245,7 @@ def test_a_deleted_topic_leaves_no_key_behind(runner: Runner) -> None:
         k = KEYS.partition("t", number)
         for n in range(5):
             runner.run(
-                log.append(
-                    KEYS,
-                    "t",
-                    number,
-                    topic_id=ID,
+                KEYS.partition("t", number, ID).append(
                     count=1,
                     size=70_000,
                     max_timestamp=1,
@@ -309,9 +300,8 @@ def test_whatever_happened_to_a_topic_its_deletion_takes_everything(
         elif what == "grow":
             now = partitions[name]
             runner.run(
-                topic.add_partitions(
-                    KEYS,
-                    range(now, now + 1),
+                KEYS.topic_add_partitions(
+                    KEYS.logs(name, range(now, now + 1)),
                     topic=name,
                     expected=b"%d" % now,
                     definition=b"%d" % (now + 1),
@@ -332,8 +322,7 @@ def test_whatever_happened_to_a_topic_its_deletion_takes_everything(
         else:
             count = partitions.pop(name)
             reply = runner.run(
-                topic.delete(
-                    KEYS,
+                KEYS.delete_topic(
                     ["g"],
                     topic=name,
                     expected=b"%d" % count,
@@ -361,8 +350,8 @@ def test_a_topic_with_other_partitions_than_keys_is_not_deleted_by_half(
 ) -> None:
     runner.run(create())
     before = dump(runner)
-    call = topic.delete(
-        KEYS, (), topic="t", expected=b"one", registry_version=b"", remote_id="", partitions=3
+    call = KEYS.delete_topic(
+        (), topic="t", expected=b"one", registry_version=b"", remote_id="", partitions=3
     )
     args = (*call.args[:4], partitions, *call.args[5:])
     with pytest.raises((ScriptFailed, ScriptError), match="not those of"):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from korvet.calls.transaction import InitReply
 from korvet.errors import ErrorCode
-from korvet.scripts import transaction
 from korvet.testing import LuaRunner
 from tests.lua.transactions import KEYS, TIMEOUT_MS, Coordinator, Logs
 from tests.support.store_runners import Runner
@@ -148,9 +148,9 @@ def test_an_init_that_was_overtaken_between_its_calls_fences_nothing(tx: Coordin
     tx.init()
     tx.add(1, 0, [0])
 
-    def again(seen_epoch: int) -> transaction.InitReply:
+    def again(seen_epoch: int) -> InitReply:
         return tx.runner.run(
-            transaction.init(KEYS, tx.name, timeout_ms=TIMEOUT_MS, seen_epoch=seen_epoch)
+            KEYS.transaction(tx.name).init(timeout_ms=TIMEOUT_MS, seen_epoch=seen_epoch)
         )
 
     late = tx.init()
@@ -254,7 +254,7 @@ def test_an_end_is_left_to_its_broker_for_the_completion_timeout(lua: LuaRunner)
 def test_an_unused_id_expires(lua: LuaRunner) -> None:
     tx = Coordinator(Logs(lua).create())
     tx.init()
-    call = transaction.expire(KEYS, "tx", forget_ms=100_000, completion_timeout_ms=0)
+    call = KEYS.transaction("tx").expire(forget_ms=100_000, completion_timeout_ms=0)
     assert lua.run(call).wait_ms == TIMEOUT_MS
     lua.advance(100_000)
     assert lua.run(call).wait_ms == -1
@@ -264,12 +264,12 @@ def test_an_unused_id_expires(lua: LuaRunner) -> None:
 
 def due(runner: Runner) -> dict[bytes, int]:
     """Return the ids that are due for a check, and their times."""
-    flat = runner.run(transaction.list_due(KEYS, limit=10)).ids
+    flat = runner.run(KEYS.transaction_list_due(limit=10)).ids
     return {id: int(moment) for id, moment in zip(flat[::2], flat[1::2], strict=True)}
 
 
 def watch(runner: Runner, id: str, after_ms: int, seen: int = -1) -> int:
-    return runner.run(transaction.schedule_check(KEYS, id=id, after_ms=after_ms, seen=seen)).changed
+    return runner.run(KEYS.transaction_schedule_check(id=id, after_ms=after_ms, seen=seen)).changed
 
 
 def test_ids_are_due_in_the_order_of_their_moments(runner: Runner) -> None:

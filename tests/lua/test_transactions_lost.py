@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
+from korvet.calls.transaction import EndReply
 from korvet.errors import ErrorCode as E
-from korvet.scripts import group, transaction
 from korvet.scripts.signals import Signal
-from korvet.scripts.transaction import EndReply
 from korvet.testing import LuaRunner
 from tests.lua.transactions import ID, KEYS, TIMEOUT_MS, Coordinator, History, Logs
 
@@ -32,10 +31,8 @@ class World(History):
         self.count = 0
         # The group has another commit, and so it does not expire.
         self.ask_group(
-            lambda: group.commit(
-                KEYS,
-                "g",
-                [("t", 1, 1, 0, ID, "")],
+            lambda: KEYS.group("g").commit(
+                KEYS.commit_rows([("t", 1, 1, 0, ID, "")]),
                 member="",
                 instance="",
                 generation=-1,
@@ -51,7 +48,7 @@ class World(History):
             reply = self.lua.run(make())
             if reply.error != Signal.TICK_FIRST:
                 return reply
-            self.lua.run(group.tick(KEYS, "g", retention_ms=10**12, present_ms=-1))
+            self.lua.run(KEYS.group("g").tick(retention_ms=10**12, present_ms=-1))
 
     def decide(self, name: str, number: int, committed: bool) -> None:
         """Note how the transaction ends; check that the decision does not change."""
@@ -94,8 +91,8 @@ class Client(Coordinator):
         if len(partitions) < len(reply.members):
             words = (reply.marker_id, reply.marker_epoch, reply.transaction)
             names = ("producer_id", "producer_epoch", "transaction")
-            call = group.txn_complete(
-                KEYS, "g", **dict(zip(names, words, strict=True)), committed=int(committed)
+            call = KEYS.group("g").txn_complete(
+                **dict(zip(names, words, strict=True)), committed=int(committed)
             )
             steps.insert(0, lambda: self.runner.run(call))
         return steps
@@ -148,15 +145,13 @@ class Client(Coordinator):
 
     def _commit_offset(self, who: tuple[int, int], number: int) -> Work:
         world = self.world
-        add = transaction.add_partitions(
-            KEYS, self.name, producer_id=who[0], producer_epoch=who[1], members=["g:g"]
+        add = KEYS.transaction(self.name).add_partitions(
+            producer_id=who[0], producer_epoch=who[1], members=["g:g"]
         )
         yield from self._insist(lambda: self.runner.run(add))
         world.count += 1
-        pend = group.txn_commit(
-            KEYS,
-            "g",
-            [("t", 0, world.count, -1, ID, "")],
+        pend = KEYS.group("g").txn_commit(
+            KEYS.commit_rows([("t", 0, world.count, -1, ID, "")]),
             member="",
             instance="",
             generation=-1,

@@ -5,19 +5,15 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.scripts import user
-from korvet.scripts.call import Call
+from korvet.scripts.call import Call, VersionReply
 from tests.lua.partition import KEYS
 from tests.support.store_runners import Runner
 
 SHA256, SHA512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 
 
-def alter(
-    *rows: tuple[str, bytes], name: str = "alice", condition: str = ""
-) -> Call[user.VersionReply]:
-    return user.alter(
-        KEYS,
+def alter(*rows: tuple[str, bytes], name: str = "alice", condition: str = "") -> Call[VersionReply]:
+    return KEYS.user_alter(
         [(mechanism, credential, "4096:24:bytes") for mechanism, credential in rows],
         user=name,
         condition=condition,
@@ -66,8 +62,8 @@ def test_credentials_of_several_mechanisms_change_together(runner: Runner) -> No
 
 
 def test_the_first_decoy_key_stays(runner: Runner) -> None:
-    assert runner.run(user.init_decoy_key(KEYS, decoy_key=b"\xff\0one")).decoy_key == b"\xff\0one"
-    assert runner.run(user.init_decoy_key(KEYS, decoy_key=b"two")).decoy_key == b"\xff\0one"
+    assert runner.run(KEYS.user_init_decoy_key(decoy_key=b"\xff\0one")).decoy_key == b"\xff\0one"
+    assert runner.run(KEYS.user_init_decoy_key(decoy_key=b"two")).decoy_key == b"\xff\0one"
 
 
 def test_the_shapes_of_all_credentials_are_kept_for_decoys(runner: Runner) -> None:
@@ -77,7 +73,7 @@ def test_the_shapes_of_all_credentials_are_kept_for_decoys(runner: Runner) -> No
 
     def set_with(shape: str) -> None:
         rows = [(SHA256, b"new", shape)]
-        runner.run(user.alter(KEYS, rows, user="alice", condition=""))
+        runner.run(KEYS.user_alter(rows, user="alice", condition=""))
 
     for shape in ("4096:24:bytes", "8192:24:bytes", "4096:24:bytes", "8192:24"):
         set_with(shape)

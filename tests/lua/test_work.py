@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from korvet.background import scheduled_delivery
+from korvet.calls.group import CommitReply
 from korvet.groups.consumer_group import pack
 from korvet.groups.coordinator import ROWS_PER_CALL
 from korvet.keys import Keys
@@ -17,10 +18,9 @@ from korvet.log.append_batcher import ARGUMENT_BYTES, MAX_BATCHES, MAX_CALL_BYTE
 from korvet.log.append_parts import PART_ARGUMENTS, PART_BYTES, PART_RECORDS, parts_of
 from korvet.log.cleaned_index import INDEX_BYTES, MAX_ROWS
 from korvet.log.cleaner import TAIL_ENTRIES
-from korvet.scripts import bundle, log, schedule, topic, transaction
-from korvet.scripts import group as groups
+from korvet.scripts import append_call, bundle
+from korvet.scripts.append_call import Row, batch_of
 from korvet.scripts.call import Call, Reply
-from korvet.scripts.schedule import Row
 from korvet.testing import LuaRunner
 from korvet.topics.lifecycle import AT_ONCE, GROUPS_AT_ONCE
 from korvet.transactions.coordinator import MEMBERS_PER_CALL
@@ -106,7 +106,7 @@ def crowd(lua: LuaRunner, assignor: str = "range") -> None:
     lua.command("HSET", keys.group, "size", MEMBERS - 1)
     lua.advance(2000)
     join(f"m{MEMBERS - 1}", *NAMES[:2], NAMES[-1])
-    described = lua.run(groups.consumer_describe(KEYS, "g", type="consumer"))
+    described = lua.run(keys.consumer_describe(type="consumer"))
     assert described.assignment_epoch == described.epoch
     assert len(set(described.members[::10])) == MEMBERS
 
@@ -140,13 +140,19 @@ def list_share_topics(lua: LuaRunner) -> None:
     for n in range(10):
         flat = [word for name in NAMES for word in (f"{n}{name}", ID)]
         lua.command("HSET", KEYS.group("g").share_topics, *flat)
-    assert len(lua.run(groups.list_share_topics(KEYS, "g")).topics) == 20 * TOPICS
+    assert len(lua.run(KEYS.group("g").list_share_topics()).topics) == 20 * TOPICS
 
 
 def natives(lua: LuaRunner) -> None:
     lua.run(
-        topic.create(
-            KEYS, 1, topic="t", definition=b"{}", topic_id=ID, format="record", mode="time", bits=10
+        KEYS.topic_create(
+            KEYS.logs("t", range(1)),
+            topic="t",
+            definition=b"{}",
+            topic_id=ID,
+            format="record",
+            mode="time",
+            bits=10,
         )
     )
     for _ in range(3000):
@@ -155,12 +161,12 @@ def natives(lua: LuaRunner) -> None:
 
 def lag(lua: LuaRunner) -> None:
     natives(lua)
-    lua.run(log.lag(KEYS, "t", 0, topic_id=ID, offset=0))
+    lua.run(KEYS.partition("t", 0, ID).lag(offset=0))
 
 
 def skip(lua: LuaRunner) -> None:
     natives(lua)
-    lua.run(log.skip_records(KEYS, "t", 0, topic_id=ID, offset=0, records=10**6, end=2**52))
+    lua.run(KEYS.partition("t", 0, ID).skip_records(offset=0, records=10**6, end=2**52))
 
 
 def classic(lua: LuaRunner) -> Group:
@@ -181,14 +187,14 @@ def sync(lua: LuaRunner) -> None:
 
 def leave(lua: LuaRunner) -> None:
     group = classic(lua)
-    call = groups.leave(
-        KEYS, group.name, [(f"m{n}", "") for n in range(1, ROWS_PER_CALL // PART + 1)]
+    call = KEYS.group(group.name).leave(
+        [(f"m{n}", "") for n in range(1, ROWS_PER_CALL // PART + 1)]
     )
     assert set(lua.run(call).results) == {0}
 
 
 def describe(lua: LuaRunner) -> None:
-    lua.run(groups.describe(KEYS, classic(lua).name, full=2))
+    lua.run(KEYS.group(classic(lua).name).describe(full=2))
 
 
 def poll(lua: LuaRunner) -> None:
@@ -206,21 +212,33 @@ def commit_rows() -> list[tuple[str, int, int, int, str, str]]:
 
 
 def commit(lua: LuaRunner) -> None:
-    lua.run(
-        groups.commit(
-            KEYS, "g", commit_rows(), member="", instance="", generation=-1,
-            allow_member_epoch=1, is_registered=1, retention_ms=-1,
-        )
-    )  # fmt: skip
+    call = KEYS.group("g").commit(
+        KEYS.commit_rows(commit_rows()),
+        member="",
+        instance="",
+        generation=-1,
+        allow_member_epoch=1,
+        is_registered=1,
+        retention_ms=-1,
+    )
+    lua.run(call)
+
+
+def pending_commits(producer_id: int) -> Call[CommitReply]:
+    return KEYS.group("g").txn_commit(
+        KEYS.commit_rows(commit_rows()),
+        member="",
+        instance="",
+        generation=-1,
+        is_registered=1,
+        producer_id=producer_id,
+        producer_epoch=0,
+        transaction=1,
+    )
 
 
 def txn_commit(lua: LuaRunner) -> None:
-    lua.run(
-        groups.txn_commit(
-            KEYS, "g", commit_rows(), member="", instance="", generation=-1, is_registered=1,
-            producer_id=1, producer_epoch=0, transaction=1,
-        )
-    )  # fmt: skip
+    lua.run(pending_commits(1))
 
 
 def txn_complete(lua: LuaRunner) -> None:
@@ -228,24 +246,15 @@ def txn_complete(lua: LuaRunner) -> None:
     lua.advance(1)
     # The offsets that it replaces have metadata as well.
     commit(lua)
-    lua.run(
-        groups.txn_commit(
-            KEYS, "g", commit_rows(), member="", instance="", generation=-1, is_registered=1,
-            producer_id=2, producer_epoch=0, transaction=1,
-        )
-    )  # fmt: skip
-    call = groups.txn_complete(
-        KEYS, "g", producer_id=2, producer_epoch=0, transaction=1, committed=1
-    )
+    lua.run(pending_commits(2))
+    call = KEYS.group("g").txn_complete(producer_id=2, producer_epoch=0, transaction=1, committed=1)
     assert len(lua.run(call).committed) == 2 * ROWS_PER_CALL
 
 
 def add_members(lua: LuaRunner) -> None:
-    lua.run(
-        transaction.init(KEYS, "x", timeout_ms=1, producer_id=-1, producer_epoch=-1, fresh_id=7)
-    )
+    lua.run(KEYS.transaction("x").init(timeout_ms=1, producer_id=-1, producer_epoch=-1, fresh_id=7))
     names = [f"p:{'t' * 200}:{n}" for n in range(MEMBERS_PER_CALL)]
-    call = transaction.add_partitions(KEYS, "x", producer_id=7, producer_epoch=0, members=names)
+    call = KEYS.transaction("x").add_partitions(producer_id=7, producer_epoch=0, members=names)
     assert not lua.run(call).error
 
 
@@ -270,12 +279,12 @@ def append(lua: LuaRunner) -> None:
 def append_many(lua: LuaRunner) -> None:
     part = Part(lua, "record", "time").create()
     each = record_entries.fields_of(wide(1, size=1))
-    batch = log.batch_of(part.call(1, fields=each))
+    batch = batch_of(part.call(1, fields=each))
     values = MAX_CALL_BYTES // (ARGUMENT_BYTES + 1) - MAX_BATCHES * len(batch)
-    large = log.batch_of(part.call(values // 3, fields=record_entries.fields_of(wide(values // 3))))
+    large = batch_of(part.call(values // 3, fields=record_entries.fields_of(wide(values // 3))))
     assert len(large) > 1000
     batches = [batch] * (MAX_BATCHES - 1) + [large]
-    reply = lua.run(log.append_many(KEYS, [("t", 0, PART_ID, 0, batches)]))
+    reply = lua.run(append_call.append_many(KEYS, [("t", 0, PART_ID, 0, batches)]))
     assert {answer.stored for answer in reply.answers} == {1}
 
 
@@ -286,10 +295,16 @@ def schedule_add(lua: LuaRunner) -> None:
     def send(rows: list[Row], ordinary: int = 0) -> None:
         fields = record_entries.fields_of(wide(ordinary)) if ordinary else []
         rest = [*(word for row in rows for word in row), *fields]
-        call = schedule.add(
-            KEYS, "t", 0, topic_id=PART_ID, count=len(rows) + ordinary, size=0, max_count=10**6,
-            max_bytes=10**9, channel="c", ordinary=ordinary, rows=len(rows), rest=rest,
-        )  # fmt: skip
+        call = KEYS.partition("t", 0, PART_ID).schedule_add(
+            count=len(rows) + ordinary,
+            size=0,
+            max_count=10**6,
+            max_bytes=10**9,
+            channel="c",
+            ordinary=ordinary,
+            rows=len(rows),
+            rest=rest,
+        )
         for each in parts_of(call):
             assert not lua.run(each).error
 
@@ -312,14 +327,13 @@ def append_due(lua: LuaRunner) -> None:
         [Row("at", n, b"", 1, 10, 5, b"1:25:value%d:%s" % (len(large), large)) for n in range(2)],
     ):
         rest = [word for row in rows for word in row]
-        call = schedule.add(
-            KEYS, "t", 0, topic_id=PART_ID, count=0, max_count=10**6, max_bytes=10**9,
-            channel="c", rows=len(rows), rest=rest,
-        )  # fmt: skip
+        call = KEYS.partition("t", 0, PART_ID).schedule_add(
+            count=0, max_count=10**6, max_bytes=10**9, channel="c", rows=len(rows), rest=rest
+        )
         assert not lua.run(call).error
         wait_ms = 0
         while wait_ms == 0:
-            due = schedule.append_due(KEYS, "t", 0, topic_id=PART_ID, max_rows=most, max_bytes=size)
+            due = KEYS.partition("t", 0, PART_ID).schedule_append_due(max_rows=most, max_bytes=size)
             wait_ms = lua.run(due).wait_ms
 
 
@@ -333,15 +347,13 @@ def clean_commit(lua: LuaRunner) -> None:
     lua.command("ZADD", part.keys.index, *old)
     for n in range(GROUPS_AT_ONCE):
         lua.command("XGROUP", "CREATE", part.keys.stream, f"group {n}", "$")
-    begin = log.clean_begin(
-        KEYS, "t", 0, topic_id=PART_ID, token="me", lag_ms=0, tombstone_ms=0, dirty=0
-    )
+    begin = part.keys.clean_begin(token="me", lag_ms=0, tombstone_ms=0, dirty=0)
     assert lua.run(begin).due
     lua.command("HSET", part.keys.log, "entries", 10**6, "bytes", 10**6)
     length = 0
     for left in (1, 0):
-        call = log.clean_commit(
-            KEYS, "t", 0, topic_id=PART_ID, token="me", length=length, start=0, limit=MAX_ROWS,
+        call = part.keys.clean_commit(
+            token="me", length=length, start=0, limit=MAX_ROWS,
             cleaned=MAX_ROWS, cleaned_bytes=0, start_bytes=0, start_records=0, tombstones=0,
             tombstone_ms=0, at_most=TAIL_ENTRIES,
             rows=[f"{n}:{10**12 + n}:{n * 2**16}:{n}" for n in range(MAX_ROWS)],

@@ -4,9 +4,8 @@ from random import Random
 
 import pytest
 
+from korvet.calls.namespace import WriterClaimProducerIdReply
 from korvet.keys import Keys
-from korvet.scripts import writer
-from korvet.scripts.writer import ClaimProducerIdReply
 from korvet.testing import LuaRunner
 from tests.support.store_runners import Runner
 
@@ -16,14 +15,16 @@ YEAR = 366 * 86_400_000
 
 def claim(
     runner: Runner, slot: str, producer_id: int, writer_id: str = "w"
-) -> ClaimProducerIdReply:
+) -> WriterClaimProducerIdReply:
     return runner.run(
-        writer.claim_producer_id(KEYS, writer_id, slot=slot, producer_id=producer_id, keep_ms=YEAR)
+        KEYS.writer_claim_producer_id(
+            writer=KEYS.writer(writer_id), slot=slot, producer_id=producer_id, keep_ms=YEAR
+        )
     )
 
 
 def test_asking_alone_changes_nothing(runner: Runner) -> None:
-    assert claim(runner, "0.0", -1) == ClaimProducerIdReply(0, -1, -1)
+    assert claim(runner, "0.0", -1) == WriterClaimProducerIdReply(0, -1, -1)
     assert runner.command("EXISTS", KEYS.writer("w")) == 0
 
 
@@ -37,7 +38,7 @@ def test_the_first_claim_is_final_and_later_ones_get_its_id(runner: Runner) -> N
 
 def test_a_commit_is_never_taken_back(runner: Runner) -> None:
     committed = [
-        runner.run(writer.commit(KEYS, "w", epoch=epoch, keep_ms=YEAR)).committed
+        runner.run(KEYS.writer_commit(writer=KEYS.writer("w"), epoch=epoch, keep_ms=YEAR)).committed
         for epoch in (0, 3, 1)
     ]
     assert committed == [0, 3, 3]
@@ -46,16 +47,23 @@ def test_a_commit_is_never_taken_back(runner: Runner) -> None:
 
 def test_of_a_job_that_is_done_only_that_is_kept(runner: Runner) -> None:
     claim(runner, "0.0", 7)
-    call = writer.pin_partitions(KEYS, "w", topic_id="1" * 32, epoch=0, partitions=3, turn=0)
+    call = KEYS.writer_pin_partitions(
+        writer=KEYS.writer("w"), topic_id="1" * 32, epoch=0, partitions=3, turn=0
+    )
     assert runner.run(call).partitions == 3
-    runner.run(writer.pin_plan(KEYS, "w", plan=b"first", keep_ms=YEAR))
+    runner.run(KEYS.writer_pin_plan(writer=KEYS.writer("w"), plan=b"first", keep_ms=YEAR))
     for _ in range(2):
-        done = runner.run(writer.commit(KEYS, "w", epoch=0, keep_ms=YEAR, last=1))
+        done = runner.run(
+            KEYS.writer_commit(writer=KEYS.writer("w"), epoch=0, keep_ms=YEAR, last=1)
+        )
         assert done.committed == 0
         assert runner.command("HLEN", KEYS.writer("w")) == 2
-    assert claim(runner, "0.0", -1) == ClaimProducerIdReply(0, -1, 0)
+    assert claim(runner, "0.0", -1) == WriterClaimProducerIdReply(0, -1, 0)
     assert runner.run(call).partitions == -1, "a late task"
-    assert runner.run(writer.pin_plan(KEYS, "w", plan=b"second", keep_ms=YEAR)).plan == b"first"
+    assert (
+        runner.run(KEYS.writer_pin_plan(writer=KEYS.writer("w"), plan=b"second", keep_ms=YEAR)).plan
+        == b"first"
+    )
     assert 0 < int(str(runner.command("PTTL", KEYS.writer("w")))) <= YEAR
 
 
@@ -66,25 +74,33 @@ def test_a_writer_is_forgotten_in_the_end(runner: Runner) -> None:
 
 def test_a_writer_that_claims_nothing_is_forgotten_as_well(runner: Runner) -> None:
     parts = {"partitions": 3, "turn": 0}
-    runner.run(writer.pin_partitions(KEYS, "w", topic_id="1" * 32, epoch=0, **parts))
+    runner.run(
+        KEYS.writer_pin_partitions(writer=KEYS.writer("w"), topic_id="1" * 32, epoch=0, **parts)
+    )
     assert 0 < int(str(runner.command("PTTL", KEYS.writer("w")))) <= YEAR
-    runner.run(writer.commit(KEYS, "w", epoch=0, keep_ms=5000))
-    runner.run(writer.pin_partitions(KEYS, "w", topic_id="1" * 32, epoch=1, **parts))
+    runner.run(KEYS.writer_commit(writer=KEYS.writer("w"), epoch=0, keep_ms=5000))
+    runner.run(
+        KEYS.writer_pin_partitions(writer=KEYS.writer("w"), topic_id="1" * 32, epoch=1, **parts)
+    )
     assert 0 < int(str(runner.command("PTTL", KEYS.writer("w")))) <= 5000
 
 
 def test_the_first_plan_stays(runner: Runner) -> None:
-    pin = writer.pin_plan(KEYS, "w", plan=b"first", keep_ms=YEAR)
+    pin = KEYS.writer_pin_plan(writer=KEYS.writer("w"), plan=b"first", keep_ms=YEAR)
     assert runner.run(pin).plan == b"first"
-    runner.run(writer.commit(KEYS, "w", epoch=0, keep_ms=YEAR))
-    later = runner.run(writer.pin_plan(KEYS, "w", plan=b"second", keep_ms=YEAR))
+    runner.run(KEYS.writer_commit(writer=KEYS.writer("w"), epoch=0, keep_ms=YEAR))
+    later = runner.run(KEYS.writer_pin_plan(writer=KEYS.writer("w"), plan=b"second", keep_ms=YEAR))
     assert (later.plan, later.committed) == (b"first", 0)
 
 
 def test_an_epoch_has_as_many_partitions_as_its_first_attempt_found(runner: Runner) -> None:
     def spread(epoch: int, partitions: int, topic_id: str = "1" * 32) -> tuple[int, int]:
-        call = writer.pin_partitions(
-            KEYS, "w", topic_id=topic_id, epoch=epoch, partitions=partitions, turn=partitions - 1
+        call = KEYS.writer_pin_partitions(
+            writer=KEYS.writer("w"),
+            topic_id=topic_id,
+            epoch=epoch,
+            partitions=partitions,
+            turn=partitions - 1,
         )
         found = runner.run(call)
         return found.partitions, found.turn
@@ -93,13 +109,15 @@ def test_an_epoch_has_as_many_partitions_as_its_first_attempt_found(runner: Runn
     assert [spread(7, 4), spread(7, 6), spread(7, 4)] == [(4, 3)] * 3
     assert spread(6, 9) == (-1, 0), "an earlier epoch"
     assert spread(7, 9) == (4, 3)
-    runner.run(writer.commit(KEYS, "w", epoch=7, keep_ms=1000))
+    runner.run(KEYS.writer_commit(writer=KEYS.writer("w"), epoch=7, keep_ms=1000))
     assert [spread(7, 9), spread(7, 9, "3" * 32), spread(8, 9)] == [(-1, 0), (-1, 0), (9, 8)]
 
 
 def test_an_epoch_that_an_older_version_began_has_no_turn(runner: Runner) -> None:
     runner.command("HSET", KEYS.writer("w"), "spread:" + "1" * 32, "5:4")
-    call = writer.pin_partitions(KEYS, "w", topic_id="1" * 32, epoch=5, partitions=6, turn=3)
+    call = KEYS.writer_pin_partitions(
+        writer=KEYS.writer("w"), topic_id="1" * 32, epoch=5, partitions=6, turn=3
+    )
     found = runner.run(call)
     assert (found.partitions, found.turn) == (4, 0)
 
@@ -143,16 +161,22 @@ def test_whatever_tasks_and_drivers_ask_a_writer_remembers_what_it_said(
         elif kind < 0.75:
             topic, words = random.choice("ab") * 32, (epoch, random.randrange(1, 5), step % 4)
             parts = dict(zip(("epoch", "partitions", "turn"), words, strict=True))
-            found = lua.run(writer.pin_partitions(KEYS, name, topic_id=topic, **parts))
+            found = lua.run(
+                KEYS.writer_pin_partitions(writer=KEYS.writer(name), topic_id=topic, **parts)
+            )
             assert (found.partitions, found.turn) == mine.spreads(topic, *words)
         elif kind < 0.9:
             mine.committed, last = max(mine.committed, epoch), int(random.random() < 0.2)
-            done = lua.run(writer.commit(KEYS, name, epoch=epoch, keep_ms=YEAR, last=last))
+            done = lua.run(
+                KEYS.writer_commit(writer=KEYS.writer(name), epoch=epoch, keep_ms=YEAR, last=last)
+            )
             assert done.committed == mine.committed
             if last:
                 mine.tasks, mine.spread = {}, {}
                 assert lua.command("HLEN", KEYS.writer(name)) == 1 + bool(mine.plan)
         else:
             mine.plan = mine.plan or b"plan %d" % step
-            pinned = lua.run(writer.pin_plan(KEYS, name, plan=b"plan %d" % step, keep_ms=YEAR))
+            pinned = lua.run(
+                KEYS.writer_pin_plan(writer=KEYS.writer(name), plan=b"plan %d" % step, keep_ms=YEAR)
+            )
             assert (pinned.plan, pinned.committed) == (mine.plan, mine.committed)

@@ -3,8 +3,10 @@
 from typing import Any
 
 from korvet.errors import ErrorCode
-from korvet.scripts import bundle, log, schedule, share, topic, transaction
-from korvet.scripts import group as groups
+from korvet.groups.stream_reads import CLAIM_ALL
+from korvet.recovery.loader import rest_of
+from korvet.scripts import bundle
+from korvet.scripts.append_call import append_many, batch_of
 from tests.lua.groups import RETENTION_MS, SESSION_MS, TOPIC_ID, commit_call
 from tests.lua.groups import Group as ClassicGroup
 from tests.lua.partition import ID, KEYS, Part
@@ -28,15 +30,19 @@ KNOWN = {"member": "", "instance": "", "generation": -1, "is_registered": 1}
 
 
 def txn_commit(lua: Doubting, producer: int = 9, **who: Any) -> int:
-    call = groups.txn_commit(
-        KEYS, "g", [ROW], **{**KNOWN, **who}, producer_id=producer, producer_epoch=0, transaction=1
+    call = KEYS.group("g").txn_commit(
+        KEYS.commit_rows([ROW]),
+        **{**KNOWN, **who},
+        producer_id=producer,
+        producer_epoch=0,
+        transaction=1,
     )
     return lua.run(call).error
 
 
 def txn_complete(lua: Doubting, producer: int) -> int:
-    call = groups.txn_complete(
-        KEYS, "g", producer_id=producer, producer_epoch=0, transaction=1, committed=1
+    call = KEYS.group("g").txn_complete(
+        producer_id=producer, producer_epoch=0, transaction=1, committed=1
     )
     return lua.run(call).error
 
@@ -69,8 +75,8 @@ def a_classic_group(lua: Doubting) -> None:
     lua.tried.clear()
     assert txn_commit(lua, 10) == txn_commit(lua, 11) == txn_complete(lua, 11) == 0
     field = KEYS.partition("orders", 0).stream
-    forget = groups.delete_offsets(
-        KEYS, "g", [field], state="Empty", generation=group.describe(0).generation
+    forget = KEYS.group("g").delete_offsets(
+        [field], state="Empty", generation=group.describe(0).generation
     )
     assert lua.run(forget).removed == 1
     assert group.delete().error == 0
@@ -88,7 +94,7 @@ def a_consumer_group(lua: Doubting) -> None:
     assert lua.run(call).error == 0
     lua.tried.clear()
     assert txn_commit(lua, member="m1", generation=one.epoch) == txn_complete(lua, 9) == 0
-    assert lua.run(groups.leave(KEYS, "g", [("m1", "")])).results == [0]
+    assert lua.run(KEYS.group("g").leave([("m1", "")])).results == [0]
     for ms in (SESSION_MS, 2 * SESSION_MS, RETENTION_MS):
         lua.advance(ms)
         lua.tried.clear()
@@ -137,7 +143,7 @@ def transactions_in(lua: Doubting, mode: str) -> None:
     assert coordinator.look().pending
     coordinator.settle()
     assert (
-        lua.run(transaction.expire(KEYS, "tx", forget_ms=0, completion_timeout_ms=0)).wait_ms == -1
+        lua.run(KEYS.transaction("tx").expire(forget_ms=0, completion_timeout_ms=0)).wait_ms == -1
     )
 
 
@@ -145,22 +151,19 @@ def a_log(lua: Doubting, form: str, mode: str) -> None:
     part = Part(lua, form, mode).create()
     if form == "record":
         part.native()
-        lua.run(log.number_entries(KEYS, "t", 0, topic_id=ID))
-        lua.run(log.drop_unnumbered(KEYS, "t", 0, topic_id=ID, after=b"", delete=1))
+        lua.run(KEYS.partition("t", 0, ID).number_entries())
+        lua.run(KEYS.partition("t", 0, ID).drop_unnumbered(after=b"", delete=1))
         part.native()
-        assert lua.run(log.lag(KEYS, "t", 0, topic_id=ID, offset=0)).error == 0
+        assert lua.run(KEYS.partition("t", 0, ID).lag(offset=0)).error == 0
         part.adopt()
     part.append(2, size=70_000, producer_id=1, producer_epoch=0, base_sequence=0)
-    batches = [log.batch_of(part.call(2, size=70_000)) for _ in range(3)]
-    assert not lua.run(log.append_many(KEYS, [("t", 0, ID, 0, batches)])).reason
-    read = {"group": "g", "topic_id": ID}
-    deliver = log.group_read(
-        KEYS, "t", 0, **read, consumer="c", offset=0, count=2, claim=log.CLAIM_ALL
-    )
+    batches = [batch_of(part.call(2, size=70_000)) for _ in range(3)]
+    assert not lua.run(append_many(KEYS, [("t", 0, ID, 0, batches)])).reason
+    place = KEYS.partition("t", 0, ID)
+    deliver = place.group_read(group="g", consumer="c", offset=0, count=2, claim=CLAIM_ALL)
     assert lua.run(deliver).error == 0
-    assert (
-        lua.run(log.group_seek(KEYS, "t", 0, **read, offset=part.offsets()[2], move=0)).error == 0
-    )
+    seek = place.group_seek(group="g", offset=part.offsets()[2], move=0)
+    assert lua.run(seek).error == 0
     assert part.retain(size=100_000).removed
     assert part.truncate(part.offsets()[1]).removed
     assert part.append(1).error == 0
@@ -172,19 +175,13 @@ def a_log(lua: Doubting, form: str, mode: str) -> None:
 def a_compaction(lua: Doubting) -> None:
     part = Part(lua, mode="dense").create()
     part.append(4)
-    ids, token = part.ids(), {"token": "me"}
-    sift = {"topic_id": ID, "lag_ms": 0, "tombstone_ms": 0, "dirty": 0}
-    assert lua.run(log.clean_begin(KEYS, "t", 0, **token, **sift)).due
-    assert lua.run(log.clean_copy(KEYS, "t", 0, [ids[0], ids[0]], **token, length=0)).copied == 1
-    put = log.clean_rewrite(
-        KEYS, "t", 0, **token, length=1, id=ids[1], fields=[b"value", b"shorter"]
-    )
+    ids, place = part.ids(), KEYS.partition("t", 0, ID)
+    begin = place.clean_begin(token="me", lag_ms=0, tombstone_ms=0, dirty=0)
+    assert lua.run(begin).due
+    assert lua.run(place.clean_copy([(ids[0], ids[0])], token="me", length=0)).copied == 1
+    put = place.clean_rewrite([b"value", b"shorter"], token="me", length=1, id=ids[1])
     assert lua.run(put).error == 0
-    swap = log.clean_commit(
-        KEYS,
-        "t",
-        0,
-        topic_id=ID,
+    swap = place.clean_commit(
         token="me",
         length=2,
         start=0,
@@ -204,51 +201,53 @@ def a_compaction(lua: Doubting) -> None:
 
 def topics(lua: Doubting, mode: str) -> None:
     shape = {"topic_id": ID, "format": "record", "mode": mode, "bits": 10}
-    assert lua.run(log.create(KEYS, "cut", 0, **shape)).opened
-    assert lua.run(log.delete(KEYS, "cut", 0, topic_id=ID)).deleted
-    made = topic.create(KEYS, 2, topic="t", definition=b"2", **shape)
+    cut = KEYS.partition("cut", 0, ID)
+    assert lua.run(cut.create(format="record", mode=mode, bits=10)).opened
+    assert lua.run(cut.delete()).deleted
+    made = KEYS.topic_create(KEYS.logs("t", range(2)), topic="t", definition=b"2", **shape)
     grown = {"topic": "t", "expected": b"2", "definition": b"3"}
     assert lua.run(made).error == 0
-    assert lua.run(topic.add_partitions(KEYS, range(2, 3), **grown, **shape)).error == 0
+    added = KEYS.topic_add_partitions(KEYS.logs("t", range(2, 3)), **grown, **shape)
+    assert lua.run(added).error == 0
     for name in "abc":
         ClassicGroup(lua, name).commit(5)
         lua.command("HSET", KEYS.group_offsets(name), KEYS.partition("t", 2).stream, "5")
     version: Any = lua.command("HGET", KEYS.groups(), ":version")
     gone: dict[str, Any] = {"topic": "t", "expected": b"3", "registry_version": version}
     gone |= {"partitions": 3, "remote_id": ID}
-    assert lua.run(topic.delete(KEYS, ["a", "b", "c"], **gone)).error == ErrorCode.NONE
+    assert lua.run(KEYS.delete_topic(["a", "b", "c"], **gone)).error == ErrorCode.NONE
 
 
 def segments(lua: Doubting) -> None:
     part = Part(lua, mode="dense").create()
     for _ in range(4):
         part.append(size=65_536)
-    claim = log.claim_copy(KEYS, "t", 0, topic_id=ID, holder="a", ttl_ms=1000)
+    claim = KEYS.partition("t", 0, ID).claim_copy(holder="a", ttl_ms=1000)
     assert lua.run(claim).fence == 1
     place = {"first": 0, "last": 1, "records": 2, "size": 9, "row": "9:5:id"}
     again = {**place, "first": 2, "last": 2, "records": 1}
-    assert lua.run(log.add_segment(KEYS, "t", 0, topic_id=ID, fence=1, **place)).added == 1
-    trim = log.trim_local(KEYS, "t", 0, topic_id=ID, before=1, steps=64)
+    assert lua.run(KEYS.partition("t", 0, ID).add_segment(fence=1, **place)).added == 1
+    trim = KEYS.partition("t", 0, ID).trim_local(before=1, steps=64)
     assert lua.run(trim).start == 1
     limits = {"retention_ms": -1, "retention_bytes": 0}
-    local = log.apply_retention(KEYS, "t", 0, topic_id=ID, **limits, steps=64, is_local=1)
+    local = KEYS.partition("t", 0, ID).apply_retention(**limits, steps=64, is_local=1)
     assert lua.run(local).removed == 1
-    expire = log.expire_segments(KEYS, "t", 0, topic_id=ID, **limits, delay_ms=0, most=9)
+    expire = KEYS.partition("t", 0, ID).expire_segments(**limits, delay_ms=0, most=9)
     assert lua.run(expire).removed == 1
-    assert lua.run(log.add_segment(KEYS, "t", 0, topic_id=ID, fence=1, **again)).added == 1
-    drop = log.drop_segments(KEYS, "t", 0, topic_id=ID, delay_ms=0, most=9)
+    assert lua.run(KEYS.partition("t", 0, ID).add_segment(fence=1, **again)).added == 1
+    drop = KEYS.partition("t", 0, ID).drop_segments(delay_ms=0, most=9)
     assert lua.run(drop).removed == 1
-    gone = topic.delete_definition(KEYS, topic="t", expected=b"{}", remote_id=ID)
+    gone = KEYS.topic_delete_definition(topic="t", expected=b"{}", remote_id=ID)
     assert lua.run(gone).error == 0
     shape: Any = {"format": "batch", "mode": "dense", "bits": 10}
     rows = [(0, 1, 2, 9, "9:5:id")]
-    restore = log.restore(KEYS, "u", 0, rows, topic_id=ID, **shape, epoch=0, start=0, next=5)
+    restore = KEYS.partition("u", 0, ID).restore(rows, **shape, epoch=0, start=0, next=5)
     assert lua.run(restore).restored == 1
-    empty = log.restore(KEYS, "v", 0, [], topic_id=ID, **shape, epoch=0, start=0, next=0)
+    empty = KEYS.partition("v", 0, ID).restore([], **shape, epoch=0, start=0, next=0)
     assert lua.run(empty).restored == 0
     entry = (0, 1, 2, 9, 5, [b"batch", b"x", b"count", b"2"])
     aborted = [("7:0:2", 1)]
-    load = log.load(KEYS, "v", 0, topic_id=ID, next=5, aborted=aborted, entries=[entry])
+    load = KEYS.partition("v", 0, ID).load(rest_of([entry], aborted), next=5)
     assert lua.run(load).next == 5
 
 
@@ -273,10 +272,10 @@ def a_share_group(lua: Doubting) -> None:
     assert group.acknowledge("m", (3, 5, 3)) == 0
     assert group.list_dead_letters(producer_id=7) == (7, [(0, 3, 5, 3, 1)])
     assert group.copied(2) == 1
-    place = {"group": "g", "topic_id": ID}
-    assert lua.run(share.reset(KEYS, "t", 0, **place, offset=3)).error == 0
+    place = KEYS.partition("t", 0, ID)
+    assert lua.run(place.share_reset(group="g", offset=3)).error == 0
     group.acquire("m", (3, 9))
-    assert lua.run(share.delete(KEYS, "t", 0, **place)).deleted == 1
+    assert lua.run(place.share_delete(group="g")).deleted == 1
 
 
 def scheduled(lua: Doubting, form: str) -> None:
@@ -286,7 +285,7 @@ def scheduled(lua: Doubting, form: str) -> None:
     fields = {"ordinary": 1, "fields": part.fields(1), "size": 70_000}
     assert schedule_batch(part, *waiting, **fields, **who).error == 0
     assert schedule_batch(part, *waiting[:2], cancel_row(b"3")).error == 0
-    cancel = schedule.cancel(KEYS, "t", 0, topic_id=ID, id=b"2")
+    cancel = KEYS.partition("t", 0, ID).schedule_cancel(id=b"2")
     assert lua.run(cancel).cancelled == 1
     assert move(part).records == 2
 

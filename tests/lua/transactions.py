@@ -4,10 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from korvet.calls.partition import AbortHangingTxnReply, AppendReply, WriteTxnMarkerReply
+from korvet.calls.transaction import (
+    AddPartitionsReply,
+    DescribeReply,
+    EndReply,
+    ExpireReply,
+    InitReply,
+)
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.scripts import log, topic, transaction
-from korvet.scripts.transaction import EndReply, ExpireReply
 from korvet.wire import control_records
 from tests.support.store_runners import Runner
 
@@ -28,9 +34,8 @@ class Logs:
     def create(self) -> "Logs":
         """Create the topic."""
         reply = self.runner.run(
-            topic.create(
-                KEYS,
-                self.partitions,
+            KEYS.topic_create(
+                KEYS.logs("t", range(self.partitions)),
                 topic="t",
                 definition=b"{}",
                 topic_id=ID,
@@ -48,16 +53,12 @@ class Logs:
         value: bytes,
         producer: tuple[int, int, int] = (-1, -1, -1),
         number: int = -1,
-    ) -> log.AppendReply:
+    ) -> AppendReply:
         """Append one record; `number` is the transaction's, as in log.append."""
         mark = [b"transaction", b"%d" % producer[0]] if number >= 0 else []
         fields: list[Any] = [*mark, b"value", value]
         return self.runner.run(
-            log.append(
-                KEYS,
-                "t",
-                partition,
-                topic_id=ID,
+            KEYS.partition("t", partition, ID).append(
                 count=1,
                 size=10,
                 max_timestamp=self.runner.now_ms(),
@@ -71,28 +72,18 @@ class Logs:
 
     def begin(self, partition: int, producer: int, epoch: int, number: int) -> ErrorCode:
         """Begin a transaction in the partition."""
-        call = log.begin_txn(
-            KEYS,
-            "t",
-            partition,
-            topic_id=ID,
-            producer_id=producer,
-            producer_epoch=epoch,
-            transaction=number,
+        call = KEYS.partition("t", partition, ID).begin_txn(
+            producer_id=producer, producer_epoch=epoch, transaction=number
         )
         return ErrorCode(self.runner.run(call).error)
 
     def mark(
         self, partition: int, producer: int, epoch: int, number: int, committed: bool
-    ) -> log.WriteTxnMarkerReply:
+    ) -> WriteTxnMarkerReply:
         """End a transaction in the partition."""
         fields = control_records.fields_of(self.runner.now_ms(), producer, epoch, committed)
         return self.runner.run(
-            log.write_txn_marker(
-                KEYS,
-                "t",
-                partition,
-                topic_id=ID,
+            KEYS.partition("t", partition, ID).write_txn_marker(
                 producer_id=producer,
                 producer_epoch=epoch,
                 transaction=number,
@@ -102,18 +93,12 @@ class Logs:
             )
         )
 
-    def close(
-        self, producer: int, epoch: int, number: int, **changes: int
-    ) -> log.AbortHangingTxnReply:
+    def close(self, producer: int, epoch: int, number: int, **changes: int) -> AbortHangingTxnReply:
         """End the transaction in partition 0, without its transactional id."""
         words = {"coordinator_epoch": 0, "raised": 0, "committed": 0, **changes}
         committed = bool(words["committed"])
         return self.runner.run(
-            log.abort_hanging_txn(
-                KEYS,
-                "t",
-                0,
-                topic_id=ID,
+            KEYS.partition("t", 0, ID).abort_hanging_txn(
                 producer_id=producer,
                 producer_epoch=epoch,
                 transaction=number,
@@ -125,7 +110,7 @@ class Logs:
 
     def stable(self, partition: int) -> int:
         """Return the last stable offset."""
-        return self.runner.run(log.list_offsets(KEYS, "t", partition, topic_id=ID)).stable
+        return self.runner.run(KEYS.partition("t", partition, ID).list_offsets()).stable
 
     def entries(self, partition: int) -> list[tuple[int, list[bytes]]]:
         """Return offset and fields of every entry, markers included."""
@@ -226,14 +211,12 @@ class Coordinator:
         """The runner of the scripts."""
         return self.logs.runner
 
-    def init(self, producer: int = -1, epoch: int = -1) -> transaction.InitReply:
+    def init(self, producer: int = -1, epoch: int = -1) -> InitReply:
         """Send an InitProducerId, with a fresh id if the reply requires one."""
         fresh = -1
         while True:
             reply = self.runner.run(
-                transaction.init(
-                    KEYS,
-                    self.name,
+                KEYS.transaction(self.name).init(
                     timeout_ms=TIMEOUT_MS,
                     producer_id=producer,
                     producer_epoch=epoch,
@@ -244,14 +227,12 @@ class Coordinator:
                 return reply
             fresh = self.fresh.pop()
 
-    def add(
-        self, producer: int, epoch: int, partitions: Sequence[int]
-    ) -> transaction.AddPartitionsReply:
+    def add(self, producer: int, epoch: int, partitions: Sequence[int]) -> AddPartitionsReply:
         """Add the partitions to the transaction."""
         members = [f"p:t:{partition}" for partition in partitions]
         return self.runner.run(
-            transaction.add_partitions(
-                KEYS, self.name, producer_id=producer, producer_epoch=epoch, members=members
+            KEYS.transaction(self.name).add_partitions(
+                producer_id=producer, producer_epoch=epoch, members=members
             )
         )
 
@@ -262,9 +243,7 @@ class Coordinator:
         fresh = -1
         while True:
             reply = self.runner.run(
-                transaction.end(
-                    KEYS,
-                    self.name,
+                KEYS.transaction(self.name).end(
                     producer_id=producer,
                     producer_epoch=epoch,
                     committed=int(committed),
@@ -280,8 +259,8 @@ class Coordinator:
     def look(self, completion_timeout_ms: int = 0) -> ExpireReply:
         """Check the id for an expired deadline."""
         return self.runner.run(
-            transaction.expire(
-                KEYS, self.name, forget_ms=FOREVER_MS, completion_timeout_ms=completion_timeout_ms
+            KEYS.transaction(self.name).expire(
+                forget_ms=FOREVER_MS, completion_timeout_ms=completion_timeout_ms
             )
         )
 
@@ -294,12 +273,12 @@ class Coordinator:
             )
             for partition in partitions
         ]
-        complete = transaction.complete(KEYS, self.name, transaction=reply.transaction)
+        complete = KEYS.transaction(self.name).complete(transaction=reply.transaction)
         return [*marks, lambda: self.runner.run(complete)]
 
-    def view(self) -> transaction.DescribeReply:
+    def view(self) -> DescribeReply:
         """Return the description of the transactional id."""
-        return self.runner.run(transaction.describe(KEYS, self.name))
+        return self.runner.run(KEYS.transaction(self.name).describe())
 
     def settle(self) -> None:
         """Carry out a pending decision."""

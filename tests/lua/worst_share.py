@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from korvet.scripts import share
-from korvet.scripts.share import Acknowledge
+from korvet.share.acknowledger import Acknowledge
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, Part
 from tests.lua.share import Group
@@ -64,13 +63,13 @@ def acquire(lua: LuaRunner) -> None:
 
 def reset(lua: LuaRunner) -> None:
     group = held(lua, ordered=1)
-    call = share.reset(KEYS, group.part.topic, 0, group=group.name, topic_id=ID, offset=1)
+    call = KEYS.partition(group.part.topic, 0, ID).share_reset(group=group.name, offset=1)
     assert not lua.run(call).error
 
 
 def delete(lua: LuaRunner) -> None:
     group = held(lua, ordered=1)
-    call = share.delete(KEYS, group.part.topic, 0, group=group.name, topic_id=ID)
+    call = KEYS.partition(group.part.topic, 0, ID).share_delete(group=group.name)
     assert lua.run(call).deleted
 
 

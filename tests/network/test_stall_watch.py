@@ -18,7 +18,6 @@ from korvet.config.broker_config import load
 from korvet.network import stall_watch
 from korvet.network.open_connections import BEFORE_STALL, OpenConnections
 from korvet.network.stall_watch import LATE_S, StallWatch, has_ended
-from korvet.scripts import log
 from korvet.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from korvet.wire.messages.leave_group import LeaveGroupRequest
 from tests.support.raw_client import batch, request, to_produce
@@ -160,7 +159,7 @@ async def test_requests_that_waited_are_dropped_if_their_client_has_closed(
         node.receive(to_create("dropped"), unanswered, leaves, to_create("dropped too"))
         node.connection._release()
         node.connection._begin_requests()
-        bounds = log.list_offsets(services.keys, "kept", 0, topic_id="")
+        bounds = services.keys.partition("kept", 0, "").list_offsets()
         while (await services.store.run(bounds)).records == 0:
             await checkpoint()
         await services.topics.refresh()

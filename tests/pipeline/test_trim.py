@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from korvet.calls.partition import DELETE_RECORDS
 from korvet.pipeline import trim
 from korvet.pipeline.archive import ArchiveJob, Archiver
 from korvet.pipeline.commit_metadata import next_commit
@@ -15,7 +16,6 @@ from korvet.pipeline.parquet_table import ParquetTable
 from korvet.pipeline.table import TableCreation
 from korvet.pipeline.table_location import parse_location
 from korvet.scripts.call import Call
-from korvet.scripts.log.lifecycle import DELETE_RECORDS
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Connection
 from korvet.store.sync_store import SyncStore

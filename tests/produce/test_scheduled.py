@@ -13,7 +13,6 @@ from korvet.log.append_parts import PART_RECORDS, parts_of
 from korvet.log.cleaner import LogCleaner
 from korvet.log.scheduled import ROW_RECORDS
 from korvet.log.validator import prepare_append
-from korvet.scripts import schedule
 from korvet.wire import compression
 from korvet.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -49,7 +48,7 @@ async def create(broker: Broker, form: str = "record", **configs: str) -> None:
 async def waiting(broker: Broker) -> Any:
     topic = await broker.services.topics.get("t")
     assert topic is not None
-    call = schedule.list_scheduled(broker.services.keys, "t", 0, topic_id=topic.id, most=100)
+    call = broker.services.keys.partition("t", 0, topic.id).schedule_list(most=100)
     return await broker.services.store.run(call)
 
 

@@ -17,7 +17,6 @@ from korvet.recovery.snapshot import SnapshotStore
 from korvet.recovery.tables import RestoreRefused
 from korvet.recovery.task import SnapshotTask
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
-from korvet.scripts import acl, config, group, user
 from korvet.security.credentials import Mechanism, encode, from_password
 from korvet.topics.lifecycle import delete_topic
 from korvet.wire.messages.list_groups import ListGroupsRequest
@@ -81,12 +80,10 @@ async def commit(tier: Tier, name: str, offset: int, metadata: str = "") -> None
     topic = await services.topics.get("t")
     assert topic is not None
     rows = [("t", 0, offset, -1, topic.id, metadata)]
-    await services.store.run(group.register(services.keys, group=name))
+    await services.store.run(services.keys.group_register(group=name))
     reply = await services.store.run(
-        group.commit(
-            services.keys,
-            name,
-            rows,
+        services.keys.group(name).commit(
+            services.keys.commit_rows(rows),
             member="",
             instance="",
             generation=-1,
@@ -138,11 +135,11 @@ async def test_groups_users_acls_and_configs_are_restored(lost: Tier, fresh: Tie
     await commit(lost, "g{ü}:1", 55, "méta data")
     made = from_password(Mechanism.SCRAM_SHA_256, "secret", 4096)
     rows = [(Mechanism.SCRAM_SHA_256.title, encode(made), made.shape)]
-    await services.store.run(user.alter(keys, rows, user="ann:é", condition=""))
-    await services.store.run(acl.create(keys, [b'["TOPIC","LITERAL","t","User:ann"]']))
+    await services.store.run(keys.user_alter(rows, user="ann:é", condition=""))
+    await services.store.run(keys.acl_create([b'["TOPIC","LITERAL","t","User:ann"]']))
     configs = b'{"producer_byte_rate":"5.0"}'
     quota = 'quota:{"user":"ann"}'
-    await services.store.run(config.alter(keys, resource=quota, expected=b"", wanted=configs))
+    await services.store.run(keys.config_alter(resource=quota, expected=b"", wanted=configs))
     await task(lost).write()
     data = next(lost.folder.rglob("*.snapshot")).read_bytes()
     assert b"secret" not in data

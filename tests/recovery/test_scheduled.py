@@ -6,12 +6,11 @@ from time import time
 import pytest
 
 from korvet.background.tasks import BackgroundTasks
+from korvet.calls.partition import ScheduleListReply
 from korvet.cli.restore import _print
 from korvet.recovery import scheduled
 from korvet.recovery.report import ScheduledLoss
 from korvet.recovery.restore import Restore, load_snapshot
-from korvet.scripts import schedule
-from korvet.scripts.schedule import ListReply
 from korvet.wire.records import Record
 from tests.recovery.test_restore import fresh, lost, restored, task
 from tests.remote_log.test_tiered_log import Tier
@@ -42,11 +41,11 @@ async def waiting(request: pytest.FixtureRequest, lost: Tier) -> AsyncIterator[T
     yield lost
 
 
-async def listed(tier: Tier) -> ListReply:
+async def listed(tier: Tier) -> ScheduleListReply:
     services = tier.broker.services
     topic = await services.topics.get("t")
     assert topic is not None
-    call = schedule.list_scheduled(services.keys, "t", 1, topic_id=topic.id, most=10)
+    call = services.keys.partition("t", 1, topic.id).schedule_list(most=10)
     return await services.store.run(call)
 
 
@@ -71,7 +70,7 @@ async def test_restored_scheduled_records_wait_and_are_appended_when_due(
     services = fresh.broker.services
     topic = await services.topics.get("t")
     assert topic is not None
-    call = schedule.cancel(services.keys, "t", 1, topic_id=topic.id, id=b"\xff:id")
+    call = services.keys.partition("t", 1, topic.id).schedule_cancel(id=b"\xff:id")
     assert (await services.store.run(call)).cancelled == 1
     assert (await listed(fresh)).records == 1
     start = (await fetch(fresh.broker, 0, name="t", number=1)).log_start_offset

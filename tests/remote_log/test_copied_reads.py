@@ -11,7 +11,6 @@ from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.remote_log.local_chunks import LocalChunks
 from korvet.remote_log.reader import RemoteLogReader
-from korvet.scripts import log
 from tests.remote_log.test_remote_metrics import value
 from tests.remote_log.test_remote_transactions import Writer, read_committed
 from tests.remote_log.test_tiered_log import BATCHES, PER_BATCH, Tier, tier
@@ -275,10 +274,8 @@ async def test_a_log_that_is_not_tiered_any_more_is_read_from_redis(
     services = tier.broker.services
     topic = await services.topics.get("t")
     assert topic is not None
-    place = (services.keys, "t", 0)
-    reply = await services.store.run(
-        log.drop_segments(*place, topic_id=topic.id, delay_ms=0, most=100)
-    )
+    place = services.keys.partition("t", 0, topic.id)
+    reply = await services.store.run(place.drop_segments(delay_ms=0, most=100))
     assert reply.removed
     for path in tier.objects():
         path.unlink()

@@ -18,7 +18,6 @@ from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.manifest import object_name
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import SegmentStore
-from korvet.scripts import log
 from korvet.testing import LuaRunner
 from korvet.wire import batch_builder
 from korvet.wire.records import Record
@@ -95,7 +94,7 @@ async def costs(lua: LuaRunner, folder: Path, count: int) -> list[list[tuple[int
     ]
     shape: Any = {"format": part.form, "mode": part.mode, "bits": part.bits}
     end = count * SPAN
-    lua.run(log.restore(KEYS, "t", 0, rows, topic_id=ID, **shape, epoch=0, start=0, next=end))
+    lua.run(KEYS.partition("t", 0, ID).restore(rows, **shape, epoch=0, start=0, next=end))
     found = [await paid(Counted(lua), store, number * SPAN) for number in numbers]
     lua.command("DEL", part.keys.log, part.keys.segments, part.keys.stream)
     return found
@@ -141,7 +140,7 @@ async def test_consumers_at_several_depths_ask_the_manifest_once_each(
         first = number * SPAN
         rows.append((first, first + SPAN - 1, SPAN, len(data), f"{footer}:{first}:ab"))
     shape: Any = {"format": "batch", "mode": "dense", "bits": 0}
-    lua.run(log.restore(KEYS, "t", 0, rows, topic_id=ID, **shape, epoch=0, start=0, next=5 * SPAN))
+    lua.run(KEYS.partition("t", 0, ID).restore(rows, **shape, epoch=0, start=0, next=5 * SPAN))
     manifest = Counted(lua)
     reader = RemoteLogReader(
         manifest, KEYS, store, chunk_source(store, 0), Metrics(), lambda: "c", lambda: 5
@@ -200,12 +199,8 @@ async def test_a_broker_with_three_thousand_segments_starts_like_an_empty_one(
         ]
         policy = topic.policy
         reply = await store.run(
-            log.restore(
-                keys,
-                "t",
-                0,
+            keys.partition("t", 0, topic.id).restore(
                 rows,
-                topic_id=topic.id,
                 format=policy.storage_format,
                 mode=policy.offset_mode,
                 bits=policy.offset_bits,

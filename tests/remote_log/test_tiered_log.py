@@ -20,7 +20,6 @@ from korvet.remote_log.chunk_cache import ChunkCache
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
-from korvet.scripts import log
 from korvet.topics.lifecycle import delete_topic
 from korvet.wire.messages.create_topics import (
     CreatableTopic,
@@ -403,14 +402,8 @@ async def test_retention_by_time_removes_everything(tier: Tier) -> None:
     topic = await services.topics.get("t")
     assert topic is not None
     await services.store.run(
-        log.apply_retention(
-            services.keys,
-            "t",
-            0,
-            topic_id=topic.id,
-            retention_ms=1,
-            retention_bytes=-1,
-            steps=64,
+        services.keys.partition("t", 0, topic.id).apply_retention(
+            retention_ms=1, retention_bytes=-1, steps=64
         )
     )
     await tier.move()
@@ -427,7 +420,7 @@ async def test_lag_counts_the_records_of_segments(tier: Tier) -> None:
     topic = await services.topics.get("t")
     assert topic is not None
     for offset in (0, 15, 40, 79, 100, 119, 120):
-        call = log.lag(services.keys, "t", 0, topic_id=topic.id, offset=offset)
+        call = services.keys.partition("t", 0, topic.id).lag(offset=offset)
         assert (await services.store.run(call)).records == 120 - offset
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from korvet.background.tasks import BackgroundTasks
+from korvet.calls.partition import SHARE_DEAD_LETTERS_COPIED
 from korvet.errors import ErrorCode as E
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
-from korvet.scripts import share
-from korvet.scripts.share import Acknowledge
+from korvet.share.acknowledger import Acknowledge
 from korvet.share.dead_letters import CopyFailed, DeadLetters
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
@@ -41,13 +41,11 @@ class Setup:
     async def reject(self, *at: int) -> None:
         """Acquire all records as a member, and reject those at these indexes."""
         services = self.broker.services
-        words: Any = {"group": "g", "member": "m", "topic_id": self.topic.id, "dead_letters": 1}
+        words: Any = {"group": "g", "member": "m", "dead_letters": 1}
+        place = services.keys.partition("t", 0, self.topic.id)
         first, last = self.offsets[0], self.offsets[-1]
         await self.run(
-            share.acquire(
-                services.keys,
-                "t",
-                0,
+            place.share_acquire(
                 [(first, last)],
                 **{"start": first, "read_from": first, "read_to": last, "most": 500, "exact": 0},
                 **{"lock_ms": 30_000, "delivery_limit": 5, "max_locks": 2000},
@@ -56,10 +54,7 @@ class Setup:
         )
         ranges = [(self.offsets[i], self.offsets[i], int(Acknowledge.REJECT)) for i in at]
         reply = await self.run(
-            share.acknowledge(
-                services.keys,
-                "t",
-                0,
+            place.share_acknowledge(
                 ranges,
                 **{"lock_ms": 30_000, "delivery_limit": 5, "backoff_ms": 0, "max_backoff_ms": 0},
                 **words,
@@ -164,7 +159,7 @@ async def test_a_repeated_copy_adds_no_letter(broker: Broker) -> None:
             return getattr(broker.services.store, name)
 
         async def run(self, call: Any) -> Any:
-            if call.script is share.DEAD_LETTERS_COPIED:
+            if call.script is SHARE_DEAD_LETTERS_COPIED:
                 raise StoreUnavailable("the broker was killed")
             return await broker.services.store.run(call)
 
@@ -344,10 +339,9 @@ async def test_a_record_that_is_too_large_for_the_queue_is_a_letter_without_it(
 async def test_a_record_that_was_deleted_is_a_letter_without_it(broker: Broker) -> None:
     setup = await prepare(broker, b"a", b"b")
     await setup.reject(0, 1)
-    from korvet.scripts import log
 
     await setup.run(
-        log.delete_records(setup.broker.services.keys, "t", 0, topic_id=setup.topic.id, before=1)
+        setup.broker.services.keys.partition("t", 0, setup.topic.id).delete_records(before=1)
     )
     assert await setup.copy() == 0
     assert [row[3] for row in await setup.letters()] == [None, b"b"]

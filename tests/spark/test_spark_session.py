@@ -320,7 +320,6 @@ def test_available_now_reads_what_there_is_and_continues_from_there(
 def test_a_running_stream_keeps_its_limit_and_reads_new_partitions(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
-    from korvet.scripts import topic as topics
     from korvet.topics.table import encode_definition
 
     topic = log.create("s", 1, "record", "time")
@@ -337,9 +336,8 @@ def test_a_running_stream_keeps_its_limit_and_reads_new_partitions(
         seen(spark, query, 95)
         grown = topic.definition(partitions=2)
         reply = log.store.run(
-            topics.add_partitions(
-                log.keys,
-                range(1, 2),
+            log.keys.topic_add_partitions(
+                log.keys.logs("s", range(1, 2)),
                 topic="s",
                 expected=topic.raw,
                 definition=encode_definition(grown),

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.keys import Keys
-from korvet.scripts import log
-from korvet.scripts import topic as topic_scripts
 from korvet.store.sync_store import SyncStore
 from korvet.topics.lifecycle import plan_topic
 from korvet.topics.table import Topic, encode_definition, read_topic
@@ -36,9 +34,8 @@ class Log:
         configs |= {key.replace("_", "."): value for key, value in more.items()}
         definition = plan_topic(name, partitions, configs, CONFIGS)
         reply = self.store.run(
-            topic_scripts.create(
-                self.keys,
-                partitions,
+            self.keys.topic_create(
+                self.keys.logs(name, range(partitions)),
                 topic=name,
                 definition=encode_definition(definition),
                 topic_id=definition.id,
@@ -54,9 +51,8 @@ class Log:
         """Add partitions to the topic."""
         definition = topic.definition(partitions=partitions)
         reply = self.store.run(
-            topic_scripts.add_partitions(
-                self.keys,
-                range(topic.partitions, partitions),
+            self.keys.topic_add_partitions(
+                self.keys.logs(topic.name, range(topic.partitions, partitions)),
                 topic=topic.name,
                 expected=topic.raw,
                 definition=encode_definition(definition),
@@ -83,11 +79,7 @@ class Log:
             size = sum(len(record[3] or b"") + 24 for record in found)
             fields = tuple(record_entries.fields_of(found))
         reply = self.store.run(
-            log.append(
-                self.keys,
-                topic.name,
-                partition,
-                topic_id=topic.id,
+            self.keys.partition(topic.name, partition, topic.id).append(
                 count=len(found),
                 size=size,
                 max_timestamp=newest,
@@ -104,9 +96,7 @@ class Log:
 
     def truncate(self, topic: Topic, partition: int, before: int) -> None:
         """Delete records below offset `before`."""
-        call = log.delete_records(
-            self.keys, topic.name, partition, topic_id=topic.id, before=before
-        )
+        call = self.keys.partition(topic.name, partition, topic.id).delete_records(before=before)
         assert self.store.run(call).error == 0
 
 

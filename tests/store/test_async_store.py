@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from korvet import keys
-from korvet.scripts import group, log
+from korvet.groups.heartbeat_batcher import heartbeats_of
+from korvet.scripts.append_call import append_many
 from korvet.scripts.call import Call, ContractBroken, Script
 from korvet.store import router
 from korvet.store.async_store import AsyncStore
@@ -82,20 +83,13 @@ async def test_a_heartbeat_does_not_wait_for_records(redis_server: TestServer) -
         records, names = bytes(64 * 1024), keys.Keys("test")
         appends = [
             store.submit(
-                log.append(
-                    names,
-                    "missing",
-                    0,
-                    topic_id="",
-                    count=1,
-                    size=len(records),
-                    max_timestamp=0,
-                    fields=[records],
+                names.partition("missing", 0, "").append(
+                    count=1, size=len(records), max_timestamp=0, fields=[records]
                 )
             )
             for _ in range(400)
         ]
-        await store.run(group.heartbeat(names, [("g", "m", "", 1)]))
+        await store.run(heartbeats_of(names, [("g", "m", "", 1)]))
         answered = sum(future.done() for future in appends)
         await asyncio.gather(*appends)
         assert answered < len(appends)
@@ -245,12 +239,12 @@ async def test_out_of_memory_is_refused_for_coalesced_appends(
     place = ("t", 0, "f" * 32, 0)
     names, shape = keys.Keys(), {"format": "record", "mode": "dense", "bits": 10}
     async with connect(redis_server) as store:
-        await store.run(log.create(names, "t", 0, topic_id=place[2], **shape))
+        await store.run(names.partition("t", 0, place[2]).create(**shape))
         rows = [(1, 1, 1, -1, -1, -1, -1, 2, b"value", b"v")] * 2
         await store.command("CONFIG", "SET", "maxmemory", 1)
         try:
             with pytest.raises(StoreRefused, match="OOM") as caught:
-                await store.run(log.append_many(names, [(*place, rows)]))
+                await store.run(append_many(names, [(*place, rows)]))
         finally:
             await store.command("CONFIG", "SET", "maxmemory", 0)
         assert caught.value.code == "OOM"

@@ -19,7 +19,6 @@ from korvet.config.broker_config import load
 from korvet.console.inbox import Checks
 from korvet.console.thread import ConsoleThread
 from korvet.keys import Keys
-from korvet.scripts.user import alter
 from korvet.security.credentials import MIN_ITERATIONS, Mechanism, encode, from_password
 from korvet.store.redis_user import rules
 from korvet.store.sync_store import SyncStore
@@ -56,7 +55,7 @@ class RunningConsole:
             for made in [from_password(each, password, MIN_ITERATIONS)]
         ]
         with SyncStore.connect(self.server.url) as store:
-            store.run(alter(Keys(self.namespace), rows, user=name, condition=""))
+            store.run(Keys(self.namespace).user_alter(rows, user=name, condition=""))
 
 
 @contextmanager

@@ -1,184 +1,70 @@
-"""The mirrors of the scripts: which function builds calls of which script, read from source."""
+"""A call of each script, with example arguments."""
 
-import ast
-import importlib
 import inspect
-import pkgutil
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-import msgspec
+from korvet.calls.group import GroupCalls
+from korvet.calls.namespace import NamespaceCalls
+from korvet.calls.partition import PartitionCalls
+from korvet.calls.transaction import TransactionCalls
+from korvet.groups.heartbeat_batcher import heartbeats_of
+from korvet.keys import Keys
+from korvet.scripts.append_call import append_many
+from korvet.scripts.call import Call
 
-import korvet.scripts
-from korvet.keys import Group, Keys, Partition
-from korvet.scripts.call import Call, Script
-
-
-@dataclass(frozen=True)
-class Mirror:
-    """A function that builds calls of one script."""
-
-    script: Script[Any]
-    function: Callable[..., Call[Any]]
-
-    @property
-    def name(self) -> str:
-        return f"{self.function.__module__}.{self.function.__name__}"
-
-    def parameters(self) -> dict[str, Any]:
-        """Return name -> annotation of the parameters for ARGV: the keyword-only ones."""
-        hints = typing.get_type_hints(self.function)
-        found: dict[str, Any] = {}
-        for name, parameter in inspect.signature(self.function).parameters.items():
-            if parameter.kind is parameter.KEYWORD_ONLY:
-                found[name] = hints[name]
-            elif parameter.kind is parameter.VAR_KEYWORD:  # Unpack[a TypedDict]
-                found |= typing.get_type_hints(typing.get_args(hints[name])[0])
-        return found
-
-    def sample(self) -> Call[Any]:
-        """Return a call with example arguments."""
-        hints = typing.get_type_hints(self.function)
-        keyword = {name: example(annotation) for name, annotation in self.parameters().items()}
-        positional = [
-            example(hints[name])
-            for name, parameter in inspect.signature(self.function).parameters.items()
-            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-        ]
-        return self.function(*positional, **keyword)
-
-    def key_names(self) -> list[tuple[str, bool]] | None:
-        """Return each key's name in the source, and whether it is the name of several keys.
-
-        None if another function builds the tuple of keys."""
-        tree = ast.parse(inspect.getsource(self.function))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Call":
-                keys = node.args[1]
-                items = keys.elts if _is_tuple(keys) else [ast.Starred(keys)]
-                names = [name for item in items for name in _key_names(item)]
-                return None if not _is_tuple(keys) and names[0][1] else names
-        return None
-
-
-def _is_tuple(node: ast.expr) -> typing.TypeGuard[ast.Tuple]:
-    return isinstance(node, ast.Tuple)
-
-
-def _key_names(node: ast.expr) -> list[tuple[str, bool]]:
-    """Return the names of one item of the tuple: `*k.classic` is several known keys."""
-    if isinstance(node, ast.Starred) and ast.unparse(node.value) in _SEVERAL:
-        owner, property_ = _SEVERAL[ast.unparse(node.value)]
-        # Reversed: a partition's channel has the name of its stream.
-        fields = {str(getattr(owner, name)): name for name in reversed(owner.__struct_fields__)}
-        return [(fields[key], False) for key in getattr(owner, property_)]
-    return [_key_name(node)]
-
-
-_GROUP, _PARTITION = Keys().group("g"), Keys().partition("t", 0)
-_SEVERAL: dict[str, tuple[Group | Partition, str]] = {
-    "k.classic": (_GROUP, "classic"),
-    "k.consumer": (_GROUP, "consumer"),
-    "k.appends": (_PARTITION, "appends"),
+KEYS = Keys()
+RECEIVERS: dict[type, object] = {
+    NamespaceCalls: KEYS,
+    PartitionCalls: KEYS.partition("t", 0, "1" * 32),
+    GroupCalls: KEYS.group("g"),
+    TransactionCalls: KEYS.transaction("x"),
 }
-
-
-def _key_name(node: ast.expr) -> tuple[str, bool]:
-    """Return the name of a key, and whether it is several keys.
-
-    `k.log` is log, `keys.topics()` topics, `keys.group_part(g, "x")` x, `*more` several."""
-    if isinstance(node, ast.Starred):
-        return ast.unparse(node.value), True
-    if isinstance(node, ast.Call):
-        texts = [a.value for a in node.args if isinstance(a, ast.Constant)]
-        return _key_name(node.func) if not texts else (str(texts[-1]), False)
-    if isinstance(node, ast.Attribute):
-        return node.attr, False
-    return ast.unparse(node), False
+OF_SEVERAL: dict[str, Callable[..., Call[Any]]] = {
+    "group_heartbeat": lambda **_: heartbeats_of(KEYS, [("g", "m", "", 1), ("g", "n", "", 1)]),
+    "log_append_many": lambda **_: append_many(KEYS, [("t", 0, "", 0, [[1, 2, 3]])]),
+    "topic_add_partitions": lambda key_rows, **words: KEYS.topic_add_partitions(
+        KEYS.logs("t", range(1, 3)), **words
+    ),
+    "topic_create": lambda key_rows, **words: KEYS.topic_create(KEYS.logs("t", range(2)), **words),
+    "topic_delete": lambda parts, fields, **words: KEYS.delete_topic(["g"], **words),
+}
+"""The calls on several partitions or groups."""
 
 
 @cache
-def scripts() -> list[tuple[str, Script[Any]]]:
-    """Return every Script that a module of `korvet.scripts` defines, with its full name."""
-    found = []
-    for module in _modules():
-        for name, value in vars(module).items():
-            if isinstance(value, Script):
-                found.append((f"{module.__name__}.{name}", value))
-    return found
+def sample_calls() -> list[Call[Any]]:
+    """Return a call of each script."""
+    return [
+        _sample(receiver, name)
+        for kind, receiver in RECEIVERS.items()
+        for name, method in vars(kind).items()
+        if inspect.isfunction(method)
+    ]
 
 
-@cache
-def mirrors() -> list[Mirror]:
-    """Return every function that names a Script in the `Call` it returns."""
-    found = []
-    for module in _modules():
-        own = {name: value for name, value in vars(module).items() if isinstance(value, Script)}
-        for function in vars(module).values():
-            if inspect.isfunction(function) and function.__module__ == module.__name__:
-                found += [Mirror(own[name], function) for name in _called(function, own)]
-    return found
-
-
-def _called(function: Any, own: Mapping[str, Any]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(inspect.getsource(function))):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Call":
-            name = ast.unparse(node.args[0])
-            if name in own:
-                yield name
-
-
-def _modules() -> list[types.ModuleType]:
-    found = pkgutil.walk_packages(korvet.scripts.__path__, "korvet.scripts.")
-    return [importlib.import_module(info.name) for info in found if not info.ispkg]
-
-
-def kind_of(annotation: Any) -> str:
-    """Return `int`, `bytes` or `list`: the type of an annotation in a script's header."""
-    origin = typing.get_origin(annotation)
-    if origin in (typing.Union, types.UnionType):
-        kinds = {kind_of(arg) for arg in typing.get_args(annotation)}
-        return kinds.pop() if len(kinds) == 1 else "bytes"
-    if annotation in (str, bytes, bytearray, memoryview):
-        return "bytes"
-    if isinstance(annotation, type) and issubclass(annotation, int):
-        return "int"
-    return "list"
+def _sample(receiver: Any, name: str) -> Call[Any]:
+    method = getattr(receiver, name)
+    hints = typing.get_type_hints(method)
+    words = {word: example(hints[word]) for word in inspect.signature(method).parameters}
+    words |= {
+        key: getattr(KEYS, key)("x") for key in {"lag_history", "quota", "writer"} & set(words)
+    }
+    made: Call[Any] = OF_SEVERAL.get(name, method)(**words)
+    return made
 
 
 def example(annotation: Any) -> Any:
     """Return an example value of the type."""
-    if annotation is Keys:
-        return Keys()
-    if annotation is range:
-        return range(1, 3)
-    origin = typing.get_origin(annotation)
-    arguments = typing.get_args(annotation)
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         return example(arguments[0])
-    if origin in (list, Sequence, Iterable):
+    if origin in (Sequence, Iterable):
         return [example(arguments[0])] * 2
     if origin is tuple:
-        return tuple(example(argument) for argument in arguments if argument is not ...)
-    if origin in (dict, Mapping):
-        return {example(arguments[0]): example(arguments[1])}
-    if isinstance(annotation, type):
-        return _example_of_class(annotation)
-    raise TypeError(f"no example of {annotation}: add one to tests/support/script_calls.py")
-
-
-def _example_of_class(kind: type) -> Any:
-    if issubclass(kind, msgspec.Struct):
-        hints = typing.get_type_hints(kind)
-        return kind(
-            **{field.name: example(hints[field.name]) for field in msgspec.structs.fields(kind)}
-        )
-    if issubclass(kind, IntEnum):
-        return next(iter(kind))
-    plain: dict[type, Any] = {int: 1, str: "x", bytes: b"x", bool: True, float: 1.0}
-    return plain.get(kind) or kind()
+        return tuple(map(example, arguments))
+    plain: Mapping[type, Any] = {int: 1, str: "x", bytes: b"x"}
+    return plain[annotation]

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode as E
-from korvet.scripts.topic import alter
 from korvet.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -93,7 +92,7 @@ async def test_what_another_broker_did_meanwhile_is_seen(broker: Broker) -> None
     topic = await broker.services.topics.get("t")
     assert topic is not None
     newer = topic.raw.replace(b'"partitions":2', b'"partitions":4')
-    call = alter(broker.services.keys, topic="t", expected=topic.raw, definition=newer)
+    call = broker.services.keys.topic_alter(topic="t", expected=topic.raw, definition=newer)
     assert (await broker.services.store.run(call)).error == E.NONE
     (answer,) = await grow(broker, ("t", 3, None))
     assert answer.error_code == E.INVALID_PARTITIONS

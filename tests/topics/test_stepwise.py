@@ -10,7 +10,6 @@ from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
@@ -268,14 +267,14 @@ async def test_a_log_whose_definition_was_lost_makes_way_for_the_topic_that_is_m
 ) -> None:
     lost = planned("t", "dense")
     for number in (2, PARTITIONS + 1):
-        await store.run(log.create(KEYS, "t", number, topic_id=lost.id, **lost.shape))
+        await store.run(KEYS.partition("t", number, lost.id).create(**lost.shape))
         await store.command("XADD", KEYS.partition("t", number).stream, "*", "value", "old")
     assert await create_topic(store, KEYS, "t", planned("t")) == ErrorCode.NONE
     topic = await look(store, "t")
     assert topic is not None
     assert await add_partitions(store, KEYS, topic, PARTITIONS + 3)
     for number in range(PARTITIONS + 3):
-        reply = await store.run(log.list_offsets(KEYS, "t", number, topic_id=topic.id))
+        reply = await store.run(KEYS.partition("t", number, topic.id).list_offsets())
         assert (reply.error, reply.first, reply.next) == (ErrorCode.NONE, 0, 0), number
         assert not await store.command("EXISTS", KEYS.partition("t", number).stream)
 
@@ -295,5 +294,5 @@ async def test_a_slow_maker_does_not_touch_the_topic_that_came_back(
     second = await look(store, "t")
     assert second is not None and second.id != first.id
     for number in range(PARTITIONS):
-        reply = await store.run(log.list_offsets(KEYS, "t", number, topic_id=second.id))
+        reply = await store.run(KEYS.partition("t", number, second.id).list_offsets())
         assert reply.error == ErrorCode.NONE

@@ -6,7 +6,6 @@ import pytest
 
 from korvet.background.tasks import BackgroundTasks
 from korvet.errors import ErrorCode
-from korvet.scripts import log, transaction
 from korvet.store.errors import ScriptFailed
 from korvet.topics.table import TopicTable
 from korvet.transactions.coordinator import MIN_CHECK_INTERVAL_MS, TransactionCoordinator
@@ -33,11 +32,7 @@ async def opened(broker: Broker, transactional_id: str, topic: str, number: int)
     assert found is not None
     fields = [b"transaction", b"%d" % who[0], b"value", b"v"]
     appended = await node.store.run(
-        log.append(
-            node.keys,
-            topic,
-            number,
-            topic_id=found.id,
+        node.keys.partition(topic, number, found.id).append(
             count=1,
             size=10,
             max_timestamp=1,
@@ -56,13 +51,8 @@ async def overdue(broker: Broker, transactional_id: str, who: tuple[int, int], a
     """Decide the transaction's end as a broker that then died; its check is due at `at`."""
     node = broker.services
     reply = await node.store.run(
-        transaction.end(
-            node.keys,
-            transactional_id,
-            producer_id=who[0],
-            producer_epoch=who[1],
-            committed=1,
-            bump=0,
+        node.keys.transaction(transactional_id).end(
+            producer_id=who[0], producer_epoch=who[1], committed=1, bump=0
         )
     )
     assert reply.pending
@@ -134,7 +124,7 @@ async def test_a_broker_without_the_new_partitions_in_its_table_marks_them_too(
         "tx", producer_id=producer_id, producer_epoch=epoch, committed=True, bump=True
     )
     assert reply.error == 0
-    bounds = await node.store.run(log.list_offsets(node.keys, "t", 2, topic_id=""))
+    bounds = await node.store.run(node.keys.partition("t", 2, "").list_offsets())
     assert (bounds.stable, bounds.records) == (bounds.next, 1)
 
 

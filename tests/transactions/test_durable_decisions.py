@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from korvet.scripts import log
 from korvet.store.errors import StoreUnavailable
 from korvet.transactions.members import group_member
 from korvet.wire.messages.txn_offset_commit import (
@@ -40,7 +39,7 @@ def replicas(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Replicas:
 async def is_marked(broker: Broker) -> bool:
     """Return whether partition 0 of `t` has a marker after its record."""
     node = broker.services
-    bounds = await node.store.run(log.list_offsets(node.keys, "t", 0, topic_id=""))
+    bounds = await node.store.run(node.keys.partition("t", 0, "").list_offsets())
     return bool(bounds.stable == bounds.next)
 
 

@@ -16,7 +16,6 @@ from korvet.console.queues import read_queue
 from korvet.console.visit import PageError, Visit, check_row
 from korvet.errors import ErrorCode
 from korvet.groups.lag import find_offset
-from korvet.scripts import log as log_scripts
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic
 from korvet.wire.messages.alter_share_group_offsets import (
@@ -149,7 +148,7 @@ async def _preview(visit: Visit, topic: Topic, to: str, before: dict[int, Held])
 
 async def _lags(visit: Visit, topic: Topic, offsets: list[int]) -> list[int]:
     replies = await visit.services.store.run_many(
-        log_scripts.lag(visit.services.keys, topic.name, number, topic_id=topic.id, offset=offset)
+        visit.services.keys.partition(topic.name, number, topic.id).lag(offset=offset)
         for number, offset in enumerate(offsets)
     )
     return [max(0, reply.records) for reply in replies]

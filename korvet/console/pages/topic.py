@@ -12,7 +12,6 @@ from korvet.console.visit import PageError, Visit, check, check_row
 from korvet.groups.consumed import list_held
 from korvet.log import unread_entries
 from korvet.remote_log.manifest import ManifestTotals, totals
-from korvet.scripts import log as log_scripts
 from korvet.security.acl import Operation, ResourceType
 from korvet.store.async_store import all_of
 from korvet.topics.table import Topic
@@ -134,7 +133,7 @@ async def _findings(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[
 async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[PartitionRow]:
     store, keys = visit.services.store, visit.services.keys
     replies = await store.run_many(
-        log_scripts.list_offsets(keys, topic.name, number, topic_id=topic.id) for number in numbers
+        keys.partition(topic.name, number, topic.id).list_offsets() for number in numbers
     )
     opened = [
         store.submit_command("ZCARD", keys.partition(topic.name, number).open_txns)
@@ -177,7 +176,7 @@ async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> lis
 async def count_records(visit: Visit, topic: Topic, numbers: Iterable[int]) -> list[int]:
     """Return the records of partitions, those of segments included."""
     replies = await visit.services.store.run_many(
-        log_scripts.lag(visit.services.keys, topic.name, number, topic_id=topic.id, offset=0)
+        visit.services.keys.partition(topic.name, number, topic.id).lag(offset=0)
         for number in numbers
     )
     return [max(0, reply.records) for reply in replies]

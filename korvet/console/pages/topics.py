@@ -4,10 +4,10 @@ from time import time
 
 import msgspec
 
+from korvet.calls.partition import ListOffsetsReply
 from korvet.console.lags import GroupLag, TopicLags, lags_of
 from korvet.console.pages.topic import count_records, is_tiered
 from korvet.console.visit import Visit
-from korvet.scripts import log as log_scripts
 from korvet.scripts.call import Call
 from korvet.topics.table import Topic
 
@@ -62,13 +62,13 @@ async def load(visit: Visit) -> Topics:
     shown, page, pages = visit.page_of(found, PAGE)
     # An open page repeats its read for the rates only.
     lags = TopicLags({}, False) if visit.query("lags") == "0" else await lags_of(visit, shown)
-    calls: list[Call[log_scripts.ListOffsetsReply]] = []
+    calls: list[Call[ListOffsetsReply]] = []
     sized = set()
     for topic in shown:
         if len(calls) + topic.partitions <= MAX_PARTITIONS:
             sized.add(topic.name)
             calls += [
-                log_scripts.list_offsets(visit.services.keys, topic.name, number, topic_id=topic.id)
+                visit.services.keys.partition(topic.name, number, topic.id).list_offsets()
                 for number in range(topic.partitions)
             ]
     replies = iter(await visit.services.store.run_many(calls))
@@ -93,7 +93,7 @@ async def load(visit: Visit) -> Topics:
     return Topics(rows, len(found), page, pages, search, int(time() * 1000), lags.is_complete)
 
 
-async def _records(visit: Visit, topic: Topic, parts: list[log_scripts.ListOffsetsReply]) -> int:
+async def _records(visit: Visit, topic: Topic, parts: list[ListOffsetsReply]) -> int:
     if parts and is_tiered(topic):
         return sum(await count_records(visit, topic, range(topic.partitions)))
     return sum(max(0, part.records) for part in parts)

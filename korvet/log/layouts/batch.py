@@ -10,12 +10,12 @@ The entry's id is that of the batch's last offset.
 
 from collections.abc import Sequence
 
+from korvet.calls.partition import AppendReply
 from korvet.keys import Keys
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import BaseLayout, Run
-from korvet.scripts import log
+from korvet.scripts.append_call import FAR
 from korvet.scripts.call import Arg, Call
-from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, compression, record_entries, records
 from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record
@@ -58,14 +58,10 @@ class BatchLayout(BaseLayout):
     ) -> Call[AppendReply]:
         """Return the call that appends this batch."""
         producer_id, producer_epoch, base_sequence = header.producer
-        return log.append(
-            keys,
-            topic.name,
-            partition,
-            topic_id=topic.id,
+        return keys.partition(topic.name, partition, topic.id).append(
             count=header.last_offset_delta + 1,
             size=len(batch),
-            max_timestamp=header.max_timestamp,
+            max_timestamp=min(header.max_timestamp, FAR),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,

@@ -15,13 +15,12 @@ import struct
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from korvet.calls.partition import AppendReply
 from korvet.keys import Keys
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import Run
 from korvet.log.layouts.batch import BatchLayout, batch_of
-from korvet.scripts import log
 from korvet.scripts.call import Arg, Call
-from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, message_sets_v07, record_entries, records
 from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record
@@ -113,11 +112,7 @@ def append_set(
     for piece in found:
         size = len(piece.raw)
         fields += (size, 6, _SET, piece.raw, b"count", size, b"tail", piece.tail)
-    return log.append(
-        keys,
-        topic.name,
-        partition,
-        topic_id=topic.id,
+    return keys.partition(topic.name, partition, topic.id).append(
         count=sum(piece.records for piece in found),
         size=sum(len(piece.raw) for piece in found),
         max_timestamp=-1,

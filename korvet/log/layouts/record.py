@@ -5,13 +5,13 @@ Redis clients may XADD such entries themselves, and read those of a producer.
 
 from collections.abc import Iterable, Iterator
 
+from korvet.calls.partition import AppendReply
 from korvet.config.values import Settings
 from korvet.keys import Keys
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import BaseLayout, Run, any_append_time
-from korvet.scripts import log
+from korvet.scripts.append_call import FAR
 from korvet.scripts.call import Call
-from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, compression, control_records, record_entries
 from korvet.wire.records import BatchHeader, Buffer, Record
@@ -55,14 +55,10 @@ class RecordLayout(BaseLayout):
         if header is None or header.codec:
             size = stored_size(found)
         producer_id, producer_epoch, base_sequence = header.producer if header else NO_PRODUCER
-        return log.append(
-            keys,
-            topic.name,
-            partition,
-            topic_id=topic.id,
+        return keys.partition(topic.name, partition, topic.id).append(
             count=len(found),
             size=size,
-            max_timestamp=max_timestamp,
+            max_timestamp=min(max_timestamp, FAR),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,

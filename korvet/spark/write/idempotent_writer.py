@@ -16,14 +16,14 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from korvet.calls.partition import AppendReply
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.entry_id import entry_id
 from korvet.log.layouts import layout_of
 from korvet.log.layouts.batch import BatchLayout
-from korvet.scripts import log
+from korvet.scripts.append_call import FAR
 from korvet.scripts.call import Call
-from korvet.scripts.log import AppendReply
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.spark.errors import NotRepeatable, UnknownTopic
 from korvet.spark.write import partition_buffer
@@ -181,14 +181,10 @@ class IdempotentWriter:
             return layout.append_batch(self._keys, topic, batch.partition, data, header)
         sizes = block.record_sizes()
         check_size(topic, int(sizes.max()))
-        return log.append(
-            self._keys,
-            topic.name,
-            batch.partition,
-            topic_id=topic.id,
+        return self._keys.partition(topic.name, batch.partition, topic.id).append(
             count=len(block),
             size=int(sizes.sum()),
-            max_timestamp=newest,
+            max_timestamp=min(newest, FAR),
             producer_id=self._claim.producer_id,
             producer_epoch=self._claim.producer_epoch,
             base_sequence=batch.sequence,

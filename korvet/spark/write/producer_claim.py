@@ -2,9 +2,9 @@
 
 from hashlib import blake2b
 
+from korvet.calls.namespace import WriterClaimProducerIdReply
 from korvet.keys import Keys
 from korvet.scripts import writer
-from korvet.scripts.writer import ClaimProducerIdReply
 from korvet.store.sync_store import SyncStore
 
 EPOCHS = 1 << 15
@@ -34,10 +34,13 @@ class ProducerClaim:
         if not retryable:
             ids_from, keep_ms = writer.JOB_IDS_FROM, writer.KEEP_JOB_MS
 
-        def claim(producer_id: int) -> ClaimProducerIdReply:
+        def claim(producer_id: int) -> WriterClaimProducerIdReply:
             return store.run(
-                writer.claim_producer_id(
-                    keys, writer_id, slot=slot, producer_id=producer_id, keep_ms=keep_ms
+                keys.writer_claim_producer_id(
+                    writer=keys.writer(writer_id),
+                    slot=slot,
+                    producer_id=producer_id,
+                    keep_ms=keep_ms,
                 )
             )
 

@@ -153,9 +153,8 @@ def _partition_spread(metadata: MetadataClient, writer_id: str, epoch: int, topi
     each epoch, so that small batches do not all go to the same partition.
     """
     turn = (zlib.crc32(writer_id.encode()) + epoch) % topic.partitions
-    call = writer.pin_partitions(
-        metadata.keys,
-        writer_id,
+    call = metadata.keys.writer_pin_partitions(
+        writer=metadata.keys.writer(writer_id),
         topic_id=topic.id,
         epoch=epoch,
         partitions=topic.partitions,
@@ -189,8 +188,11 @@ def commit_epoch(
             durability_check.check_appended(metadata.store, metadata.keys, appended)
             for writer_id, epoch in found:
                 metadata.store.run(
-                    writer.commit(
-                        metadata.keys, writer_id, epoch=epoch, keep_ms=keep_ms, last=int(last)
+                    metadata.keys.writer_commit(
+                        writer=metadata.keys.writer(writer_id),
+                        epoch=epoch,
+                        keep_ms=keep_ms,
+                        last=int(last),
                     )
                 )
                 if options.replicas:
@@ -226,6 +228,8 @@ def _job_writer_id(metadata: MetadataClient, write_id: str, topic: str) -> str:
     topics. A topic name cannot contain a slash.
     """
     named = topic.encode()
-    pin = writer.pin_plan(metadata.keys, f"topic/{write_id}", plan=named, keep_ms=writer.KEEP_MS)
+    pin = metadata.keys.writer_pin_plan(
+        writer=metadata.keys.writer(f"topic/{write_id}"), plan=named, keep_ms=writer.KEEP_MS
+    )
     first = metadata.store.run(pin).plan == named
     return f"job-{write_id}" if first else f"topic-{topic}/{write_id}"

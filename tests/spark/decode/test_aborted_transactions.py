@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from korvet.scripts import log as scripts
 from korvet.spark.decode import range_scan
 from korvet.spark.decode.aborted_transactions import AbortedIndex
 from korvet.spark.partitions import OffsetRange, partitions_of
@@ -39,11 +38,7 @@ class Transaction:
         else:
             fields = tuple(record_entries.fields_of(found, producer_id=self._id))
         reply = self._log.store.run(
-            scripts.append(
-                self._log.keys,
-                self._topic.name,
-                0,
-                topic_id=self._topic.id,
+            self._log.keys.partition(self._topic.name, 0, self._topic.id).append(
                 count=len(found),
                 size=100 * len(found),
                 max_timestamp=newest,
@@ -66,11 +61,7 @@ class Transaction:
         else:
             fields = control_records.fields_of(7, self._id, 0, committed)
         reply = self._log.store.run(
-            scripts.write_txn_marker(
-                self._log.keys,
-                self._topic.name,
-                0,
-                topic_id=self._topic.id,
+            self._log.keys.partition(self._topic.name, 0, self._topic.id).write_txn_marker(
                 producer_id=self._id,
                 producer_epoch=0,
                 transaction=self._number,

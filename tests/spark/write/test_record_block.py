@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from korvet.keys import Keys
-from korvet.scripts import log as log_script
 from korvet.spark.write.record_block import RecordBlock
 from korvet.wire import record_entries
 from korvet.wire.records import Headers, Record
@@ -51,11 +50,7 @@ def test_columns_become_the_same_entries_as_records(log: Log, seed: int, stamped
         assert columns is not None and columns[0] == b"columns"
         for partition, fields in enumerate((columns, record_entries.fields_of(found))):
             reply = log.store.run(
-                log_script.append(
-                    log.keys,
-                    "t",
-                    partition,
-                    topic_id=topic.id,
+                log.keys.partition("t", partition, topic.id).append(
                     stamp=int(stamped),
                     count=count,
                     size=int(block.record_sizes().sum()),
@@ -80,8 +75,8 @@ def test_a_foreign_entry_between_appends_loses_no_record(log: Log) -> None:
     found: list[Record] = [(n, 5, None, b"v" * n, []) for n in range(4)]
     columns = block_of(found).columns(None)
     assert columns is not None
-    call = log_script.append(
-        log.keys, "t", 0, topic_id=topic.id, count=4, size=9, max_timestamp=5, fields=columns
+    call = log.keys.partition("t", 0, topic.id).append(
+        count=4, size=9, max_timestamp=5, fields=columns
     )
     assert log.store.run(call).base == 1
     values = [fields[1] for fields in stored(log, 0)]

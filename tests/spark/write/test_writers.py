@@ -169,7 +169,7 @@ def test_partitions_added_between_two_attempts_get_no_row_twice(
     assert write(options(log), columns, task=5).records == 600
     assert write(options(log), columns, task=6).records == 600
     assert sorted(values(log)) == sorted(2 * columns["value"])
-    log.store.run(scripts.commit(log.keys, "w", epoch=0, keep_ms=1000))
+    log.store.run(log.keys.writer_commit(writer=log.keys.writer("w"), epoch=0, keep_ms=1000))
     write(options(log), frame(600), task=5, epoch=1)
     assert {row["partition"] for row in read(log.url, subscribe="out")} == set(range(5))
 
@@ -187,7 +187,7 @@ def test_a_redis_that_lost_the_writers_key_gets_no_row_twice(
     for _ in range(2):
         log.store.command("DEL", log.keys.writer("w"))
         assert write(options(log), columns, task=5).records == 600
-        log.store.run(scripts.commit(log.keys, "w", epoch=0, keep_ms=1000))
+        log.store.run(log.keys.writer_commit(writer=log.keys.writer("w"), epoch=0, keep_ms=1000))
     assert sorted(values(log)) == sorted(columns["value"])
 
 

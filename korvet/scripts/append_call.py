@@ -1,34 +1,15 @@
-"""Append record batches: one call for one batch, or one call for several partitions."""
+"""The arguments of an append: what they say about the batch, and how several calls are joined.
+
+log.append and schedule.add begin with the same arguments.
+"""
 
 from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
 
+from korvet.calls.namespace import LogAppendManyReply
+from korvet.calls.partition import AppendReply
 from korvet.keys import Keys
-from korvet.scripts.call import Arg, Call, Reply, Script
-
-
-class AppendReply(Reply):
-    """The offsets of a batch: `base` is its first, `previous` the log end offset before it.
-
-    `stored` is 0 for a duplicate of a stored batch.
-    """
-
-    error: int
-    base: int
-    previous: int
-    start: int
-    append_time: int
-    stored: int
-
-
-class AppendManyReply(Reply):
-    """The replies, one per batch, in the order of the logs and of their batches.
-
-    `reason` names the key and Redis's error if a partition's batches have KAFKA_STORAGE_ERROR.
-    """
-
-    answers: list[AppendReply]
-    reason: bytes = b""
-
+from korvet.scripts.call import Arg, Call
 
 LogBatches = tuple[str, int, str, int, Sequence[Sequence[Arg]]]
 """Topic, partition, topic id, log.append's stamp, and the `batch_of` of each call."""
@@ -42,45 +23,39 @@ EXPIRED = -2
 """A `transaction`: in none, and the producer's state may have expired in the partition."""
 EXPIRED_IN_TXN = -3
 """A `transaction`: in the registered one, and the producer's state may have expired."""
-APPEND = Script("log.append", AppendReply)
-APPEND_MANY = Script("log.append_many", AppendManyReply)
+ORDINARY_AT = 12
+"""The index of `ordinary` of schedule.add, after what describes the batch, and the limits."""
+
+Kind = Literal["at", "in", "cancel"]
 
 
-def append(
-    keys: Keys,
-    topic: str,
-    partition: int,
-    *,
-    topic_id: str,
-    stamp: int = 0,
-    count: int,
-    size: int,
-    max_timestamp: int,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    transaction: int = -1,
-    fields: Sequence[Arg],
-) -> Call[AppendReply]:
-    """Append one batch. `fields` are log.append's: in layout `batch` the batch alone is enough."""
-    k = keys.partition(topic, partition)
-    newest = min(max_timestamp, FAR)
-    batch = (count, size, newest, producer_id, producer_epoch, base_sequence, transaction)
-    return Call(APPEND, k.appends, (topic_id, stamp, *batch, *fields))
+class Row(NamedTuple):
+    """Records of a produced batch that wait for one due time, or a cancellation.
+
+    `ms` is the due time, or for the kind `in` the delay; an empty `id` is none. `size` is what they
+    add to the log's size, `payload` is that of lib.schedule.
+    """
+
+    kind: Kind
+    ms: int
+    id: bytes
+    records: int
+    size: int
+    max_timestamp: int
+    payload: Arg
 
 
-def append_many(keys: Keys, logs: Iterable[LogBatches]) -> Call[AppendManyReply]:
+def append_many(keys: Keys, logs: Iterable[LogBatches]) -> Call[LogAppendManyReply]:
     """Append several batches to one partition or more."""
-    names: list[str] = []
+    rows: list[tuple[str, str, str, str, str]] = []
     args: list[Arg] = []
     for topic, partition, topic_id, stamp, batches in logs:
-        k = keys.partition(topic, partition)
-        names += k.appends
+        rows.append(keys.partition(topic, partition).appends)
         args += (topic_id, stamp, len(batches))
         for batch in batches:
             args.append(len(batch))
             args += batch
-    return Call(APPEND_MANY, tuple(names), args)
+    return keys.log_append_many(rows, args)
 
 
 def batch_of(call: Call[AppendReply]) -> Sequence[Arg]:
@@ -126,3 +101,11 @@ def newest_of(call: Call[AppendReply]) -> int:
 def whole_batch(call: Call[AppendReply]) -> Arg | None:
     """Return the batch that an append stores byte for byte, None if it stores fields."""
     return call.args[FIELDS_AT] if len(call.args) == FIELDS_AT + 1 else None
+
+
+def rows_of(call: Call[AppendReply]) -> tuple[list[Row], Sequence[Arg]]:
+    """Return the rows of a call of schedule.add, and the fields of its ordinary records."""
+    count, rest, width = call.args[ORDINARY_AT + 1], call.args[ORDINARY_AT + 4 :], len(Row._fields)
+    assert isinstance(count, int)
+    ends = width * count
+    return [Row(*rest[at : at + width]) for at in range(0, ends, width)], rest[ends:]  # type: ignore[arg-type]
