@@ -1,6 +1,6 @@
-"""The typed mirror of `lua/`: the scripts, and the calls to them.
+"""The scripts of `lua/` in Python. Nothing here runs one.
 
-This package runs no script. `bundle` turns a file into the text that Redis gets, `contract` parses
-its header, `call` joins a script with its keys and arguments. Each family of scripts has a module
-of functions that return a `Call`. `korvet.store` and `korvet.testing.LuaRunner` run calls.
+`bundle` turns a file into the text that Redis gets. `contract` parses its header, and `generate`
+writes the calls in `korvet/calls/` from it. `call` joins a script with its keys and arguments.
+`korvet.store` and `korvet.testing.LuaRunner` run calls.
 """
