@@ -8,6 +8,7 @@ Rules
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from korvet.admin.config_edits import (
@@ -57,22 +58,15 @@ FIXED: dict[int, str] = {
 R = TypeVar("R")
 
 
+@dataclass(eq=False, repr=False)
 class ConfigAdmin:
     """Validates and writes config changes."""
 
-    def __init__(
-        self,
-        store: AsyncCalls,
-        keys: Keys,
-        topics: TopicTable,
-        config: DynamicBrokerConfig,
-        node_id: int,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._config = config
-        self._node_id = node_id
+    store: AsyncCalls
+    keys: Keys
+    topics: TopicTable
+    config: DynamicBrokerConfig
+    node_id: int
 
     async def alter_each(self, changes: Sequence[Change], row: Callable[..., R]) -> list[R]:
         """Apply the changes of a request; return a `row` of the response for each."""
@@ -108,15 +102,15 @@ class ConfigAdmin:
     async def _alter_topic(self, change: Change) -> None:
         check_topic_change(change)
         for _ in range(MAX_ATTEMPTS):
-            topic = await self._topics.get(change.name)
+            topic = await self.topics.get(change.name)
             if topic is None:
                 raise unknown_topic(change.name)
-            effective = self._config.topic_configs.resolve(topic.name, topic.configs)
+            effective = self.config.topic_configs.resolve(topic.name, topic.configs)
             configs = apply_edits(change, topic.configs, effective)
             names = {edit.name for edit in change.edits}
             reason = validate_change(
                 topic.configs, {k: v for k, v in configs.items() if k in names}
-            ) or self._config.topic_configs.find_conflict(topic.name, configs)
+            ) or self.config.topic_configs.find_conflict(topic.name, configs)
             if reason:
                 raise Refused(ErrorCode.INVALID_CONFIG, reason)
             dropped = await self._segments_to_drop(topic, configs)
@@ -124,14 +118,14 @@ class ConfigAdmin:
             if change.validate_only or configs == topic.configs:
                 return
             definition = encode_definition(topic.definition(configs=configs))
-            reply = await self._store.run(
-                self._keys.topic_alter(topic=topic.name, expected=topic.raw, definition=definition)
+            reply = await self.store.run(
+                self.keys.topic_alter(topic=topic.name, expected=topic.raw, definition=definition)
             )
-            self._topics.invalidate()
+            self.topics.invalidate()
             if reply.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise unknown_topic(change.name)
             if reply.error == ErrorCode.NONE:
-                await drop_segments(self._store, self._keys, topic, dropped)
+                await drop_segments(self.store, self.keys, topic, dropped)
                 return
         raise _too_many_conflicts(change.name)
 
@@ -140,19 +134,19 @@ class ConfigAdmin:
 
         Raises Refused if it would not be tiered any more, and keep them.
         """
-        policy = self._config.topic_configs.policy(topic.name, configs)
+        policy = self.config.topic_configs.policy(topic.name, configs)
         is_same = all(topic.configs.get(name) == configs.get(name) for name in TIERING)
         if policy.remote_storage or is_same:
             return []
-        found = await with_segments(self._store, self._keys, topic)
+        found = await with_segments(self.store, self.keys, topic)
         if found and not policy.remote_delete_on_disable:
             raise Refused(ErrorCode.INVALID_CONFIG, SEGMENTS_WOULD_STAY)
         return found
 
     async def _alter_broker(self, change: Change) -> None:
-        config, resource = self._config, ALL_BROKERS
+        config, resource = self.config, ALL_BROKERS
         if change.name:
-            resource = broker_resource(require_own_id(change.name, self._node_id))
+            resource = broker_resource(require_own_id(change.name, self.node_id))
         for edit in change.edits:
             if edit.operation != DELETE:
                 require_setting(BROKER, edit.name)
@@ -172,7 +166,7 @@ class ConfigAdmin:
     async def _alter_group(self, change: Change) -> None:
         if not change.name:
             raise invalid_request("Default group resources are not allowed.")
-        config, resource = self._config, group_resource(change.name)
+        config, resource = self.config, group_resource(change.name)
 
         def edited() -> dict[str, str]:
             effective = config.table.group(change.name, config.settings)
@@ -189,7 +183,7 @@ class ConfigAdmin:
         """Set the quotas of an entity, and remove those that are null. Raises Refused."""
 
         def changed() -> dict[str, str]:
-            configs = {**self._config.table.explicit(resource), **changes}
+            configs = {**self.config.table.explicit(resource), **changes}
             return {name: value for name, value in configs.items() if value is not None}
 
         await self._store_changed(resource, changed)
@@ -198,16 +192,16 @@ class ConfigAdmin:
         self, resource: str, changed: Callable[[], dict[str, str]], *, validate_only: bool = False
     ) -> None:
         """Store the configs that `changed` returns for those that Redis has."""
-        table = self._config.table
+        table = self.config.table
         for _ in range(MAX_ATTEMPTS):
-            await self._config.refresh()
+            await self.config.refresh()
             expected, wanted = table.raw(resource), encode_configs(changed())
             if validate_only or wanted == expected:
                 return
-            reply = await self._store.run(
-                self._keys.config_alter(resource=resource, expected=expected, wanted=wanted)
+            reply = await self.store.run(
+                self.keys.config_alter(resource=resource, expected=expected, wanted=wanted)
             )
-            await self._config.refresh()
+            await self.config.refresh()
             if reply.error == ErrorCode.NONE:
                 return
         raise _too_many_conflicts(resource)

@@ -1,6 +1,7 @@
 """Create missing topics on first use (auto.create.topics.enable)."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 from korvet import logfmt
 from korvet.config.dynamic import DynamicBrokerConfig
@@ -13,16 +14,14 @@ NO_CONFIGS: Mapping[str, str] = {}
 logger = logfmt.get("admin.auto_create")
 
 
+@dataclass(eq=False, repr=False)
 class TopicAutoCreator:
     """Creates topics with the broker's defaults."""
 
-    def __init__(
-        self, store: AsyncCalls, keys: Keys, topics: TopicTable, config: DynamicBrokerConfig
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._config = config
+    store: AsyncCalls
+    keys: Keys
+    topics: TopicTable
+    config: DynamicBrokerConfig
 
     async def create(
         self,
@@ -34,18 +33,18 @@ class TopicAutoCreator:
 
         `charge` counts the partitions against the client's quota. It may raise Refused.
         """
-        if self._topics.find_colliding(name) is not None:
+        if self.topics.find_colliding(name) is not None:
             return None
-        partitions = self._config.settings.integer("num.partitions")
+        partitions = self.config.settings.integer("num.partitions")
         try:
-            most = self._config.settings.integer("max.topics")
-            refuse_above(most, await self._topics.count())
-            definition = plan_topic(name, partitions, configs, self._config.topic_configs)
+            most = self.config.settings.integer("max.topics")
+            refuse_above(most, await self.topics.count())
+            definition = plan_topic(name, partitions, configs, self.config.topic_configs)
             if charge is not None:
                 await charge(definition.partitions)
-            await create_topic(self._store, self._keys, name, definition)
+            await create_topic(self.store, self.keys, name, definition)
         except Refused as refused:
             logger.warning_again("topic not created", topic=name, reason=refused.reason)
             return None
-        self._topics.invalidate()
-        return await self._topics.get(name)
+        self.topics.invalidate()
+        return await self.topics.get(name)

@@ -5,6 +5,7 @@ bytes. Bare Avro has neither: its schema is a file.
 """
 
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class Decoded(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self.value)
 
 
+@dataclass(eq=False, repr=False)
 class Decoder:
     """Decodes the keys or the values of a topic, by one schema or those of the registry.
 
@@ -38,16 +40,10 @@ class Decoder:
     only schemas of the registry that are known.
     """
 
-    def __init__(
-        self,
-        registry: SchemaRegistry | None,
-        schema: Schema | AvroError | None = None,
-        *,
-        asks: bool = True,
-    ) -> None:
-        self.registry = registry
-        self.schema = schema
-        self._asks = asks
+    registry: SchemaRegistry | None
+    schema: Schema | AvroError | None = None
+    _: KW_ONLY
+    asks: bool = True
 
     def id_of(self, data: bytes | None) -> int | None:
         """Return the schema's id that the bytes begin with; None without one."""
@@ -67,7 +63,7 @@ class Decoder:
         schema_id = self.id_of(data)
         if schema_id is None or self.registry is None or data is None:
             return None
-        find = self.registry.load if self._asks else self.registry.known
+        find = self.registry.load if self.asks else self.registry.known
         schema = _usable(find(schema_id) or AvroError(f"Schema {schema_id} is not read yet."))
         return Decoded(schema.decode(data[PREFIX_BYTES:]), schema_id)
 

@@ -9,6 +9,7 @@ Rules
   `auto.create.topics.enable` is false.
 """
 
+from dataclasses import dataclass
 from time import monotonic, time
 
 import anyio
@@ -46,26 +47,19 @@ class AppendFailed(Exception):
         self.retriable = error.retriable
 
 
+@dataclass(eq=False, repr=False)
 class AuditWriter:
     """Appends events from the queue to the topic."""
 
-    def __init__(
-        self,
-        queue: AuditQueue,
-        topic: str,
-        node_id: int,
-        topics: TopicTable,
-        auto_creator: TopicAutoCreator,
-        produce: ProduceService,
-        metrics: Metrics,
-    ) -> None:
-        self._queue = queue
-        self._topic = topic
-        self._node_id = node_id
-        self._topics = topics
-        self._auto_creator = auto_creator
-        self._produce = produce
-        self._metrics = metrics
+    queue: AuditQueue
+    topic: str
+    node_id: int
+    topics: TopicTable
+    auto_creator: TopicAutoCreator
+    produce: ProduceService
+    metrics: Metrics
+
+    def __post_init__(self) -> None:
         self._counted = 0
         self._unreported = 0
         self._reported_at = float("-inf")
@@ -74,56 +68,56 @@ class AuditWriter:
         """Append events until cancelled, then append those that are left."""
         try:
             while True:
-                await self._queue.wait()
+                await self.queue.wait()
                 await anyio.sleep(LINGER_S)
                 if not await self._append_next():
                     await anyio.sleep(RETRY_S)
                 self._report_dropped()
         finally:
             with anyio.move_on_after(LAST_APPEND_S, shield=True):
-                while len(self._queue) and await self._append_next():
+                while len(self.queue) and await self._append_next():
                     pass
 
     async def _append_next(self) -> bool:
         """Append a batch; return False if it must be repeated later."""
-        events = self._queue.first(MAX_BATCH)
+        events = self.queue.first(MAX_BATCH)
         try:
             await self._append(events)
         except (StoreError, AppendFailed) as error:
-            log.error_again("audit append failed", topic=self._topic, reason=str(error))
+            log.error_again("audit append failed", topic=self.topic, reason=str(error))
             if isinstance(error, StoreError) or error.retriable:
                 return False
-            self._queue.dropped += len(events)
+            self.queue.dropped += len(events)
         else:
-            self._metrics.audit_events.add(len(events), "appended")
-        self._queue.remove(len(events))
+            self.metrics.audit_events.add(len(events), "appended")
+        self.queue.remove(len(events))
         return True
 
     async def _append(self, events: list[bytes]) -> None:
         """Append the events. Raises StoreError and AppendFailed."""
-        topic = await self._topics.get(self._topic) or await self._auto_creator.create(self._topic)
+        topic = await self.topics.get(self.topic) or await self.auto_creator.create(self.topic)
         if topic is None:
             raise AppendFailed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         now_ms = int(time() * 1000)
         batch = batch_builder.build(
             (at, now_ms, None, event, []) for at, event in enumerate(events)
         )
-        row = PartitionProduceData(index=self._node_id % topic.partitions, records=bytes(batch))
+        row = PartitionProduceData(index=self.node_id % topic.partitions, records=bytes(batch))
         data = TopicProduceData(name=topic.name, partition_data=[row])
         request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
-        response = await self._produce.produce(request, _BY_NAME, lambda: None, lambda name: False)
+        response = await self.produce.produce(request, _BY_NAME, lambda: None, lambda name: False)
         assert response is not None
         code = response.responses[0].partition_responses[0].error_code
         if code:
             raise AppendFailed(ErrorCode(code))
 
     def _report_dropped(self) -> None:
-        new = self._queue.dropped - self._counted
+        new = self.queue.dropped - self._counted
         if new:
             self._counted += new
             self._unreported += new
-            self._metrics.audit_events.add(new, "dropped")
+            self.metrics.audit_events.add(new, "dropped")
         now = monotonic()
         if self._unreported and now - self._reported_at >= REPORT_S:
-            log.error("audit events dropped", topic=self._topic, events=self._unreported)
+            log.error("audit events dropped", topic=self.topic, events=self._unreported)
             self._reported_at, self._unreported = now, 0

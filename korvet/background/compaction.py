@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import monotonic
 
 import anyio
@@ -28,25 +29,20 @@ AT_ONCE = 64
 logger = logfmt.get("broker.background")
 
 
+@dataclass(eq=False, repr=False)
 class Compaction:
     """Compacts logs while this process holds the lease."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        settings: Callable[[], Settings],
-        leases: Leases,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._settings = settings
-        self._leases = leases
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    settings: Callable[[], Settings]
+    leases: Leases
+
+    def __post_init__(self) -> None:
         self._held_at = 0.0
         self._without_copies: set[str] = set()
-        self._unchanged = Unchanged(store, keys)
+        self._unchanged = Unchanged(self.store, self.keys)
 
     async def run(self) -> None:
         """Compact all topics after each log.cleaner.backoff.ms."""
@@ -68,11 +64,11 @@ class Compaction:
 
     @property
     def _backoff_s(self) -> float:
-        return self._settings().integer("log.cleaner.backoff.ms") / 1000
+        return self.settings().integer("log.cleaner.backoff.ms") / 1000
 
     async def compact_all(self) -> None:
         """Compact every compacted topic whose log is dirty enough."""
-        topics = await self._topics.all()
+        topics = await self.topics.all()
         if not await self._drop_copies([each for each in topics if not each.policy.compact]):
             return
         compact = [each for each in topics if each.policy.compact]
@@ -100,9 +96,9 @@ class Compaction:
         places = [(topic, number) for topic in new for number in range(topic.partitions)]
         rate = pace(len(places), self._backoff_s)
         for some in chunks(places, AT_ONCE):
-            names = [self._keys.partition(topic.name, number).compacted for topic, number in some]
+            names = [self.keys.partition(topic.name, number).compacted for topic, number in some]
             found = await asyncio.gather(
-                *(self._store.submit_command("UNLINK", name) for name in names),
+                *(self.store.submit_command("UNLINK", name) for name in names),
                 return_exceptions=True,
             )
             for (topic, number), error in zip(some, found, strict=True):
@@ -123,7 +119,7 @@ class Compaction:
         place = {"topic": topic.name, "partition": number}
         try:
             outcome = await LogCleaner(
-                self._store, self._keys, topic, number, self.rest_and_hold
+                self.store, self.keys, topic, number, self.rest_and_hold
             ).run()
         except StoreUnavailable as error:
             if isinstance(error, StoreRefused) and error.code == "OOM":
@@ -143,7 +139,7 @@ class Compaction:
     async def hold(self) -> bool:
         """Acquire or renew the lease; return whether this process holds it."""
         self._held_at = monotonic()
-        return await self._leases.hold("compaction", LEASE_S)
+        return await self.leases.hold("compaction", LEASE_S)
 
     async def rest_and_hold(self, seconds: float) -> None:
         """Sleep, and renew the lease once a quarter of its time has passed.

@@ -10,6 +10,7 @@ Rules
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from korvet import logfmt
@@ -29,25 +30,19 @@ STEPS = 64
 logger = logfmt.get("broker.consumed_retention")
 
 
+@dataclass(eq=False, repr=False)
 class ConsumedRetention:
     """Removes consumed records while this process holds the lease."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        leases: Leases,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._leases = leases
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    leases: Leases
 
     async def run_once(self) -> None:
         """Remove what is consumed, of every topic with retention.consumed."""
-        topics = [each for each in await self._topics.all() if each.policy.consumed_by]
-        if not topics or not await self._leases.hold("consumed-retention", LEASE_S):
+        topics = [each for each in await self.topics.all() if each.policy.consumed_by]
+        if not topics or not await self.leases.hold("consumed-retention", LEASE_S):
             return
         for topic in topics:
             try:
@@ -59,17 +54,17 @@ class ConsumedRetention:
 
     async def remove_consumed(self, topic: Topic) -> None:
         """Remove what is consumed or too old, of each partition."""
-        for number, found in enumerate(await list_consumed(self._store, self._keys, topic)):
+        for number, found in enumerate(await list_consumed(self.store, self.keys, topic)):
             for call in self._calls(topic, number, found):
                 more = 1
                 while more:
-                    more = (await self._store.run(call)).more
+                    more = (await self.store.run(call)).more
             if topic.policy.consumed_delete and found.offset > 0:
                 await self._delete(topic, number, found.offset)
 
     def _calls(self, topic: Topic, number: int, found: Consumed) -> Iterator[Call[Any]]:
         """Yield the calls to repeat until there is no more to remove."""
-        policy, place = topic.policy, self._keys.partition(topic.name, number, topic.id)
+        policy, place = topic.policy, self.keys.partition(topic.name, number, topic.id)
         if policy.remote_storage and found.offset > 0:
             yield place.trim_local(before=found.offset, steps=STEPS)
         if policy.consumed_max_ms >= 0:
@@ -82,7 +77,7 @@ class ConsumedRetention:
 
     async def _delete(self, topic: Topic, number: int, before: int) -> None:
         while before >= 0:
-            reply = await self._store.run(
-                self._keys.partition(topic.name, number, topic.id).delete_records(before=before)
+            reply = await self.store.run(
+                self.keys.partition(topic.name, number, topic.id).delete_records(before=before)
             )
             before = -1 if reply.error else reply.again

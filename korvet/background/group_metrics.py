@@ -8,6 +8,7 @@ Rules
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from korvet.background.leases import Leases
@@ -26,43 +27,37 @@ UPDATE_S = 15.0
 LEASE = "group-gauges"
 
 
+@dataclass(eq=False, repr=False)
 class GroupGauges:
     """Rows of the group metrics as of the last update."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        settings: Callable[[], Settings],
-        metrics: Metrics,
-        leases: Leases,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._settings = settings
-        self._metrics = metrics
-        self._leases = leases
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    settings: Callable[[], Settings]
+    metrics: Metrics
+    leases: Leases
+
+    def __post_init__(self) -> None:
         self._counted = CountedLags()
         self._found: Survey | None = None
         self._rows: list[tuple[str, LagRow]] = []
         self._hidden_rows = 0
-        metrics.group_members.ask = self.members
-        metrics.group_lag.ask = self.lag
-        metrics.group_age.ask = self.age
-        metrics.share_records.ask = lambda: self._shared(
+        self.metrics.group_members.ask = self.members
+        self.metrics.group_lag.ask = self.lag
+        self.metrics.group_age.ask = self.age
+        self.metrics.share_records.ask = lambda: self._shared(
             available=lambda part: part.available,
             acquired=lambda part: part.acquired,
             dead_letter=lambda part: part.dead_letters,
         )
-        metrics.share_finished.ask_rows = lambda: self._shared(
+        self.metrics.share_finished.ask_rows = lambda: self._shared(
             accepted=lambda part: part.acknowledged, archived=lambda part: part.archived
         )
-        self._show(metrics.groups, lambda found: found.total_groups)
-        self._show(metrics.groups_not_shown, lambda found: found.hidden_groups)
-        self._show(metrics.group_rows_not_shown, lambda _: self._hidden_rows)
-        self._show(metrics.group_update_seconds, lambda found: found.seconds)
+        self._show(self.metrics.groups, lambda found: found.total_groups)
+        self._show(self.metrics.groups_not_shown, lambda found: found.hidden_groups)
+        self._show(self.metrics.group_rows_not_shown, lambda _: self._hidden_rows)
+        self._show(self.metrics.group_update_seconds, lambda found: found.seconds)
 
     def _show(self, gauge: Gauge, number: Callable[[Survey], Any]) -> None:
         """Let the gauge show a number of the last update, and nothing without one."""
@@ -98,11 +93,11 @@ class GroupGauges:
 
     async def update(self) -> None:
         """Update the rows if this process is scraped and holds the lease, else drop them."""
-        store, keys, settings = self._store, self._keys, self._settings()
-        if not self._metrics.is_scraped or not await self._hold():
+        store, keys, settings = self.store, self.keys, self.settings()
+        if not self.metrics.is_scraped or not await self._hold():
             found = None
         else:
-            survey = LagSurvey(store, keys, self._topics, counted=self._counted)
+            survey = LagSurvey(store, keys, self.topics, counted=self._counted)
             found = await survey.run(settings.integer("monitoring.max.groups"), self._hold)
             if found is not None and await lag_history.is_due(store, keys):
                 await lag_history.record(store, keys, found)
@@ -111,4 +106,4 @@ class GroupGauges:
         self._found = found
 
     async def _hold(self) -> bool:
-        return await self._leases.hold(LEASE, UPDATE_S * 2)
+        return await self.leases.hold(LEASE, UPDATE_S * 2)

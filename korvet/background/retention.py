@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from korvet import logfmt
@@ -31,32 +32,26 @@ R = TypeVar("R", bound=Reply)
 logger = logfmt.get("broker.background")
 
 
+@dataclass(eq=False, repr=False)
 class Retention:
     """Removes expired entries and idle producers while this process holds the lease."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        settings: Callable[[], Settings],
-        metrics: Metrics,
-        leases: Leases,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._settings = settings
-        self._metrics = metrics
-        self._leases = leases
-        self.interval_s = settings().integer("log.retention.check.interval.ms") / 1000
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    settings: Callable[[], Settings]
+    metrics: Metrics
+    leases: Leases
+
+    def __post_init__(self) -> None:
+        self.interval_s = self.settings().integer("log.retention.check.interval.ms") / 1000
 
     async def retain_all(self) -> None:
         """Apply retention to every topic, and count its foreign entries.
 
         The pass is spread over time: the commands of all partitions at once would delay clients.
         """
-        topics = await self._topics.all()
+        topics = await self.topics.all()
         total = sum(topic.partitions for topic in topics)
         rate = pace(total, self.interval_s)
         for topic in topics:
@@ -69,7 +64,7 @@ class Retention:
         adopted: set[int] = set()
         while pending:
             calls = {
-                number: self._keys.partition(topic.name, number, topic.id).apply_retention(
+                number: self.keys.partition(topic.name, number, topic.id).apply_retention(
                     retention_ms=limits[0], retention_bytes=limits[1], steps=RETENTION_STEPS
                 )
                 for number in pending[:AT_ONCE]
@@ -77,24 +72,24 @@ class Retention:
             replies = await self._each(topic, calls, "retention", self.interval_s)
             removed = sum(reply.removed for reply in replies.values())
             if removed:
-                self._metrics.expired_records.add(removed)
+                self.metrics.expired_records.add(removed)
                 logger.info("expired entries removed", topic=topic.name, entries=removed)
             uncounted = {n for n, reply in replies.items() if reply.uncounted} - adopted
             adopted |= uncounted
             for number in uncounted:
-                await adopt(self._store, self._keys, topic, number)
+                await adopt(self.store, self.keys, topic, number)
             more = [n for n, reply in replies.items() if reply.more or n in uncounted]
             pending = more + pending[AT_ONCE:]
             await asyncio.sleep(len(calls) / rate)
 
     async def expire_producers(self) -> None:
         """Expire the idle producers of every partition."""
-        silence_ms = self._settings().integer("producer.id.expiration.ms")
-        for topic in await self._topics.all():
+        silence_ms = self.settings().integer("producer.id.expiration.ms")
+        for topic in await self.topics.all():
             for number in range(topic.partitions):
                 cursor = b"0"
                 while True:
-                    call = self._keys.partition(topic.name, number).expire_producers(
+                    call = self.keys.partition(topic.name, number).expire_producers(
                         CLASSES, cursor=cursor, silence_ms=silence_ms
                     )
                     replies = await self._each(topic, {number: call}, "producers", PRODUCERS_S)
@@ -112,7 +107,7 @@ class Retention:
         the lease raises.
         """
         found = await asyncio.gather(
-            *(self._store.submit(call) for call in calls.values()), return_exceptions=True
+            *(self.store.submit(call) for call in calls.values()), return_exceptions=True
         )
         replies: dict[int, R] = {}
         away: StoreUnavailable | None = None
@@ -131,5 +126,5 @@ class Retention:
             logger.warning_again(
                 "some partitions unavailable, retrying", task=lease, reason=str(away)
             )
-            await self._leases.hold(lease, every * 2)
+            await self.leases.hold(lease, every * 2)
         return replies

@@ -14,6 +14,7 @@ Rules
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import anyio
@@ -51,24 +52,18 @@ Place = tuple[str, int]
 logger = logfmt.get("broker.scheduled_delivery")
 
 
+@dataclass(eq=False, repr=False)
 class ScheduledDelivery:
     """Appends the scheduled records that are due, while this process holds the lease."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        notifier: Notifier,
-        metrics: Metrics,
-        leases: Leases,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._notifier = notifier
-        self._metrics = metrics
-        self._leases = leases
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    notifier: Notifier
+    metrics: Metrics
+    leases: Leases
+
+    def __post_init__(self) -> None:
         self._due: dict[Place, float] = {}
         self._queue: list[tuple[float, Place]] = []
         self._called: dict[Place, float] = {}
@@ -96,7 +91,7 @@ class ScheduledDelivery:
         """Subscribe to partitions with a new first record, once in this process."""
         if not self._watches:
             self._watches = True
-            await self._notifier.watch(self._keys.schedule_channel(), self.on_message)
+            await self.notifier.watch(self.keys.schedule_channel(), self.on_message)
 
     async def run_once(self) -> float:
         """Move what is due by now; return the seconds until there is more to do."""
@@ -118,7 +113,7 @@ class ScheduledDelivery:
         if not self._holds:
             return
         if message:
-            stream = message.decode().removeprefix(f"{self._keys.namespace}:")
+            stream = message.decode().removeprefix(f"{self.keys.namespace}:")
             topic, _, partition = stream.rpartition(":")
             self._expect((topic, int(partition)), 0.0)
         else:
@@ -136,7 +131,7 @@ class ScheduledDelivery:
         self._called.clear()
 
     async def _renew(self, now: float) -> None:
-        held, self._holds = self._holds, await self._leases.hold(LEASE, LEASE_S)
+        held, self._holds = self._holds, await self.leases.hold(LEASE, LEASE_S)
         self._renew_at = now + RENEW_S
         if self._holds and not held:
             self._scan_at = self._scan_all_at = 0.0
@@ -154,7 +149,7 @@ class ScheduledDelivery:
             anyio.move_on_after(RETRY_S),
             suppress(StoreError),
         ):
-            await self._leases.release(LEASE)
+            await self.leases.release(LEASE)
 
     def _expect(self, place: Place, wait_s: float) -> None:
         """Call the partition's script after that time, or after GAP_S if that is later."""
@@ -196,11 +191,11 @@ class ScheduledDelivery:
     async def _call(self, place: Place) -> ScheduleAppendDueReply | None:
         """Run the script; None if there is no such partition."""
         name, partition = place
-        topic = await self._topics.get(name)
+        topic = await self.topics.get(name)
         if topic is None or partition >= topic.partitions:
             return None
-        return await self._store.run(
-            self._keys.partition(name, partition, topic.id).schedule_append_due(
+        return await self.store.run(
+            self.keys.partition(name, partition, topic.id).schedule_append_due(
                 stamp=int(topic.policy.log_append_time), max_rows=MAX_ROWS, max_bytes=MAX_BYTES
             )
         )
@@ -214,13 +209,13 @@ class ScheduledDelivery:
                 self._called.pop(place, None)
             self._expect(place, reply.wait_ms / 1000)
         if reply is not None and reply.records:
-            self._metrics.scheduled_appended.add(reply.records)
-            self._metrics.scheduled_late_seconds.observe(reply.late_ms / 1000)
+            self.metrics.scheduled_appended.add(reply.records)
+            self.metrics.scheduled_late_seconds.observe(reply.late_ms / 1000)
 
     async def _scan(self, now: float) -> None:
         """Expect the partitions that have scheduled records and are not expected yet, or all."""
         complete = now >= self._scan_all_at
-        topics = await self._topics.all()
+        topics = await self.topics.all()
         places = [
             place
             for topic in topics
@@ -230,10 +225,10 @@ class ScheduledDelivery:
         ]
         for first in range(0, len(places), AT_ONCE):
             some = places[first : first + AT_ONCE]
-            names = [self._keys.partition(*place).scheduled for place in some]
-            if not self._store.is_cluster and not await self._store.command("EXISTS", *names):
+            names = [self.keys.partition(*place).scheduled for place in some]
+            if not self.store.is_cluster and not await self.store.command("EXISTS", *names):
                 continue
-            counts = await asyncio.gather(*(self._store.command("ZCARD", name) for name in names))
+            counts = await asyncio.gather(*(self.store.command("ZCARD", name) for name in names))
             for place, count in zip(some, counts, strict=True):
                 if count:
                     self._expect(place, 0.0)

@@ -113,25 +113,22 @@ async def _wait_for_leaders(control: Connection, name: str, partitions: int) -> 
     raise frames.Refused(f"ListOffsets {name}: partitions without leader after 30 s")
 
 
+@dataclass(eq=False, repr=False)
 class Pump:
     """A load of IN_FLIGHT requests on one connection until `following` returns None.
 
     It calls `following` for each request, and `received` for each reply in the requests' order.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        following: Callable[[], bytes | None],
-        received: Callable[[memoryview], object],
-    ) -> None:
-        self._connection = connection
-        self._following = following
-        self._received = received
+    connection: Connection
+    following: Callable[[], bytes | None]
+    received: Callable[[memoryview], object]
+
+    def __post_init__(self) -> None:
         self._in_flight = 0
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        connection.on_reply = self._reply
-        connection.closed.add_done_callback(self._lost)
+        self.connection.on_reply = self._reply
+        self.connection.closed.add_done_callback(self._lost)
 
     def start(self) -> None:
         """Send the first requests."""
@@ -140,13 +137,13 @@ class Pump:
         self._finish()
 
     def _send(self) -> None:
-        frame = self._following()
+        frame = self.following()
         if frame is not None:
             self._in_flight += 1
-            self._connection.send(frame)
+            self.connection.send(frame)
 
     def _reply(self, reply: memoryview) -> None:
-        self._received(reply)
+        self.received(reply)
         self._in_flight -= 1
         self._send()
         self._finish()

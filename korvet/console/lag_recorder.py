@@ -6,6 +6,7 @@ the console's thread, and leaves Redis four fifths of its time.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from korvet import logfmt
 from korvet.background.leases import Leases
@@ -26,22 +27,17 @@ LEASE_S = 60.0
 log = logfmt.get("console")
 
 
+@dataclass(eq=False, repr=False)
 class LagRecorder:
     """Records the lag of all groups while this process holds the lease."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        settings: Callable[[], Settings],
-        leases: Leases,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._settings = settings
-        self._leases = leases
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    settings: Callable[[], Settings]
+    leases: Leases
+
+    def __post_init__(self) -> None:
         self._counted = CountedLags()
 
     async def run(self) -> None:
@@ -55,13 +51,13 @@ class LagRecorder:
 
     async def record_if_due(self) -> None:
         """Record the lag of this minute, unless another broker does. Raises StoreError."""
-        if not await lag_history.is_due(self._store, self._keys) or not await self._hold():
+        if not await lag_history.is_due(self.store, self.keys) or not await self._hold():
             return
-        survey = LagSurvey(self._store, self._keys, self._topics, counted=self._counted)
-        most = self._settings().integer("monitoring.max.groups")
+        survey = LagSurvey(self.store, self.keys, self.topics, counted=self._counted)
+        most = self.settings().integer("monitoring.max.groups")
         found = await survey.run(most, self._hold)
         if found is not None:
-            await lag_history.record(self._store, self._keys, found)
+            await lag_history.record(self.store, self.keys, found)
 
     async def _hold(self) -> bool:
-        return await self._leases.hold(LEASE, LEASE_S)
+        return await self.leases.hold(LEASE, LEASE_S)

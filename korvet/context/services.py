@@ -1,6 +1,7 @@
 """The services of one broker process, and how they are joined."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from korvet.admin.alter_configs import ConfigAdmin
@@ -46,38 +47,30 @@ from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.hanging import HangingTransactions
 
 
+@dataclass(eq=False, repr=False)
 class Services:
     """The services of one broker process, which all its requests share.
 
     Each gets what it uses as typed parameters; this class joins them.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        notifier: Notifier,
-        registration: BrokerRegistration,
-        apis: Sequence[ApiRow],
-        metrics: Metrics,
-    ) -> None:
-        self.config = config
-        self.store = store
-        self.keys = keys
-        self.topics = topics
-        self.notifier = notifier
-        self.registration = registration
-        self.coordinators = Coordinators(registration)
-        self.apis = apis
-        self.metrics = metrics
+    config: Config
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    notifier: Notifier
+    registration: BrokerRegistration
+    apis: Sequence[ApiRow]
+    metrics: Metrics
+
+    def __post_init__(self) -> None:
+        self.coordinators = Coordinators(self.registration)
         self.interceptor: Interceptor | None = None
         self.pause_ms: Callable[[Any, Session], int] | None = None
         """Returns for how long the client of a Produce request shall send nothing, in ms."""
         self.tracing: Tracing | None = None
-        self.replica_wait = ReplicaWait(store)
-        store.decision_wait = self._wait_for_decision
+        self.replica_wait = ReplicaWait(self.store)
+        self.store.decision_wait = self._wait_for_decision
         self.response_memory = ResponseMemory()
         self._add_configs()
         self._add_security()

@@ -15,6 +15,7 @@ Rules
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 
@@ -37,21 +38,17 @@ YIELD_RECORDS = 500
 """Records of one partition whose encoding takes some milliseconds: other tasks run after it."""
 
 
+@dataclass(eq=False, repr=False)
 class DelayedFetch:
     """A Fetch in progress: its partitions, and the conditions that complete it."""
 
-    def __init__(
-        self,
-        reader: PartitionReader,
-        notifier: Notifier,
-        partitions: Sequence[PartitionFetch],
-        params: FetchParams,
-    ) -> None:
-        self._reader = reader
-        self._notifier = notifier
-        self._partitions = partitions
-        self._params = params
-        self._deadline = monotonic() + max(params.max_wait_ms, 0) / 1000
+    reader: PartitionReader
+    notifier: Notifier
+    partitions: Sequence[PartitionFetch]
+    params: FetchParams
+
+    def __post_init__(self) -> None:
+        self._deadline = monotonic() + max(self.params.max_wait_ms, 0) / 1000
         self.waited_s = 0.0
         """Seconds spent waiting for appends."""
         self._size = 0
@@ -70,9 +67,9 @@ class DelayedFetch:
 
     async def run(self) -> None:
         """Read the partitions, and wait until the response is complete."""
-        seen = self._notifier.message_count
-        await self._read(self._partitions)
-        if not self._is_complete and self._params.max_wait_ms > 0 and self._partitions:
+        seen = self.notifier.message_count
+        await self._read(self.partitions)
+        if not self._is_complete and self.params.max_wait_ms > 0 and self.partitions:
             await self._wait(seen)
 
     async def _read(self, partitions: Sequence[PartitionFetch]) -> None:
@@ -80,7 +77,7 @@ class DelayedFetch:
 
         The records of the other partitions stay in the response.
         """
-        reader, params = self._reader, self._params
+        reader, params = self.reader, self.params
         limit = reader.response_limit(params)
         size = self._size - sum(one.size for one in partitions)
         failed = more = False
@@ -105,12 +102,12 @@ class DelayedFetch:
     async def _read_wave(
         self, wave: Sequence[PartitionFetch], limit: int, planned: int
     ) -> Sequence[ReadResult]:
-        memory, read = self._reader.memory, self._reader.read
+        memory, read = self.reader.memory, self.reader.read
         memory.bytes += planned
         try:
             if len(wave) == 1:
-                return [await read(wave[0], self._params, limit)]
-            return await asyncio.gather(*(read(one, self._params, limit) for one in wave))
+                return [await read(wave[0], self.params, limit)]
+            return await asyncio.gather(*(read(one, self.params, limit) for one in wave))
         finally:
             memory.bytes -= planned
 
@@ -120,13 +117,13 @@ class DelayedFetch:
         `seen` is the notifier's count before the read.
         """
         channels: dict[str, list[int]] = {}
-        for at, one in enumerate(self._partitions):
-            channels.setdefault(self._reader.channel(one), []).append(at)
+        for at, one in enumerate(self.partitions):
+            channels.setdefault(self.reader.channel(one), []).append(at)
             if not layout_of(one.topic).holds_batches:
                 self._foreign.append(at)
         self._recheck_s = RECHECK_S * max(1.0, len(self._foreign) / RECHECK_PARTITIONS)
         self._recheck_at = monotonic() + self._recheck_s if self._foreign else self._deadline
-        async with self._notifier.listen(sorted(channels), seen) as subscription:
+        async with self.notifier.listen(sorted(channels), seen) as subscription:
             while not self._is_complete:
                 self._drop_large()
                 timeout_s = min(self._recheck_at, self._deadline) - monotonic()
@@ -134,7 +131,7 @@ class DelayedFetch:
                 notified = await subscription.wait(timeout_s)
                 self.waited_s += monotonic() - began
                 await self._try_complete([at for channel in notified for at in channels[channel]])
-        await self._read([one for one in self._partitions if one.response is None])
+        await self._read([one for one in self.partitions if one.response is None])
 
     async def _try_complete(self, changed: Sequence[int]) -> None:
         """Read the notified partitions, unless their counters say that they are too few bytes."""
@@ -142,35 +139,35 @@ class DelayedFetch:
         is_expired = now >= self._deadline
         self._changed.update(changed)
         stale = set(self._changed)
-        estimates = self._params.min_bytes > ESTIMATE_ABOVE_BYTES and not is_expired
+        estimates = self.params.min_bytes > ESTIMATE_ABOVE_BYTES and not is_expired
         if stale and estimates and not await self._may_satisfy(changed):
             stale.clear()
         if self._foreign and now >= self._recheck_at:
-            kept = (at for at in self._foreign if self._partitions[at].size <= MAX_KEPT_BYTES)
+            kept = (at for at in self._foreign if self.partitions[at].size <= MAX_KEPT_BYTES)
             stale.update(kept)
             self._recheck_at = now + self._recheck_s
         if stale:
-            await self._read([self._partitions[at] for at in sorted(stale)])
+            await self._read([self.partitions[at] for at in sorted(stale)])
             self._changed -= stale
         self._is_complete = self._is_complete or is_expired
 
     async def _may_satisfy(self, changed: Sequence[int]) -> bool:
         """Return whether the partitions may have min_bytes, or more than fits, by the counters."""
-        reader, params = self._reader, self._params
-        if not await reader.estimate_growth([self._partitions[at] for at in changed]):
+        reader, params = self.reader, self.params
+        if not await reader.estimate_growth([self.partitions[at] for at in changed]):
             return True
-        total = sum(one.size + one.grown for one in self._partitions)
+        total = sum(one.size + one.grown for one in self.partitions)
         if total >= min(params.min_bytes, reader.response_limit(params)):
             return True
         return any(
             one.grown and one.size + one.grown > one.request.partition_max_bytes
-            for one in self._partitions
+            for one in self.partitions
         )
 
     def _drop_large(self) -> None:
         """Drop the records read so far, if they are too large to keep while waiting."""
         if self._size > MAX_KEPT_BYTES:
-            for one in self._partitions:
+            for one in self.partitions:
                 if one.size:
                     one.response = None
 

@@ -6,6 +6,7 @@ delivers to it; every other client reads the log from its fetch offset.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -68,37 +69,27 @@ class PartitionFetch(msgspec.Struct):
     """Whether a committed read ended at an open transaction, whose end adds few bytes."""
 
 
+@dataclass(eq=False, repr=False)
 class PartitionReader:
     """Reads partitions for Fetch requests, and encodes their responses."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        log_reader: LogReader,
-        stream_reads: StreamReads,
-        memory: ResponseMemory,
-        settings: Callable[[], Settings],
-        offsets_view: OffsetsView,
-    ) -> None:
-        self.memory = memory
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._log_reader = log_reader
-        self._stream_reads = stream_reads
-        self._settings = settings
-        self._offsets_view = offsets_view
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    log_reader: LogReader
+    stream_reads: StreamReads
+    memory: ResponseMemory
+    settings: Callable[[], Settings]
+    offsets_view: OffsetsView
 
     def response_limit(self, params: FetchParams) -> int:
         """Return how many bytes of records the response may have, after its first batch."""
-        most = min(params.max_bytes, self._settings().integer("fetch.max.bytes"))
+        most = min(params.max_bytes, self.settings().integer("fetch.max.bytes"))
         return min(max(most, 0), self.memory.available)
 
     def channel(self, fetch: PartitionFetch) -> str:
         """Return the channel on which appends to the partition are published."""
-        return self._keys.partition(fetch.topic.name, fetch.request.partition).channel
+        return self.keys.partition(fetch.topic.name, fetch.request.partition).channel
 
     async def read(self, fetch: PartitionFetch, params: FetchParams, limit: int) -> ReadResult:
         """Read the partition from its fetch offset, or what its client's Redis group delivers."""
@@ -107,7 +98,7 @@ class PartitionReader:
         if error:
             return ReadResult(error)
         most = max(0, min(request.partition_max_bytes, limit))
-        if topic is self._offsets_view.topic:
+        if topic is self.offsets_view.topic:
             return await self._read_view(request, params, most)
         wanted = ReadRequest(
             topic,
@@ -119,15 +110,15 @@ class PartitionReader:
             decompress=True,
         )
         try:
-            member = self._stream_reads.find_member(params.client_id)
+            member = self.stream_reads.find_member(params.client_id)
             if member is not None:
-                delivered = await self._stream_reads.deliver(
+                delivered = await self.stream_reads.deliver(
                     member, topic, wanted.partition, wanted.offset
                 )
                 if delivered is not None:
                     return await self._read_delivered(wanted, *delivered)
             while True:
-                result = await self._log_reader.read(wanted)
+                result = await self.log_reader.read(wanted)
                 if result.error == ErrorCode.KAFKA_STORAGE_ERROR:
                     self._log_missing_store(wanted)
                 # A message set cannot say that offsets hold no records: skip those here.
@@ -146,12 +137,12 @@ class PartitionReader:
         if params.version < BATCHES_SINCE:
             return ReadResult(ErrorCode.UNSUPPORTED_VERSION)
         try:
-            return await self._offsets_view.read(request.partition, request.fetch_offset, most)
+            return await self.offsets_view.read(request.partition, request.fetch_offset, most)
         except StoreError:
             return ReadResult(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _log_missing_store(self, wanted: ReadRequest) -> None:
-        if self._log_reader.remote is None:
+        if self.log_reader.remote is None:
             logger.error_again(
                 "remote read failed: this broker has no remote store",
                 topic=wanted.topic.name,
@@ -162,7 +153,7 @@ class PartitionReader:
     async def _read_delivered(self, wanted: ReadRequest, first: int, last: int) -> ReadResult:
         """Read the entries that a Redis group has delivered to this client, and no others."""
         wanted = msgspec.structs.replace(wanted, offset=first, batches=False)
-        result = await self._log_reader.read(wanted)
+        result = await self.log_reader.read(wanted)
         result.entries = [entry for entry in result.entries if entry.first <= last]
         result.size = sum(entry.size for entry in result.entries)
         return result
@@ -196,7 +187,7 @@ class PartitionReader:
         error = result.error
         parts: list[Buffer] = []
         if error in TOPIC_GONE:
-            self._topics.invalidate()
+            self.topics.invalidate()
             if params.version < TOPIC_IDS_SINCE:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif not error and result.remote and (result.size <= limit or first):
@@ -235,8 +226,8 @@ class PartitionReader:
         if any(one.is_open or (one.response and one.response.error_code) for one in fetches):
             return False
         pending = [
-            self._store.submit_command(
-                "HMGET", self._keys.partition(one.topic.name, one.request.partition).log, *GROWTH
+            self.store.submit_command(
+                "HMGET", self.keys.partition(one.topic.name, one.request.partition).log, *GROWTH
             )
             for one in fetches
         ]

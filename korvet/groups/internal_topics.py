@@ -1,6 +1,7 @@
 """Create the internal topics of a streams group: repartition and changelog topics (KIP-1071)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from korvet.config.dynamic import DynamicBrokerConfig
 from korvet.errors import ErrorCode
@@ -22,16 +23,14 @@ CELLS = 4
 """Cells per topic in the reply of lua/group/streams_heartbeat.lua."""
 
 
+@dataclass(eq=False, repr=False)
 class InternalTopics:
     """Creates internal topics with the partitions and configs that their topology has."""
 
-    def __init__(
-        self, store: AsyncCalls, keys: Keys, topics: TopicTable, config: DynamicBrokerConfig
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._config = config
+    store: AsyncCalls
+    keys: Keys
+    topics: TopicTable
+    config: DynamicBrokerConfig
 
     async def create(
         self,
@@ -59,12 +58,12 @@ class InternalTopics:
             await self._create(planned, charge)
         except (Refused, StoreError) as error:
             failures.append(f"{', '.join(planned)} ({error})")
-        self._topics.invalidate()
+        self.topics.invalidate()
         return f"Creation failed: {', '.join(failures)}." if failures else ""
 
     def _plan(self, name: str, partitions: int, configs: Mapping[str, str]) -> Definition:
-        refuse_colliding(self._topics.find_colliding(name), name)
-        return plan_topic(name, partitions, configs, self._config.topic_configs)
+        refuse_colliding(self.topics.find_colliding(name), name)
+        return plan_topic(name, partitions, configs, self.config.topic_configs)
 
     async def _create(
         self, planned: Mapping[str, Definition], charge: Callable[[int], Awaitable[None]]
@@ -74,10 +73,10 @@ class InternalTopics:
             reason = f"A group can have {MAX_PARTITIONS} new partitions at once, not {total}."
             raise Refused(ErrorCode.POLICY_VIOLATION, reason)
         if planned:
-            most = self._config.settings.integer("max.topics")
-            refuse_above(most, await self._topics.count())
+            most = self.config.settings.integer("max.topics")
+            refuse_above(most, await self.topics.count())
             await charge(total)
         for name, definition in planned.items():
-            error = await create_topic(self._store, self._keys, name, definition)
+            error = await create_topic(self.store, self.keys, name, definition)
             if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise Refused(error, f"{name}: {error.message}")

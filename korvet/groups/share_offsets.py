@@ -9,6 +9,7 @@ Rules
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -56,30 +57,28 @@ class SharePartition(msgspec.Struct, frozen=True):
     runs: tuple[Delivered, ...] = ()
 
 
+@dataclass(eq=False, repr=False)
 class ShareOffsets:
     """The offsets of the share groups of one namespace."""
 
-    def __init__(
-        self, store: AsyncStore, keys: Keys, topics: TopicTable, groups: GroupCoordinator
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._groups = groups
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    groups: GroupCoordinator
 
     async def topics_of(self, group_id: str) -> tuple[ErrorCode, bool, list[Topic]]:
         """Return an error, whether the group is empty, and its topics that exist."""
-        reply = await self._groups.run(
-            group_id, lambda _: self._keys.group(group_id).list_share_topics()
+        reply = await self.groups.run(
+            group_id, lambda _: self.keys.group(group_id).list_share_topics()
         )
-        found = await find_topics(self._topics, reply.topics)
+        found = await find_topics(self.topics, reply.topics)
         return ErrorCode(reply.error), reply.state == EMPTY, found
 
     async def describe(
         self, group_id: str, wanted: Iterable[tuple[Topic, int]], *, runs: int = 0
     ) -> list[SharePartition]:
         """Return the group's state in partitions, with at most `runs` delivered runs of each."""
-        return await describe_partitions(self._store, self._keys, group_id, list(wanted), runs=runs)
+        return await describe_partitions(self.store, self.keys, group_id, list(wanted), runs=runs)
 
     async def describe_all(self, group_id: str, *, runs: int = 0) -> list[SharePartition]:
         """Return the group's state in all partitions of its topics."""
@@ -97,7 +96,7 @@ class ShareOffsets:
         error = await self._alter_topics(group_id, rows, creates=True)
         if error:
             return error, {}
-        replies = await self._store.run_many(self._move(group_id, *place) for place in offsets)
+        replies = await self.store.run_many(self._move(group_id, *place) for place in offsets)
         errors = {
             (topic.name, number): ErrorCode(reply.error)
             for (topic, number, _), reply in zip(offsets, replies, strict=True)
@@ -105,7 +104,7 @@ class ShareOffsets:
         return ErrorCode.NONE, errors
 
     def _move(self, group_id: str, topic: Topic, number: int, offset: int) -> Call[Any]:
-        partition = self._keys.partition(topic.name, number, topic.id)
+        partition = self.keys.partition(topic.name, number, topic.id)
         if offset < 0:
             return partition.share_delete(group=group_id)
         return partition.share_reset(group=group_id, offset=offset)
@@ -128,12 +127,12 @@ class ShareOffsets:
         if not error and not is_empty:
             return ErrorCode.NON_EMPTY_GROUP
         await self._delete_states(group_id, topics)
-        return await self._groups.delete(group_id)
+        return await self.groups.delete(group_id)
 
     async def _delete_states(self, group_id: str, topics: Sequence[Topic]) -> None:
         async def one(topic: Topic) -> None:
-            await self._store.run_many(
-                self._keys.partition(topic.name, number, topic.id).share_delete(group=group_id)
+            await self.store.run_many(
+                self.keys.partition(topic.name, number, topic.id).share_delete(group=group_id)
                 for number in range(topic.partitions)
             )
 
@@ -142,9 +141,9 @@ class ShareOffsets:
     async def _alter_topics(
         self, group_id: str, rows: Sequence[tuple[str, str]], *, creates: bool
     ) -> ErrorCode:
-        reply = await self._groups.run(
+        reply = await self.groups.run(
             group_id,
-            lambda is_registered: self._keys.group(group_id).share_alter_topics(
+            lambda is_registered: self.keys.group(group_id).share_alter_topics(
                 rows, creates=int(creates), is_registered=is_registered
             ),
             creates=creates,

@@ -29,6 +29,7 @@ Left out
 """
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 import msgspec
 
@@ -103,20 +104,16 @@ async def streams_group_heartbeat(
     return _response(request, reply, config.heartbeat_interval_ms, beat.failure)
 
 
+@dataclass(eq=False, repr=False)
 class _Heartbeat:
     """The script calls of one heartbeat: repeated until the topics that it needs are known."""
 
-    def __init__(
-        self,
-        request: StreamsGroupHeartbeatRequest,
-        topology: bytes,
-        config: StreamsGroupConfig,
-        context: Context,
-    ) -> None:
-        self._request = request
-        self._topology = topology
-        self._config = config
-        self._context = context
+    request: StreamsGroupHeartbeatRequest
+    topology: bytes
+    config: StreamsGroupConfig
+    context: Context
+
+    def __post_init__(self) -> None:
         self._lookup: TopicLookup
         self._creates = True
         self.failure = ""
@@ -124,13 +121,13 @@ class _Heartbeat:
 
     async def run(self) -> StreamsHeartbeatReply:
         """Call the script until it has decided."""
-        context, topics = self._context, self._context.topics
+        context, topics = self.context, self.context.topics
         await topics.all()
         limits = GroupLimits.of(context.settings)
         self._lookup = TopicLookup(topics, lambda: topics.cached_version, limits)
         while True:
             reply = await context.services.groups.run(
-                self._request.group_id, self._call, creates=self._request.member_epoch == JOIN
+                self.request.group_id, self._call, creates=self.request.member_epoch == JOIN
             )
             if reply.error or not (reply.need_topics or reply.missing):
                 return reply
@@ -145,7 +142,7 @@ class _Heartbeat:
                 self._lookup.resolved = b""
 
     def _call(self, is_registered: int) -> Call[StreamsHeartbeatReply]:
-        request, config, context = self._request, self._config, self._context
+        request, config, context = self.request, self.config, self.context
         topology, endpoint, tags = request.topology, request.user_endpoint, request.client_tags
         return context.keys.group(request.group_id).streams_heartbeat(
             member=request.member_id,
@@ -162,7 +159,7 @@ class _Heartbeat:
             max_bytes=context.settings.integer("group.subscription.max.bytes"),
             is_registered=is_registered,
             topology_epoch=topology.epoch if topology is not None else -1,
-            topology=self._topology,
+            topology=self.topology,
             has_process=int(request.process_id is not None),
             process=request.process_id or "",
             endpoint=f"{endpoint.host}:{endpoint.port}" if endpoint is not None else "",

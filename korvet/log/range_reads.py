@@ -17,6 +17,7 @@ Rules
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from time import monotonic
 from typing import NamedTuple
 
@@ -73,31 +74,23 @@ class RangeRead(NamedTuple):
     """Of the log's state: it may be newer than the range's."""
 
 
+@dataclass(eq=False, repr=False)
 class RangeReads:
     """The ranges of one store that are being read, or read ahead."""
 
-    def __init__(
-        self,
-        store: Ranges,
-        calls: ReadCalls,
-        keys: Keys,
-        cache: ReadCache,
-        states: RecentStates,
-        max_entries: int,
-        connection_epoch: Callable[[], int],
-        *,
-        reads_ahead: bool,
-    ) -> None:
+    store: Ranges
+    calls: ReadCalls
+    keys: Keys
+    cache: ReadCache
+    states: RecentStates
+    max_entries: int
+    connection_epoch: Callable[[], int]
+    _: KW_ONLY
+    reads_ahead: bool
+
+    def __post_init__(self) -> None:
         self.hits = 0
         """Reads whose range was read ahead."""
-        self._store = store
-        self._calls = calls
-        self._keys = keys
-        self._cache = cache
-        self._states = states
-        self._max_entries = max_entries
-        self._connection_epoch = connection_epoch
-        self._reads_ahead = reads_ahead
         self._ranges: OrderedDict[tuple[str, int, int], Range] = OrderedDict()
         self._ahead_bytes = 0
         self._hits_before = 0
@@ -112,29 +105,29 @@ class RangeReads:
         key = (request.topic.id, request.partition, request.offset)
         found = self._ranges.get(key)
         if found is not None and request.batches:
-            if found.connection_epoch == self._connection_epoch() and not _has_failed(found):
+            if found.connection_epoch == self.connection_epoch() and not _has_failed(found):
                 self.hits += found.size > 0
                 return found
             self._drop(key)
         return self._submit(request)
 
     def _submit(self, request: ReadRequest, *, ahead: bool = False) -> Range | None:
-        if not is_catch_up(request, request.offset, self._cache):
+        if not is_catch_up(request, request.offset, self.cache):
             return None
-        query = EntriesQuery(request, self._calls, self._keys, self._cache, self._max_entries)
+        query = EntriesQuery(request, self.calls, self.keys, self.cache, self.max_entries)
         count = query.first_count(request.offset, request.max_bytes)
         if not count:
             return None
         bits = query.policy.offset_bits if query.has_times else None
-        state = self._states.young(request.topic, request.partition)
+        state = self.states.young(request.topic, request.partition)
         walk = BatchWalk(count, query.average(request.offset), bits, with_state=state is None)
         if ahead and not self._make_room(walk.size):
             return None
-        submitted_at, epoch = monotonic(), self._connection_epoch()
+        submitted_at, epoch = monotonic(), self.connection_epoch()
         commands = [query.entries(request.offset, count), query.bounds()]
         if state is None:
             commands.insert(0, query.state())
-        sent = self._store.submit_range(query.key.stream, commands, walk)
+        sent = self.store.submit_range(query.key.stream, commands, walk)
         if sent is None:
             return None
         made = Range(request, walk, count, sent, submitted_at, epoch, state=state)
@@ -154,9 +147,9 @@ class RangeReads:
             return
         fields, where = made.walk.state, (made.request.topic, made.request.partition)
         if len(fields) == len(STATE):
-            made.state = self._states.keep(*where, fields, made.submitted_at)
+            made.state = self.states.keep(*where, fields, made.submitted_at)
             if made.state is not None:
-                self._cache.learn_state(*where, made.state)
+                self.cache.learn_state(*where, made.state)
 
     async def read(self, request: ReadRequest) -> "RangeRead | None":
         """Return the range from the request's offset on, and fields of a state that it may use.
@@ -175,14 +168,14 @@ class RangeReads:
         state = self.state_for(made, began)
         if state is not None:
             return RangeRead(made, state.fields)
-        return RangeRead(made, await self._states.read(request.topic, request.partition))
+        return RangeRead(made, await self.states.read(request.topic, request.partition))
 
     def state_for(self, made: Range, began: float) -> RecentState | None:
         """Return a state that a read which began then may use; None: read it."""
         state = made.state
         if state is not None and state.submitted_at > began - FRESH_S:
             return state
-        return self._states.fresh(made.request.topic, made.request.partition)
+        return self.states.fresh(made.request.topic, made.request.partition)
 
     def take(self, made: Range, request: ReadRequest, state: RecentState) -> Batches | None:
         """Return the range's batches for the request; None if its entries must be looked at.
@@ -193,10 +186,10 @@ class RangeReads:
         if found is None:
             return None
         self.forget(made)
-        topic, partition, cache = request.topic, request.partition, self._cache
+        topic, partition, cache = request.topic, request.partition, self.cache
         follows = cache.sizes.was_read_to(topic, partition, request.offset)
         cache.learn_range(topic, partition, found, state.end)
-        if follows and self._reads_ahead and request.max_bytes <= LARGEST_AHEAD:
+        if follows and self.reads_ahead and request.max_bytes <= LARGEST_AHEAD:
             key = (topic.id, partition, found.next)
             if key not in self._ranges:
                 self._submit(replace(request, offset=found.next), ahead=True)

@@ -14,6 +14,7 @@ Rules
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from time import monotonic
 
@@ -62,22 +63,17 @@ Row = tuple[str, float]
 """The labels of a row as text, and its value."""
 
 
+@dataclass(eq=False, repr=False)
 class KafkaPage:
     """The page, and the reading of the next one."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        settings: Callable[[], Settings],
-        registration: BrokerRegistration,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._settings = settings
-        self._registration = registration
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    settings: Callable[[], Settings]
+    registration: BrokerRegistration
+
+    def __post_init__(self) -> None:
         self._counted = CountedLags()
         self._text = b""
         self._read_at = -FRESH_S
@@ -102,15 +98,15 @@ class KafkaPage:
 
     async def _read(self) -> None:
         """Read the next page."""
-        store, keys, settings = self._store, self._keys, self._settings()
-        topics = await self._topics.all()
+        store, keys, settings = self.store, self.keys, self.settings()
+        topics = await self.topics.all()
         most = settings.integer("monitoring.max.partitions")
         shown = list(_first(topics, most))
         ends = PartitionEnds(store, keys)
         places = [(topic, number) for topic in shown for number in range(topic.partitions)]
         await ends.read(places)
         spans = await self._spans(places, ends)
-        survey = LagSurvey(store, keys, self._topics, ends, self._counted)
+        survey = LagSurvey(store, keys, self.topics, ends, self._counted)
         found = await survey.run(settings.integer("monitoring.max.groups"))
         parts: list[str] = []
         hidden = len(topics) - len(shown)
@@ -139,7 +135,7 @@ class KafkaPage:
                 spans[topic.name, number] = Span(end.first, end.next, True)
             else:
                 numbered.append((topic, number))
-        submit, keys = self._store.submit_command, self._keys
+        submit, keys = self.store.submit_command, self.keys
         for some in chunks(numbered, CALLS_PER_PIPELINE):
             logs = [keys.partition(topic.name, number).log for topic, number in some]
             totals = await await_throttled(
@@ -154,7 +150,7 @@ class KafkaPage:
     # Families: name, sentence, rows.
 
     def _brokers(self) -> Iterator[tuple[str, str, Iterable[Row]]]:
-        brokers = self._registration.brokers
+        brokers = self.registration.brokers
         yield "kafka_brokers", "Number of live brokers.", [("", len(brokers))]
         info = [
             (_labels(id=str(each.id), address=f"{each.endpoints[0].host}:{each.endpoints[0].port}"),
@@ -169,7 +165,7 @@ class KafkaPage:
         listed = [(_labels(topic=each.name), each.partitions) for each in topics]
         yield "kafka_topic_partitions", "Number of partitions of a topic.", listed
         labels = {place: _labels(topic=place[0], partition=str(place[1])) for place in spans}
-        nodes = self._registration.nodes(self._registration.me.endpoints[0].listener)
+        nodes = self.registration.nodes(self.registration.me.endpoints[0].listener)
         prefix = "kafka_topic_partition_"
         yield (
             prefix + "current_offset",

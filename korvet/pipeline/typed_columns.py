@@ -7,6 +7,7 @@ Rules
   table's format can widen it.
 """
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from pyspark.sql import functions as f
@@ -45,54 +46,50 @@ def check_mode(mode: str, avro_schema: str | AvroById | None) -> None:
         )
 
 
+@dataclass(eq=False, repr=False)
 class TypedColumns:
     """Adds the typed columns of one mode."""
 
-    def __init__(
-        self,
-        spark: Any,
-        mode: str,
-        avro_schema: str | AvroById | None = None,
-        *,
-        widens: bool = False,
-    ) -> None:
-        check_mode(mode, avro_schema)
-        self._spark = spark
-        self._mode = mode
-        self._avro_schema = avro_schema
-        self._widens = widens
-        if mode == "avro":
-            limit_avro_lengths(spark)
+    spark: Any
+    mode: str
+    avro_schema: str | AvroById | None = None
+    _: KW_ONLY
+    widens: bool = False
+
+    def __post_init__(self) -> None:
+        check_mode(self.mode, self.avro_schema)
+        if self.mode == "avro":
+            limit_avro_lengths(self.spark)
 
     def typed(self, frame: Any, known: str) -> tuple[Any, str]:
         """Return the frame with its typed columns, and the schema of these as JSON."""
-        if self._mode == "json":
+        if self.mode == "json":
             return self._json(frame, known)
-        if self._mode == "bytes":
+        if self.mode == "bytes":
             return frame, known
-        if self._mode == "avro":
+        if self.mode == "avro":
             return self._avro(frame, known)
         typed = _text(frame)
         fresh = StructType([StructField("string", typed.schema["value_string"].dataType)])
-        return typed, _check_kept_types(known, fresh, self._widens)
+        return typed, _check_kept_types(known, fresh, self.widens)
 
     def _json(self, frame: Any, known: str) -> tuple[Any, str]:
-        fresh = _supported_fields(json_columns.infer(self._spark, frame))
-        schema = _merge_schemas(_parsed_schema(known), fresh, self._widens)
+        fresh = _supported_fields(json_columns.infer(self.spark, frame))
+        schema = _merge_schemas(_parsed_schema(known), fresh, self.widens)
         wide, parsed, wrong = json_columns.parse(frame, schema)
         more = [parsed[each.name].alias(PREFIX + each.name) for each in schema]
         typed = wide.select(*frame.columns, *more, wrong.alias("_corrupt"))
         return typed, schema.json()
 
     def _avro(self, frame: Any, known: str) -> tuple[Any, str]:
-        assert self._avro_schema is not None
-        wide, cases, absent = avro_columns.decode(frame, self._avro_schema)
+        assert self.avro_schema is not None
+        wide, cases, absent = avro_columns.decode(frame, self.avro_schema)
         schema = _parsed_schema(known)
         for each in cases:
             if each.type is not None:
-                schema = _merge_schemas(schema, _supported_fields(each.type), self._widens)
-        if isinstance(self._avro_schema, str):
-            _check_kept_types(known, _supported_fields(cases[0].type), self._widens)
+                schema = _merge_schemas(schema, _supported_fields(each.type), self.widens)
+        if isinstance(self.avro_schema, str):
+            _check_kept_types(known, _supported_fields(cases[0].type), self.widens)
         wrong = avro_columns.reason_of(cases, absent)
         more, clashes = [], []
         for field in schema:

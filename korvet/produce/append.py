@@ -8,6 +8,7 @@ Rules
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import time
 from typing import Protocol
 
@@ -124,38 +125,29 @@ class PartitionAppend(ABC):
         self.finished(None)
 
 
+@dataclass(eq=False, repr=False)
 class PartitionAppender:
     """Sends the batches of every Produce request to their partitions' logs."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        settings: Callable[[], Settings],
-        batcher: AppendBatcher,
-        unknown_producers: UnknownProducers,
-        read_cache: ReadCache,
-        metrics: Metrics,
-        memory: Memory,
-        copies: Copies,
-    ) -> None:
+    store: AsyncStore
+    keys: Keys
+    settings: Callable[[], Settings]
+    batcher: AppendBatcher
+    unknown_producers: UnknownProducers
+    read_cache: ReadCache
+    metrics: Metrics
+    memory: Memory
+    copies: Copies
+
+    def __post_init__(self) -> None:
         self._allowance = Allowance(TURN_BYTES)
-        self._memory = memory
-        self._copies = copies
-        self._store = store
-        self._keys = keys
-        self._settings = settings
-        self._batcher = batcher
-        self._unknown_producers = unknown_producers
-        self._read_cache = read_cache
-        self._metrics = metrics
 
     def prepare(self, append: PartitionAppend, transaction: int | None = None) -> None:
         """Validate the batch and make its call, or raise BadBatch.
 
         Raises OpensMuch if `prepare_in_thread` has to do it.
         """
-        if self._memory.is_full and (reason := self._memory.refusal(append.topic)):
+        if self.memory.is_full and (reason := self.memory.refusal(append.topic)):
             raise BadBatch(ErrorCode.KAFKA_STORAGE_ERROR, reason)
         before = self._allowance.opened
         try:
@@ -165,7 +157,7 @@ class PartitionAppender:
 
     async def prepare_in_thread(self, append: PartitionAppend, transaction: int | None) -> None:
         """Validate a batch that opens much, once Redis takes more. Raises BadBatch."""
-        await self._store.room()
+        await self.store.room()
         allowance = Allowance()
         try:
             append.call = await in_thread(lambda: self._call(append, transaction, allowance))
@@ -176,13 +168,13 @@ class PartitionAppender:
         self, append: PartitionAppend, transaction: int | None, allowance: Allowance
     ) -> Call[AppendReply]:
         return prepare_append(
-            self._keys,
+            self.keys,
             append.topic,
             append.index,
             append.data,
             version=append.version,
             now_ms=int(time() * 1000),
-            settings=self._settings(),
+            settings=self.settings(),
             transaction=transaction,
             allowance=allowance,
         )
@@ -190,20 +182,20 @@ class PartitionAppender:
     def submit(self, append: PartitionAppend) -> None:
         """Send a prepared append, or batch it with others."""
         topic = append.topic
-        append.epoch = self._read_cache.connection_epoch()
+        append.epoch = self.read_cache.connection_epoch()
         destination = (topic.name, append.index, topic.id, int(topic.policy.log_append_time))
-        self._batcher.submit(destination, append.call, size_of(append.call), append)
+        self.batcher.submit(destination, append.call, size_of(append.call), append)
 
     def stored(self, append: PartitionAppend, reply: AppendReply) -> None:
         """Count a stored batch and put it in the batch cache."""
         call, topic = append.call, append.topic
-        if self._unknown_producers:
-            self._unknown_producers.forget(append.producer[0])
-        self._metrics.appended(topic.name, count_of(call) if reply.stored else 0, len(append.data))
+        if self.unknown_producers:
+            self.unknown_producers.forget(append.producer[0])
+        self.metrics.appended(topic.name, count_of(call) if reply.stored else 0, len(append.data))
         if not reply.stored:
             return
-        is_wanted = self._copies.appended(topic, append.index, len(append.data))
-        cache = self._read_cache
+        is_wanted = self.copies.appended(topic, append.index, len(append.data))
+        cache = self.read_cache
         # A reply of another connection: the server in use now may lack the batch.
         if append.epoch != cache.connection_epoch():
             return
@@ -217,29 +209,29 @@ class PartitionAppender:
         producer, sequence = append.producer
         call = self._next_call(append, error, producer, sequence)
         if call is not None:
-            self._unknown_producers.begin_resend(producer)
+            self.unknown_producers.begin_resend(producer)
             append.attempts += 1
             append.call = call
-            append.epoch = self._read_cache.connection_epoch()
-            send_append(self._store, call, append)
+            append.epoch = self.read_cache.connection_epoch()
+            send_append(self.store, call, append)
             return None
         if error == ErrorCode.UNKNOWN_PRODUCER_ID:
             return replace(reply, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         if error.retriable:
             self.failed(append)
         elif append.attempts > 1:
-            self._unknown_producers.forget(producer)
+            self.unknown_producers.forget(producer)
         return reply
 
     def failed(self, append: PartitionAppend) -> None:
         """Expect the producer to retry the batch."""
         producer, sequence = append.producer
         if sequence >= 0:
-            self._unknown_producers.expect_retry(producer, sequence)
+            self.unknown_producers.expect_retry(producer, sequence)
 
     def end_resend(self, append: PartitionAppend) -> None:
         """Count the reply to a batch that was sent again."""
-        self._unknown_producers.end_resend(append.producer[0])
+        self.unknown_producers.end_resend(append.producer[0])
 
     def _next_call(
         self, append: PartitionAppend, error: ErrorCode, producer: ProducerKey, sequence: int
@@ -247,10 +239,10 @@ class PartitionAppender:
         """Return the call to send next for a batch of an unknown producer, None for none."""
         resend = False
         if error == ErrorCode.UNKNOWN_PRODUCER_ID:
-            verdict = self._unknown_producers.decide(producer, sequence)
+            verdict = self.unknown_producers.decide(producer, sequence)
             if verdict == Verdict.START:
                 return allow_expired_producer(append.call)
             resend = verdict == Verdict.RESEND
         elif error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            resend = self._unknown_producers.has_resends(producer)
+            resend = self.unknown_producers.has_resends(producer)
         return append.call if resend and append.attempts < MAX_ATTEMPTS else None

@@ -9,6 +9,7 @@ Rules
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from korvet import logfmt
@@ -52,24 +53,18 @@ class RequestAppend(PartitionAppend):
         self._in_flight.finished(stored=stored is not None)
 
 
+@dataclass(eq=False, repr=False)
 class ProduceInFlight:
     """The appends of one request: rows in the request's order, then the response."""
 
-    def __init__(
-        self,
-        request: ProduceRequest,
-        version: int,
-        appender: PartitionAppender,
-        topics: TopicTable,
-        enlisted: EnlistedPartitions,
-        opened: Callable[[int], None] | None = None,
-    ) -> None:
-        self.opened = opened
-        self.request = request
-        self.version = version
-        self.appender = appender
-        self._topics = topics
-        self._enlisted = enlisted
+    request: ProduceRequest
+    version: int
+    appender: PartitionAppender
+    topics: TopicTable
+    enlisted: EnlistedPartitions
+    opened: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
         self._rows: list[tuple[TopicProduceData, list[Row]]] = []
         self._missing = 1
         self._all_stored = True
@@ -177,7 +172,7 @@ class ProduceInFlight:
         """Return the error to answer for a rejection by log.append."""
         error, transactional_id = ErrorCode(code), self.request.transactional_id
         if error in TOPIC_GONE:
-            self._topics.invalidate()
+            self.topics.invalidate()
             # A client that names topics by name does not know UNKNOWN_TOPIC_ID.
             by_id = self.version >= TOPIC_IDS_SINCE
             return error if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -186,7 +181,7 @@ class ProduceInFlight:
         producer = producer_of(transactional_id, append.data)
         if producer is None:
             return error
-        return await self._enlisted.why_rejected(
+        return await self.enlisted.why_rejected(
             producer, append.topic.name, append.index, self.version
         )
 

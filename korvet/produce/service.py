@@ -19,6 +19,7 @@ Rules
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -69,30 +70,19 @@ Rejected = Mapping[Producer, ErrorCode]
 NONE_REJECTED: Rejected = {}
 
 
+@dataclass(eq=False, repr=False)
 class ProduceService:
     """Handles the Produce requests of one broker."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        settings: Callable[[], Settings],
-        topics: TopicTable,
-        auto_creator: TopicAutoCreator,
-        enlisted: EnlistedPartitions,
-        appender: PartitionAppender,
-        unknown_producers: UnknownProducers,
-        replica_wait: ReplicaWait,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._settings = settings
-        self._topics = topics
-        self._auto_creator = auto_creator
-        self._enlisted = enlisted
-        self.unknown_producers = unknown_producers
-        self._replica_wait = replica_wait
-        self.appender = appender
+    store: AsyncStore
+    keys: Keys
+    settings: Callable[[], Settings]
+    topics: TopicTable
+    auto_creator: TopicAutoCreator
+    enlisted: EnlistedPartitions
+    appender: PartitionAppender
+    unknown_producers: UnknownProducers
+    replica_wait: ReplicaWait
 
     def produce(
         self,
@@ -111,13 +101,13 @@ class ProduceService:
         if not _acks_valid(request.acks, version):
             return self._reject_all(request, ErrorCode.INVALID_REQUIRED_ACKS, version)
         request = _without_repeats(request, version)
-        durability = durability_required(request.acks, self._settings())
+        durability = durability_required(request.acks, self.settings())
         topics = self._cached_topics(request, version)
         if (
             durability is not None
             or topics is None
             or _has_many(request)
-            or self._enlisted.missing(request, topics, version)
+            or self.enlisted.missing(request, topics, version)
         ):
             in_flight = self.in_flight(request, version, opened)
             return self._produce_in_steps(in_flight, release, may_create, charge, durability)
@@ -147,7 +137,7 @@ class ProduceService:
         self, request: ProduceRequest, version: int, opened: Callable[[int], None] | None = None
     ) -> ProduceInFlight:
         """Return the request with no append sent yet."""
-        services = self.appender, self._topics, self._enlisted
+        services = self.appender, self.topics, self.enlisted
         return ProduceInFlight(request, version, *services, opened)
 
     async def _produce_in_steps(
@@ -167,10 +157,10 @@ class ProduceService:
         except StoreUnavailable:
             return await self._reject_all(request, ErrorCode.KAFKA_STORAGE_ERROR, version)
         streams = self._streams(request, topics) if durability else []
-        if durability and not await enough_replicas(durability, streams, self._replica_wait):
+        if durability and not await enough_replicas(durability, streams, self.replica_wait):
             return await self._reject_all(request, ErrorCode.NOT_ENOUGH_REPLICAS, version)
-        rejected = await self._enlisted.enlist(self._enlisted.missing(request, topics, version))
-        runs = {self._store.run_of(stream): stream for stream in streams}
+        rejected = await self.enlisted.enlist(self.enlisted.missing(request, topics, version))
+        runs = {self.store.run_of(stream): stream for stream in streams}
         sending = _yielding(self._send(in_flight, topics, rejected))
         await asyncio.shield(asyncio.create_task(sending))
         waiting = in_flight.response()
@@ -178,13 +168,13 @@ class ProduceService:
         response = await waiting
         if response is None or durability is None:
             return response
-        if await wait_until_durable(durability, runs, request.timeout_ms, self._replica_wait):
+        if await wait_until_durable(durability, runs, request.timeout_ms, self.replica_wait):
             return response
         return _not_durable(response)
 
     def _cached_topics(self, request: ProduceRequest, version: int) -> list[Topic] | None:
         """Return the request's topics; None if the topic table must be read for one."""
-        by_id, table = version >= TOPIC_IDS_SINCE, self._topics
+        by_id, table = version >= TOPIC_IDS_SINCE, self.topics
         topics: list[Topic] = []
         for data in request.topic_data:
             topic = table.peek_id(data.topic_id) if by_id else table.peek(data.name)
@@ -198,20 +188,20 @@ class ProduceService:
     ) -> Topic | None:
         """Return the topic, created if missing and auto.create.topics.enable is set."""
         if version >= TOPIC_IDS_SINCE:
-            return await self._topics.get_id(data.topic_id)
-        topic = await self._topics.get(data.name)
+            return await self.topics.get_id(data.topic_id)
+        topic = await self.topics.get(data.name)
         if (
             topic is None
-            and self._settings().flag("auto.create.topics.enable")
+            and self.settings().flag("auto.create.topics.enable")
             and may_create(data.name)
         ):
-            topic = await self._auto_creator.create(data.name, charge=charge)
+            topic = await self.auto_creator.create(data.name, charge=charge)
         return topic
 
     def _streams(self, request: ProduceRequest, topics: Sequence[Topic | None]) -> list[str]:
         """Return the streams that the request appends to."""
         return [
-            self._keys.partition(topic.name, partition.index).stream
+            self.keys.partition(topic.name, partition.index).stream
             for data, topic in zip(request.topic_data, topics, strict=True)
             for partition in data.partition_data
             if topic is not None
@@ -248,7 +238,7 @@ class ProduceService:
             fenced = rejected.get(producer) if producer else None
             if fenced is not None:
                 return self._reject(data, partition, fenced, version)
-            transaction = self._enlisted.number_for(producer, version)
+            transaction = self.enlisted.number_for(producer, version)
         append = RequestAppend(in_flight, topic, partition.index, batch)
         try:
             try:

@@ -14,6 +14,7 @@ Rules
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from time import time
 
 import msgspec
@@ -48,32 +49,24 @@ TRIES = 20
 """Reads of a partition without progress after which the backup fails."""
 
 
+@dataclass(eq=False, repr=False)
 class Backup:
     """A backup of a namespace into `target`; `remote` has the segments of tiered topics.
 
     `on_records` is called with the number of records that were written or found.
     """
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        configs: TopicConfigs,
-        cluster_id: str,
-        target: SegmentStore,
-        remote: SegmentStore | None,
-        *,
-        wait_s: float = 10.0,
-        on_records: Callable[[int], None] = lambda count: None,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._configs = configs
-        self._cluster_id = cluster_id
-        self._target = target
-        self._remote = remote
-        self._wait_s = wait_s
-        self._on_records = on_records
+    store: AsyncStore
+    keys: Keys
+    configs: TopicConfigs
+    cluster_id: str
+    target: SegmentStore
+    remote: SegmentStore | None
+    _: KW_ONLY
+    wait_s: float = 10.0
+    on_records: Callable[[int], None] = lambda count: None
+
+    def __post_init__(self) -> None:
         self._limit = asyncio.Semaphore(AT_ONCE)
         self._left: list[Loss] = []
         self._scheduled: list[ScheduledRecords] = []
@@ -81,12 +74,12 @@ class Backup:
 
     async def run(self) -> BackupReport:
         """Write the backup. Raises BackupRefused."""
-        snapshots = SnapshotStore(self._target, self._cluster_id)
-        is_own = self._remote is not None and self._remote.url == self._target.url
+        snapshots = SnapshotStore(self.target, self.cluster_id)
+        is_own = self.remote is not None and self.remote.url == self.target.url
         if is_own or await snapshots.numbers():
             what = "is the remote store of this cluster" if is_own else "has a backup already"
-            raise BackupRefused(f"{self._target.url} {what}: name another directory or prefix.")
-        found = await capture(self._store, self._keys, self._cluster_id, "")
+            raise BackupRefused(f"{self.target.url} {what}: name another directory or prefix.")
+        found = await capture(self.store, self.keys, self.cluster_id, "")
         topics, refused = {}, []
         for name, state in found.topics.items():
             if state.definition.configs["offset.mode"] == "bytes":
@@ -110,8 +103,8 @@ class Backup:
 
     def _report(self, snapshot: Snapshot, refused: list[str]) -> BackupReport:
         return BackupReport(
-            url=self._target.public_url or self._target.url,
-            cluster_id=self._cluster_id,
+            url=self.target.public_url or self.target.url,
+            cluster_id=self.cluster_id,
             snapshot_ms=snapshot.created_ms,
             **snapshot.counts(),
             **self._counts,
@@ -123,7 +116,7 @@ class Backup:
     async def _topic(self, name: str, state: TopicState) -> TopicState:
         """Back up a topic; return its state in the snapshot."""
         definition = state.definition
-        topic = read_topic(name, encode_definition(definition), self._configs)
+        topic = read_topic(name, encode_definition(definition), self.configs)
         if topic is None:
             raise BackupRefused(f"The definition of topic {name} cannot be read.")
         partitions = await asyncio.gather(
@@ -133,7 +126,7 @@ class Backup:
 
     async def _partition(self, topic: Topic, number: int) -> PartitionState:
         async with self._limit:
-            cut = await find_cut(self._store, self._keys, topic, number, self._wait_s)
+            cut = await find_cut(self.store, self.keys, topic, number, self.wait_s)
             if cut.end < cut.next:
                 self._left.append(Loss(topic.name, number, cut.end, cut.next - 1, "open"))
             found = _PartitionBackup(self, topic, number, cut)
@@ -147,12 +140,12 @@ class Backup:
 
     async def existing(self, topic: Topic, number: int, cut: Cut) -> tuple[int, int, set[str]]:
         """Return where the segments in the target end, their records, and the objects' names."""
-        where = (self._cluster_id, topic.id, number)
-        found = await list_objects(self._target, *where, asyncio.Semaphore(AT_ONCE))
+        where = (self.cluster_id, topic.id, number)
+        found = await list_objects(self.target, *where, asyncio.Semaphore(AT_ONCE))
         chain = build_chain(found, cut.start, -1)
         if chain.end > cut.end:
             raise BackupRefused(
-                f"{self._target.url} has segments of another log of {topic.name}-{number}: name "
+                f"{self.target.url} has segments of another log of {topic.name}-{number}: name "
                 "another directory or prefix."
             )
         names = {each.name for each in found if each.header is not None}
@@ -166,37 +159,37 @@ class Backup:
 
         Raises RemoteStorageError.
         """
-        row = await find_segment(self._store, self._keys, topic.name, number, at)
+        row = await find_segment(self.store, self.keys, topic.name, number, at)
         if row is None or row.first > at:
             return None
-        if self._remote is None:
+        if self.remote is None:
             raise BackupRefused(
                 f"{topic.name}-{number} has records in segments: start the command with the "
                 "brokers' remote.log.storage.system.enable and remote.storage.url."
             )
-        name = row.object_name(self._cluster_id, topic.id, number)
+        name = row.object_name(self.cluster_id, topic.id, number)
         if name not in names:
-            data = await self._remote.read(name)
+            data = await self.remote.read(name)
             try:
                 read_segment(data)
             except CorruptSegment as error:
                 raise BackupRefused(f"The segment {name} is corrupt: {error}.") from None
-            await self._target.put(name, data)
+            await self.target.put(name, data)
             self.count(row.records, len(data))
         return row.last + 1
 
     async def write(self, topic: Topic, number: int, writer: SegmentWriter) -> None:
         """Write records of Redis as a segment."""
         segment_id, parts = await self.collector(topic, number).finish(
-            writer, self._cluster_id, int(time() * 1000)
+            writer, self.cluster_id, int(time() * 1000)
         )
-        name = object_name(self._cluster_id, topic.id, number, writer.first, segment_id)
-        await self._target.put(name, parts)
+        name = object_name(self.cluster_id, topic.id, number, writer.first, segment_id)
+        await self.target.put(name, parts)
         self.count(writer.records, sum(map(len, parts)))
 
     def collector(self, topic: Topic, number: int) -> Collector:
         """Return the reader of the partition's records in Redis."""
-        return Collector(self._store, self._keys, topic, number)
+        return Collector(self.store, self.keys, topic, number)
 
     def count(self, records: int, size: int) -> None:
         """Count a segment that was written."""
@@ -207,12 +200,12 @@ class Backup:
     def found(self, records: int) -> None:
         """Count records that the backup has."""
         self._counts["records"] += records
-        self._on_records(records)
+        self.on_records(records)
 
     async def start_of(self, topic: Topic, number: int) -> int:
         """Return the log start as it is now."""
-        reply = await self._store.run(
-            self._keys.partition(topic.name, number, topic.id).list_offsets()
+        reply = await self.store.run(
+            self.keys.partition(topic.name, number, topic.id).list_offsets()
         )
         if reply.error:
             raise deleted(topic)

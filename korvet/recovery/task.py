@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from time import monotonic
 
 import msgspec
@@ -25,39 +26,33 @@ REST = 20.0
 logger = logfmt.get("recovery.task")
 
 
+@dataclass(eq=False, repr=False)
 class SnapshotTask:
     """Writes a snapshot at an interval, and when a topic, config, ACL or user changes.
 
     The reads of the former are spread over time, until there is such a change.
     """
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        segments: SegmentStore,
-        cluster_id: Callable[[], str],
-        interval_s: Callable[[], float],
-        hold: Callable[[str, float], Awaitable[bool]],
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._segments = segments
-        self._cluster_id = cluster_id
-        self._interval_s = interval_s
-        self._hold = hold
+    store: AsyncStore
+    keys: Keys
+    segments: SegmentStore
+    cluster_id: Callable[[], str]
+    interval_s: Callable[[], float]
+    hold: Callable[[str, float], Awaitable[bool]]
+
+    def __post_init__(self) -> None:
         self._written: Snapshot | None = None
         self._versions: list[bytes | None] = []
         self._due_at = 0.0
         self._rests_until = 0.0
         self._paused_s = 0.0
         self._hurries = False
-        self._known = Known(store, keys)
+        self._known = Known(self.store, self.keys)
 
     async def run(self) -> None:
         """Run until cancelled. The library of the store is imported after the broker's start."""
         await asyncio.sleep(CHECK_S)
-        await self._segments.load()
+        await self.segments.load()
         while True:
             await self.run_once()
             await asyncio.sleep(CHECK_S)
@@ -65,10 +60,10 @@ class SnapshotTask:
     async def run_once(self) -> None:
         """Write a snapshot if one is due and this process has the lease; log a failure."""
         try:
-            if not await self._hold(LEASE, LEASE_S):
+            if not await self.hold(LEASE, LEASE_S):
                 self._written = None
                 return
-            found, began = await versions(self._store, self._keys), monotonic()
+            found, began = await versions(self.store, self.keys), monotonic()
             if began >= self._due_at or (found != self._versions and began >= self._rests_until):
                 self._paused_s = 0.0
                 # After a start all are unknown, which is no change.
@@ -83,8 +78,8 @@ class SnapshotTask:
 
     async def write(self) -> bool:
         """Write a snapshot unless nothing changed. Returns whether it was written."""
-        self._due_at = monotonic() + self._interval_s()
-        snapshots = SnapshotStore(self._segments, self._cluster_id())
+        self._due_at = monotonic() + self.interval_s()
+        snapshots = SnapshotStore(self.segments, self.cluster_id())
         numbers = await snapshots.numbers()
         last = self._written or await snapshots.newest()
         lineage = await self._lineage(last)
@@ -96,7 +91,7 @@ class SnapshotTask:
             )
             return False
         current = await capture(
-            self._store, self._keys, self._cluster_id(), lineage, self._known, self._pause
+            self.store, self.keys, self.cluster_id(), lineage, self._known, self._pause
         )
         if last and msgspec.structs.replace(last, created_ms=current.created_ms) == current:
             return False
@@ -107,16 +102,16 @@ class SnapshotTask:
     async def _pause(self, done: int, total: int) -> None:
         """Wait as long as so many reads may take, of that total, unless a table changes."""
         if not self._hurries:
-            pause_s = done / pace(total, self._interval_s())
+            pause_s = done / pace(total, self.interval_s())
             await asyncio.sleep(pause_s)
             self._paused_s += pause_s
-            await self._hold(LEASE, LEASE_S)
-            self._hurries = await versions(self._store, self._keys) != self._versions
+            await self.hold(LEASE, LEASE_S)
+            self._hurries = await versions(self.store, self.keys) != self._versions
 
     async def _lineage(self, last: Snapshot | None) -> str | None:
         """Return the lineage of this Redis; None if the last snapshot has another one."""
         if last is None:
-            call = self._keys.broker_init_lineage(lineage=secrets.token_hex(16))
-            return (await self._store.run(call)).lineage.decode()
-        known = await self._store.command("HGET", self._keys.cluster(), "lineage")
+            call = self.keys.broker_init_lineage(lineage=secrets.token_hex(16))
+            return (await self.store.run(call)).lineage.decode()
+        known = await self.store.command("HGET", self.keys.cluster(), "lineage")
         return last.lineage if known == last.lineage.encode() else None

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import time
 
 from korvet.keys import Keys
@@ -29,26 +30,21 @@ LONGEST_S = 20.0
 """Seconds of reading after which a segment is written as it is."""
 
 
+@dataclass(eq=False, repr=False)
 class Collector:
     """Reads one partition, without the segments that it has."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topic: Topic,
-        partition: int,
-        cache: CopyCache | None = None,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topic = topic
-        self._partition = partition
-        self._reader = LogReader(store, keys)
-        if cache is not None:
-            self._reader.cache = cache
-        self._cache = cache
-        self._reader.use_ranges(store, ahead=False)
+    store: AsyncStore
+    keys: Keys
+    topic: Topic
+    partition: int
+    cache: CopyCache | None = None
+
+    def __post_init__(self) -> None:
+        self._reader = LogReader(self.store, self.keys)
+        if self.cache is not None:
+            self._reader.cache = self.cache
+        self._reader.use_ranges(self.store, ahead=False)
 
     async def collect(
         self, first: int, most: int, end: int | None = None, buffer: bytearray | None = None
@@ -56,8 +52,8 @@ class Collector:
         """Return the records from `first` on, below `end`, as a segment of about `most` bytes."""
         writer, offset, began = SegmentWriter(first, buffer), first, time()
         while writer.size < most and time() - began < LONGEST_S:
-            is_cached = self._cache is not None and self._cache.has(
-                self._topic, self._partition, offset
+            is_cached = self.cache is not None and self.cache.has(
+                self.topic, self.partition, offset
             )
             room = CACHED_BYTES if is_cached else READ_BYTES
             room = min(room, max(most - writer.size, 1))
@@ -78,8 +74,8 @@ class Collector:
         """Return the committed entries from the offset on, or `batches` if there are large ones."""
         return await self._reader.read(
             ReadRequest(
-                self._topic,
-                self._partition,
+                self.topic,
+                self.partition,
                 offset,
                 max_bytes,
                 committed=True,
@@ -90,7 +86,7 @@ class Collector:
 
     def _add(self, writer: SegmentWriter, entries: Sequence[Entry], result: ReadResult) -> None:
         """Add stored batches as they are if they are large, others in runs of about a chunk."""
-        holds_batches = layout_of(self._topic).holds_batches
+        holds_batches = layout_of(self.topic).holds_batches
         run: list[Entry] = []
         size = 0
         for entry in entries:
@@ -112,8 +108,8 @@ class Collector:
             writer.add_run(whole, headers_in(whole))
 
     def _parts(self, run: Sequence[Entry], result: ReadResult) -> list[Buffer]:
-        codec = compression.BY_NAME.get(self._topic.policy.compression_type, compression.NONE)
-        return layout_of(self._topic).batches_of(
+        codec = compression.BY_NAME.get(self.topic.policy.compression_type, compression.NONE)
+        return layout_of(self.topic).batches_of(
             run, run[0].first, result.epoch, codec, transactions=result.stable is not None
         )
 
@@ -121,13 +117,13 @@ class Collector:
         self, writer: SegmentWriter, cluster_id: str, created_ms: int
     ) -> tuple[str, list[Buffer]]:
         """Return the id and the parts of the collected segment, with its aborted transactions."""
-        policy = self._topic.policy
+        policy = self.topic.policy
         header = SegmentHeader(
             id=uuid.uuid4().hex[:ID_DIGITS],
             cluster_id=cluster_id,
-            topic=self._topic.name,
-            topic_id=self._topic.id,
-            partition=self._partition,
+            topic=self.topic.name,
+            topic_id=self.topic.id,
+            partition=self.partition,
             first=writer.first,
             last=writer.last,
             records=0,
@@ -142,7 +138,7 @@ class Collector:
 
     async def aborted(self, first: int, last: int) -> list[AbortedRow]:
         """Return the aborted transactions with a record from `first` to `last`."""
-        key = self._keys.partition(self._topic.name, self._partition).aborted_txns
-        flat = await self._store.command("ZRANGEBYSCORE", key, first, "+inf", "WITHSCORES")
+        key = self.keys.partition(self.topic.name, self.partition).aborted_txns
+        flat = await self.store.command("ZRANGEBYSCORE", key, first, "+inf", "WITHSCORES")
         rows = map(AbortedRow.parse, flat[::2], flat[1::2])
         return [row for row in rows if row.first <= last]

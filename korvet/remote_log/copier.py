@@ -9,6 +9,7 @@ Rules
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from time import time
 
@@ -36,32 +37,27 @@ RENEW_S = 1.0
 """Seconds between two renewals of the lease during a copy."""
 
 
+@dataclass(eq=False, repr=False)
 class PartitionCopier:
     """Copies one partition; `holder` names this process in the lease."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        segments: SegmentStore,
-        cluster_id: str,
-        holder: str,
-        topic: Topic,
-        partition: int,
-        buffers: SegmentBuffers,
-        cache: ReadCache | None = None,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._segments = segments
-        self._cluster_id = cluster_id
-        self._holder = holder
-        self._topic = topic
-        self._partition = partition
-        self._buffers = buffers
-        self._cache = cache
+    store: AsyncStore
+    keys: Keys
+    segments: SegmentStore
+    cluster_id: str
+    holder: str
+    topic: Topic
+    partition: int
+    buffers: SegmentBuffers
+    cache: ReadCache | None = None
+
+    def __post_init__(self) -> None:
         self._collector = Collector(
-            store, keys, topic, partition, None if cache is None else CopyCache(cache)
+            self.store,
+            self.keys,
+            self.topic,
+            self.partition,
+            None if self.cache is None else CopyCache(self.cache),
         )
         self.lag: tuple[int, int] | None = None
         """Records and bytes that were not copied when the lease was acquired; None if another
@@ -83,9 +79,9 @@ class PartitionCopier:
             renewal.cancel()
 
     async def _copy(self, claim: ClaimCopyReply, at_once: tuple[int, int] | None) -> int:
-        policy = self._topic.policy
+        policy = self.topic.policy
         most = segment_bytes(policy) if at_once is None else at_once[1]
-        buffer = self._buffers.take()
+        buffer = self.buffers.take()
         writer = await self._collector.collect(claim.first, most, buffer=buffer)
         now_ms = int(time() * 1000)
         may_copy = at_once is not None or self._may_copy(claim, writer, now_ms)
@@ -93,21 +89,21 @@ class PartitionCopier:
         if writer.size and may_copy:
             size = await self._publish(claim.fence, writer, now_ms, at_once is not None)
         # After an exception the object may still be being written.
-        self._buffers.give_back(buffer)
+        self.buffers.give_back(buffer)
         return size
 
     def _may_copy(self, claim: ClaimCopyReply, writer: SegmentWriter, now_ms: int) -> bool:
         """Return whether the segment is old enough, or enough was appended after it."""
-        lag_ms, lag_bytes = self._topic.policy.copy_lags
+        lag_ms, lag_bytes = self.topic.policy.copy_lags
         is_old = lag_ms == 0 or (lag_ms > 0 and writer.max_timestamp <= now_ms - lag_ms)
         return is_old or 0 <= lag_bytes <= claim.bytes - writer.size
 
     async def _claim(self) -> ClaimCopyReply:
         """Acquire or renew the partition's lease."""
-        topic, number = self._topic, self._partition
-        return await self._store.run(
-            self._keys.partition(topic.name, number, topic.id).claim_copy(
-                holder=self._holder, ttl_ms=LEASE_MS
+        topic, number = self.topic, self.partition
+        return await self.store.run(
+            self.keys.partition(topic.name, number, topic.id).claim_copy(
+                holder=self.holder, ttl_ms=LEASE_MS
             )
         )
 
@@ -123,16 +119,16 @@ class PartitionCopier:
         self, fence: int, writer: SegmentWriter, now_ms: int, is_urgent: bool
     ) -> int:
         """Write the object, then add it to the log; delete it if the script refuses it."""
-        topic, number = self._topic, self._partition
-        segment_id, parts = await self._collector.finish(writer, self._cluster_id, now_ms)
+        topic, number = self.topic, self.partition
+        segment_id, parts = await self._collector.finish(writer, self.cluster_id, now_ms)
         name, size = (
-            object_name(self._cluster_id, topic.id, number, writer.first, segment_id),
+            object_name(self.cluster_id, topic.id, number, writer.first, segment_id),
             sum(map(len, parts)),
         )
         is_read_soon = is_urgent or topic.policy.prefers_segments
-        await self._segments.put(name, parts, is_read_soon=is_read_soon)
-        reply = await self._store.run(
-            self._keys.partition(topic.name, number, topic.id).add_segment(
+        await self.segments.put(name, parts, is_read_soon=is_read_soon)
+        reply = await self.store.run(
+            self.keys.partition(topic.name, number, topic.id).add_segment(
                 fence=fence,
                 first=writer.first,
                 last=writer.last,
@@ -142,21 +138,21 @@ class PartitionCopier:
             )
         )
         if not reply.added:
-            await self._segments.delete(name)
+            await self.segments.delete(name)
             return 0
-        if self._cache is not None:
-            self._cache.drop_unread(topic, number, writer.first, writer.last)
+        if self.cache is not None:
+            self.cache.drop_unread(topic, number, writer.first, writer.last)
         return size
 
     async def _is_due(self, claim: ClaimCopyReply, at_once: tuple[int, int] | None) -> bool:
         """Return whether there are bytes for a segment, or the first record is old enough."""
-        policy = self._topic.policy
+        policy = self.topic.policy
         if at_once is not None:
             return claim.bytes >= at_once[0]
         if claim.bytes >= segment_bytes(policy):
             return True
         result = await self._collector.read(claim.first, 1)
-        find = partial(layout_of(self._topic).timestamps_of, self._topic)
+        find = partial(layout_of(self.topic).timestamps_of, self.topic)
         rows = [await in_thread(partial(find, entry, 0)) for entry in result.entries]
         oldest = max((time for found in rows for time, _ in found), default=0)
         return bool(result.entries) and oldest + policy.segment_ms <= time() * 1000

@@ -10,6 +10,7 @@ Rules
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic
 
 from korvet.config.values import Settings
@@ -27,23 +28,19 @@ STEP_S = 0.1
 """Seconds of one measurement of what clients append and read."""
 
 
+@dataclass(eq=False, repr=False)
 class CopyPace:
     """Lets the copies of one process wait; `moved` and `lag` count bytes.
 
     `moved`: what clients appended, and read from Redis to catch up.
     """
 
-    def __init__(
-        self,
-        settings: Callable[[], Settings],
-        memory: MemoryBudget,
-        moved: Callable[[], int],
-        lag: Callable[[], int],
-    ) -> None:
-        self._settings = settings
-        self._memory = memory
-        self._moved = moved
-        self._lag = lag
+    settings: Callable[[], Settings]
+    memory: MemoryBudget
+    moved: Callable[[], int]
+    lag: Callable[[], int]
+
+    def __post_init__(self) -> None:
         self._limited_until = 0.0
         self._paced_until = 0.0
         self._measured_at = monotonic()
@@ -56,15 +53,15 @@ class CopyPace:
         now = monotonic()
         passed_s = now - self._measured_at
         if passed_s >= STEP_S:
-            total = self._moved()
+            total = self.moved()
             self._is_busy = total - self._before > BUSY_BYTES * passed_s
             self._measured_at, self._before = now, total
         return self._is_busy and self._has_room()
 
     def _has_room(self) -> bool:
-        if self._memory.bytes >= 0:
-            return self._memory.level < ROOM_MARK
-        return self._lag() < MAX_LAG_BYTES
+        if self.memory.bytes >= 0:
+            return self.memory.level < ROOM_MARK
+        return self.lag() < MAX_LAG_BYTES
 
     async def wait(self, *, is_paced: bool) -> None:
         """Wait until the next copy may begin; `is_paced`: for clients too."""
@@ -76,6 +73,6 @@ class CopyPace:
     def copied(self, size: int) -> None:
         """Count the bytes of a copy."""
         now = monotonic()
-        rate = self._settings().integer("remote.log.manager.copy.max.bytes.per.second")
+        rate = self.settings().integer("remote.log.manager.copy.max.bytes.per.second")
         self._limited_until = max(self._limited_until, now) + size / rate
         self._paced_until = max(self._paced_until, now) + size / PACE_BYTES

@@ -12,6 +12,7 @@ Rules
 import asyncio
 import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -46,43 +47,37 @@ class LocalPart(msgspec.Struct, order=True):
     topic: Topic
 
 
+@dataclass(eq=False, repr=False)
 class MemoryEvictor:
     """Keeps Redis below its budget; `holder` names this process in the lease."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        manager: RemoteLogManager,
-        memory: MemoryBudget,
-        holder: str,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._manager = manager
-        self._memory = memory
-        self._holder = holder
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    manager: RemoteLogManager
+    memory: MemoryBudget
+    holder: str
+
+    def __post_init__(self) -> None:
         self._least = MIN_COPY_BYTES
 
     async def run(self) -> None:
         """Run until cancelled."""
         while True:
-            await self._memory.wait_for_pressure()
+            await self.memory.wait_for_pressure()
             try:
                 if await self.make_room():
                     continue
             except (StoreError, ValueError) as error:
-                self._manager.log_failure("", -1, error)
+                self.manager.log_failure("", -1, error)
             await asyncio.sleep(REST_S)
 
     async def make_room(self) -> bool:
         """Trim, then copy if that was not enough. Returns whether either had an effect."""
-        await self._memory.read()
+        await self.memory.read()
         parts = await self._parts()
         trimmed = await self._trim(parts)
-        if self._memory.level <= COPY_MARK:
+        if self.memory.level <= COPY_MARK:
             self._least = MIN_COPY_BYTES
             return trimmed
         copied = await self._copy(parts)
@@ -95,7 +90,7 @@ class MemoryEvictor:
         """Return the tiered partitions on servers that are above COPY_MARK."""
         found = [
             (topic, number)
-            for topic in await self._topics.all()
+            for topic in await self.topics.all()
             for number in range(topic.partitions if topic.policy.remote_storage else 0)
             if self._level(topic, number) > COPY_MARK
         ]
@@ -103,16 +98,16 @@ class MemoryEvictor:
         return [part for part in parts if part is not None]
 
     def _level(self, topic: Topic, number: int) -> float:
-        stream = self._keys.partition(topic.name, number).stream
-        return self._memory.level_of(self._store.run_of(stream))
+        stream = self.keys.partition(topic.name, number).stream
+        return self.memory.level_of(self.store.run_of(stream))
 
     async def _part(self, topic: Topic, number: int) -> LocalPart | None:
         """Return the records that a partition has in Redis; None if there are none."""
-        await adopt(self._store, self._keys, topic, number)
-        keys = self._keys.partition(topic.name, number)
+        await adopt(self.store, self.keys, topic, number)
+        keys = self.keys.partition(topic.name, number)
         heads, totals = await asyncio.gather(
-            self._store.command("ZRANGE", keys.index, 0, 1),
-            self._store.command("HMGET", keys.log, "bytes", "start_bytes"),
+            self.store.command("ZRANGE", keys.index, 0, 1),
+            self.store.command("HMGET", keys.log, "bytes", "start_bytes"),
         )
         if not heads or totals[0] is None:
             return None
@@ -124,22 +119,22 @@ class MemoryEvictor:
 
     async def _trim(self, parts: Sequence[LocalPart]) -> bool:
         """Drop copied records, the oldest first, until TRIM_MARK; return whether there were any."""
-        lease = self._keys.broker_lease(name="memory", holder=self._holder, ttl_ms=LEASE_MS)
+        lease = self.keys.broker_lease(name="memory", holder=self.holder, ttl_ms=LEASE_MS)
         trimmed, queue = False, list(parts)
         heapq.heapify(queue)
-        while queue and (await self._store.run(lease)).held:
+        while queue and (await self.store.run(lease)).held:
             part = heapq.heappop(queue)
             if self._level(part.topic, part.number) <= TRIM_MARK:
                 continue
-            reply = await self._store.run(
-                self._keys.partition(part.topic.name, part.number, part.topic.id).apply_retention(
+            reply = await self.store.run(
+                self.keys.partition(part.topic.name, part.number, part.topic.id).apply_retention(
                     retention_ms=-1, retention_bytes=0, steps=self._steps(), is_local=1
                 )
             )
             if not reply.removed:
                 continue
             trimmed = True
-            await self._memory.read()
+            await self.memory.read()
             rest = await self._part(part.topic, part.number)
             if rest is not None:
                 heapq.heappush(queue, rest)
@@ -147,17 +142,17 @@ class MemoryEvictor:
 
     def _steps(self) -> int:
         """Return the index steps to trim at once: about 1/64 of the budget, at most 4 MiB."""
-        return min(max(self._memory.bytes // 64 // INDEX_STEP_BYTES, 1), 64)
+        return min(max(self.memory.bytes // 64 // INDEX_STEP_BYTES, 1), 64)
 
     async def _copy(self, parts: Sequence[LocalPart]) -> bool:
         """Copy one segment of the partitions with most bytes; return whether any was copied."""
-        most = min(max(self._memory.bytes // 16, MIN_COPY_BYTES), MAX_COPY_BYTES)
+        most = min(max(self.memory.bytes // 16, MIN_COPY_BYTES), MAX_COPY_BYTES)
         queue = sorted(parts, key=lambda part: -part.bytes)
-        for at in range(0, len(queue), self._manager.copies):
+        for at in range(0, len(queue), self.manager.copies):
             if queue[at].bytes < self._least:
                 break
             found = await asyncio.gather(
-                *(self._copy_part(part, most) for part in queue[at : at + self._manager.copies])
+                *(self._copy_part(part, most) for part in queue[at : at + self.manager.copies])
             )
             if any(found):
                 return True
@@ -165,8 +160,8 @@ class MemoryEvictor:
 
     async def _copy_part(self, part: LocalPart, most: int) -> int:
         try:
-            return await self._manager.copy(part.topic, part.number, at_once=(self._least, most))
+            return await self.manager.copy(part.topic, part.number, at_once=(self._least, most))
         # ValueError: a batch of another Redis client is malformed.
         except (StoreError, RemoteStorageError, ValueError) as error:
-            self._manager.log_failure(part.name, part.number, error)
+            self.manager.log_failure(part.name, part.number, error)
             return 0

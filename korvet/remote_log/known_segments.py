@@ -7,6 +7,7 @@ Rules
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from korvet.keys import Keys
@@ -27,20 +28,16 @@ class KnownSegment(NamedTuple):
     name: str
 
 
+@dataclass(eq=False, repr=False)
 class KnownSegments:
     """Finds segments by offset or timestamp, and keeps the last ones of each partition."""
 
-    def __init__(
-        self,
-        store: ManifestStore,
-        keys: Keys,
-        cluster_id: Callable[[], str],
-        connection_epoch: Callable[[], int],
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._cluster_id = cluster_id
-        self._connection_epoch = connection_epoch
+    store: ManifestStore
+    keys: Keys
+    cluster_id: Callable[[], str]
+    connection_epoch: Callable[[], int]
+
+    def __post_init__(self) -> None:
         self._epoch = 0
         self._known: OrderedDict[tuple[str, int], tuple[KnownSegment, ...]] = OrderedDict()
 
@@ -61,11 +58,11 @@ class KnownSegments:
         if found is not None:
             return found
         key, known, epoch = (topic.id, partition), self._of(topic, partition), self._epoch
-        row = await find_segment(self._store, self._keys, topic.name, partition, offset)
+        row = await find_segment(self.store, self.keys, topic.name, partition, offset)
         if row is None:
             return None
-        found = KnownSegment(row, row.object_name(self._cluster_id(), *key))
-        if epoch != self._connection_epoch():
+        found = KnownSegment(row, row.object_name(self.cluster_id(), *key))
+        if epoch != self.connection_epoch():
             return found
         self._known[key] = (found, *known[: MAX_EACH - 1])
         self._known.move_to_end(key)
@@ -80,20 +77,20 @@ class KnownSegments:
 
         None as timestamp: with the newest record.
         """
-        reply = await self._store.run(
-            self._keys.partition(topic.name, partition, topic.id).find_segment(
+        reply = await self.store.run(
+            self.keys.partition(topic.name, partition, topic.id).find_segment(
                 timestamp=NEWEST if timestamp is None else timestamp
             )
         )
         if not reply.row:
             return None
         row = SegmentRow.parse(reply.row)
-        name = row.object_name(self._cluster_id(), topic.id, partition)
+        name = row.object_name(self.cluster_id(), topic.id, partition)
         return reply.timestamp, KnownSegment(row, name)
 
     def _of(self, topic: Topic, partition: int) -> tuple[KnownSegment, ...]:
         """Return the partition's known segments; forget all those of another connection."""
-        epoch = self._connection_epoch()
+        epoch = self.connection_epoch()
         if epoch != self._epoch:
             self._epoch = epoch
             self._known.clear()

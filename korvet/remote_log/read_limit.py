@@ -7,6 +7,7 @@ Kafka does it; the error that a client gets is one it retries.
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from time import monotonic
 
 from korvet.store.errors import StoreError
@@ -21,27 +22,24 @@ class TooManyReads(StoreError):
     """Says that as many reads wait for a thread as may wait."""
 
 
+@dataclass(eq=False, repr=False)
 class ReadLimit:
     """Lets reads wait while those before were more than `rate` bytes a second."""
 
-    def __init__(
-        self,
-        rate: Callable[[], int] | None = None,
-        threads: int = THREADS,
-        most_waiting: int = MAX_WAITING,
-    ) -> None:
-        self.threads = threads
+    rate: Callable[[], int] | None = None
+    threads: int = THREADS
+    most_waiting: int = MAX_WAITING
+
+    def __post_init__(self) -> None:
         self.waiting = 0
         """Reads that wait for a thread."""
-        self._most_waiting = most_waiting
-        self._slots = asyncio.Semaphore(threads)
-        self._rate = rate
+        self._slots = asyncio.Semaphore(self.threads)
         self._may_read_at = 0.0
 
     @property
     def is_set(self) -> bool:
         """Return whether there is a rate below the setting's default, which is none."""
-        return self._rate is not None and self._rate() < NO_RATE
+        return self.rate is not None and self.rate() < NO_RATE
 
     @property
     def delays(self) -> bool:
@@ -58,7 +56,7 @@ class ReadLimit:
     async def thread(self) -> AsyncIterator[None]:
         """Take one of the threads for the block. Raises TooManyReads."""
         if self._slots.locked():
-            if self.waiting >= self._most_waiting:
+            if self.waiting >= self.most_waiting:
                 raise TooManyReads(
                     f"{self.threads} reads of the remote store are in progress and {self.waiting} "
                     "wait: the limits are remote.log.reader.threads and "
@@ -78,5 +76,5 @@ class ReadLimit:
 
     def charge(self, size: int) -> None:
         """Let the next read wait for as long as these bytes may take, whether they were read."""
-        if self._rate is not None:
-            self._may_read_at = max(self._may_read_at, monotonic()) + size / self._rate()
+        if self.rate is not None:
+            self._may_read_at = max(self._may_read_at, monotonic()) + size / self.rate()

@@ -1,6 +1,7 @@
 """Local and total retention of a tiered partition."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from korvet.calls.partition import DropSegmentsReply
 from korvet.errors import ErrorCode
@@ -17,20 +18,14 @@ MOST = 100
 """Max segments one log.expire_segments removes."""
 
 
+@dataclass(eq=False, repr=False)
 class RemoteRetention:
     """Trims the local part of partitions, and removes old segments with their objects."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        segments: SegmentStore,
-        cluster_id: Callable[[], str],
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._segments = segments
-        self._cluster_id = cluster_id
+    store: AsyncStore
+    keys: Keys
+    segments: SegmentStore
+    cluster_id: Callable[[], str]
 
     async def trim(self, topic: Topic, partition: int) -> None:
         """Remove copied records from Redis as local.retention.ms and .bytes say."""
@@ -39,8 +34,8 @@ class RemoteRetention:
             return  # the task of retention.consumed trims: local retention would not wait
         retention_ms, retention_bytes = policy.local_limits
         while more and (retention_ms >= 0 or retention_bytes >= 0):
-            reply = await self._store.run(
-                self._keys.partition(topic.name, partition, topic.id).apply_retention(
+            reply = await self.store.run(
+                self.keys.partition(topic.name, partition, topic.id).apply_retention(
                     retention_ms=retention_ms,
                     retention_bytes=retention_bytes,
                     steps=STEPS,
@@ -51,27 +46,27 @@ class RemoteRetention:
 
     async def expire(self, topic: Topic, partition: int) -> None:
         """Remove old segments, or all if the topic is not tiered any more, and their objects."""
-        removed, key = MOST, self._keys.partition(topic.name, partition).log
+        removed, key = MOST, self.keys.partition(topic.name, partition).log
         while removed == MOST:
-            run = self._store.run_of(key)
-            reply = await self._store.run(self._expiration(topic, partition))
+            run = self.store.run_of(key)
+            reply = await self.store.run(self._expiration(topic, partition))
             if reply.error != ErrorCode.NONE:
                 return
             removed = reply.removed
             if reply.due:
                 # A failover must not bring back rows of objects that are gone.
-                await self._store.until_durable(key, run)
+                await self.store.until_durable(key, run)
             for row in reply.due:
                 segment = SegmentRow.parse(row)
-                name = segment.object_name(self._cluster_id(), topic.id, partition)
-                await self._segments.delete(name)
+                name = segment.object_name(self.cluster_id(), topic.id, partition)
+                await self.segments.delete(name)
             if reply.due:
-                await self._store.run(
-                    self._keys.partition(topic.name, partition).forget_segments(rows=reply.due)
+                await self.store.run(
+                    self.keys.partition(topic.name, partition).forget_segments(rows=reply.due)
                 )
 
     def _expiration(self, topic: Topic, partition: int) -> Call[DropSegmentsReply]:
-        place, policy = self._keys.partition(topic.name, partition, topic.id), topic.policy
+        place, policy = self.keys.partition(topic.name, partition, topic.id), topic.policy
         delay_ms = policy.file_delete_delay_ms
         if not policy.remote_storage and policy.remote_delete_on_disable:
             return place.drop_segments(delay_ms=delay_ms, most=MOST)

@@ -7,6 +7,7 @@ Rules
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby, pairwise
 
@@ -75,22 +76,15 @@ def _left(ranges: Sequence[TypedRange], at: int) -> list[TypedRange]:
     return [(max(first, at), last, type) for first, last, type in ranges if last >= at]
 
 
+@dataclass(eq=False, repr=False)
 class Acknowledger:
     """Acknowledges and releases records of the partitions of one store."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        acquirer: Acquirer,
-        dead_letters: DeadLetters,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._acquirer = acquirer
-        self._dead_letters = dead_letters
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    acquirer: Acquirer
+    dead_letters: DeadLetters
 
     async def acknowledge_each(
         self,
@@ -141,9 +135,9 @@ class Acknowledger:
         if any(one[1] >= following[0] for one, following in pairwise(ranges)):
             return ErrorCode.INVALID_RECORD_STATE
         if any(type == Acknowledge.RELEASE for _, _, type in ranges):
-            self._acquirer.forget_position(group, topic, partition)
+            self.acquirer.forget_position(group, topic, partition)
         while ranges:
-            call = self._keys.partition(topic.name, partition, topic.id).share_acknowledge(
+            call = self.keys.partition(topic.name, partition, topic.id).share_acknowledge(
                 ranges[:AT_ONCE],
                 group=group,
                 member=member,
@@ -154,14 +148,14 @@ class Acknowledger:
                 dead_letters=int(config.has_dead_letters),
             )
             try:
-                reply = await self._store.run(call)
+                reply = await self.store.run(call)
             except StoreError:
                 return ErrorCode.KAFKA_STORAGE_ERROR
-            self._dead_letters.notice(group, config, topic, partition, reply.dead_letters)
+            self.dead_letters.notice(group, config, topic, partition, reply.dead_letters)
             error = ErrorCode(reply.error)
             if error:
                 if error in TOPIC_GONE:
-                    self._topics.invalidate()
+                    self.topics.invalidate()
                 return error
             ranges = _left(ranges, reply.next)
         return ErrorCode.NONE
@@ -170,19 +164,19 @@ class Acknowledger:
         """Release all records that the session's member has acquired. Raises StoreError."""
 
         async def release_one(where: SharePartitionId) -> None:
-            topic = await self._topics.get_id(where[0])
+            topic = await self.topics.get_id(where[0])
             if topic is None:
                 return
             first = 0
             while first >= 0:
-                call = self._keys.partition(topic.name, where[1], topic.id).share_release(
+                call = self.keys.partition(topic.name, where[1], topic.id).share_release(
                     group=session.group,
                     member=session.member,
                     delivery_limit=config.delivery_count_limit,
                     dead_letters=int(config.has_dead_letters),
                     first=first,
                 )
-                first = (await self._store.run(call)).next
-            self._acquirer.forget_position(session.group, topic, where[1])
+                first = (await self.store.run(call)).next
+            self.acquirer.forget_position(session.group, topic, where[1])
 
         await gather_bounded(release_one, sorted(session.seen))

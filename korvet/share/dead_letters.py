@@ -18,6 +18,7 @@ Rules
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import monotonic
 
 from korvet import logfmt
@@ -55,26 +56,19 @@ class CopyFailed(Exception):
     """Letters stay where they are; the message says why."""
 
 
+@dataclass(eq=False, repr=False)
 class DeadLetters:
     """Copies the dead letters of this broker's share groups."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        log_reader: LogReader,
-        produce: ProduceService,
-        auto_creator: TopicAutoCreator,
-        settings: Callable[[], Settings],
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._log_reader = log_reader
-        self._produce = produce
-        self._auto_creator = auto_creator
-        self._settings = settings
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    log_reader: LogReader
+    produce: ProduceService
+    auto_creator: TopicAutoCreator
+    settings: Callable[[], Settings]
+
+    def __post_init__(self) -> None:
         self._tasks: dict[tuple[str, str, int], asyncio.Task[None]] = {}
         self._not_before: dict[tuple[str, str, int], float] = {}
 
@@ -127,20 +121,20 @@ class DeadLetters:
         Raises CopyFailed and StoreError.
         """
         queue = await self._queue(config.dead_letter_topic)
-        key = self._keys.partition(topic.name, partition).log
-        run = self._store.run_of(key)
+        key = self.keys.partition(topic.name, partition).log
+        run = self.store.run_of(key)
         producer_id, letters = await self._read(group, topic, partition)
         if not letters:
             return 0
-        await self._store.until_durable(key, run)
+        await self.store.until_durable(key, run)
         target = partition % queue.partitions
         done = await self._stored(queue, target, producer_id, letters[0].number)
         waiting = letters[done:]
         records = await self._records(config, topic, partition, waiting)
         for rows in batches(group, topic, partition, waiting, records, queue):
             await self._append(queue, target, producer_id, rows)
-        reply = await self._store.run(
-            self._keys.partition(topic.name, partition, topic.id).share_dead_letters_copied(
+        reply = await self.store.run(
+            self.keys.partition(topic.name, partition, topic.id).share_dead_letters_copied(
                 group=group, to=letters[-1].number + 1
             )
         )
@@ -148,17 +142,17 @@ class DeadLetters:
 
     async def _queue(self, name: str) -> Topic:
         """Return the topic of the queue. Raises CopyFailed."""
-        settings = self._settings()
+        settings = self.settings()
         prefix = settings.text_of("errors.deadletterqueue.topic.name.prefix") or ""
         if not name.startswith(prefix):
             raise CopyFailed(
                 f"the queue's name does not begin with {prefix!r}, as "
                 "errors.deadletterqueue.topic.name.prefix asks for"
             )
-        topic = await self._topics.get(name)
+        topic = await self.topics.get(name)
         if topic is None and settings.flag("errors.deadletterqueue.auto.create.topics.enable"):
             configs = {"errors.deadletterqueue.group.enable": "true"}
-            topic = await self._auto_creator.create(name, configs)
+            topic = await self.auto_creator.create(name, configs)
         if topic is None:
             raise CopyFailed("the queue does not exist: create it")
         if not topic.policy.dead_letters:
@@ -169,20 +163,20 @@ class DeadLetters:
         """Return the producer id of the copies, and the oldest dead letters."""
         fresh = 0
         while True:
-            call = self._keys.partition(topic.name, partition, topic.id).share_dead_letters(
+            call = self.keys.partition(topic.name, partition, topic.id).share_dead_letters(
                 group=group, producer_id=fresh, most=RUNS
             )
-            reply = await self._store.run(call)
+            reply = await self.store.run(call)
             if reply.error or not reply.dead_letters:
                 return 0, []
             if reply.producer_id:
                 return reply.producer_id, _expand(reply.dead_letters)
-            fresh = (await self._store.run(self._keys.producer_allocate())).producer_id
+            fresh = (await self.store.run(self.keys.producer_allocate())).producer_id
 
     async def _stored(self, queue: Topic, partition: int, producer_id: int, first: int) -> int:
         """Return how many dead letters from number `first` on the queue's partition has."""
-        key = self._keys.partition(queue.name, partition).producers
-        row = await self._store.command("HGET", key, producer_id)
+        key = self.keys.partition(queue.name, partition).producers
+        row = await self.store.command("HGET", key, producer_id)
         if row is None:
             return 0
         ahead = (ProducerStateEntry.of(row).next - first) % WRAP
@@ -199,14 +193,14 @@ class DeadLetters:
         """Return the dead letters' records by their offsets, as far as the log still has them."""
         if not config.copies_dead_letters or not letters:
             return {}
-        key = self._keys.partition(topic.name, partition).log
-        start = int(await self._store.command("HGET", key, "start") or 0)
+        key = self.keys.partition(topic.name, partition).log
+        start = int(await self.store.command("HGET", key, "start") or 0)
         wanted = {letter.offset for letter in letters if letter.offset >= start}
         found: dict[int, Record] = {}
         for first, last in _spans(sorted(wanted)):
             offset = first
             while offset <= last:
-                result = await self._log_reader.read(
+                result = await self.log_reader.read(
                     ReadRequest(topic, partition, offset, READ_BYTES, decompress=True)
                 )
                 if result.error == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -233,7 +227,7 @@ class DeadLetters:
         row = PartitionProduceData(index=partition, records=bytes(batch))
         data = TopicProduceData(name=queue.name, partition_data=[row])
         request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
-        response = await self._produce.produce(request, _BY_NAME, lambda: None, lambda name: False)
+        response = await self.produce.produce(request, _BY_NAME, lambda: None, lambda name: False)
         assert response is not None
         code = ErrorCode(response.responses[0].partition_responses[0].error_code)
         if code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):

@@ -3,6 +3,8 @@
 What is read ahead is in the batch cache then, so that the next acquire of the group reads nothing.
 """
 
+from dataclasses import KW_ONLY, dataclass
+
 from korvet.errors import ErrorCode
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.log.layouts import layout_of
@@ -17,30 +19,24 @@ MORE, AHEAD = 1.25, 8
 """Bytes read, as a multiple of the expected size of the records that the member may take."""
 
 
+@dataclass(eq=False, repr=False)
 class LogReads:
     """Reads of one partition's log from a share group's position on."""
 
-    def __init__(
-        self,
-        reader: LogReader,
-        memory: ResponseMemory,
-        topic: Topic,
-        partition: int,
-        position: ReadPosition,
-        *,
-        committed: bool,
-    ) -> None:
-        self._reader = reader
-        self._memory = memory
-        self._topic = topic
-        self._partition = partition
-        self._position = position
-        self._committed = committed
-        self._layout = layout_of(topic)
+    reader: LogReader
+    memory: ResponseMemory
+    topic: Topic
+    partition: int
+    position: ReadPosition
+    _: KW_ONLY
+    committed: bool
+
+    def __post_init__(self) -> None:
+        self._layout = layout_of(self.topic)
 
     async def at_position(self, budget: Budget) -> ReadResult:
         """Read from the position on, or take batches of the cache. Raises StoreError."""
-        position = self._position
+        position = self.position
         most = min(max(budget.bytes, 0), MAX_READ_BYTES)
         wanted = int(position.record_bytes * budget.records)
         cached = self._cached(min(most, wanted))
@@ -54,18 +50,18 @@ class LogReads:
     async def at(self, offset: int, max_bytes: int) -> ReadResult:
         """Read from an offset on, and count the bytes as held meanwhile. Raises StoreError."""
         request = ReadRequest(
-            self._topic,
-            self._partition,
+            self.topic,
+            self.partition,
             offset,
             max_bytes,
-            committed=self._committed,
+            committed=self.committed,
             decompress=True,
         )
-        self._memory.bytes += max_bytes
+        self.memory.bytes += max_bytes
         try:
-            return await self._reader.read(request)
+            return await self.reader.read(request)
         finally:
-            self._memory.bytes -= max_bytes
+            self.memory.bytes -= max_bytes
 
     def _cached(self, wanted: int) -> ReadResult | None:
         """Return batches of the cache, if they are as many bytes as wanted.
@@ -73,11 +69,11 @@ class LogReads:
         The log's state is not read: the script checks topic, log start and end. A cleaning changes
         batches, and a committed read needs the last stable offset.
         """
-        is_plain = self._layout.holds_batches and not self._topic.policy.compact
-        if wanted <= 0 or not is_plain or self._committed:
+        is_plain = self._layout.holds_batches and not self.topic.policy.compact
+        if wanted <= 0 or not is_plain or self.committed:
             return None
-        entries = self._reader.cache.batches_from(
-            self._topic, self._partition, self._position.next, int(wanted * MORE)
+        entries = self.reader.cache.batches_from(
+            self.topic, self.partition, self.position.next, int(wanted * MORE)
         )
         size = sum(entry.size for entry in entries)
         if size < wanted:
@@ -90,6 +86,6 @@ class LogReads:
         if not wanted:
             return FIRST_READ_BYTES
         # With an order each record read costs a digest and two arguments.
-        if not self._layout.holds_batches or self._position.ordered:
+        if not self._layout.holds_batches or self.position.ordered:
             return max(MIN_READ_BYTES, int(wanted * MORE))
         return max(MIN_READ_BYTES, AHEAD * wanted)

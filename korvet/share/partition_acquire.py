@@ -8,6 +8,7 @@ Rules
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from korvet.calls.partition import ShareAcquireReply
@@ -44,39 +45,33 @@ TRIES = 8
 """Reads of one acquire: other members may have taken what the first ones read."""
 
 
+@dataclass(eq=False, repr=False)
 class PartitionAcquire:
     """An acquire in progress."""
 
-    def __init__(
-        self,
-        services: AcquireServices,
-        params: ShareFetchParams,
-        topic: Topic,
-        partition: int,
-        position: ReadPosition,
-        budget: Budget,
-    ) -> None:
-        self._services = services
-        self._params = params
-        self._topic = topic
-        self._partition = partition
-        self._position = position
-        self._budget = budget
-        self._layout = layout_of(topic)
+    services: AcquireServices
+    params: ShareFetchParams
+    topic: Topic
+    partition: int
+    position: ReadPosition
+    budget: Budget
+
+    def __post_init__(self) -> None:
+        self._layout = layout_of(self.topic)
         self._reads = LogReads(
-            services.log_reader,
-            services.memory,
-            topic,
-            partition,
-            position,
-            committed=params.config.read_committed,
+            self.services.log_reader,
+            self.services.memory,
+            self.topic,
+            self.partition,
+            self.position,
+            committed=self.params.config.read_committed,
         )
         self.acquired = Acquired()
         """The result."""
 
     async def run(self) -> Acquired:
         """Acquire records within the budget. Raises StoreError."""
-        acquired, position, empty_at = self.acquired, self._position, -1
+        acquired, position, empty_at = self.acquired, self.position, -1
         for _ in range(TRIES):
             is_unknown = position.next < 0
             if is_unknown and not self._set_position(await self._find_position()):
@@ -84,7 +79,7 @@ class PartitionAcquire:
             # The log may have ended there already when the position was cached.
             if position.next == empty_at:
                 return acquired
-            result = await self._reads.at_position(self._budget)
+            result = await self._reads.at_position(self.budget)
             if result.error and result.error != ErrorCode.OFFSET_OUT_OF_RANGE:
                 acquired.error = result.error
                 return acquired
@@ -104,7 +99,7 @@ class PartitionAcquire:
         As in Kafka, records that members have acquired count too if they are behind the first
         available one. Only what is new since the last call is read. Raises StoreError.
         """
-        position = self._position
+        position = self.position
         # Another broker's members may have moved it; the reply says when to count again.
         if not self._set_position(await self._find_position()):
             available.bytes = most
@@ -125,10 +120,10 @@ class PartitionAcquire:
     def _set_position(self, reply: ShareAcquireReply) -> bool:
         """Use the position that the script answered; return False after an error."""
         if reply.error:
-            self._position.next = -1
+            self.position.next = -1
             self.acquired.error = ErrorCode(reply.error)
             return False
-        position = self._position
+        position = self.position
         position.next, position.room, position.ordered = reply.next, reply.room, bool(reply.ordered)
         self.acquired.wait_ms = reply.wait_ms
         return True
@@ -138,14 +133,14 @@ class PartitionAcquire:
         reply = await self._call(())
         if reply.error != Signal.START_FIRST:
             return reply
-        services = self._services
+        services = self.services
         start = await find_start(
             services.store,
             services.keys,
             services.log_reader,
-            self._topic,
-            self._partition,
-            self._params.config,
+            self.topic,
+            self.partition,
+            self.params.config,
         )
         if start < 0:
             return ShareAcquireReply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, 0, [])
@@ -153,14 +148,14 @@ class PartitionAcquire:
 
     async def _acquire_from(self, result: ReadResult) -> bool:
         """Acquire records of a read; return whether the acquire is complete."""
-        budget = self._budget
+        budget = self.budget
         if budget.is_used and result.entries[0].size > budget.bytes:
             budget.bytes = 0
         if budget.records <= 0 or (budget.is_used and budget.bytes <= 0):
             self.acquired.skipped = True
             return True
         drop_above(result, budget.bytes)
-        position = self._position
+        position = self.position
         first, ordered = position.next, position.ordered
         reply = await self._decide(result)
         if not self._set_position(reply):
@@ -171,20 +166,20 @@ class PartitionAcquire:
 
     async def _decide(self, result: ReadResult) -> ShareAcquireReply:
         """Let the script decide which of the records read the member gets."""
-        position, most = self._position, self._budget.records
+        position, most = self.position, self.budget.records
         together = most if position.room <= 0 else min(most, position.room)
         ranges: Sequence[Range] | Sequence[tuple[int, str]]
         read_to = result.entries[-1].last
         # Other partitions of the request get none meanwhile.
-        self._budget.records = 0
+        self.budget.records = 0
         taken = 0
         try:
             if position.ordered:
-                read = partial(keyed_records, self._topic, result, position.next)
+                read = partial(keyed_records, self.topic, result, position.next)
                 ranges = await in_thread(read) if self._layout.holds_batches else read()
             else:
-                ranges = ranges_of(self._topic, result, position.next, together)
-            exact = self._params.exact or not self._layout.holds_batches
+                ranges = ranges_of(self.topic, result, position.next, together)
+            exact = self.params.exact or not self._layout.holds_batches
             reply = await self._call(
                 ranges,
                 read=(position.next, read_to),
@@ -196,7 +191,7 @@ class PartitionAcquire:
             taken = sum(last - first + 1 for first, last in zip(flat[::3], flat[1::3], strict=True))
             return reply
         finally:
-            self._budget.records = most - taken
+            self.budget.records = most - taken
 
     async def _call(
         self,
@@ -208,9 +203,9 @@ class PartitionAcquire:
         exact: bool = False,
         has_keys: bool = False,
     ) -> ShareAcquireReply:
-        params, config, services = self._params, self._params.config, self._services
+        params, config, services = self.params, self.params.config, self.services
         call = services.keys.partition(
-            self._topic.name, self._partition, self._topic.id
+            self.topic.name, self.partition, self.topic.id
         ).share_acquire(
             ranges,
             group=params.group,
@@ -229,24 +224,24 @@ class PartitionAcquire:
         )
         reply = await services.store.run(call)
         services.dead_letters.notice(
-            params.group, config, self._topic, self._partition, reply.dead_letters
+            params.group, config, self.topic, self.partition, reply.dead_letters
         )
         return reply
 
     def _respond(self, result: ReadResult, reply: ShareAcquireReply, offset: int) -> None:
         """Add the acquired runs with the entries that hold them."""
-        acquired, budget = self.acquired, self._budget
+        acquired, budget = self.acquired, self.budget
         flat = iter(reply.runs)
         runs = list(zip(flat, flat, flat, strict=True))
         result.entries = entries_with(result.entries, runs)
         try:
-            parts = encode_records(self._topic, result, offset, budget.bytes, AS_FETCH)
+            parts = encode_records(self.topic, result, offset, budget.bytes, AS_FETCH)
         except BadBatch as bad:
             is_invalid = bad.error == ErrorCode.INVALID_RECORD
             acquired.error = ErrorCode.CORRUPT_MESSAGE if is_invalid else bad.error
             return
-        if not self._params.exact:
-            runs = cut_runs(runs, result.entries, self._params.batch_size)
+        if not self.params.exact:
+            runs = cut_runs(runs, result.entries, self.params.batch_size)
         acquired.runs, acquired.records = runs, parts
         budget.bytes -= sum(map(len, parts))
         budget.is_used = True

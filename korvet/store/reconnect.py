@@ -88,16 +88,16 @@ def unavailable(reason: str) -> StoreUnavailable:
     return StoreUnavailable(f"the connection to Redis broke: {reason}")
 
 
+@dataclass(eq=False, repr=False)
 class ReconnectingConnection:
     """A connection to the server that `find` names. `pipeline` takes commands at any time."""
 
-    def __init__(
-        self,
-        find: Callable[[], Awaitable[Address]],
-        options: ConnectOptions,
-        listener: Listener,
-        pipeline_type: type[PipelinedConnection] = PipelinedConnection,
-    ) -> None:
+    find: Callable[[], Awaitable[Address]]
+    options: ConnectOptions
+    listener: Listener
+    pipeline_type: type[PipelinedConnection] = PipelinedConnection
+
+    def __post_init__(self) -> None:
         self.pipeline: PipelinedConnection | Disconnected = Disconnected(
             "the connection was never opened"
         )
@@ -106,10 +106,6 @@ class ReconnectingConnection:
         """The address of the newest connection."""
         self.others: Sequence[ReconnectingConnection] = ()
         """Connections to the same server, whose replies are not to wait for this one's."""
-        self._find = find
-        self._options = options
-        self._listener = listener
-        self._pipeline_type = pipeline_type
         self._closed = False
         self._task: asyncio.Task[None] | None = None
         self._writes = 0
@@ -199,7 +195,7 @@ class ReconnectingConnection:
         writing: list[PendingCommand] = []
         for pending_command in pending_commands:
             if pending_command.started:
-                self._listener.answered(pending_command, "unavailable")
+                self.listener.answered(pending_command, "unavailable")
             if pending_command.writes and not self._closed:
                 writing.append(pending_command)
             else:
@@ -215,37 +211,37 @@ class ReconnectingConnection:
             self._ending = asyncio.create_task(self._end_retired(self.pipeline))
 
     def answered(self, pending_command: PendingCommand, outcome: str) -> None:
-        self._listener.answered(pending_command, outcome)
+        self.listener.answered(pending_command, outcome)
 
     def redirected(self, pending_command: PendingCommand, message: str) -> bool:
-        return self._listener.redirected(self, pending_command, message)
+        return self.listener.redirected(self, pending_command, message)
 
     def writing(self) -> None:
-        self._listener.writing()
+        self.listener.writing()
 
     def progressed(self) -> None:
-        self._listener.progressed()
+        self.listener.progressed()
 
     # Implementation.
 
     async def _open(self) -> Server:
-        address = await self._find()
-        pipeline = await _connect(address, self._options, self, self._pipeline_type)
+        address = await self.find()
+        pipeline = await _connect(address, self.options, self, self.pipeline_type)
         try:
-            async with asyncio.timeout(self._options.connect_s):
-                server = await handshake(pipeline, address, self._options)
+            async with asyncio.timeout(self.options.connect_s):
+                server = await handshake(pipeline, address, self.options)
                 await self._end_predecessors(pipeline)
         except TimeoutError:
             pipeline.close("the handshake got no answer")
             raise RedisUnreachable(
-                f"Redis at {address} does not answer within {self._options.connect_s:g} s"
+                f"Redis at {address} does not answer within {self.options.connect_s:g} s"
             ) from None
         except BaseException:
             pipeline.close("the handshake was refused")
             raise
         self.pipeline = pipeline
         self.address = address
-        self._listener.opened(self, pipeline)
+        self.listener.opened(self, pipeline)
         return server
 
     async def _end_predecessors(self, pipeline: PipelinedConnection) -> None:
@@ -267,7 +263,7 @@ class ReconnectingConnection:
     def _set_down(self, reason: str) -> None:
         self._writes += self.pipeline.writes
         self.pipeline = Disconnected(reason)
-        self._listener.dropped(self)
+        self.listener.dropped(self)
 
     def _reopen(self) -> None:
         if not self._closed and (self._task is None or self._task.done()):

@@ -13,6 +13,7 @@ Rules
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from time import monotonic, time
 from typing import NamedTuple
 
@@ -40,20 +41,16 @@ class Participation(NamedTuple):
     member: str
 
 
+@dataclass(eq=False, repr=False)
 class HangingTransactions:
     """Looks for open transactions that no transactional id has."""
 
-    def __init__(
-        self,
-        store: AsyncCalls,
-        keys: Keys,
-        transactions: TransactionCoordinator,
-        settings: Callable[[], Settings],
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._transactions = transactions
-        self._settings = settings
+    store: AsyncCalls
+    keys: Keys
+    transactions: TransactionCoordinator
+    settings: Callable[[], Settings]
+
+    def __post_init__(self) -> None:
         self.next_checks: dict[str, float] = {}
         """Group to the monotonic time of its next check."""
 
@@ -68,8 +65,8 @@ class HangingTransactions:
         found: set[Participation] = set()
         if not wanted:
             return found
-        ids = await self._transactions.list_ids()
-        async for _, state in self._transactions.describe_all(ids):
+        ids = await self.transactions.list_ids()
+        async for _, state in self.transactions.describe_all(ids):
             parts = wanted.get((state.producer_id, state.transaction))
             if parts and not state.error and state.state in OPEN_STATES:
                 members = set(member_names(state.members))
@@ -83,9 +80,9 @@ class HangingTransactions:
         """
         if not self._is_due(group_id):
             return False
-        flat = await self._store.command("HGETALL", self._keys.group(group_id).txn_offsets)
+        flat = await self.store.command("HGETALL", self.keys.group(group_id).txn_offsets)
         # The broker's clock is exact enough: checked too early, the transaction still has its id.
-        max_age_ms = self._settings().integer("transaction.max.timeout.ms")
+        max_age_ms = self.settings().integer("transaction.max.timeout.ms")
         oldest_ms = int(time() * 1000) - max_age_ms
         member, epochs = group_member(group_id), dict[Participation, int]()
         for field, text in zip(flat[::2], flat[1::2], strict=True):
@@ -97,13 +94,13 @@ class HangingTransactions:
             logger.warning(
                 "hanging transaction discarded", group=group_id, producer=part.producer_id
             )
-            call = self._keys.group(group_id).txn_complete(
+            call = self.keys.group(group_id).txn_complete(
                 producer_id=part.producer_id,
                 producer_epoch=epochs[part],
                 transaction=part.transaction,
                 committed=0,
             )
-            while (await self._store.run(call)).more:
+            while (await self.store.run(call)).more:
                 pass
         return bool(hanging)
 

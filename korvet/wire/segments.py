@@ -17,6 +17,7 @@ import operator
 import re
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -77,15 +78,13 @@ class AbortedRow(NamedTuple):
         return cls(producer_id, first, int(float(score)), stable)
 
 
+@dataclass(eq=False, repr=False)
 class Segment:
     """The footer of a segment: where its chunks are, and what they hold."""
 
-    def __init__(
-        self, header: SegmentHeader, rows: IndexRows, aborted: Sequence[AbortedRow]
-    ) -> None:
-        self.header = header
-        self.rows = rows
-        self.aborted = aborted
+    header: SegmentHeader
+    rows: IndexRows
+    aborted: Sequence[AbortedRow]
 
     def chunk_of(self, offset: int) -> int:
         """Return the number of the chunk to read the offset from."""

@@ -37,7 +37,7 @@ def deliver(store: SyncStore, topic_id: str, first: int, last: int) -> None:
 def accept(store: SyncStore, topic_id: str, offset: int, kind: Acknowledge) -> None:
     """Let m1 acknowledge a record."""
     settled = KEYS.partition("orders", 0, topic_id).share_acknowledge(
-        [(offset, offset, kind)],
+        [(offset, offset, int(kind))],
         group="jobs",
         member="m1",
         lock_ms=30_000,

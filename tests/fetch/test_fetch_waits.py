@@ -204,7 +204,7 @@ async def test_a_fetch_that_times_out_returns_records_of_the_wait(
         waits.set()
         drop_large(fetch)
         kept.append(
-            sum(len(one.response.records or ()) for one in fetch._partitions if one.response)
+            sum(len(one.response.records or ()) for one in fetch.partitions if one.response)
         )
 
     monkeypatch.setattr(DelayedFetch, "_drop_large", dropped)

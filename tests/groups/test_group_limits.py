@@ -175,5 +175,5 @@ async def test_no_topic_is_created_above_max_topics(broker: Broker) -> None:
     row = (await broker.ask(CreateTopicsRequest(topics=[topic]))).topics[0]
     assert row.error_code == ErrorCode.POLICY_VIOLATION and "max.topics=1" in row.error_message
     asked = MetadataRequest(topics=[MetadataRequestTopic(name="v")], allow_auto_topic_creation=True)
-    assert (await broker.ask(asked)).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert (await broker.ask(asked)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await broker.services.topics.count() == 1

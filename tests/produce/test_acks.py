@@ -49,7 +49,7 @@ async def test_a_write_before_a_failover_is_not_durable(monkeypatch: pytest.Monk
             replica_wait = ReplicaWait(node.store)
             wait: Callable[..., Any] = replica_wait.wait
             monkeypatch.setattr(replica_wait, "wait", wait_after_failover)
-            monkeypatch.setattr(node.produce, "_replica_wait", replica_wait)
+            monkeypatch.setattr(node.produce, "replica_wait", replica_wait)
             answer = await produce(broker, packed(rows(b"b"), 13))
             assert answer.error_code == E.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             await replica_wait.close()

@@ -204,7 +204,7 @@ async def test_copies_wait_as_their_rate_limit_requires(
     limited = services.settings.with_dynamic(
         {"remote.log.manager.copy.max.bytes.per.second": "1000"}
     )
-    monkeypatch.setattr(manager._pace, "_settings", lambda: limited)
+    monkeypatch.setattr(manager._pace, "settings", lambda: limited)
     monkeypatch.setattr("korvet.remote_log.copy_pace.asyncio", SimpleNamespace(sleep=sleep))
     size = await manager.copy(topic, 0, at_once=(1, 1))
     await manager.copy(topic, 0, at_once=(1, 1))

@@ -210,7 +210,7 @@ class Steps:
 
 def stepping(setup: Setup, *words: Any) -> DeadLetters:
     copier: Any = copier_of(setup.broker, steps := Steps(setup.broker, *words))
-    copier._produce = steps
+    copier.produce = steps
     return copier
 
 

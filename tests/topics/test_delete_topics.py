@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from korvet.errors import ErrorCode as E
+from korvet.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics import lifecycle
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -125,7 +126,7 @@ async def test_a_topic_with_commits_of_many_groups_is_deleted_in_steps(
         await store.command("HSET", keys.groups(), group, 1)
         await store.command("HSET", keys.group_offsets(group), field, 5, "other", 6)
     monkeypatch.setattr(lifecycle, "GROUPS_AT_ONCE", 5)
-    monkeypatch.setattr(lifecycle.scripts, "delete", None)
+    monkeypatch.setattr(Keys, "delete_topic", None)
     (answer,) = await delete(broker, ("t", ZERO_UUID))
     assert answer.error_code == E.NONE
     for group in groups:
