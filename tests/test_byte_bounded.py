@@ -126,7 +126,7 @@ REVIEWED = {
         transactions/hanging.py:next_checks
     """,
     "it lives as long as a request, a connection or a task": """
-        background/consumed_metrics.py:_rows broker/handover.py:_paused
+        background/gauges.py:_rows broker/handover.py:_paused
         broker/handover.py:_quiet console/visit.py:form handlers/describe_configs.py:_known
         log/append_batcher.py:_waiting log/cleaner.py:_newest
         network/open_connections.py:_hosts network/open_connections.py:_users
@@ -142,13 +142,13 @@ REVIEWED = {
         groups/share_group.py:_config
         log/batch_cache.py:_batches log/range_reads.py:_ranges log/read_cache.py:_read
         logfmt.py:_written metrics/families.py:values remote_log/chunk_cache.py:_blocks
-        remote_log/chunk_cache.py:_readers remote_log/footers.py:_footers
+        remote_log/chunk_cache.py:_readers remote_log/known_segments.py:_footers
         remote_log/known_segments.py:_known remote_log/local_files.py:_ahead
-        remote_log/read_ahead.py:_asked remote_log/sync_reader.py:_footers
+        remote_log/local_chunks.py:_asked remote_log/sync_reader.py:_footers
         security/audit.py:_events security/plain.py:_verified share/sessions.py:_sessions
     """,
     "its rows are the operator's: settings, nodes, scripts, listeners": """
-        background/redis_metrics.py:_most background/redis_metrics.py:_used
+        background/gauges.py:_most background/redis_metrics.py:_used
         background/runner.py:_succeeded cluster/coordinators.py:_checks
         config/values.py:_values console/avro.py:_files legacy/zookeeper.py:_listed
         metrics/families.py:series remote_log/memory.py:_levels scripts/bundle.py:_code

@@ -23,7 +23,6 @@ from korvet.admin.config_edits import (
     check_topic_change,
     require_setting,
 )
-from korvet.admin.disabled_tiering import SEGMENTS_WOULD_STAY, TIERING, drop_segments, with_segments
 from korvet.admin.results import outcome
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import (
@@ -35,13 +34,49 @@ from korvet.config.dynamic import (
     select_valid,
 )
 from korvet.config.setting import ConfigError
-from korvet.config.topic_policy import validate_change
+from korvet.config.topic_policy import REMOTE, validate_change
 from korvet.config.topic_settings import IMMUTABLE
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.store.calls import AsyncCalls
 from korvet.topics.lifecycle import Refused, invalid_request, unknown_topic
 from korvet.topics.table import Topic, TopicTable, encode_definition
+
+TIERING = (REMOTE, "cleanup.policy")
+"""Configs whose change can end tiered storage of a topic."""
+SEGMENTS_WOULD_STAY = (
+    "The topic has records in the remote store, and would not be tiered any more. To delete them, "
+    "set `remote.storage.enable=false,remote.log.delete.on.disable=true`. To keep them and copy no "
+    "others, set `remote.storage.enable=true,remote.log.copy.disable=true`."
+)
+AT_ONCE = 100
+"""Segments that one call removes."""
+
+
+async def with_segments(store: AsyncCalls, keys: Keys, topic: Topic) -> list[int]:
+    """Return the partitions that have segments."""
+    return [
+        number
+        for number in range(topic.partitions)
+        if await store.command("EXISTS", keys.partition(topic.name, number).segments)
+    ]
+
+
+async def drop_segments(
+    store: AsyncCalls, keys: Keys, topic: Topic, numbers: Sequence[int]
+) -> None:
+    """Remove all segments from these partitions' logs.
+
+    A broker's background task deletes their objects, and repeats this after a crash.
+    """
+    for number in numbers:
+        removed = AT_ONCE
+        while removed == AT_ONCE:
+            call = keys.partition(topic.name, number, topic.id).drop_segments(
+                delay_ms=topic.policy.file_delete_delay_ms, most=AT_ONCE
+            )
+            removed = (await store.run(call)).removed
+
 
 MAX_ATTEMPTS = 20
 """Attempts to write a change while concurrent changes are written first."""

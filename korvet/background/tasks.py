@@ -12,16 +12,14 @@ from korvet import logfmt
 from korvet.background import consumed_retention
 from korvet.background.audit_writer import AuditWriter
 from korvet.background.compaction import Compaction
-from korvet.background.consumed_metrics import ConsumedGauges
 from korvet.background.consumed_retention import ConsumedRetention
 from korvet.background.dead_letter_copies import CHECK_S as DEAD_LETTERS_S
 from korvet.background.dead_letter_copies import DeadLetterCopies
+from korvet.background.gauges import ConsumedGauges, RedisGauges, ScheduleGauges
 from korvet.background.group_metrics import UPDATE_S, GroupGauges
 from korvet.background.leases import Leases
-from korvet.background.redis_metrics import RedisGauges
 from korvet.background.retention import PRODUCERS_S, Retention
 from korvet.background.runner import Action, TaskRunner, log_retry
-from korvet.background.schedule_metrics import ScheduleGauges
 from korvet.background.scheduled_delivery import ScheduledDelivery
 from korvet.cluster.registration import HEARTBEAT_S, MIN_RENEWAL_GAP_S
 from korvet.config.values import Settings

@@ -7,9 +7,103 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from korvet.config.values import Settings
-from korvet.library.group_calls import GroupCalls
+from korvet.errors import ErrorCode
+from korvet.groups.lag import list_lags
+from korvet.groups.share_offsets import ShareOffsets
+from korvet.library.record_calls import RecordCalls
+from korvet.library.session import check, check_partition
+from korvet.library.values import GroupInfo, GroupOffset, KorvetError
+from korvet.log.position import Position
 from korvet.store.async_store import AsyncStore
 from korvet.store.redis_py import ClientStore, LibraryStore
+
+
+class GroupCalls(RecordCalls):
+    """List groups; read, commit, reset and delete what they committed."""
+
+    async def groups(self) -> list[GroupInfo]:
+        """List the consumer groups by name."""
+        found = []
+        for name in sorted(await self.coordinator.registry.list_all()):
+            kind, state, protocol, size = await self.store.command(
+                "HMGET", self.keys.group(name).group, "type", "state", "protocol_type", "size"
+            )
+            if kind is not None:
+                words = (kind.decode(), state.decode(), (protocol or b"").decode())
+                found.append(GroupInfo(name, *words, int(size or 0)))
+        return found
+
+    async def committed(self, group: str) -> list[GroupOffset]:
+        """Return what a group has committed, by topic and partition."""
+        return [row for row in await self.lags(group) if row.offset >= 0]
+
+    async def lags(self, group: str) -> list[GroupOffset]:
+        """Return what a group has to read, by topic and partition.
+
+        A partition that is assigned and has no commit has the lag of all its records.
+        """
+        await self.refresh()
+        rows = await list_lags(self.store, self.keys, self.table, group)
+        return [
+            GroupOffset(
+                topic=row.topic,
+                partition=row.partition,
+                offset=row.commit.offset,
+                metadata=row.commit.metadata,
+                log_end_offset=row.end,
+                lag=row.lag,
+                lag_ms=row.lag_ms,
+                age_ms=row.age_ms,
+            )
+            for row in rows
+        ]
+
+    async def commit(
+        self, group: str, offsets: Mapping[tuple[str, int], int], metadata: str = ""
+    ) -> None:
+        """Commit offsets by (topic, partition) for a group that has no members."""
+        rows = []
+        for (topic, partition), offset in offsets.items():
+            found = await self.find_topic(topic)
+            check_partition(found, partition)
+            rows.append((topic, partition, offset, -1, found.id, metadata))
+        replies = await self.coordinator.run_rows(
+            group,
+            rows,
+            lambda some, is_registered: self.keys.group(group).commit(
+                self.keys.commit_rows(some),
+                member="",
+                instance="",
+                generation=-1,
+                allow_member_epoch=1,
+                is_registered=is_registered,
+                retention_ms=-1,
+            ),
+        )
+        error = replies[-1].error
+        if error == ErrorCode.GROUP_ID_NOT_FOUND:
+            reason = f"{group!r} is a share group, which commits no offsets."
+            raise KorvetError(ErrorCode.GROUP_ID_NOT_FOUND, reason)
+        check(error, f"Group {group!r} has members: stop them first")
+        await self.coordinator.redis_groups.seek(group, rows)
+
+    async def reset(self, group: str, topic: str, position: Position) -> dict[int, int]:
+        """Commit the offsets at a position in every partition; returns them by partition."""
+        found = await self.find_topic(topic)
+        offsets = {
+            number: await self.find_offset(topic, number, position)
+            for number in range(found.partitions)
+        }
+        await self.commit(group, {(topic, number): at for number, at in offsets.items()})
+        return offsets
+
+    async def delete_group(self, group: str) -> None:
+        """Delete a group that has no members, with its committed offsets."""
+        offsets = ShareOffsets(self.store, self.keys, self.table, self.coordinator)
+        error = await offsets.delete_group(group)
+        if error is ErrorCode.GROUP_ID_NOT_FOUND:
+            raise KorvetError(error, f"There is no group {group!r}.")
+        check(error, f"Group {group!r} has members: stop them first")
 
 
 class AsyncKorvet(GroupCalls):

@@ -38,8 +38,14 @@ from functools import partial
 from korvet.calls.partition import CleanBeginReply
 from korvet.keys import Keys
 from korvet.log.busy_timer import BusyTimer
-from korvet.log.cleaned_index import CleanedIndex, Outcome
-from korvet.log.cleaner_records import UNREADABLE, entries_with_records, key_mark, rewrite_batch
+from korvet.log.cleaned_index import (
+    UNREADABLE,
+    CleanedIndex,
+    Outcome,
+    entries_with_records,
+    key_mark,
+    rewrite_batch,
+)
 from korvet.log.compacted_copy import THROTTLE_FACTOR, CompactedCopy, Superseded
 from korvet.log.entry import Entry
 from korvet.log.entry_id import OffsetMap, split_id

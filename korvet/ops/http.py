@@ -104,7 +104,7 @@ class OpsPage:
 
     def _snapshot(self) -> list[Family]:
         # Imported here: a broker without --ops does not need prometheus_client.
-        from korvet.ops.process_metrics import process_families
+        from korvet.ops.service_metrics import process_families
 
         self._metrics.scraped()
         return [*self._metrics.snapshot(), *process_families()]

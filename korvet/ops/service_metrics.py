@@ -1,14 +1,32 @@
 """Metrics that read the services when they are scraped, and a count of calls to Redis."""
 
 from collections.abc import Callable
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily
 
 from korvet.config.values import Settings
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.log.read_cache import ReadCache
-from korvet.metrics import Metrics
+from korvet.metrics import Family, Metrics, Sample
 from korvet.remote_log.memory import MemoryBudget
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import TopicTable
+
+_collector = ProcessCollector(registry=CollectorRegistry())
+
+
+def process_families() -> list[Family]:
+    """Return the process metrics; there are none where the system has no /proc."""
+    found = []
+    for metric in _collector.collect():
+        kind: Literal["counter", "gauge"] = (
+            "counter" if isinstance(metric, CounterMetricFamily) else "gauge"
+        )
+        samples = [Sample((), sample.value) for sample in metric.samples]
+        found.append(Family(metric.name, kind, metric.documentation, (), samples))
+    return found
 
 
 def show_services(

@@ -19,11 +19,9 @@ from korvet.log.unchanged import LOOKED_AT, WORK, WORKED_AT, Unchanged, pace
 from korvet.metrics import Metrics
 from korvet.remote_log.copier import PartitionCopier
 from korvet.remote_log.copy_demand import CopyDemand
-from korvet.remote_log.copy_pace import CopyPace
-from korvet.remote_log.due_copies import follow
+from korvet.remote_log.copy_pace import CopyPace, follow
 from korvet.remote_log.memory import MemoryBudget
-from korvet.remote_log.orphans import delete_orphans
-from korvet.remote_log.retention import RemoteRetention
+from korvet.remote_log.retention import RemoteRetention, delete_orphans
 from korvet.remote_log.segment_buffers import SegmentBuffers
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.store.async_store import AsyncStore

@@ -27,8 +27,7 @@ from korvet.log.entry import Entry
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.metrics import Metrics
-from korvet.remote_log.footers import CACHE_BYTES, Footers
-from korvet.remote_log.known_segments import MAX_PARTITIONS, KnownSegments
+from korvet.remote_log.known_segments import CACHE_BYTES, MAX_PARTITIONS, Footers, KnownSegments
 from korvet.remote_log.manifest import ManifestStore
 from korvet.remote_log.slices import ChunkSource, read_slices
 from korvet.remote_log.store import RemoteStorageError, SegmentStore

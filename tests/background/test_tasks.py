@@ -9,7 +9,7 @@ import pytest
 from korvet.background import runner as task_runner
 from korvet.background import tasks as background
 from korvet.background.compaction import Compaction
-from korvet.background.consumed_metrics import ConsumedGauges
+from korvet.background.gauges import ConsumedGauges
 from korvet.background.runner import TaskRunner
 from korvet.background.tasks import BackgroundTasks
 from korvet.cluster.registration import Endpoint

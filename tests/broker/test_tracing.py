@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 import korvet
 from korvet.broker.telemetry import exporter_of, open_tracing
-from korvet.broker.trace_context import MAX_CONTEXTS, contexts_in
+from korvet.broker.tracing import MAX_CONTEXTS, contexts_in
 from korvet.config.setting import StartError
 from korvet.wire import batch_builder, compression
 from tests.interop.brokers import Broker

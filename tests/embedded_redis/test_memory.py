@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from korvet.embedded_redis.memory import available_memory
+from korvet.embedded_redis.defaults import available_memory
 
 GB = 1 << 30
 MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

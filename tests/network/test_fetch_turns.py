@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from korvet.network.fetch_turns import FetchTurns
+from korvet.network.open_connections import FetchTurns
 
 
 class Client:

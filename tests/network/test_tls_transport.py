@@ -10,7 +10,7 @@ import pytest
 
 from korvet.config.values import Settings
 from korvet.network.open_connections import OpenConnections
-from korvet.network.tls_backlog import CHUNK
+from korvet.network.tls_stream import CHUNK
 from korvet.network.tls_transport import TlsTransport
 from tests.support.certificates import Authority
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from korvet.pipeline import atomic_swap, parquet_table
+from korvet.pipeline import parquet_table
+from korvet.pipeline import parquet_table as atomic_swap
 from korvet.pipeline.commit_metadata import EMPTY, UNKNOWN, Span, next_commit
 from korvet.pipeline.errors import ConcurrentCommit, ForeignTable, NoArchive, PipelineError
 from korvet.pipeline.parquet_table import ParquetTable

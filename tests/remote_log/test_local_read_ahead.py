@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from korvet.remote_log import local_files, read_ahead
-from korvet.remote_log.local_chunks import LocalChunks
-from korvet.remote_log.read_ahead import Chunks, ReadAhead
+from korvet.remote_log import local_chunks as read_ahead
+from korvet.remote_log import local_files
+from korvet.remote_log.local_chunks import Chunks, LocalChunks, ReadAhead
 from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.wire.segments import Segment, read_segment

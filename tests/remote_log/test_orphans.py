@@ -9,7 +9,8 @@ import pytest
 
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
-from korvet.remote_log import copier, orphans
+from korvet.remote_log import copier
+from korvet.remote_log import retention as orphans
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.manifest import object_name
 from korvet.remote_log.store import SegmentStore

@@ -9,7 +9,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.remote_log import read_limit
-from korvet.remote_log.footers import Footers
+from korvet.remote_log.known_segments import Footers
 from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.wire.segments import footer_size

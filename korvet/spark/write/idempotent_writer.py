@@ -13,6 +13,7 @@ Rules
 """
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,17 +26,54 @@ from korvet.log.layouts.batch import BatchLayout
 from korvet.scripts.append_call import FAR
 from korvet.scripts.call import Call
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
-from korvet.spark.errors import NotRepeatable, UnknownTopic
+from korvet.spark.errors import InvalidDataFrame, NotRepeatable, UnknownTopic
 from korvet.spark.write import partition_buffer
 from korvet.spark.write.durability_check import AppendedUpTo, lost_append_error
 from korvet.spark.write.partition_buffer import NumberedBatch, PartitionBuffer
 from korvet.spark.write.producer_claim import ProducerClaim
 from korvet.spark.write.record_block import RecordBlock
-from korvet.spark.write.topic_limits import check_keys, check_size, check_timestamps
 from korvet.store.sync_store import SyncStore
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, record_entries, records
 from korvet.wire import compression as codecs
+
+
+def check_keys(topic: Topic, batch: RecordBlock) -> None:
+    """Raise InvalidDataFrame if the topic needs keys and a record has none."""
+    if topic.policy.compact and batch.keys.null_count:
+        raise InvalidDataFrame(
+            f"Topic {topic.name!r} is compacted: every record needs a key, and one has none."
+        )
+
+
+def check_size(topic: Topic, largest: int) -> None:
+    """Raise InvalidDataFrame if the topic does not accept a record of that size."""
+    if largest > topic.policy.max_message_bytes:
+        raise InvalidDataFrame(
+            f"A record of {largest} bytes is too large for topic {topic.name!r}, whose "
+            f"max.message.bytes is {topic.policy.max_message_bytes}."
+        )
+
+
+def check_timestamps(topic: Topic, batch: RecordBlock) -> int:
+    """Return the newest timestamp; raise InvalidDataFrame if one is out of bounds."""
+    policy = topic.policy
+    oldest, earliest, newest = batch.timestamp_range()
+    if policy.log_append_time:
+        return newest
+    now_ms = int(time.time() * 1000)
+    if oldest < -1 or 0 <= earliest < now_ms - policy.timestamp_before_max_ms:
+        wrong = oldest if oldest < -1 else earliest
+        setting = "message.timestamp.before.max.ms"
+    elif newest > now_ms + policy.timestamp_after_max_ms:
+        wrong, setting = newest, "message.timestamp.after.max.ms"
+    else:
+        return newest
+    raise InvalidDataFrame(
+        f"Topic {topic.name!r} does not accept timestamp {wrong} (ms): it must not be before 1970 "
+        f"and within {setting} of the current time."
+    )
+
 
 MAX_BUFFERED_BYTES = 48 << 20
 """Max bytes in partition buffers; above it all buffers are appended."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from aiokafka.partitioner import murmur2
 
-from korvet.spark.write import partitioner
+from korvet.spark.write import row_router as partitioner
 
 
 @pytest.mark.parametrize("step", [partitioner.STEP_BYTES, 100])
