@@ -12,6 +12,7 @@ tree's HEAD.
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tarfile
@@ -25,6 +26,7 @@ TEXT = {".py", ".lua", ".html", ".js", ".css"}
 ONE_AN_API = ("korvet/wire/messages/", "korvet/handlers/")
 SMALL = 100
 WIDE = 6
+_IMPORT = re.compile(r"^ *from (korvet[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
 
 def sources(commit: str) -> dict[str, str]:
@@ -41,21 +43,19 @@ def sources(commit: str) -> dict[str, str]:
     return {path: text for path, text in found.items() if not path.startswith(GENERATED)}
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
+def imports(text: str) -> Iterator[str]:
     """Yield the names of Korvet's modules, or of what they define, that a module imports."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("korvet"):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("korvet"))
+    for module, listed in _IMPORT.findall(text):
+        names = (each.split()[0] for each in listed.strip("()").split(",") if each.strip())
+        yield from (f"{module}.{name}" for name in names)
 
 
-def importers(trees: Mapping[str, ast.AST]) -> Counter[str]:
+def importers(texts: Mapping[str, str]) -> Counter[str]:
     """Return for each module of `korvet/` how many others import it."""
-    known = {module_name(path) for path in trees}
+    known = {module_name(path) for path in texts}
     found: Counter[str] = Counter()
-    for path, tree in trees.items():
-        named = {name if name in known else name.rpartition(".")[0] for name in imports(tree)}
+    for path, text in texts.items():
+        named = {name if name in known else name.rpartition(".")[0] for name in imports(text)}
         found.update(named - {module_name(path)})
     return found
 
@@ -65,54 +65,57 @@ def module_name(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def wide(trees: Mapping[str, ast.AST]) -> int:
+def wide(texts: Mapping[str, str]) -> int:
     """Count the functions with more than six parameters, `self` not among them."""
     count = 0
-    for path, tree in trees.items():
+    for path, text in texts.items():
         if path.startswith("korvet/cli/"):
             continue
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 taken = [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
                 count += len([name for name in taken if name not in ("self", "cls")]) > WIDE
     return count
 
 
-def arrows(trees: Mapping[str, ast.AST]) -> set[tuple[str, str]]:
+def arrows(texts: Mapping[str, str]) -> set[tuple[str, str]]:
     """Return the imports of one room by another."""
     found = set()
-    for path, tree in trees.items():
+    for path, text in texts.items():
         room = module_name(path).split(".")[1:2]
-        for name in imports(tree):
+        for name in imports(text):
             other = name.split(".")[1:2]
             if room and other and room != other:
                 found.add((room[0], other[0]))
     return found
 
 
+def small(texts: Mapping[str, str]) -> set[str]:
+    """Return the modules below 100 lines that fewer than two others import."""
+    users = importers(texts)
+    return {
+        path
+        for path, text in texts.items()
+        if text.count("\n") < SMALL
+        and users[module_name(path)] < 2
+        and not path.startswith((*ONE_AN_API, *GENERATED))
+        and not path.endswith(("__init__.py", "__main__.py"))
+    }
+
+
 def measure(commit: str) -> dict[str, int]:
     """Return the counts of a commit."""
     texts = sources(commit)
-    python = {path: text for path, text in texts.items() if path.endswith(".py")}
-    trees = {path: ast.parse(text) for path, text in python.items() if path.startswith("korvet/")}
-    users = importers(trees)
+    korvet = {path: text for path, text in texts.items() if re.match(r"korvet/.*\.py$", path)}
     rows = {f"lines {name}": 0 for name in FOLDERS}
     for path, text in texts.items():
         rows[f"lines {path.split('/')[0]}"] += text.count("\n")
-    single = [
-        path
-        for path in trees
-        if python[path].count("\n") < SMALL
-        and users[module_name(path)] < 2
-        and not path.startswith(ONE_AN_API)
-        and not path.endswith(("__init__.py", "__main__.py"))
-    ]
-    between = arrows(trees)
+    between = arrows(korvet)
     return rows | {
-        "files": len(trees),
-        "small": len(single),
-        "wide": wide(trees),
-        "top modules": sum(path.count("/") == 1 for path in trees) - 2,
+        "files": len(korvet),
+        "small": len(small(korvet)),
+        "wide": wide(korvet),
+        "top modules": sum(path.count("/") == 1 for path in korvet) - 2,
         "rooms": len({room for arrow in between for room in arrow}),
         "arrows": len(between),
     }

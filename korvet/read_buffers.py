@@ -1,13 +1,20 @@
-"""Buffers for large reads that are used again and again.
+"""Buffers for large reads that are used again and again, and freed memory that stays.
 
 A fresh buffer costs a page fault per 4 KiB and is in no processor cache; a fresh bytearray is also
-filled with zeros.
+filled with zeros. malloc gives freed memory back otherwise, and fresh pages cost time.
 """
+
+import ctypes
+import sys
+from functools import cache
 
 UNIT = 256 * 1024
 """Sizes of buffers are multiples of this."""
 LARGEST = 2 << 20
 """Bytes of the largest read that gets a buffer of the pool."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_MAX_HEAP = 32 << 20
+"""The highest value that glibc takes for the size from which on a block is mapped by itself."""
 
 
 class ReadBuffers:
@@ -49,3 +56,13 @@ def _is_free(buffer: bytearray) -> bool:
     except BufferError:
         return False
     return True
+
+
+@cache
+def retain_freed(size: int) -> None:
+    """Keep up to that many freed bytes, if malloc is glibc's."""
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(_M_MMAP_THRESHOLD, min(size // 2, _MAX_HEAP))
+            mallopt(_M_TRIM_THRESHOLD, size)

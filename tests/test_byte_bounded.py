@@ -148,7 +148,7 @@ REVIEWED = {
         security/audit.py:_events security/plain.py:_verified share/sessions.py:_sessions
     """,
     "its rows are the operator's: settings, nodes, scripts, listeners": """
-        background/gauges.py:_most background/redis_metrics.py:_used
+        background/gauges.py:_most background/gauges.py:_used
         background/runner.py:_succeeded cluster/coordinators.py:_checks
         config/values.py:_values console/avro.py:_files legacy/zookeeper.py:_listed
         metrics/families.py:series remote_log/memory.py:_levels scripts/bundle.py:_code

@@ -55,7 +55,6 @@ LAYERS: dict[str, Layer] = {
             "bounded",
             "deferred",
             "errors",
-            "freed_memory",
             "human",
             "logfmt",
             "metrics",

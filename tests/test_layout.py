@@ -1,9 +1,11 @@
-"""Check the layout: folders of tests mirror the packages of `korvet`, arguments are plain."""
+"""Check the layout: folders of tests, sizes of modules, plain arguments."""
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from benchmarks.source_size import small
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -17,6 +19,23 @@ OTHERS = {
     "support": "servers, clients and brokers that tests share",
 }
 """The folders that test no single package, and their content."""
+SMALL = """
+    background/consumed_retention background/dead_letter_copies background/runner bench/rows
+    broker/telemetry cli/advisories cli/bench cli/check cli/doctor_fixes cli/doctor_queues
+    cli/pipeline_session cli/queue_reset cli/redis_acl cli/serve_from cli/settings
+    config/server_settings config/toml_file config/type_text console/charts
+    console/lag_over_time console/lag_recorder console/openapi console/pages/groups
+    console/pages/quotas console/pages/transactions console/thread embedded_redis/defaults
+    fetch/replica_log groups/internal_topics groups/presence groups/redis_groups
+    log/partition_state metrics/topic_traffic network/direct_write network/response_queue
+    ops/readiness pipeline/html_report pipeline/open_table pipeline/units
+    remote_log/cached_store remote_log/inline_reader remote_log/slices scripts/argument_check
+    security/principal_mapping share/dead_letter_records share/log_reads share/start_offset
+    spark/decode/aborted_transactions spark/entry_points/pyspark_korvet
+    spark/plan/split_checkpoint spark/write/partition_buffer store/router testing/faults
+    testing/fixtures testing/redis_commands
+"""
+"""Modules below 100 lines with one importer that were there before the rule."""
 
 
 def folders(root: Path) -> set[str]:
@@ -58,3 +77,11 @@ def test_arguments_are_written_plainly() -> None:
         for line in starred(path.read_text())
     ]
     assert found == [], "write `a, b` in place of `*(a, b)`"
+
+
+def test_a_new_module_has_100_lines_or_two_importers() -> None:
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in PACKAGES.rglob("*.py")}
+    known = {f"korvet/{name}.py" for name in SMALL.split()}
+    found = small(texts)
+    assert found - known == set(), "join it with its importer, or with a module of its subject"
+    assert known - found == set(), "take it out of SMALL"

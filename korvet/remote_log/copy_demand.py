@@ -17,7 +17,7 @@ from collections.abc import Callable, Container
 
 import msgspec
 
-from korvet import freed_memory
+from korvet import read_buffers
 from korvet.remote_log.copier import segment_bytes
 from korvet.topics.table import Topic
 
@@ -78,7 +78,7 @@ class CopyDemand:
         if place.is_kept and self._kept + size <= room:
             if not self._retains:
                 self._retains = True
-                freed_memory.retain(2 * room)
+                read_buffers.retain_freed(2 * room)
             place.kept += size
             self._kept += size
             return True

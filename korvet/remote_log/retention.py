@@ -3,8 +3,8 @@
 Orphans are objects that a crash left between their write and their row in the manifest.
 
 Rules
-- Orphans: objects are listed first, the manifest is read after: an object whose row was added by then has
-  it. A removed segment's row is in the other sorted set until its object is deleted.
+- Orphans: objects are listed first, the manifest is read after. An object whose row was added by
+  then has it. A removed segment's row is in the other sorted set until its object is deleted.
 - Only objects older than MIN_AGE_S, and only under the partition's lease: a copy task that was
   suspended before it added the row has an earlier fencing number then, and is refused.
 """
