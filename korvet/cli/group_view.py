@@ -1,7 +1,7 @@
 """A consumer group as `korvet groups describe` shows it: state, members, offsets, lag."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from korvet.cli import table_output
 from korvet.config.setting import StartError
@@ -90,98 +90,34 @@ async def _end(log: "CommandLog", topic: str, partition: int) -> int | None:
     return (await log.offsets(topic))[partition].latest
 
 
-async def _assigned(log: "CommandLog", assignment: bytes) -> list[tuple[str, int]]:
-    """Return the partitions of existing topics that a KIP-848 member is assigned."""
-    from uuid import UUID
-
-    from korvet.groups.assignment import decode_assignment
-
-    found = []
-    for topic_id, numbers in decode_assignment(assignment).items():
-        topic = await log.table.get_id(UUID(topic_id))
-        found += [(topic.name, number) for number in numbers] if topic else []
-    return found
-
-
 async def _described(log: "CommandLog", name: str) -> _Described | None:
     """Read the group, of any protocol; None if there is none."""
-    from korvet.groups.consumer_protocol import assigned_partitions
+    from korvet.groups.description import CLASSIC, STREAMS, describe_any
+    from korvet.groups.streams_group import name_tasks
+    from korvet.topics.lifecycle import Refused
 
-    keys, coordinator = log.keys, log.coordinator
-    found = await coordinator.run(name, lambda _: keys.group(name).describe(full=1))
-    if found.error:
+    try:
+        group = await describe_any(log.coordinator, name)
+    except Refused:
         return None
-    state: dict[str, object] = {
-        "state": found.state.decode(),
-        "generation": found.generation,
-        "protocol": found.protocol.decode() or None,
-    }
-    rows = [found.members[at : at + 6] for at in range(0, len(found.members), 6)]
-    members = [(row[0], row[1], row[2], row[3]) for row in rows]
-    # An assignment can be read if its protocol type is "consumer": Connect's holds tasks.
-    parts = [
-        assigned_partitions(row[5]) if found.protocol_type == b"consumer" else [] for row in rows
-    ]
-    if found.type == b"streams":
-        return await _streams(log, name)
-    if found.type in (b"consumer", b"share"):
-        newer = await coordinator.run(
-            name, lambda _: keys.group(name).consumer_describe(type=found.type.decode())
-        )
-        if newer.error:
-            return None
-        state = {
-            "state": newer.state.decode(),
-            "epoch": newer.epoch,
-            "assignor": newer.assignor.decode() if found.type == b"consumer" else "simple",
-        }
-        rows = [newer.members[at : at + 10] for at in range(0, len(newer.members), 10)]
-        members = [(row[0], row[1], row[3], row[4]) for row in rows]
-        parts = [await _assigned(log, row[8]) for row in rows]
-    shown: list[Any] = [tuple(cell.decode() or None for cell in member) for member in members]
-    owners = {
-        place: member[0] for member, places in zip(shown, parts, strict=True) for place in places
-    }
-    return _Described(state, shown, owners)
-
-
-async def _streams(log: "CommandLog", name: str) -> _Described | None:
-    """Read a streams group; None if there is none."""
-    from korvet.groups import streams_group
-
-    found = await log.coordinator.run(name, lambda _: log.keys.group(name).streams_describe())
-    if found.error:
-        return None
-    inputs = streams_group.input_topics(streams_group.decode_topology(found.topology))
-    counts = {}
-    for topic in {topic for topics in inputs.values() for topic in topics}:
-        known = await log.table.get(topic)
-        counts[topic] = known.partitions if known else 0
-    state: dict[str, object] = {
-        "state": found.state.decode(),
-        "epoch": found.epoch,
-        "topology": found.topology_epoch,
-    }
-    if found.detail:
-        state["reason"] = found.detail.decode()
-    members: list[Any] = []
-    owners: dict[tuple[str, int], str] = {}
-    cells = streams_group.CELLS
-    for row in (found.members[at : at + cells] for at in range(0, len(found.members), cells)):
-        tasks = streams_group.decode_tasks(row[10])
-        active, standby = tasks[streams_group.ACTIVE], tasks[streams_group.STANDBY]
-        member = row[0].decode()
-        members.append(
-            (
-                member,
-                row[1].decode() or None,
-                row[7].decode() or None,
-                row[3].decode() or None,
-                row[4].decode(),
-                " ".join(streams_group.name_tasks(active)) or None,
-                " ".join(streams_group.name_tasks(standby)) or None,
-            )
-        )
-        places = streams_group.input_partitions(inputs, active, counts)
-        owners |= dict.fromkeys(places, member)
-    return _Described(state, members, owners, _STREAMS_MEMBER)
+    state: dict[str, object] = {"state": group.state}
+    if group.type == CLASSIC:
+        state |= {"generation": group.epoch, "protocol": group.assignor or None}
+    elif group.type == STREAMS:
+        state |= {"epoch": group.epoch, "topology": group.topology_epoch}
+        if group.detail:
+            state["reason"] = group.detail
+    else:
+        state |= {"epoch": group.epoch, "assignor": group.assignor}
+    members: list[table_output.Row] = []
+    for each in group.members:
+        client = (each.client_id or None, each.client_host or None)
+        if group.type == STREAMS:
+            tasks = map(name_tasks, (each.assigned.active, each.assigned.standby))
+            words = (" ".join(names) or None for names in tasks)
+            members.append((each.id, each.instance, each.process or None, *client, *words))
+        else:
+            members.append((each.id, each.instance, *client))
+    parts = zip(group.members, await group.partitions(log.table), strict=True)
+    owners = {place: each.id for each, places in parts for place in places}
+    return _Described(state, members, owners, _STREAMS_MEMBER if group.type == STREAMS else _MEMBER)

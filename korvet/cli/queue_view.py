@@ -26,8 +26,6 @@ _PARTITION = (
 _DELIVERED = ("topic", "partition", "first", "last", "deliveries", "ends", "member")
 _RUNS = 100
 """Delivered runs that are shown of each partition."""
-CELLS = 10
-"""Cells per member in the reply of lua/group/consumer_describe.lua."""
 
 
 class QueueView(NamedTuple):
@@ -80,28 +78,27 @@ async def summaries(log: "CommandLog") -> list[table_output.Row]:
 
 async def read(log: "CommandLog", name: str) -> QueueView:
     """Read a share group. Raises StartError if there is none."""
-    from korvet.groups.assignment import decode_assignment
+    from korvet.groups.description import SHARE, describe_modern
+    from korvet.topics.lifecycle import Refused
 
-    found = await log.coordinator.run(
-        name, lambda _: log.keys.group(name).consumer_describe(type="share")
-    )
-    if found.error:
-        raise StartError(f"There is no share group {name!r}.")
-    rows = [found.members[at : at + CELLS] for at in range(0, len(found.members), CELLS)]
+    try:
+        group = await describe_modern(log.coordinator, name, SHARE)
+    except Refused:
+        raise StartError(f"There is no share group {name!r}.") from None
     members: list[table_output.Row] = [
         (
-            row[0].decode(),
-            row[3].decode(),
-            row[4].decode(),
-            int(row[5]),
-            sum(map(len, decode_assignment(row[8]).values())),
+            member.id,
+            member.client_id,
+            member.client_host,
+            member.epoch,
+            sum(map(len, member.assigned.partitions.values())),
         )
-        for row in rows
+        for member in group.members
     ]
     parts = await _offsets(log).describe_all(name, runs=_RUNS)
     return QueueView(
         name,
-        {"state": found.state.decode(), "epoch": found.epoch},
+        {"state": group.state, "epoch": group.epoch},
         members,
         [_partition(part) for part in parts],
         [_delivered(part, run) for part in parts for run in part.runs],

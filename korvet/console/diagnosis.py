@@ -110,11 +110,11 @@ def of_queue(
 
 
 def _members(group: DescribedGroup, lag: int) -> Iterator[Evidence]:
-    if group.reason:
+    if group.detail:
         yield Evidence(
             "bad",
             "topology",
-            f"The group has no tasks until its topics are complete: {group.reason}",
+            f"The group has no tasks until its topics are complete: {group.detail}",
         )
     if group.state in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
         yield Evidence(
@@ -139,9 +139,9 @@ def _heartbeats(group: DescribedGroup) -> Iterator[Evidence]:
         yield Evidence(
             "bad",
             "heartbeat",
-            f"Member {each.id} ({each.client_id} at {each.host}) sent its last heartbeat {silent} "
-            f"ago. Without another one the broker removes it in {left}; its partitions wait until "
-            "then.",
+            f"Member {each.id} ({each.client_id} at {each.client_host}) sent its last heartbeat "
+            f"{silent} ago. Without another one the broker removes it in {left}; its partitions "
+            "wait until then.",
         )
 
 
@@ -182,7 +182,7 @@ def _deleted(rows: Sequence[OffsetRow]) -> Iterator[Evidence]:
 
 
 async def _missing_topics(visit: Visit, group: DescribedGroup) -> AsyncIterator[Evidence]:
-    names = sorted({name for each in group.members for name in each.subscribed})
+    names = sorted(group.subscribed() or ())
     for name in names[:100]:
         sees = visit.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
         if sees and await visit.services.topics.get(name) is None:

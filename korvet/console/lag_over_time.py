@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from korvet.console.described_group import Place
 from korvet.console.visit import Visit
 from korvet.groups import lag_history
+from korvet.groups.description import Place
 
 HOUR_MS = 3_600_000
 MAX_LINES = 500

@@ -2,8 +2,9 @@
 
 import msgspec
 
-from korvet.console.described_group import DescribedGroup, Place
+from korvet.console.described_group import DescribedGroup
 from korvet.console.visit import Visit
+from korvet.groups.description import Place
 from korvet.groups.lag import NO_COMMIT, age_ms, lag_call, redis_ms
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
 from korvet.topics.table import Topic
@@ -41,9 +42,9 @@ async def offsets_of(visit: Visit, group: DescribedGroup) -> tuple[list[OffsetRo
     """Return the partitions of the group, and how many are left out."""
     counted: dict[Place, int] = {}
     if group.type == "share":
-        commits, counted = await _share_offsets(visit, group.group)
+        commits, counted = await _share_offsets(visit, group.id)
     else:
-        commits = await committed(visit, group.group)
+        commits = await committed(visit, group.id)
     owners = {place: each.id for each in group.members for place in each.partitions}
     places = sorted(commits.keys() | owners.keys())
     topics: dict[str, Topic] = {}

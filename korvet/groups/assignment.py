@@ -1,9 +1,8 @@
 """Encode partitions by topic id as lua/lib/partition_list.lua does: `id:0,1;id:2`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from uuid import UUID
 
-from korvet.wire.messages import consumer_group_describe as described
 from korvet.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 
 
@@ -25,20 +24,5 @@ def assignment_of(encoded: bytes) -> Assignment:
         topic_partitions=[
             TopicPartitions(topic_id=UUID(hex=topic_id), partitions=numbers)
             for topic_id, numbers in decode_assignment(encoded).items()
-        ]
-    )
-
-
-def described_assignment(
-    encoded: bytes, names: Mapping[str, str], *, keeps_deleted: bool
-) -> described.Assignment:
-    """Return the assignment of a described member; topics that are deleted have no name."""
-    return described.Assignment(
-        topic_partitions=[
-            described.TopicPartitions(
-                topic_id=UUID(hex=topic_id), topic_name=names.get(topic_id, ""), partitions=numbers
-            )
-            for topic_id, numbers in decode_assignment(encoded).items()
-            if keeps_deleted or topic_id in names
         ]
     )

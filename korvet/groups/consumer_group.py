@@ -9,8 +9,6 @@ from korvet.config.values import Settings
 from korvet.name_pattern import compile_pattern
 from korvet.topics.table import TopicTable
 
-CELLS = 10
-"""Cells per member in the reply of lua/group/consumer_describe.lua."""
 TopicRows = list[tuple[str, str, str]]
 """Kind, key and value of each topic row of lua/group/consumer_heartbeat.lua."""
 

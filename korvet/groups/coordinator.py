@@ -62,7 +62,7 @@ class GroupCoordinator:
         present_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self._store = store
-        self._keys = keys
+        self.keys = keys
         self._settings = settings
         self._notifier = notifier
         self._on_rebalance = on_rebalance
@@ -133,7 +133,7 @@ class GroupCoordinator:
         return await self._wait(
             group_id,
             reply,
-            lambda _: self._keys.group(group_id).poll_join(member=member, instance=instance),
+            lambda _: self.keys.group(group_id).poll_join(member=member, instance=instance),
         )
 
     async def sync(
@@ -150,7 +150,7 @@ class GroupCoordinator:
         if reply.error or not reply.waiting:
             return reply
         assert self._notifier is not None, "only brokers wait"
-        async with self._notifier.listen([self._keys.group(group_id).group]) as subscription:
+        async with self._notifier.listen([self.keys.group(group_id).group]) as subscription:
             while True:
                 reply = await self.run(group_id, poll)
                 if reply.error or not reply.waiting:
@@ -161,7 +161,7 @@ class GroupCoordinator:
     async def delete(self, group_id: str) -> ErrorCode:
         """Delete the group and its offsets. Returns NON_EMPTY_GROUP if it has members."""
         while True:
-            fields = await scan_fields(self._store, self._keys.group_offsets(group_id))
+            fields = await scan_fields(self._store, self.keys.group_offsets(group_id))
             reply = await self.run(group_id, partial(self._deletion, group_id, len(fields)))
             if reply.error != Signal.GROUP_CHANGED:
                 break
@@ -171,7 +171,7 @@ class GroupCoordinator:
         return ErrorCode(reply.error)
 
     def _deletion(self, group_id: str, commits: int, _registered: int) -> Call[ErrorReply]:
-        return self._keys.group(group_id).delete(commits=commits)
+        return self.keys.group(group_id).delete(commits=commits)
 
     def _count_rebalances(self, rebalances: int) -> None:
         if rebalances and self._on_rebalance is not None:
@@ -214,7 +214,7 @@ class GroupCoordinator:
     async def _schedule(self, group_id: str, after_ms: int, *calls: Call[Any]) -> list[Any]:
         """Schedule a tick, and run the other calls in the same pipeline. Returns their replies."""
         self._tick_at.put(group_id, monotonic() + after_ms / 1000)
-        schedule = self._keys.group_schedule_tick(group=group_id, after_ms=after_ms)
+        schedule = self.keys.group_schedule_tick(group=group_id, after_ms=after_ms)
         try:
             return (await self._store.run_many([schedule, *calls]))[1:]
         except BaseException:
@@ -228,7 +228,7 @@ class GroupCoordinator:
     async def _tick(self, group_id: str) -> TickReply:
         retention_ms = self._settings().integer("offsets.retention.minutes") * 60_000
         reply = await self._store.run(
-            self._keys.group(group_id).tick(
+            self.keys.group(group_id).tick(
                 retention_ms=retention_ms,
                 present_ms=self._presence.ms(),
                 expected_ms=self._presence.expected_ms(),
@@ -246,7 +246,7 @@ class GroupCoordinator:
     async def tick_due(self) -> int:
         """Tick all groups that are due, and return their number. An error of one group is raised
         after the other groups were ticked."""
-        store, keys = self._store, self._keys
+        store, keys = self._store, self.keys
         self._presence.begin()
         claimed = await store.run(keys.group_claim_due(hold_ms=CLAIM_MS, limit=CLAIM_LIMIT))
         self._presence.note_reply()
@@ -265,7 +265,7 @@ class GroupCoordinator:
         """Tick a claimed group, schedule its next tick, and make sure that it is registered."""
         reply = await self._tick(group_id)
         calls: list[Call[Any]] = [
-            self._keys.group_release_claim(
+            self.keys.group_release_claim(
                 group=group_id, held_until=held_until, after_ms=reply.wait_ms
             )
         ]

@@ -4,22 +4,14 @@ from asyncio import gather
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
 from korvet.bounded import chunks
 from korvet.calls.partition import LagReply
-from korvet.groups.assignment import decode_assignment
-from korvet.groups.consumer_protocol import assigned_partitions
+from korvet.groups.description import CLASSIC, SHARE, Assignment, find_partitions
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
-from korvet.groups.streams_group import (
-    ACTIVE,
-    decode_tasks,
-    decode_topology,
-    input_partitions,
-    input_topics,
-)
+from korvet.groups.streams_group import decode_topology
 from korvet.keys import Keys
 from korvet.log.offset_for_time import find_time
 from korvet.log.position import EARLIEST, Position
@@ -175,25 +167,14 @@ async def _assigned(
     targets: Sequence[bytes],
 ) -> list[tuple[Topic, int]]:
     """Return the partitions that are assigned to members; of a share group they are none."""
-    places: list[tuple[Topic | None, int]] = []
-    if kind == "classic" and head[2] == b"consumer":
-        for each in classic:
-            places += [
-                (await topics.get(name), number) for name, number in assigned_partitions(each)
-            ]
-    elif kind == "consumer":
-        await topics.count()  # reads the table again if it is old
-        for encoded in targets:
-            for topic_id, numbers in decode_assignment(encoded).items():
-                topic = topics.last_known(None, UUID(topic_id))
-                places += [(topic, number) for number in numbers]
-    elif kind == "streams":
-        inputs = input_topics(decode_topology(head[4] or b""))
-        known = {name: await topics.get(name) for names in inputs.values() for name in names}
-        counts = {name: topic.partitions if topic else 0 for name, topic in known.items()}
-        for encoded in targets:
-            tasks = decode_tasks(encoded)[ACTIVE]
-            places += [(known[name], n) for name, n in input_partitions(inputs, tasks, counts)]
+    assignments = {CLASSIC: classic, SHARE: ()}.get(kind, targets)
+    found = await find_partitions(
+        topics,
+        (head[2] or b"").decode(),
+        decode_topology(head[4] or b""),
+        [Assignment.of(kind, raw) for raw in assignments],
+    )
+    places = [(await topics.get(name), number) for each in found for name, number in each]
     return [(topic, n) for topic, n in places if topic is not None and 0 <= n < topic.partitions]
 
 

@@ -16,8 +16,6 @@ from korvet.groups.consumer_group import group_timeout_ms, pack, pack_bytes, unp
 
 ACTIVE, STANDBY, WARMUP = "a", "b", "c"
 """The kinds of tasks."""
-CELLS = 12
-"""Cells per member in the reply of lua/group/streams_describe.lua."""
 
 
 class StreamsGroupConfig(msgspec.Struct, frozen=True):
@@ -64,6 +62,11 @@ class Subtopology(msgspec.Struct, frozen=True):
     sink_topics: list[str]
     repartition_topics: list[Info]
     changelog_topics: list[Info]
+
+    def all_topics(self) -> list[str]:
+        """Return the names of its topics, each as often as it has it."""
+        infos = (*self.repartition_topics, *self.changelog_topics)
+        return [*self.source_topics, *self.sink_topics, *(info.name for info in infos)]
 
 
 def encode_topology(topology: Any) -> bytes:

@@ -13,12 +13,14 @@ Versions
 from functools import partial
 
 from korvet.context import Context
-from korvet.errors import ErrorCode
-from korvet.groups.assignment import described_assignment
-from korvet.groups.consumer_group import CELLS, unpack
-from korvet.groups.describe import describe_each, require_topics
+from korvet.groups.description import (
+    CONSUMER,
+    describe_each,
+    describe_modern,
+    described_assignment,
+    require_topics,
+)
 from korvet.security.acl import ResourceType
-from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -26,68 +28,45 @@ from korvet.wire.messages.consumer_group_describe import (
     Member,
 )
 
-CONSUMER = 1
+CONSUMER_MEMBER = 1
 
 
 async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: Context
 ) -> ConsumerGroupDescribeResponse:
-    asked = request.include_authorized_operations
-    names = {topic.id: topic.name for topic in await context.topics.all()}
-    describe = partial(_group, names=names, asked=asked, context=context)
+    describe = partial(_group, asked=request.include_authorized_operations, context=context)
     return ConsumerGroupDescribeResponse(
         groups=await describe_each(request.group_ids, describe, DescribedGroup)
     )
 
 
-async def _group(
-    group_id: str, names: dict[str, str], asked: bool, context: Context
-) -> DescribedGroup:
-    reply = await context.services.groups.run(
-        group_id, lambda _: context.keys.group(group_id).consumer_describe(type="consumer")
-    )
-    if reply.error:
-        raise Refused(ErrorCode(reply.error), f"Group {group_id} not found.")
-    rows = reply.members
-    members = [_member(rows[at : at + CELLS], names) for at in range(0, len(rows), CELLS)]
-    require_topics(_topics(members), context.may_describe)
+async def _group(group_id: str, asked: bool, context: Context) -> DescribedGroup:
+    named = partial(described_assignment, topics=context.topics, keeps_deleted=True)
+    group = await describe_modern(context.services.groups, group_id, CONSUMER)
+    await require_topics(group, context.topics, context.may_describe)
     return DescribedGroup(
         group_id=group_id,
-        group_state=reply.state.decode(),
-        group_epoch=reply.epoch,
-        assignment_epoch=reply.assignment_epoch,
-        assignor_name=reply.assignor.decode(),
-        members=members,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=[
+            Member(
+                member_id=member.id,
+                instance_id=member.instance,
+                rack_id=member.rack,
+                member_epoch=member.epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=member.names,
+                subscribed_topic_regex=member.regex,
+                assignment=named(member.assigned),
+                target_assignment=named(member.target),
+                member_type=CONSUMER_MEMBER,
+            )
+            for member in group.members
+        ],
         authorized_operations=context.authorized_operations(
             ResourceType.GROUP, group_id, asked=asked
         ),
-    )
-
-
-def _topics(members: list[Member]) -> set[str]:
-    """Return the topics that the members subscribe to or have partitions of."""
-    named = {name for member in members for name in member.subscribed_topic_names}
-    return named | {
-        row.topic_name
-        for member in members
-        for of in (member.assignment, member.target_assignment)
-        for row in of.topic_partitions
-        if row.topic_name
-    }
-
-
-def _member(row: list[bytes], names: dict[str, str]) -> Member:
-    member, instance, rack, client_id, host, epoch, topics, regex, assigned, target = row
-    return Member(
-        member_id=member.decode(),
-        instance_id=instance.decode() or None,
-        rack_id=rack.decode() or None,
-        member_epoch=int(epoch),
-        client_id=client_id.decode(),
-        client_host=host.decode(),
-        subscribed_topic_names=unpack(topics),
-        subscribed_topic_regex=regex.decode(),
-        assignment=described_assignment(assigned, names, keeps_deleted=True),
-        target_assignment=described_assignment(target, names, keeps_deleted=True),
-        member_type=CONSUMER,
     )

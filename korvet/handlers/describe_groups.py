@@ -11,15 +11,15 @@ Versions
 from korvet.bounded import TOO_OFTEN, gather_named
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.groups.description import CLASSIC, describe
 from korvet.security.acl import UNASKED, ResourceType
+from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-
-CLASSIC = b"classic"
 
 
 async def describe_groups(
@@ -39,22 +39,31 @@ async def describe_groups(
 
 
 async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
-    reply = await context.services.groups.run(
-        name, lambda _: context.keys.group(name).describe(full=1)
-    )
-    if reply.error or reply.type != CLASSIC:
+    try:
+        group = await describe(context.services.groups, name)
+    except Refused:
+        group = None
+    if group is None or group.type != CLASSIC:
         if context.version >= 6:
             reason = f"Group {name} not found."
             return _dead(name, ErrorCode.GROUP_ID_NOT_FOUND, reason, UNASKED)
         return _dead(name, ErrorCode.NONE, None, allowed)
-    rows = reply.members
-    stable = reply.state == b"Stable"
     return DescribedGroup(
         group_id=name,
-        group_state=reply.state.decode(),
-        protocol_type=reply.protocol_type.decode(),
-        protocol_data=reply.protocol.decode() if stable else "",
-        members=[_member(rows[at : at + 6]) for at in range(0, len(rows), 6)],
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.assignor if group.state == "Stable" else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.id,
+                group_instance_id=member.instance,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assigned.encoded,
+            )
+            for member in group.members
+        ],
         authorized_operations=allowed,
     )
 
@@ -66,16 +75,4 @@ def _dead(name: str, error: ErrorCode, reason: str | None, allowed: int) -> Desc
         group_id=name,
         group_state="Dead",
         authorized_operations=allowed,
-    )
-
-
-def _member(row: list[bytes]) -> DescribedGroupMember:
-    member, instance, client_id, client_host, metadata, assignment = row
-    return DescribedGroupMember(
-        member_id=member.decode(),
-        group_instance_id=instance.decode() or None,
-        client_id=client_id.decode(),
-        client_host=client_host.decode(),
-        member_metadata=metadata,
-        member_assignment=assignment,
     )

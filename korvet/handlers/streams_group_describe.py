@@ -13,24 +13,11 @@ Versions
 
 from functools import partial
 
-from korvet.calls.group import StreamsDescribeReply
 from korvet.context import Context
-from korvet.errors import ErrorCode
-from korvet.groups.describe import describe_each, require_topics
-from korvet.groups.streams_group import (
-    ACTIVE,
-    CELLS,
-    STANDBY,
-    WARMUP,
-    Info,
-    decode_endpoint,
-    decode_pairs,
-    decode_tasks,
-    decode_topology,
-)
-from korvet.groups.streams_group import Subtopology as StoredSubtopology
+from korvet.groups import description
+from korvet.groups.description import Group, describe_each, describe_streams, require_topics
+from korvet.groups.streams_group import Info
 from korvet.security.acl import ResourceType
-from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.streams_group_describe import (
     Assignment,
     DescribedGroup,
@@ -42,8 +29,6 @@ from korvet.wire.messages.streams_group_describe import (
 )
 from korvet.wire.messages.streams_group_heartbeat import Endpoint, KeyValue, TaskIds, TopicInfo
 
-ASSIGNOR = "sticky"
-"""Kafka's name of the assignor."""
 NOT_STORED = 1
 """The status of a topology description that the broker does not have."""
 
@@ -60,50 +45,38 @@ async def streams_group_describe(
 async def _group(
     group_id: str, request: StreamsGroupDescribeRequest, context: Context
 ) -> DescribedGroup:
-    reply = await context.services.groups.run(
-        group_id, lambda _: context.keys.group(group_id).streams_describe()
-    )
-    if reply.error:
-        raise Refused(ErrorCode(reply.error), f"Streams group {group_id} not found.")
-    stored = decode_topology(reply.topology)
-    require_topics((name for sub in stored for name in _names(sub)), context.may_describe)
-    rows = reply.members
+    group = await describe_streams(context.services.groups, group_id)
+    await require_topics(group, context.topics, context.may_describe)
     return DescribedGroup(
         group_id=group_id,
-        group_state=reply.state.decode(),
-        group_epoch=reply.epoch,
-        assignment_epoch=reply.assignment_epoch,
-        topology=_topology(reply, stored),
-        members=[_member(rows[at : at + CELLS]) for at in range(0, len(rows), CELLS)],
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        topology=_topology(group),
+        members=[_member(member) for member in group.members],
         authorized_operations=context.authorized_operations(
             ResourceType.GROUP, group_id, asked=request.include_authorized_operations
         ),
         topology_description_status=NOT_STORED if request.include_topology_description else 0,
-        assignor_name=ASSIGNOR,
+        assignor_name=group.assignor,
     )
 
 
-def _names(sub: StoredSubtopology) -> list[str]:
-    infos = (*sub.repartition_topics, *sub.changelog_topics)
-    return [*sub.source_topics, *sub.sink_topics, *(info.name for info in infos)]
+def _topology(group: Group) -> Topology:
+    def infos(rows: list[Info]) -> list[TopicInfo]:
+        return [_info(row, group.internal_partitions) for row in rows]
 
-
-def _topology(reply: StreamsDescribeReply, stored: list[StoredSubtopology]) -> Topology:
-    flat = [cell.decode() for cell in reply.partitions]
-    partitions = dict(zip(flat[::2], map(int, flat[1::2]), strict=True))
     return Topology(
-        epoch=reply.topology_epoch,
+        epoch=group.topology_epoch,
         subtopologies=[
             Subtopology(
                 subtopology_id=sub.id,
                 source_topics=sub.source_topics,
                 repartition_sink_topics=sub.sink_topics,
-                state_changelog_topics=[_info(each, partitions) for each in sub.changelog_topics],
-                repartition_source_topics=[
-                    _info(each, partitions) for each in sub.repartition_topics
-                ],
+                state_changelog_topics=infos(sub.changelog_topics),
+                repartition_source_topics=infos(sub.repartition_topics),
             )
-            for sub in stored
+            for sub in group.topology
         ],
     )
 
@@ -117,30 +90,27 @@ def _info(info: Info, partitions: dict[str, int]) -> TopicInfo:
     )
 
 
-def _member(row: list[bytes]) -> Member:
-    member, instance, rack, client_id, host, epoch, topology_epoch, process, *rest = row
-    endpoint, tags, *tasks = rest
-    place = decode_endpoint(endpoint.decode())
+def _member(member: description.Member) -> Member:
+    place = member.endpoint
     return Member(
-        member_id=member.decode(),
-        member_epoch=int(epoch),
-        instance_id=instance.decode() or None,
-        rack_id=rack.decode() or None,
-        client_id=client_id.decode(),
-        client_host=host.decode(),
-        topology_epoch=int(topology_epoch),
-        process_id=process.decode(),
+        member_id=member.id,
+        member_epoch=member.epoch,
+        instance_id=member.instance,
+        rack_id=member.rack,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process,
         user_endpoint=Endpoint(host=place[0], port=place[1]) if place else None,
-        client_tags=[KeyValue(key=key, value=value) for key, value in decode_pairs(tags)],
-        assignment=_assignment(tasks[0]),
-        target_assignment=_assignment(tasks[1]),
+        client_tags=[KeyValue(key=key, value=value) for key, value in member.tags],
+        assignment=_assignment(member.assigned),
+        target_assignment=_assignment(member.target),
     )
 
 
-def _assignment(encoded: bytes) -> Assignment:
-    tasks = decode_tasks(encoded)
+def _assignment(tasks: description.Assignment) -> Assignment:
     active, standby, warmup = (
-        [TaskIds(subtopology_id=sub, partitions=rows) for sub, rows in tasks[kind].items()]
-        for kind in (ACTIVE, STANDBY, WARMUP)
+        [TaskIds(subtopology_id=sub, partitions=rows) for sub, rows in kind.items()]
+        for kind in (tasks.active, tasks.standby, tasks.warmup)
     )
     return Assignment(active_tasks=active, standby_tasks=standby, warmup_tasks=warmup)

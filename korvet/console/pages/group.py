@@ -9,7 +9,8 @@ from korvet.console.lag_over_time import LagOverTime
 from korvet.console.offset_rows import OffsetRow, offsets_of
 from korvet.console.queues import LockRow, QueueRow, read_queue
 from korvet.console.visit import PageError, Visit
-from korvet.security.acl import Operation, ResourceType
+from korvet.groups.description import CLASSIC
+from korvet.groups.streams_group import name_tasks
 
 
 class MemberRow(msgspec.Struct, frozen=True):
@@ -57,7 +58,6 @@ class GroupPage(msgspec.Struct, frozen=True):
 async def load(visit: Visit) -> GroupPage:
     """Return a group, named by the query's `id`."""
     name = group_id(visit)
-    visit.require(Operation.DESCRIBE, ResourceType.GROUP, name)
     found = await described(visit, name)
     rows, left_out = await offsets_of(visit, found)
     is_share = found.type == "share"
@@ -66,18 +66,18 @@ async def load(visit: Visit) -> GroupPage:
         group=name,
         type=found.type,
         state=found.state,
-        assignor=found.protocol,
+        assignor=found.assignor if found.type != CLASSIC or found.state == "Stable" else "",
         epoch=found.epoch,
         members=[
             MemberRow(
                 each.id,
                 each.instance,
                 each.client_id,
-                each.host,
+                each.client_host,
                 len(each.partitions),
                 each.last_heartbeat_ms,
-                each.active,
-                each.standby,
+                name_tasks(each.assigned.active),
+                name_tasks(each.assigned.standby),
             )
             for each in found.members
         ],
@@ -118,4 +118,6 @@ async def described(visit: Visit, name: str) -> DescribedGroup:
         if error.status != 404 or not await visit.services.store.command("HLEN", key):
             raise
         now_ms = await redis_time_ms(visit)
-        return DescribedGroup(name, "classic", "Empty", "", -1, [], now_ms)
+        return DescribedGroup(
+            id=name, type=CLASSIC, state="Empty", epoch=-1, assignor="", members=[], at_ms=now_ms
+        )

@@ -6,7 +6,6 @@ again, those that it has finished too.
 
 import msgspec
 
-from korvet.console.described_group import Place
 from korvet.console.offset_rows import committed
 from korvet.console.pages.actions import Done
 from korvet.console.pages.group import described, group_id
@@ -15,6 +14,7 @@ from korvet.console.pages.topic import find_topic
 from korvet.console.queues import read_queue
 from korvet.console.visit import PageError, Visit, check_row
 from korvet.errors import ErrorCode
+from korvet.groups.description import Place
 from korvet.groups.lag import find_offset
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic
@@ -78,7 +78,6 @@ async def load_form(visit: Visit) -> ResetPage:
 
 async def _load(visit: Visit, *, previews: bool) -> ResetPage:
     name = group_id(visit)
-    visit.require(Operation.DESCRIBE, ResourceType.GROUP, name)
     found = await described(visit, name)
     positions = await (_starts if found.type == "share" else _commits)(visit, name)
     topic_name, to = visit.query("topic"), visit.query("to")
