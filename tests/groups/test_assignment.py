@@ -5,7 +5,7 @@ import struct
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
-from korvet.groups.consumer_protocol import assigned_partitions
+from korvet.groups.assignment import assigned_partitions
 
 PLACES = [("orders", [0, 7]), ("none", []), ("ünï", [1])]
 GOOD = ConsumerProtocolMemberAssignment(0, PLACES, b"more").encode()
