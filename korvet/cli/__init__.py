@@ -2,48 +2,88 @@
 
 Rules
 - Exit code 0: done. 1: a check found a problem. 2: failed; one sentence on stderr says why.
-- Modules import only typer at the top, and the rest when a command runs: serving starts quickly.
+- A command's module is imported when the command is run, and imports all at its top. `serve` and
+  what it imports at the top is light: it shows --help, and Redis starts before the rest is there.
 - Global options are accepted before or after the command.
 """
 
+import os
+import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
-from korvet.cli import (
-    acls,
-    backup,
-    bench,
-    brokers,
-    check,
-    consume,
-    doctor,
-    groups,
-    options,
-    pipeline,
-    produce,
-    queues,
-    quickstart,
-    redis_acl,
-    restore,
-    schedule,
-    scripts,
-    segments,
-    serve,
-    serve_from,
-    settings,
-    top,
-    topic_changes,
-    topics,
-    users,
-)
+from korvet.cli import options, serve
 from korvet.cli.errors import complain, sentence
 from korvet.cli.help_text import EXIT_CODES, Group
 
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "produce": "Append each line of stdin as a record.",
+        "consume": "Print a topic's records.",
+        "top": "Watch rates of topics, lag of groups and the load of Redis.",
+        "quickstart": "Show the tour with the commands of the clients on this machine.",
+        "doctor": "Check the Redis a broker would use.",
+        "backup": "Write topics, records, groups and users to a directory or a bucket.",
+        "restore": "Rebuild an empty Redis from a backup or a remote store.",
+        "serve": "Serve a backup or a remote store read-only.",
+        "redis-acl": "Print or create the Redis user that Korvet needs.",
+        "bench": "Measure a running broker.",
+        "check": "Validate a configuration and the scripts.",
+        "settings": "List the settings of brokers, topics and groups.",
+        "topics": "Create, list, change, trim and delete topics.",
+        "groups": "List, move and delete consumer groups.",
+        "queues": "Show share groups, which read topics as queues.",
+        "schedule": "List and cancel scheduled records.",
+        "brokers": "List the brokers that share a Redis.",
+        "scripts": "List, export and load the Lua scripts.",
+        "users": "Add, change, list and delete users of SASL listeners.",
+        "acls": "List, add and delete the ACL rules that authorize clients.",
+        "pipeline": "Run Spark jobs: archive, replay, verify.",
+        "segments": "List, show and verify segments of tiered storage.",
+    }
+)
+"""The commands with the sentences of --help. A module has the name of its command."""
+
+
+def load(name: str) -> Any:
+    """Import the module of a command and return the command.
+
+    The module has an `app` with subcommands, or a function with the name of the module.
+    """
+    stem = "serve_from" if name == "serve" else name.replace("-", "_")
+    module = import_module(f"korvet.cli.{stem}")
+    if hasattr(module, "app"):
+        command = typer.main.get_group(module.app)
+        command.name, command.help = name, COMMANDS[name]
+        return command
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    options.command(single, name)(getattr(module, stem))
+    return typer.main.get_command(single)
+
+
+class Program(Group):
+    """The program, which imports the module of the command that is run."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = {name: TyperCommand(name, help=text) for name, text in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the first argument names, with its name and arguments."""
+        if args[0] in COMMANDS:
+            self.commands[args[0]] = load(args[0])
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="korvet",
-    cls=Group,
+    cls=Program,
     epilog=EXIT_CODES,
     help="A Kafka-protocol broker that keeps its log in Redis Streams. Without a command it serves "
     "clients. Global options are accepted before or after a command.",
@@ -53,33 +93,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.callback(invoke_without_command=True)(serve.serve)
-app.add_typer(topics.app, name="topics")
-options.command(topics.app, "alter")(topic_changes.alter)
-options.command(topics.app, "add-partitions")(topic_changes.add_partitions)
-options.command(topics.app, "trim")(topic_changes.trim)
-options.command(topics.app, "repair")(topic_changes.repair)
-app.add_typer(groups.app, name="groups")
-app.add_typer(queues.app, name="queues")
-app.add_typer(schedule.app, name="schedule")
-app.add_typer(brokers.app, name="brokers")
-app.add_typer(scripts.app, name="scripts")
-app.add_typer(users.app, name="users")
-app.add_typer(acls.app, name="acls")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(segments.app, name="segments")
-options.command(app, "produce")(produce.produce)
-options.command(app, "consume")(consume.consume)
-options.command(app, "top")(top.top)
-options.command(app, "quickstart")(quickstart.quickstart)
-options.command(app, "doctor")(doctor.doctor)
-options.command(app, "backup")(backup.backup)
-options.command(app, "restore")(restore.restore)
-app.command("serve")(serve_from.serve_from)
-options.command(app, "redis-acl")(redis_acl.redis_acl)
-options.command(app, "bench")(bench.bench)
-app.command("check")(check.check)
-options.command(app, "settings")(settings.settings)
-
 
 FAULT = 3
 """The exit code after an error of Korvet itself: systemd starts it again, unlike after 2."""
@@ -109,9 +122,6 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _discard_output() -> int:
-    import os
-    import sys
-
     # The interpreter flushes stdout at exit, which would fail on the closed pipe.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

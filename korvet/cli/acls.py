@@ -1,17 +1,27 @@
 """`korvet acls`: list, add and delete, in Redis and without a broker."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.help_text import group
+from korvet.cli.redis_target import store
+from korvet.keys import Keys
+from korvet.security.acl import (
+    CLUSTER_NAME,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    Rule,
+    encode_rule,
+    read_rules,
+    refusal_of,
+)
 
-if TYPE_CHECKING:
-    from korvet.security.acl import Rule
-
-app = group("List, add and delete the ACL rules that authorize clients.")
+app = group()
 
 _Principals = Annotated[
     list[str] | None,
@@ -40,10 +50,6 @@ _COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "pe
 @o.command(app, "list")
 def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
     """List the rules."""
-    from korvet.cli.redis_target import store
-    from korvet.keys import Keys
-    from korvet.security.acl import read_rules
-
     with store(target) as reached:
         flat = reached.command("HKEYS", Keys(target.namespace).acls())
     rules = read_rules(raw for raw in flat if not raw.startswith(b":"))
@@ -64,9 +70,6 @@ def add(
     deny: _Deny = False,
 ) -> None:
     """Add a rule for each principal, operation and resource. Brokers use them within a second."""
-    from korvet.cli.redis_target import store
-    from korvet.keys import Keys
-
     resources = _resources(topic, group, transactional_id, cluster)
     rules = _encoded_rules(principal, operation, resources, prefixed, host, deny)
     with store(target, create=True) as reached:
@@ -88,9 +91,6 @@ def delete(
     deny: _Deny = False,
 ) -> None:
     """Delete the rules that `add` makes of the same options."""
-    from korvet.cli.redis_target import store
-    from korvet.keys import Keys
-
     resources = _resources(topic, group, transactional_id, cluster)
     rules = _encoded_rules(principal, operation, resources, prefixed, host, deny)
     with store(target) as reached:
@@ -107,8 +107,6 @@ def _resources(
     cluster: bool,
 ) -> list[tuple[str, str]]:
     """Return resource types and names. Raises BadParameter if none is given."""
-    from korvet.security.acl import CLUSTER_NAME
-
     found = [
         *(("TOPIC", name) for name in topics or ()),
         *(("GROUP", name) for name in groups or ()),
@@ -131,16 +129,6 @@ def _encoded_rules(
     deny: bool,
 ) -> list[bytes]:
     """Return every rule that the options name, as stored. Raises BadParameter."""
-    from korvet.security.acl import (
-        Operation,
-        PatternType,
-        Permission,
-        ResourceType,
-        Rule,
-        encode_rule,
-        refusal_of,
-    )
-
     if not principals or not operations:
         raise typer.BadParameter("--principal and --operation are needed")
     names = [name.upper().replace("-", "_") for name in operations]
@@ -163,7 +151,7 @@ def _encoded_rules(
     return [encode_rule(rule) for rule in rules]
 
 
-def _row(rule: "Rule") -> tuple[str, ...]:
+def _row(rule: Rule) -> tuple[str, ...]:
     return (
         rule.resource_type.name.lower(),
         rule.name,

@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import msgspec
 import typer
 
+from korvet.avro.decoder import Decoded, Decoder, Encoder, read_schema, registry_of
+from korvet.avro.registry import NotInRegistry, RegistryUnavailable, SchemaRegistry
+from korvet.avro.schema import AvroError, require_fastavro
 from korvet.cli import options as o
-from korvet.cli import table_output
-
-if TYPE_CHECKING:
-    from korvet.avro.decoder import Decoded, Decoder, Encoder
-    from korvet.avro.registry import SchemaRegistry
-    from korvet.library.values import Record, StoredRecord
+from korvet.cli import record_format, table_output
+from korvet.config.setting import StartError
+from korvet.library.values import Record, StoredRecord
 
 SchemaFile = Annotated[
     Path | None,
@@ -41,7 +42,7 @@ RegistryUrl = Annotated[
 class AvroReader:
     """Makes JSON of the keys and values that are Avro."""
 
-    def __init__(self, key: "Decoder", value: "Decoder") -> None:
+    def __init__(self, key: Decoder, value: Decoder) -> None:
         self._key = key
         self._value = value
         self._said: set[str] = set()
@@ -51,16 +52,15 @@ class AvroReader:
         """Return whether a value could not be decoded."""
         return bool(self._said)
 
-    def matches(self, record: "StoredRecord", wanted: bytes) -> bool:
+    def matches(self, record: StoredRecord, wanted: bytes) -> bool:
         """Return whether the record has that key: its bytes, its text, or its JSON."""
         found = self._decoded(record.key, is_key=True)
         if found is None:
             return record.key == wanted
         return wanted in (record.key, found.json, str(found.value).encode())
 
-    def texts(self, record: "StoredRecord") -> "StoredRecord":
+    def texts(self, record: StoredRecord) -> StoredRecord:
         """Return the record with JSON in place of Avro; hex where it cannot be decoded."""
-        import msgspec
 
         def text(held: bytes | None, *, is_key: bool) -> bytes | None:
             found = self._decoded(held, is_key=is_key)
@@ -71,10 +71,8 @@ class AvroReader:
         key, value = text(record.key, is_key=True), text(record.value, is_key=False)
         return msgspec.structs.replace(record, key=key, value=value)
 
-    def to_json(self, record: "StoredRecord") -> bytes:
+    def to_json(self, record: StoredRecord) -> bytes:
         """Return the line of JSON, in which decoded keys and values are values of JSON."""
-        from korvet.cli import record_format
-
         parts = {
             name: found.value
             for name, held in (("key", record.key), ("value", record.value))
@@ -87,10 +85,7 @@ class AvroReader:
         decoder = self._key if is_key else self._value
         return decoder.schema is not None or (not is_key and decoder.id_of(held) is not None)
 
-    def _decoded(self, held: bytes | None, *, is_key: bool) -> "Decoded | None":
-        from korvet.avro.registry import RegistryUnavailable
-        from korvet.avro.schema import AvroError
-
+    def _decoded(self, held: bytes | None, *, is_key: bool) -> Decoded | None:
         decoder = self._key if is_key else self._value
         try:
             return decoder.decode(held)
@@ -111,9 +106,6 @@ def reader(
     target: o.Target, registry: str | None, key: Path | None, value: Path | None
 ) -> AvroReader | None:
     """Return what decodes the records; None without a schema and a registry."""
-    from korvet.avro.decoder import Decoder, read_schema, registry_of
-    from korvet.avro.schema import require_fastavro
-
     found = registry_of(target.settings, registry)
     if found is None and key is None and value is None:
         return None
@@ -126,16 +118,12 @@ def reader(
 
 def encoders(
     topic: str, target: o.Target, registry: str | None, key: Path | None, value: Path | None
-) -> "Mapping[str, Encoder]":
+) -> Mapping[str, Encoder]:
     """Return the encoders of `key` and `value`, those that are Avro.
 
     With a registry, the schema in a file is registered as the subject's, such as `TOPIC-value`;
     without a file it is the subject's latest one. Raises StartError.
     """
-    from korvet.avro.decoder import Encoder, read_schema, registry_of
-    from korvet.avro.schema import AvroError, require_fastavro
-    from korvet.config.setting import StartError
-
     if registry is None and key is None and value is None:
         return {}
     require_fastavro()
@@ -158,10 +146,7 @@ def encoders(
     return found
 
 
-def _latest(client: "SchemaRegistry", subject: str, *, is_required: bool) -> "Encoder | None":
-    from korvet.avro.decoder import Encoder
-    from korvet.avro.registry import NotInRegistry
-
+def _latest(client: SchemaRegistry, subject: str, *, is_required: bool) -> Encoder | None:
     try:
         number, schema = client.latest(subject)
     except NotInRegistry as error:
@@ -171,16 +156,10 @@ def _latest(client: "SchemaRegistry", subject: str, *, is_required: bool) -> "En
     return Encoder(schema, number)
 
 
-def encoding(
-    made: "Mapping[str, Encoder]", number: Callable[[], int]
-) -> "Callable[[Record], Record]":
+def encoding(made: Mapping[str, Encoder], number: Callable[[], int]) -> Callable[[Record], Record]:
     """Return a function that encodes a record's key and value; `number` is that of its line."""
-    from korvet.avro.schema import AvroError
-    from korvet.config.setting import StartError
 
-    def encode(record: "Record") -> "Record":
-        import msgspec
-
+    def encode(record: Record) -> Record:
         changed = {}
         for part, encoder in made.items():
             held = getattr(record, part)

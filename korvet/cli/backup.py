@@ -1,18 +1,22 @@
 """`korvet backup`: write a Redis's topics, records, groups and users to a directory or a bucket."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.progress import progress
 from korvet.cli.target import make_files_private
-
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
-    from korvet.recovery.report import BackupReport
-    from korvet.remote_log.store import SegmentStore
+from korvet.config.setting import StartError
+from korvet.config.topic_policy import TopicConfigs
+from korvet.recovery.backup import Backup
+from korvet.recovery.cut import BackupRefused
+from korvet.recovery.report import BackupReport
+from korvet.remote_log.manifest import CLUSTER_ID
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
 
 
 def backup(
@@ -37,8 +41,6 @@ def backup(
     Brokers may run meanwhile. `korvet restore --from` reads a backup. A backup that was interrupted
     continues if the command is repeated.
     """
-    from korvet.cli.admin_client import on_log
-
     make_files_private()
     report = on_log(lambda log: _run(log, to, target, wait), target)
     if json:
@@ -52,14 +54,7 @@ def store_url(text: str) -> str:
     return text if "://" in text else Path(text).absolute().as_uri()
 
 
-async def _run(log: "CommandLog", to: str, target: o.Target, wait_s: float) -> "BackupReport":
-    from korvet.cli.progress import progress
-    from korvet.config.setting import StartError
-    from korvet.config.topic_policy import TopicConfigs
-    from korvet.recovery.backup import Backup
-    from korvet.recovery.cut import BackupRefused
-    from korvet.remote_log.manifest import CLUSTER_ID
-
+async def _run(log: CommandLog, to: str, target: o.Target, wait_s: float) -> BackupReport:
     await log.refresh()
     found = await log.store.command("HGET", log.keys.cluster(), CLUSTER_ID)
     cluster_id = found.decode() if found else target.settings.text("cluster.id")
@@ -84,20 +79,15 @@ async def _run(log: "CommandLog", to: str, target: o.Target, wait_s: float) -> "
             raise StartError(str(error)) from None
 
 
-def _open(url: str) -> "SegmentStore":
-    from korvet.config.setting import StartError
-    from korvet.remote_log.store import RemoteStorageError, SegmentStore
-
+def _open(url: str) -> SegmentStore:
     try:
         return SegmentStore(url)
     except RemoteStorageError as error:
         raise StartError(f"{error}.") from None
 
 
-def _remote(log: "CommandLog") -> "SegmentStore | None":
+def _remote(log: CommandLog) -> SegmentStore | None:
     """Return the brokers' remote store, None without one."""
-    from korvet.remote_log.store import RemoteStorageError, SegmentStore
-
     url = log.settings.text_of("remote.storage.url")
     if not url or not log.settings.flag("remote.log.storage.system.enable"):
         return None
@@ -107,7 +97,7 @@ def _remote(log: "CommandLog") -> "SegmentStore | None":
         return None  # without segments it is not needed; with some the backup says what to set
 
 
-def _print(report: "BackupReport") -> None:
+def _print(report: BackupReport) -> None:
     table_output.line(
         f"backed up cluster {report.cluster_id} to {report.url}: {report.topics} topics, "
         f"{report.partitions} partitions, {report.records} records in {report.segments} segments, "

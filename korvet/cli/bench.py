@@ -3,15 +3,18 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from korvet.bench.frames import Refused
+from korvet.bench.latency import Latency
+from korvet.bench.load import Target
+from korvet.bench.rows import DEFAULT, LATENCY, MEASURES, RATES
 from korvet.cli import event_loop, table_output
 from korvet.cli import options as o
-
-if TYPE_CHECKING:
-    from korvet.bench.load import Target
+from korvet.cli.progress import progress
+from korvet.config.setting import StartError
 
 _ADDRESS = re.compile(r"(SSL://)?[^/\s]+:\d{1,5}")
 _COLUMNS = (
@@ -50,10 +53,6 @@ def bench(
     Each row creates a topic named bench-*, and deletes it. client_cpu is the share of a core that
     this command used: near 1 it limits the row. cpu_s_per_gb needs --pid, and Linux.
     """
-    from korvet.bench.load import Target
-    from korvet.bench.rows import DEFAULT, LATENCY, MEASURES
-    from korvet.cli.progress import progress
-
     if list_:
         table_output.listing(("row", "measures"), MEASURES.items(), as_json=json, header=header)
         return
@@ -76,13 +75,8 @@ def bench(
     table_output.listing(_COLUMNS, rows, as_json=json, header=header)
 
 
-async def _measured(name: str, target: "Target", is_latency: bool) -> Mapping[str, float]:
+async def _measured(name: str, target: Target, is_latency: bool) -> Mapping[str, float]:
     """Run a row. Raises StartError if the broker cannot be reached or refuses a request."""
-    from korvet.bench.frames import Refused
-    from korvet.bench.latency import Latency
-    from korvet.bench.rows import RATES
-    from korvet.config.setting import StartError
-
     try:
         if is_latency:
             tally, quantiles = await Latency().run(target)

@@ -1,15 +1,16 @@
 """`korvet brokers`: list the brokers that are registered in Redis."""
 
-from typing import TYPE_CHECKING
+import msgspec
 
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.help_text import group
+from korvet.cli.redis_target import store
+from korvet.cluster.registration import TTL_MS, LiveBroker
+from korvet.keys import Keys
+from korvet.store.sync_store import SyncStore
 
-if TYPE_CHECKING:
-    from korvet.store.sync_store import SyncStore
-
-app = group("List the brokers that share a Redis.")
+app = group()
 
 _CONTROLLER = b":controller"
 _COLUMNS = ("id", "controller", "listeners", "rack", "renewed_s")
@@ -21,20 +22,13 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
 
     A broker renews its registration every 3 s, and is gone 10 s after the last time.
     """
-    from korvet.cli.redis_target import store
-
     with store(target) as reached:
         rows = live(reached, target.namespace)
     table_output.listing(_COLUMNS, rows, as_json=json, header=header)
 
 
-def live(store: "SyncStore", namespace: str) -> list[table_output.Row]:
+def live(store: SyncStore, namespace: str) -> list[table_output.Row]:
     """Return a row for each broker whose registration has not ended."""
-    import msgspec
-
-    from korvet.cluster.registration import TTL_MS, LiveBroker
-    from korvet.keys import Keys
-
     flat = store.command("HGETALL", Keys(namespace).brokers())
     seconds, micros = map(int, store.command("TIME"))
     now_ms = seconds * 1000 + micros // 1000

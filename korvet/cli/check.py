@@ -7,6 +7,9 @@ import typer
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.target import load_config
+from korvet.embedded_redis.binary import find
+from korvet.scripts import bundle, lock
+from korvet.store.address import parse
 
 
 def check(context: typer.Context, config: o.ConfigFile = None, set_: o.Sets = None) -> None:
@@ -15,10 +18,6 @@ def check(context: typer.Context, config: o.ConfigFile = None, set_: o.Sets = No
     Reads the file and the settings as a broker would, compares the scripts with their lock, and
     starts nothing.
     """
-    from korvet.embedded_redis.binary import find
-    from korvet.scripts import bundle, lock
-    from korvet.store.address import parse
-
     before = context.find_root().params
     sets = [*(before["set_"] or ()), *(set_ or ())]
     found = load_config({"config": config or before["config"], "set_": sets}, os.environ)

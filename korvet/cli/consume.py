@@ -1,21 +1,25 @@
 """`korvet consume TOPIC`: print records from a position to the end, or follow the topic."""
 
+import os
+import stat
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from korvet.cli import avro_records, completion
+from korvet.cli import avro_records, completion, record_format, record_template
 from korvet.cli import options as o
-
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
-    from korvet.cli.avro_records import AvroReader
-    from korvet.cli.record_reader import Reader
-    from korvet.library.values import StoredRecord
-    from korvet.log.position import Position
+from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.avro_records import AvroReader
+from korvet.cli.progress import progress
+from korvet.cli.record_reader import Reader
+from korvet.config.broker_config import StartError
+from korvet.errors import ErrorCode
+from korvet.library.values import KorvetError, StoredRecord
+from korvet.log.position import BadPosition, Position, parse_position
+from korvet.store.notifications import Notifier
 
 _RECHECK_S = 0.2
 _LEVELS = ("read_uncommitted", "read_committed")
@@ -79,9 +83,6 @@ def consume(
     Partition by partition, each in the order of its offsets. With --group it commits without
     being a member: a group that has members refuses it. Avro is printed as JSON.
     """
-    from korvet.cli.admin_client import on_log
-    from korvet.cli.record_reader import Reader
-
     avro = avro_records.reader(target, registry, key_schema, schema)
     write = _writer(format_, avro)
     start, stop = _position("--from", from_), _position("--to", to)
@@ -92,7 +93,7 @@ def consume(
     if follow and to is not None:
         raise typer.BadParameter("--follow waits for records without end: leave out --to")
 
-    async def run(log: "CommandLog") -> None:
+    async def run(log: CommandLog) -> None:
         numbers = o.chosen_partitions(name, (await log.topic(name)).partitions, partition)
         reader = Reader(
             log,
@@ -112,7 +113,7 @@ def consume(
         raise typer.Exit(1)
 
 
-def _by_key(wanted: bytes | None, avro: "AvroReader | None") -> "Callable[[StoredRecord], bool]":
+def _by_key(wanted: bytes | None, avro: AvroReader | None) -> Callable[[StoredRecord], bool]:
     """Return the filter of --key."""
     if wanted is None:
         return lambda record: True
@@ -121,10 +122,8 @@ def _by_key(wanted: bytes | None, avro: "AvroReader | None") -> "Callable[[Store
     return lambda record: avro.matches(record, wanted)
 
 
-async def _read(log: "CommandLog", reader: "Reader", name: str, channels: list[str] | None) -> None:
+async def _read(log: CommandLog, reader: Reader, name: str, channels: list[str] | None) -> None:
     """Print the records to the end, then those that arrive if `channels` are to be followed."""
-    from korvet.cli.progress import progress
-
     try:
         with progress(f"from {name}", reader.records, shown=_writes_file()) as advance:
             await _explained(log, reader, name, advance)
@@ -138,9 +137,7 @@ async def _read(log: "CommandLog", reader: "Reader", name: str, channels: list[s
     await reader.commit()
 
 
-async def _follow(log: "CommandLog", reader: "Reader", name: str, channels: list[str]) -> None:
-    from korvet.store.notifications import Notifier
-
+async def _follow(log: CommandLog, reader: Reader, name: str, channels: list[str]) -> None:
     async with await Notifier.connect(log.url) as notifier, notifier.listen(channels) as wake:
         while not reader.is_done:
             await _explained(log, reader, name, lambda count: None)
@@ -149,13 +146,9 @@ async def _follow(log: "CommandLog", reader: "Reader", name: str, channels: list
 
 
 async def _explained(
-    log: "CommandLog", reader: "Reader", name: str, advance: Callable[[int], None]
+    log: CommandLog, reader: Reader, name: str, advance: Callable[[int], None]
 ) -> None:
     """Read to the end. Raises StartError with the offsets of a partition that has others."""
-    from korvet.config.broker_config import StartError
-    from korvet.errors import ErrorCode
-    from korvet.library.values import KorvetError
-
     try:
         await reader.read_to_end(advance)
     except KorvetError as error:
@@ -168,10 +161,8 @@ async def _explained(
         ) from None
 
 
-def _writer(text: str, avro: "AvroReader | None") -> "Callable[[StoredRecord], None]":
+def _writer(text: str, avro: AvroReader | None) -> Callable[[StoredRecord], None]:
     """Return a function that prints a record in the format of --format."""
-    from korvet.cli import record_format, record_template
-
     if text not in ("json", "text"):
         o.check_format(text)
     encode: Callable[[StoredRecord], bytes]
@@ -180,16 +171,14 @@ def _writer(text: str, avro: "AvroReader | None") -> "Callable[[StoredRecord], N
     else:
         encode = record_template.writer("%s\\n" if text == "text" else text)
 
-    def write(record: "StoredRecord") -> None:
+    def write(record: StoredRecord) -> None:
         is_text = avro is not None and text != "json"
         sys.stdout.buffer.write(encode(avro.texts(record) if avro and is_text else record))
 
     return write
 
 
-def _position(option: str, text: str | None) -> "Position | None":
-    from korvet.log.position import BadPosition, parse_position
-
+def _position(option: str, text: str | None) -> Position | None:
     try:
         return None if text is None else parse_position(text, datetime.now(UTC))
     except BadPosition as error:
@@ -199,9 +188,6 @@ def _position(option: str, text: str | None) -> "Position | None":
 def _writes_file() -> bool:
     """Return whether stdout is a file: anything else may show the records on the terminal, where
     a progress bar would overwrite them."""
-    import os
-    import stat
-
     try:
         return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
     except OSError:

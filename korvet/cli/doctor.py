@@ -1,14 +1,16 @@
 """`korvet doctor`: check whether a Redis is fit to hold a log."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from korvet.cli import doctor_topics, table_output
 from korvet.cli import options as o
-from korvet.cli import table_output
 from korvet.cli.advisories import vulnerable
+from korvet.cli.doctor_fixes import fixed
 from korvet.cli.finding import Finding
+from korvet.cli.redis_target import store
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import ALL_BROKERS, decode_configs, select_valid
 from korvet.config.stored_settings import FIELDS, with_stored
@@ -17,12 +19,11 @@ from korvet.embedded_redis import aof
 from korvet.human import size
 from korvet.keys import Keys
 from korvet.remote_log.memory_shares import REFUSE_MARK, SLOW_MARK, above_share
+from korvet.scripts import lock
 from korvet.store import redis_user
 from korvet.store.errors import CommandFailed, advice_for
 from korvet.store.handshake import describe_server, parse_info, why_writes_are_refused
-
-if TYPE_CHECKING:
-    from korvet.store.sync_store import SyncStore
+from korvet.store.sync_store import SyncStore
 
 BUDGET = "local.memory.bytes"
 _MARKS = {"ok": "ok", "note": "note", "bad": "WARNING"}
@@ -52,9 +53,6 @@ def doctor(
     append-only file, loads the scripts, and saves the settings in the file that Redis started
     with.
     """
-    from korvet.cli.doctor_fixes import fixed
-    from korvet.cli.redis_target import store
-
     with store(target) as reached:
         if fix and reached.is_cluster:
             raise typer.BadParameter(
@@ -73,10 +71,8 @@ def doctor(
         raise typer.Exit(1)
 
 
-def examine(store: "SyncStore", namespace: str = "korvet") -> Iterator[Finding]:
+def examine(store: SyncStore, namespace: str = "korvet") -> Iterator[Finding]:
     """Check the server, its persistence, its memory, its script cache and the user's rights."""
-    from korvet.cli import doctor_topics
-
     info = parse_info(store.command("INFO"))
     yield from _server(info)
     yield from _persistence(info)
@@ -129,7 +125,7 @@ def _persistence(info: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("bad", "snapshots", "the last snapshot failed: not enough disk or memory?")
 
 
-def _syncing(store: "SyncStore", info: Mapping[str, str]) -> Iterator[Finding]:
+def _syncing(store: SyncStore, info: Mapping[str, str]) -> Iterator[Finding]:
     """Check what a power failure loses, if there is an AOF and CONFIG GET is permitted."""
     if info.get("aof_enabled") != "1":
         return
@@ -145,7 +141,7 @@ def _syncing(store: "SyncStore", info: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(grade, "disk", sentence)
 
 
-def _is_embedded(store: "SyncStore") -> bool:
+def _is_embedded(store: SyncStore) -> bool:
     """Return whether a broker started this Redis, which nothing but its socket reaches."""
     try:
         return _setting(store, "syslog-ident") == aof.IDENT
@@ -153,7 +149,7 @@ def _is_embedded(store: "SyncStore") -> bool:
         return False
 
 
-def _setting(store: "SyncStore", name: str) -> str:
+def _setting(store: SyncStore, name: str) -> str:
     found = store.command("CONFIG", "GET", name)
     return found[1].decode() if found else ""
 
@@ -184,7 +180,7 @@ def _memory(info: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("ok", "memory", found if limit else f"{found} (maxmemory is not set)")
 
 
-def _budget(store: "SyncStore", keys: Keys, info: Mapping[str, str]) -> Iterator[Finding]:
+def _budget(store: SyncStore, keys: Keys, info: Mapping[str, str]) -> Iterator[Finding]:
     """Compare the used memory with the budget of the brokers, if they have one."""
     stored = store.command("HMGET", keys.cluster(), *FIELDS)
     settings = with_stored(Settings(), stored)
@@ -196,8 +192,6 @@ def _budget(store: "SyncStore", keys: Keys, info: Mapping[str, str]) -> Iterator
         return
     found = f"{size(used)} used of {BUDGET} {size(budget)}"
     if used >= budget:
-        from korvet.cli import doctor_topics
-
         sizes = doctor_topics.sizes(store, keys)
         refused = above_share(sizes, used, budget, 1.0)
         which = f": {', '.join(sorted(refused, key=lambda name: -sizes[name])[:5])}"
@@ -219,7 +213,7 @@ def _budget(store: "SyncStore", keys: Keys, info: Mapping[str, str]) -> Iterator
         yield Finding("ok", "budget", found)
 
 
-def _lua(store: "SyncStore") -> Finding:
+def _lua(store: SyncStore) -> Finding:
     try:
         store.command("EVAL", "return 1", 0)
     except CommandFailed as error:
@@ -227,7 +221,7 @@ def _lua(store: "SyncStore") -> Finding:
     return Finding("ok", "lua", "scripts run")
 
 
-def _user(store: "SyncStore", namespace: str) -> Iterator[Finding]:
+def _user(store: SyncStore, namespace: str) -> Iterator[Finding]:
     """Compare the rights of the user with those that a broker needs."""
     try:
         user = bytes(store.command("ACL", "WHOAMI")).decode()
@@ -257,7 +251,7 @@ def _user(store: "SyncStore", namespace: str) -> Iterator[Finding]:
         yield Finding("ok", "user", f"user {user} has the rights that a broker needs")
 
 
-def _refused(store: "SyncStore", user: str, calls: Mapping[str, tuple[str, ...]]) -> set[str]:
+def _refused(store: SyncStore, user: str, calls: Mapping[str, tuple[str, ...]]) -> set[str]:
     """Return the commands that the user may not call.
 
     A command that the server does not have counts as permitted.
@@ -275,9 +269,7 @@ def _refused(store: "SyncStore", user: str, calls: Mapping[str, tuple[str, ...]]
     return refused
 
 
-def _scripts(store: "SyncStore") -> Finding:
-    from korvet.scripts import lock
-
+def _scripts(store: SyncStore) -> Finding:
     known = lock.shipped()
     there = store.command("SCRIPT", "EXISTS", *known.values())
     count = sum(map(int, there))

@@ -1,16 +1,14 @@
 """Corrections of `korvet doctor --fix`: each can be repeated, and none can lose a record."""
 
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
 
+from korvet.scripts import bundle
 from korvet.store.errors import CommandFailed
 from korvet.store.handshake import parse_info
-
-if TYPE_CHECKING:
-    from korvet.store.sync_store import SyncStore
+from korvet.store.sync_store import SyncStore
 
 
-def fixed(store: "SyncStore") -> Iterator[str]:
+def fixed(store: SyncStore) -> Iterator[str]:
     """Correct the server's settings and its script cache; yield a sentence for each change.
 
     A change that the server refuses is a sentence too.
@@ -26,7 +24,7 @@ def fixed(store: "SyncStore") -> Iterator[str]:
     yield from _load(store)
 
 
-def _set(store: "SyncStore", name: str, value: str) -> Generator[str, None, bool]:
+def _set(store: SyncStore, name: str, value: str) -> Generator[str, None, bool]:
     """Set the server's setting; return whether that succeeded."""
     try:
         store.command("CONFIG", "SET", name, value)
@@ -37,7 +35,7 @@ def _set(store: "SyncStore", name: str, value: str) -> Generator[str, None, bool
     return True
 
 
-def _saved(store: "SyncStore") -> str:
+def _saved(store: SyncStore) -> str:
     try:
         store.command("CONFIG", "REWRITE")
     except CommandFailed as error:
@@ -45,9 +43,7 @@ def _saved(store: "SyncStore") -> str:
     return "the settings are saved in the configuration file of Redis"
 
 
-def _load(store: "SyncStore") -> Iterator[str]:
-    from korvet.scripts import bundle
-
+def _load(store: SyncStore) -> Iterator[str]:
     bundles = [bundle.load(name) for name in bundle.names()]
     there = store.command("SCRIPT", "EXISTS", *(each.sha1 for each in bundles))
     missing = [each for each, found in zip(bundles, there, strict=True) if not int(found)]

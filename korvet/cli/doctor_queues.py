@@ -1,17 +1,14 @@
 """Find records that members of share groups do not finish, for `korvet doctor`."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from korvet.config.dynamic import decode_configs, group_resource, select_valid
 from korvet.config.group_settings import GROUP
 from korvet.config.share_settings import DELIVERY_LIMIT
 from korvet.keys import Keys
 from korvet.scripts.call import decode_group
-
-if TYPE_CHECKING:
-    from korvet.store.sync_store import SyncStore
-    from korvet.topics.table import Definition
+from korvet.store.sync_store import SyncStore
+from korvet.topics.table import Definition
 
 MAX_RUNS = 100
 """Delivered runs that are checked of each partition."""
@@ -19,9 +16,7 @@ SHOWN = 3
 """Runs that are named of each partition."""
 
 
-def find_poison(
-    store: "SyncStore", keys: Keys, topics: "Mapping[str, Definition]"
-) -> Iterator[str]:
+def find_poison(store: SyncStore, keys: Keys, topics: Mapping[str, Definition]) -> Iterator[str]:
     """Yield a sentence for each partition with records whose next delivery is the last one."""
     for field in store.command("HKEYS", keys.groups()):
         if field.startswith(b":"):
@@ -38,7 +33,7 @@ def find_poison(
 
 
 def _of_topic(
-    store: "SyncStore", keys: Keys, group: str, limit: int, topic: str, definition: "Definition"
+    store: SyncStore, keys: Keys, group: str, limit: int, topic: str, definition: Definition
 ) -> Iterator[str]:
     for number in range(definition.partitions):
         reply = store.run(
@@ -58,7 +53,7 @@ def _of_topic(
             )
 
 
-def _limit(store: "SyncStore", keys: Keys, group: str) -> int:
+def _limit(store: SyncStore, keys: Keys, group: str) -> int:
     """Return the group's own limit of deliveries, or the default."""
     resource = group_resource(group)
     raw = store.command("HGET", keys.configs(), resource)

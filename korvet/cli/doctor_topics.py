@@ -1,7 +1,6 @@
 """Findings of `korvet doctor` about topics: offsets, groups that hold records, and queues."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from korvet.cli import offset_note
 from korvet.cli.doctor_queues import find_poison
@@ -20,13 +19,11 @@ from korvet.groups.consumed import (
 from korvet.keys import Keys
 from korvet.log import unread_entries
 from korvet.scripts.call import decode_group
+from korvet.store.sync_store import SyncStore
 from korvet.topics.table import VERSION_FIELD, Definition, decode_definition
 
-if TYPE_CHECKING:
-    from korvet.store.sync_store import SyncStore
 
-
-def findings(store: "SyncStore", keys: Keys) -> Iterator[Finding]:
+def findings(store: SyncStore, keys: Keys) -> Iterator[Finding]:
     """Check the topics of a namespace."""
     topics = dict(_topics(store, keys))
     yield from _offsets(topics)
@@ -36,7 +33,7 @@ def findings(store: "SyncStore", keys: Keys) -> Iterator[Finding]:
         yield Finding("note", "queues", sentence)
 
 
-def _topics(store: "SyncStore", keys: Keys) -> Iterator[tuple[str, Definition]]:
+def _topics(store: SyncStore, keys: Keys) -> Iterator[tuple[str, Definition]]:
     """Yield the topics with their stored definitions."""
     flat = store.command("HGETALL", keys.topics())
     for name, raw in zip(map(bytes.decode, flat[::2]), flat[1::2], strict=True):
@@ -44,7 +41,7 @@ def _topics(store: "SyncStore", keys: Keys) -> Iterator[tuple[str, Definition]]:
             yield name, decode_definition(raw)
 
 
-def sizes(store: "SyncStore", keys: Keys) -> dict[str, int]:
+def sizes(store: SyncStore, keys: Keys) -> dict[str, int]:
     """Return the bytes of each topic's records in Redis, by the counters of its logs."""
     found: dict[str, int] = {}
     for name, definition in _topics(store, keys):
@@ -63,7 +60,7 @@ def _offsets(topics: Mapping[str, Definition]) -> Iterator[Finding]:
         yield Finding("ok", "offsets", "no topic has offsets that are times")
 
 
-def _unread(store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]) -> Iterator[Finding]:
+def _unread(store: SyncStore, keys: Keys, topics: Mapping[str, Definition]) -> Iterator[Finding]:
     """Yield the partitions with entries that no client reads.
 
     A `message.max.bytes` in a broker's file is not known here.
@@ -82,7 +79,7 @@ def _unread(store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]) ->
         yield Finding("note", "entries", sentence)
 
 
-def _held(store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]) -> Iterator[Finding]:
+def _held(store: SyncStore, keys: Keys, topics: Mapping[str, Definition]) -> Iterator[Finding]:
     """Yield the groups that hold records of topics with retention.consumed."""
     for name, definition in topics.items():
         names = definition.configs.get("retention.consumed", "")

@@ -1,13 +1,14 @@
 """A consumer group as `korvet groups describe` shows it: state, members, offsets, lag."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from korvet.cli import table_output
+from korvet.cli.admin_client import CommandLog
 from korvet.config.setting import StartError
-
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
+from korvet.groups.description import CLASSIC, STREAMS, describe_any
+from korvet.groups.streams_group import name_tasks
+from korvet.topics.lifecycle import Refused
 
 _MEMBER = ("member", "instance", "client", "host")
 _STREAMS_MEMBER = ("member", "instance", "process", "client", "host", "active", "standby")
@@ -51,7 +52,7 @@ class GroupView(NamedTuple):
         yield table_output.Part(None, _OFFSET, list(map(_with_seconds, self.offsets)))
 
 
-async def read(log: "CommandLog", name: str) -> GroupView:
+async def read(log: CommandLog, name: str) -> GroupView:
     """Read a group. Raises StartError if there is none."""
     found = await _described(log, name)
     rows: dict[tuple[str, int], tuple[object, ...]] = {
@@ -82,7 +83,7 @@ def _with_seconds(row: table_output.Row) -> table_output.Row:
     return cells
 
 
-async def _end(log: "CommandLog", topic: str, partition: int) -> int | None:
+async def _end(log: CommandLog, topic: str, partition: int) -> int | None:
     """Return the partition's log end offset, None if there is no such partition."""
     found = await log.table.get(topic)
     if found is None or not 0 <= partition < found.partitions:
@@ -90,12 +91,8 @@ async def _end(log: "CommandLog", topic: str, partition: int) -> int | None:
     return (await log.offsets(topic))[partition].latest
 
 
-async def _described(log: "CommandLog", name: str) -> _Described | None:
+async def _described(log: CommandLog, name: str) -> _Described | None:
     """Read the group, of any protocol; None if there is none."""
-    from korvet.groups.description import CLASSIC, STREAMS, describe_any
-    from korvet.groups.streams_group import name_tasks
-    from korvet.topics.lifecycle import Refused
-
     try:
         group = await describe_any(log.coordinator, name)
     except Refused:

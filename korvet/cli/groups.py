@@ -1,25 +1,22 @@
 """`korvet groups`: list, describe, create, reset and delete."""
 
-from typing import TYPE_CHECKING
-
+from korvet.cli import group_view, table_output
 from korvet.cli import options as o
-from korvet.cli import table_output
+from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.help_text import group
+from korvet.cli.live import show
 from korvet.cli.topic_positions import To, Topics, check_group_name, parse_positions
+from korvet.config.broker_config import StartError
+from korvet.log.position import Position
 
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
-    from korvet.log.position import Position
-
-app = group("List, move and delete consumer groups.")
+app = group()
 
 
 @o.command(app, "list")
 def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
     """List groups with type, state and members."""
-    from korvet.cli.admin_client import on_log
 
-    async def rows(log: "CommandLog") -> list[table_output.Row]:
+    async def rows(log: CommandLog) -> list[table_output.Row]:
         return [
             (group.group, group.type, group.state, group.protocol_type or None, group.members)
             for group in await log.groups()
@@ -42,9 +39,6 @@ def describe(
     Lag is a number of records in every offset mode; without a commit it counts all of them.
     `behind` is the time from the oldest unread record to the newest one, `age` that to now.
     """
-    from korvet.cli import group_view
-    from korvet.cli.live import show
-
     show(lambda log: group_view.read(log, name), target, watch=watch, as_json=json, header=header)
 
 
@@ -56,12 +50,9 @@ def create(
 
     It becomes a Redis group of the topics' streams too.
     """
-    from korvet.cli.admin_client import on_log
-    from korvet.config.broker_config import StartError
-
     wanted = parse_positions(topic, to)
 
-    async def run(log: "CommandLog") -> list[table_output.Row]:
+    async def run(log: CommandLog) -> list[table_output.Row]:
         if await log.store.command("EXISTS", log.keys.group(name).group):
             raise StartError(
                 f"There is a group {name!r} already: move it with `korvet groups reset`."
@@ -79,12 +70,9 @@ def reset(
 
     The group exists and has no members.
     """
-    from korvet.cli.admin_client import on_log
-    from korvet.config.broker_config import StartError
-
     wanted = parse_positions(topic, to)
 
-    async def run(log: "CommandLog") -> list[table_output.Row]:
+    async def run(log: CommandLog) -> list[table_output.Row]:
         check_group_name(name)
         if not await log.store.command("EXISTS", log.keys.group(name).group):
             raise StartError(
@@ -102,9 +90,8 @@ def delete(names: o.GroupNames, target: o.Target) -> None:
 
     Their committed offsets are deleted too.
     """
-    from korvet.cli.admin_client import on_log
 
-    async def run(log: "CommandLog") -> None:
+    async def run(log: CommandLog) -> None:
         for name in names:
             await log.delete_group(name)
             table_output.line(f"deleted {name}")
@@ -113,7 +100,7 @@ def delete(names: o.GroupNames, target: o.Target) -> None:
 
 
 async def _reset(
-    log: "CommandLog", name: str, positions: "dict[str, Position]"
+    log: CommandLog, name: str, positions: dict[str, Position]
 ) -> list[table_output.Row]:
     """Commit the offsets at those positions, in all topics or in none."""
     check_group_name(name)

@@ -27,6 +27,6 @@ def summary(help_text: str | None) -> str:
     return " ".join((help_text or "").split("\n\n")[0].split())
 
 
-def group(sentence: str) -> typer.Typer:
+def group() -> typer.Typer:
     """Make the app of a command with subcommands."""
-    return typer.Typer(cls=Group, help=sentence)
+    return typer.Typer(cls=Group, rich_markup_mode=None)

@@ -4,32 +4,28 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
-from typing import TYPE_CHECKING
 
 import typer
 
 from korvet.cli import table_output
+from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.group_view import GroupView
+from korvet.cli.queue_view import QueueView
 from korvet.cli.table_output import Part
-
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
-    from korvet.cli.group_view import GroupView
-    from korvet.cli.queue_view import QueueView
-    from korvet.cli.target import Target
+from korvet.cli.target import Target
 
 
 def show(
-    read: "Callable[[CommandLog], Awaitable[GroupView | QueueView]]",
-    target: "Target",
+    read: Callable[[CommandLog], Awaitable[GroupView | QueueView]],
+    target: Target,
     *,
     watch: float | None,
     as_json: bool,
     header: bool,
 ) -> None:
     """Print what `read` returns: as JSON, once, or with --watch every `watch` seconds."""
-    from korvet.cli.admin_client import on_log
 
-    async def run(log: "CommandLog") -> None:
+    async def run(log: CommandLog) -> None:
         async def parts() -> Iterable[Part]:
             return (await read(log)).parts()
 

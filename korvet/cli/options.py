@@ -12,6 +12,7 @@ from korvet.cli import completion
 from korvet.cli.target import Target as Target
 from korvet.cli.target import target_of
 from korvet.config.broker_config import OPTIONS, checked_namespace
+from korvet.config.setting import StartError
 
 Redis = Annotated[
     str | None, typer.Option("--redis", metavar="URL", help=OPTIONS["redis"], show_default=False)
@@ -103,11 +104,15 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Call
     """Register a command with the global options; the function gets them as one `target`.
 
     They are accepted before or after the command; an option of the command with the same name has
-    priority after it. Without a parameter `target` they have no effect and are not in the help.
+    priority after it. Without a parameter `target` they have no effect and are not in the help. A
+    function with a parameter `context` reads them there: it is registered as it is.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         own = dict(inspect.signature(function, eval_str=True).parameters)
+        if "context" in own:
+            app.command(name)(function)
+            return function
         has_target = own.pop("target", None) is not None
         added = {
             each: inspect.Parameter(
@@ -169,8 +174,6 @@ def check_format(text: str) -> None:
 
 def chosen_partitions(topic: str, count: int, wanted: list[int] | None) -> list[int]:
     """Return the partitions that --partition chooses, all by default. Raises StartError."""
-    from korvet.config.setting import StartError
-
     if any(not 0 <= number < count for number in wanted or ()):
         raise StartError(f"{topic} has partitions 0 to {count - 1}.")
     return sorted(set(wanted)) if wanted else list(range(count))

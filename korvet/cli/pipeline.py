@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from korvet.pipeline.replay import ReplayResult
     from korvet.pipeline.verify import PartitionComparison, Verdict
 
-app = group("Run Spark jobs: archive, replay, verify.")
+app = group()
 
 _Format = Annotated[
     str | None, typer.Option("--format", metavar="FORMAT", help="parquet, delta or iceberg.")

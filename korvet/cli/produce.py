@@ -8,16 +8,17 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+import msgspec
 import typer
 
-from korvet.cli import avro_records, table_output
+from korvet.cli import avro_records, record_format, record_template, table_output
 from korvet.cli import options as o
-
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
-    from korvet.library.values import Record
+from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.progress import progress
+from korvet.config.broker_config import StartError
+from korvet.library.values import Record
 
 T = TypeVar("T")
 _READ_BYTES = 1 << 18
@@ -57,17 +58,13 @@ def produce(
     Equal keys go to one partition, as with Kafka's own producers. With a schema or a registry the
     values are read as JSON and appended as Avro.
     """
-    from korvet.cli.admin_client import on_log
-
     avro = avro_records.encoders(name, target, registry, key_schema, schema)
     parse = _parser(format_, separator, avro)
     added = _Additions(
         partition, None if key is None else key.encode(), _headers(header or ()), tombstones
     )
 
-    async def run(log: "CommandLog") -> int:
-        from korvet.cli.progress import progress
-
+    async def run(log: CommandLog) -> int:
         topic = await log.find_topic(name)
         sent, at = 0, 0
         encode = avro_records.encoding(avro, lambda: at)
@@ -92,10 +89,8 @@ def produce(
 
 def _parser(
     text: str, separator: str | None, avro: Collection[str]
-) -> "Callable[[bytes, int], tuple[int | None, Record]]":
+) -> Callable[[bytes, int], tuple[int | None, Record]]:
     """Return a function that reads a line in the format of --format."""
-    from korvet.cli import record_format, record_template
-
     if text == "json":
         return partial(record_format.from_json, parts=avro)
     if text == "text":
@@ -123,10 +118,8 @@ class _Additions(NamedTuple):
     headers: list[tuple[str, bytes | None]]
     tombstones: bool
 
-    def to(self, partition: int | None, record: "Record") -> "tuple[int | None, Record]":
+    def to(self, partition: int | None, record: Record) -> tuple[int | None, Record]:
         """Return the partition that the record goes to, and the record with the additions."""
-        import msgspec
-
         changed = msgspec.structs.replace(
             record,
             value=None if self.tombstones and not record.value else record.value,
@@ -153,7 +146,7 @@ async def _in_thread(read: Callable[[], T]) -> T:
     return await future
 
 
-def _settle(future: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
     if future.done():
         return
     if error is None:
@@ -172,8 +165,6 @@ class _Lines:
 
     def read(self) -> list[bytes] | None:
         """Return the lines of the next piece; None at the end."""
-        from korvet.config.broker_config import StartError
-
         piece = os.read(sys.stdin.fileno(), _READ_BYTES)
         self.read_bytes = len(piece)
         if not piece:

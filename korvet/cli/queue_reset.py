@@ -1,38 +1,32 @@
 """Move a share group to positions in topics, or show where it would move."""
 
-from typing import TYPE_CHECKING
-
 from korvet.bounded import gather_bounded
 from korvet.cli import table_output
+from korvet.cli.admin_client import CommandLog
 from korvet.cli.topic_positions import check_group_name
 from korvet.config.broker_config import StartError
 from korvet.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
-    from korvet.groups.share_offsets import ShareOffsets
-    from korvet.log.position import Position
-    from korvet.topics.table import Topic
+from korvet.groups.share_offsets import ShareOffsets, list_partitions
+from korvet.log.position import Position
+from korvet.topics.table import Topic
 
 COLUMNS = ("topic", "partition", "start", "new_start", "records")
 _ALL = "*"
 
 
 async def reset(
-    log: "CommandLog", name: str, positions: "dict[str, Position]", *, dry_run: bool
+    log: CommandLog, name: str, positions: dict[str, Position], *, dry_run: bool
 ) -> list[table_output.Row]:
     """Move the group in these topics; `*`: in all of its other topics.
 
     Return a row of each partition: its start offset, the new one, and the records from there on.
     """
-    from korvet.groups.share_offsets import ShareOffsets, list_partitions
-
     check_group_name(name)
     offsets = ShareOffsets(log.store, log.keys, log.table, log.coordinator)
     topics = await _topics(log, offsets, name, positions)
     places = list_partitions(topics)
 
-    async def find(place: "tuple[Topic, int]") -> int:
+    async def find(place: tuple[Topic, int]) -> int:
         topic, number = place
         position = positions.get(topic.name, positions.get(_ALL))
         assert position is not None
@@ -57,8 +51,8 @@ async def reset(
 
 
 async def _topics(
-    log: "CommandLog", offsets: "ShareOffsets", name: str, positions: "dict[str, Position]"
-) -> "list[Topic]":
+    log: CommandLog, offsets: ShareOffsets, name: str, positions: dict[str, Position]
+) -> list[Topic]:
     """Return the topics to move in, which exist."""
     error, _, own = await offsets.topics_of(name)
     _check(name, error)

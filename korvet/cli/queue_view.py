@@ -1,14 +1,14 @@
 """Share groups as `korvet queues` shows them: members, partitions, delivered records."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from korvet.cli import table_output
+from korvet.cli.admin_client import CommandLog
 from korvet.config.setting import StartError
-
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
-    from korvet.groups.share_offsets import Delivered, ShareOffsets, SharePartition
+from korvet.groups.description import SHARE, describe_modern
+from korvet.groups.share_offsets import Delivered, ShareOffsets, SharePartition
+from korvet.topics.lifecycle import Refused
 
 SUMMARY = ("group", "state", "members", "topics", "available", "acquired", "lag")
 _MEMBER = ("member", "client", "host", "epoch", "partitions")
@@ -59,7 +59,7 @@ class QueueView(NamedTuple):
             yield table_output.Part(None, _DELIVERED, self.delivered)
 
 
-async def summaries(log: "CommandLog") -> list[table_output.Row]:
+async def summaries(log: CommandLog) -> list[table_output.Row]:
     """Return a row of each share group."""
     offsets = _offsets(log)
     rows: list[table_output.Row] = []
@@ -76,11 +76,8 @@ async def summaries(log: "CommandLog") -> list[table_output.Row]:
     return rows
 
 
-async def read(log: "CommandLog", name: str) -> QueueView:
+async def read(log: CommandLog, name: str) -> QueueView:
     """Read a share group. Raises StartError if there is none."""
-    from korvet.groups.description import SHARE, describe_modern
-    from korvet.topics.lifecycle import Refused
-
     try:
         group = await describe_modern(log.coordinator, name, SHARE)
     except Refused:
@@ -105,13 +102,11 @@ async def read(log: "CommandLog", name: str) -> QueueView:
     )
 
 
-def _offsets(log: "CommandLog") -> "ShareOffsets":
-    from korvet.groups.share_offsets import ShareOffsets
-
+def _offsets(log: CommandLog) -> ShareOffsets:
     return ShareOffsets(log.store, log.keys, log.table, log.coordinator)
 
 
-def _partition(part: "SharePartition") -> table_output.Row:
+def _partition(part: SharePartition) -> table_output.Row:
     """Return a row; a partition that the group has not read has only its place."""
     place = (part.topic.name, part.partition)
     if part.start < 0:
@@ -120,7 +115,7 @@ def _partition(part: "SharePartition") -> table_output.Row:
     return (*place, part.start, *counts, part.lag)
 
 
-def _delivered(part: "SharePartition", run: "Delivered") -> table_output.Row:
+def _delivered(part: SharePartition, run: Delivered) -> table_output.Row:
     place = (part.topic.name, part.partition, run.first, run.last, run.deliveries)
     ends = table_output.moment(run.deadline_ms) if run.deadline_ms else None
     return (*place, ends, run.member or None)

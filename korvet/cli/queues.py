@@ -5,11 +5,13 @@ from typing import Annotated
 import typer
 
 from korvet.cli import options as o
-from korvet.cli import table_output
+from korvet.cli import queue_replay, queue_reset, queue_view, table_output
+from korvet.cli.admin_client import on_log
 from korvet.cli.help_text import group
+from korvet.cli.live import show
 from korvet.cli.topic_positions import To, parse_positions
 
-app = group("Show share groups, which read topics as queues.")
+app = group()
 
 _Name = Annotated[str, typer.Argument(metavar="GROUP", help="The share group's id.")]
 
@@ -20,9 +22,6 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
 
     Available and acquired records are in delivery; the lag counts these and all later ones.
     """
-    from korvet.cli import queue_view
-    from korvet.cli.admin_client import on_log
-
     rows = on_log(queue_view.summaries, target)
     table_output.listing(queue_view.SUMMARY, rows, as_json=json, header=header)
 
@@ -40,9 +39,6 @@ def describe(
     A lock ends at `ends`. Records without a member were delivered and are available again, from
     `ends` on.
     """
-    from korvet.cli import queue_view
-    from korvet.cli.live import show
-
     show(lambda log: queue_view.read(log, name), target, watch=watch, as_json=json, header=header)
 
 
@@ -72,9 +68,6 @@ def reset(
     The group must have no members. All records from the position on are available again, with no
     deliveries counted; `records` says how many there are.
     """
-    from korvet.cli import queue_reset
-    from korvet.cli.admin_client import on_log
-
     if not topic and to is None:
         raise typer.BadParameter(f"give --to POSITION: {o.POSITIONS}")
     wanted = parse_positions(topic or ["*"], to)
@@ -95,9 +88,6 @@ def replay(
     Each record is put back once, also if the command is ended and repeated. It continues after the
     dead letters of the last replay: the committed offsets of the group korvet.replay.
     """
-    from korvet.cli import queue_replay
-    from korvet.cli.admin_client import on_log
-
     done = on_log(lambda log: queue_replay.Replay(log, queue).run(), target)
     if json:
         table_output.document(done)

@@ -1,6 +1,7 @@
 """`korvet quickstart`: the tour, with the commands of the clients on this machine."""
 
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -12,7 +13,13 @@ import typer
 
 from korvet.cli import offset_note, table_output
 from korvet.cli import options as o
+from korvet.cli.brokers import live
+from korvet.cli.redis_target import running
 from korvet.config.broker_config import Config
+from korvet.embedded_redis.socket import socket_path
+from korvet.keys import Keys
+from korvet.store.errors import StoreError
+from korvet.store.sync_store import SyncStore
 
 _TOPIC = "tour"
 _DEFAULT = "127.0.0.1:9092"
@@ -62,11 +69,6 @@ def quickstart(
 
 def _running(target: o.Target) -> str | None:
     """Return the address of a broker on the target's Redis; None without one for plain clients."""
-    from korvet.cli.brokers import live
-    from korvet.cli.redis_target import running
-    from korvet.store.errors import StoreError
-    from korvet.store.sync_store import SyncStore
-
     url = running(target)
     try:
         if url is None:
@@ -81,8 +83,6 @@ def _running(target: o.Target) -> str | None:
 
 def _answers(bootstrap: str) -> bool:
     """Return whether a process listens at the address. Raises BadParameter if it is none."""
-    import socket
-
     host, _, port = bootstrap.rpartition(":")
     if not host or not port.isdigit():
         raise typer.BadParameter(f"--bootstrap must be HOST:PORT, not {bootstrap!r}")
@@ -140,9 +140,6 @@ def _clients(bootstrap: str) -> Iterator[_Step]:
 
 def _redis(target: o.Target) -> Iterator[_Step]:
     """Yield a step that reads and appends with a client of Redis."""
-    from korvet.embedded_redis.socket import socket_path
-    from korvet.keys import Keys
-
     name = next(filter(shutil.which, ("redis-cli", "valkey-cli")), None)
     if name is None:
         return

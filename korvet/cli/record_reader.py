@@ -3,12 +3,10 @@
 import sys
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
-    from korvet.library.values import StoredRecord
-    from korvet.log.position import Position
+from korvet.cli.admin_client import CommandLog
+from korvet.library.values import StoredRecord
+from korvet.log.position import Position
 
 _COMMIT_S = 1.0
 """Longest time between the printing of a record and the commit of its group."""
@@ -23,12 +21,12 @@ class Reader:
 
     def __init__(
         self,
-        log: "CommandLog",
+        log: CommandLog,
         topic: str,
-        write: "Callable[[StoredRecord], None]",
+        write: Callable[[StoredRecord], None],
         *,
         most: int | None = None,
-        matches: "Callable[[StoredRecord], bool]" = lambda record: True,
+        matches: Callable[[StoredRecord], bool] = lambda record: True,
         committed: bool = False,
         group: str | None = None,
     ) -> None:
@@ -53,9 +51,7 @@ class Reader:
         """Return whether as many records were written as wanted."""
         return self._left == 0
 
-    async def seek(
-        self, numbers: list[int], start: "Position | None", stop: "Position | None"
-    ) -> None:
+    async def seek(self, numbers: list[int], start: Position | None, stop: Position | None) -> None:
         """Set where the reading of each partition begins and ends.
 
         Without a start it is what the group has committed, else the earliest offset.
@@ -79,7 +75,7 @@ class Reader:
         rows = await self._log.committed(self._group or "")
         return {row.partition: row.offset for row in rows if row.topic == self._topic}
 
-    async def _find(self, number: int, position: "Position") -> int:
+    async def _find(self, number: int, position: Position) -> int:
         if isinstance(position, int):
             return position  # an offset out of range is reported when it is read
         return await self._log.find_offset(self._topic, number, position)

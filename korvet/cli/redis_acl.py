@@ -6,6 +6,9 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import passwords, table_output
+from korvet.cli.redis_target import store
+from korvet.store.errors import CommandFailed
+from korvet.store.redis_user import rules
 
 
 def redis_acl(
@@ -25,8 +28,6 @@ def redis_acl(
     asks for the password. The setting acks.all.fsync also needs +waitaof, which --apply adds if the
     server has it.
     """
-    from korvet.store.redis_user import rules
-
     password = None
     if password_stdin:
         password = passwords.from_stdin()
@@ -36,9 +37,6 @@ def redis_acl(
         rule = rules(target.namespace, password, waitaof=False)
         table_output.line(" ".join(["ACL", "SETUSER", user, *rule]))
         return
-    from korvet.cli.redis_target import store
-    from korvet.store.errors import CommandFailed
-
     with store(target) as reached:
         try:
             reached.command(

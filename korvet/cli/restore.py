@@ -1,17 +1,23 @@
 """`korvet restore`: rebuild an empty Redis from the snapshot and segments of a remote store."""
 
+import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from korvet.cli import options as o
-from korvet.cli import table_output
+from korvet.cli import redis_target, table_output
 from korvet.cli.backup import store_url
-
-if TYPE_CHECKING:
-    from korvet.config.values import Settings
-    from korvet.recovery.report import Report
+from korvet.cli.progress import progress
+from korvet.config.setting import StartError
+from korvet.config.values import Settings
+from korvet.keys import Keys
+from korvet.recovery.report import Report
+from korvet.recovery.restore import Restore, load_snapshot
+from korvet.recovery.tables import RestoreRefused
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.store.async_store import AsyncStore
 
 From = Annotated[
     str,
@@ -55,10 +61,6 @@ def restore(
 
     Prints what is lost. Exit code 2 if the namespace has any state.
     """
-    import asyncio
-
-    from korvet.cli import redis_target
-
     with redis_target.url(target, create=True) as url:
         report = asyncio.run(
             run(
@@ -85,21 +87,13 @@ async def run(
     gap: int | None,
     *,
     only_segments: bool = False,
-    settings: "Settings | None" = None,
+    settings: Settings | None = None,
     into_redis: bool | None = False,
-) -> "Report":
+) -> Report:
     """Restore the namespace of the Redis at `url`. Raises StartError if it is refused.
 
     With `settings` the records of a backup, or of any store with `into_redis`, go into Redis.
     """
-    from korvet.cli.progress import progress
-    from korvet.config.setting import StartError
-    from korvet.keys import Keys
-    from korvet.recovery.restore import Restore, load_snapshot
-    from korvet.recovery.tables import RestoreRefused
-    from korvet.remote_log.store import RemoteStorageError, SegmentStore
-    from korvet.store.async_store import AsyncStore
-
     try:
         segments = SegmentStore(source, create=False)
         snapshot = await load_snapshot(segments, cluster_id)
@@ -122,7 +116,7 @@ async def run(
         raise StartError(f"{str(error).rstrip('.')}.") from None
 
 
-def _print(report: "Report") -> None:
+def _print(report: Report) -> None:
     moment = datetime.fromtimestamp(report.snapshot_ms / 1000, UTC).isoformat(timespec="seconds")
     what = "backup" if report.is_backup else "snapshot"
     table_output.line(

@@ -1,18 +1,17 @@
 """`korvet schedule`: list and cancel the records that wait until they are due."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.help_text import group
+from korvet.config.broker_config import StartError
+from korvet.topics.table import Topic
 
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
-    from korvet.topics.table import Topic
-
-app = group("List and cancel scheduled records.")
+app = group()
 
 PER_CALL = 100
 """Max rows of one call."""
@@ -31,9 +30,8 @@ def list_(
     header: o.Header = True,
 ) -> None:
     """List a topic's scheduled records, per partition in the order in which they are due."""
-    from korvet.cli.admin_client import on_log
 
-    async def rows(log: "CommandLog") -> list[table_output.Row]:
+    async def rows(log: CommandLog) -> list[table_output.Row]:
         topic = await log.find_topic(name)
         return [
             row
@@ -60,15 +58,12 @@ def cancel(
     partition: o.Partitions = None,
 ) -> None:
     """Remove a scheduled record before it is due."""
-    from korvet.cli.admin_client import on_log
-    from korvet.config.broker_config import StartError
-
     if (id_ is None) == (number is None) or id_ == "":
         raise StartError("Give --id ID, or --number N with --partition N.")
     if number is not None and len(partition or ()) != 1:
         raise StartError("--number needs one --partition: each partition counts from 0.")
 
-    async def run(log: "CommandLog") -> int:
+    async def run(log: CommandLog) -> int:
         topic = await log.find_topic(name)
         cancelled = 0
         for each in o.chosen_partitions(name, topic.partitions, partition):
@@ -88,9 +83,7 @@ def cancel(
     table_output.line(f"cancelled {cancelled}")
 
 
-async def _rows(
-    log: "CommandLog", topic: "Topic", partition: int, most: int
-) -> list[table_output.Row]:
+async def _rows(log: CommandLog, topic: Topic, partition: int, most: int) -> list[table_output.Row]:
     """Return the first rows of a partition."""
 
     found: list[table_output.Row] = []

@@ -1,18 +1,23 @@
 """`korvet scripts`: list, show, export, load and check the Lua scripts."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from korvet import __version__
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.help_text import group
+from korvet.cli.redis_target import store
+from korvet.config.broker_config import StartError
+from korvet.scripts import bundle, lock
+from korvet.scripts.bundle import Bundle
+from korvet.scripts.contract import header_lines
+from korvet.scripts.export import contract_of
+from korvet.scripts.export import export as write
 
-if TYPE_CHECKING:
-    from korvet.scripts.bundle import Bundle
-
-app = group("List, export and load the Lua scripts.")
+app = group()
 
 _MODES = {True: "writes", False: "reads"}
 
@@ -43,10 +48,6 @@ def show_(
 
     The text is what Redis receives: pass it to `redis-cli --eval`.
     """
-    from korvet.scripts import bundle
-    from korvet.scripts.contract import header_lines
-    from korvet.scripts.export import contract_of
-
     known = bundle.names()
     if name not in known:
         raise typer.BadParameter(f"there is no script {name!r}; there are {', '.join(known)}")
@@ -68,10 +69,6 @@ def export(
     DIR gets each script's text, contract.json and its JSON Schema: what a client in another
     language needs to call them.
     """
-    from korvet import __version__
-    from korvet.config.broker_config import StartError
-    from korvet.scripts.export import export as write
-
     try:
         count = write(folder, __version__)
     except OSError as error:
@@ -82,9 +79,6 @@ def export(
 @o.command(app, "load")
 def load(target: o.Target) -> None:
     """Load every script into a Redis."""
-    from korvet.cli.redis_target import store
-    from korvet.config.broker_config import StartError
-
     bundles = _bundles()
     with store(target) as reached:
         for each in bundles:
@@ -104,8 +98,6 @@ def check() -> None:
 
     Exit code 1 if one differs from lua/scripts.lock.
     """
-    from korvet.scripts import bundle, lock
-
     root = bundle.default_root()
     found = lock.conflicts(root) + lock.stale(root)
     for problem in found:
@@ -115,7 +107,5 @@ def check() -> None:
     table_output.line(f"{len(bundle.names())} scripts are as locked")
 
 
-def _bundles() -> "list[Bundle]":
-    from korvet.scripts import bundle
-
+def _bundles() -> list[Bundle]:
     return [bundle.load(name) for name in bundle.names()]

@@ -7,15 +7,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.help_text import group
+from korvet.cli.progress import progress
+from korvet.cli.redis_target import store
+from korvet.config.setting import StartError
+from korvet.keys import Keys
+from korvet.remote_log.manifest import SegmentRow, object_name
+from korvet.topics.table import decode_definition
+from korvet.wire import records
+from korvet.wire.batch_runs import headers_in
+from korvet.wire.segments import CorruptSegment, footer_size, read_footer, read_segment
 
 OBJECT = re.compile(r"\d{20}-[0-9a-f]+\.segment")
 """The name of an object in a store: a copy may have any other name."""
-app = group("List, show and verify segments of tiered storage.")
+app = group()
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segment files.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A segment file.")]
@@ -34,10 +44,6 @@ def show(
 
     The footer is verified, the batches are not: `korvet segments verify` does that.
     """
-    import msgspec
-
-    from korvet.wire.segments import footer_size, read_footer
-
     with _named(file):
         data = file.read_bytes()
         segment = read_footer(data[len(data) - min(footer_size(data), len(data)) :])
@@ -60,8 +66,6 @@ def show(
 @o.command(app, "verify")
 def verify(files: Files) -> None:
     """Verify checksums, offsets and names of segments. Exit code 1 if one is corrupt."""
-    from korvet.cli.progress import progress
-
     failed = False
     # On a terminal the lines below show how far it is.
     with progress("segments verified", len(files), shown=not sys.stdout.isatty()) as advance:
@@ -76,8 +80,6 @@ def verify(files: Files) -> None:
 
 
 def _batch_rows(batches: memoryview) -> list[table_output.Row]:
-    from korvet.wire.batch_runs import headers_in
-
     return [
         (
             at,
@@ -94,11 +96,6 @@ def _batch_rows(batches: memoryview) -> list[table_output.Row]:
 
 def _problems(file: Path) -> Sequence[str]:
     """Return what is wrong with a segment; empty if it is as it was written."""
-    from korvet.remote_log.manifest import object_name
-    from korvet.wire import records
-    from korvet.wire.batch_runs import headers_in
-    from korvet.wire.segments import CorruptSegment, read_segment
-
     try:
         segment, batches = read_segment(file.read_bytes())
         headers = list(headers_in(batches))
@@ -131,12 +128,6 @@ def list_(
     topic: o.TopicName, target: o.Target, json: o.Json = False, header: o.Header = True
 ) -> None:
     """List the segments of a topic by the manifest in Redis."""
-    from korvet.cli.redis_target import store
-    from korvet.config.setting import StartError
-    from korvet.keys import Keys
-    from korvet.remote_log.manifest import SegmentRow
-    from korvet.topics.table import decode_definition
-
     keys, rows = Keys(target.namespace), []
     with store(target) as reached:
         raw = reached.command("HGET", keys.topics(), topic)
@@ -155,9 +146,6 @@ def list_(
 @contextmanager
 def _named(file: Path) -> Iterator[None]:
     """Raise StartError with the file's name if it cannot be read or is corrupt."""
-    from korvet.config.setting import StartError
-    from korvet.wire.segments import CorruptSegment
-
     try:
         yield
     except OSError as error:

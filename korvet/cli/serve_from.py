@@ -7,10 +7,15 @@ from typing import Annotated
 import msgspec
 import typer
 
+from korvet import logfmt
 from korvet.cli import options as o
+from korvet.cli import restore
 from korvet.cli.backup import store_url
+from korvet.cli.broker_process import run_broker
 from korvet.cli.restore import ClusterId, From
+from korvet.cli.start_lines import Announcement, announce_console
 from korvet.cli.target import load_config, make_files_private
+from korvet.embedded_redis.server import RedisServer
 
 
 def serve_from(
@@ -31,12 +36,6 @@ def serve_from(
     The topics are those of the store at the start. Writes are refused with POLICY_VIOLATION.
     Consumer groups work, and are forgotten at the end.
     """
-    from korvet import logfmt
-    from korvet.cli import restore
-    from korvet.cli.broker_process import run_broker
-    from korvet.cli.start_lines import Announcement, announce_console
-    from korvet.embedded_redis.server import RedisServer
-
     make_files_private()
     from_ = store_url(from_)
     settings = {

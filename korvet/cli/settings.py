@@ -7,7 +7,11 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
-from korvet.config.setting import Setting
+from korvet.config.broker_settings import BROKER
+from korvet.config.group_settings import GROUP
+from korvet.config.setting import Setting, find_setting
+from korvet.config.topic_settings import TOPIC
+from korvet.config.type_text import type_of
 
 _KINDS = ("broker", "topic", "group")
 _COLUMNS = ("of", "name", "default", "type", "changes", "description")
@@ -28,11 +32,6 @@ def settings(
     With names, print all that is known of each. Settings without an effect here are left out
     unless they are named.
     """
-    from korvet.config.broker_settings import BROKER
-    from korvet.config.group_settings import GROUP
-    from korvet.config.setting import find_setting
-    from korvet.config.topic_settings import TOPIC
-
     if of is not None and of not in _KINDS:
         raise typer.BadParameter(f"--of must be broker, topic or group, not {of!r}")
     tables: dict[str, Mapping[str, Setting]] = dict(
@@ -55,8 +54,6 @@ def settings(
 
 
 def _row(kind: str, setting: Setting) -> tuple[str | None, ...]:
-    from korvet.config.type_text import type_of
-
     changes = "while brokers run" if setting.dynamic else "at start"
     if setting.immutable:
         changes = "at creation"

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
@@ -106,8 +108,6 @@ def document(value: Any) -> None:
 
 
 def _builtins(value: Any) -> Any:
-    import msgspec
-
     return msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else str(value)
 
 

@@ -3,12 +3,11 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from korvet import logfmt
 from korvet.config.broker_config import OPTIONS, Config, load
-
-if TYPE_CHECKING:
-    from korvet.config.values import Settings
+from korvet.config.values import Settings
 
 GLOBAL_NAMES = ("redis", "data_dir", "namespace", "config", "set_", "log_level", "log_format")
 """Parameters of the options that every command has."""
@@ -20,7 +19,7 @@ class Target(NamedTuple):
     redis: str | None
     data_dir: str
     namespace: str
-    settings: "Settings"
+    settings: Settings
 
 
 def target_of(after: Mapping[str, Any], before: Mapping[str, Any]) -> Target:
@@ -56,7 +55,5 @@ def load_config(given: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
 
 
 def _set_up_log(config: Config, is_given: bool) -> None:
-    from korvet import logfmt
-
     # A command's output is its result: what a broker logs as information would hide it.
     logfmt.setup(config.log_level if is_given else "warning", config.log_format)

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.live import repeat
 from korvet.human import size
-
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
-    from korvet.library.values import TopicInfo
+from korvet.library.values import TopicInfo
 
 MAX_PARTITIONS, MAX_GROUPS = 2_000, 200
 """Numbers of partitions and of groups that are read each time."""
@@ -38,10 +37,8 @@ def top(
     Topics with the most records per second come first, and groups with the most lag. Ctrl-C ends
     it.
     """
-    from korvet.cli.admin_client import on_log
-    from korvet.cli.live import repeat
 
-    async def run(log: "CommandLog") -> None:
+    async def run(log: CommandLog) -> None:
         sampler = _Sampler(log, target, rows)
         await repeat(sampler.parts, interval, header=header, screen=True, times=times)
 
@@ -59,7 +56,7 @@ class _Seen(NamedTuple):
 class _Sampler:
     """Reads the log, and keeps what the next read compares with."""
 
-    def __init__(self, log: "CommandLog", target: o.Target, rows: int) -> None:
+    def __init__(self, log: CommandLog, target: o.Target, rows: int) -> None:
         self._log = log
         self._target = target
         self._rows = rows
@@ -112,7 +109,7 @@ class _Sampler:
         ]
         return shown, len(topics) - len(rows)
 
-    async def _topic(self, topic: "TopicInfo") -> tuple[str, int, int, int, float, float]:
+    async def _topic(self, topic: TopicInfo) -> tuple[str, int, int, int, float, float]:
 
         before, now = self._seen, monotonic()
         parts = await self._log.offsets(topic.name)

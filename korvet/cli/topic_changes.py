@@ -1,15 +1,17 @@
 """`korvet topics alter`, `add-partitions`, `trim` and `repair`."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from korvet.admin.alter_configs import ConfigAdmin
+from korvet.admin.config_edits import DELETE, SET, Change, ConfigResourceType, Edit
 from korvet.cli import options as o
 from korvet.cli import table_output
-
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
+from korvet.cli.admin_client import CommandLog, on_log
+from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
+from korvet.log.position import BadPosition, parse_position
 
 
 def alter(
@@ -27,17 +29,12 @@ def alter(
 
     All changes are applied, or none. Brokers use them at once.
     """
-    from korvet.admin.alter_configs import ConfigAdmin
-    from korvet.admin.config_edits import DELETE, SET, Change, ConfigResourceType, Edit
-    from korvet.cli.admin_client import on_log
-    from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
-
     edits = [Edit(key, value, SET) for key, value in o.assignments("--config", config)]
     edits += [Edit(key, None, DELETE) for key in delete or ()]
     if not edits:
         raise typer.BadParameter("no change is given: use --config or --delete-config")
 
-    async def run(log: "CommandLog") -> None:
+    async def run(log: CommandLog) -> None:
         await log.find_topic(name)
         table = ConfigTable(log.store, log.keys)
         configs = DynamicBrokerConfig(
@@ -61,8 +58,6 @@ def add_partitions(
 
     Records stay where they are: a key may go to another partition from then on.
     """
-    from korvet.cli.admin_client import on_log
-
     on_log(lambda log: log.add_partitions(name, count), target)
     table_output.line(f"{name} has {count} partitions")
 
@@ -79,15 +74,12 @@ def trim(
     In topics of layout `batch` readers start at the position, and the batch that reaches past it
     stays in Redis.
     """
-    from korvet.cli.admin_client import on_log
-    from korvet.log.position import BadPosition, parse_position
-
     try:
         position = parse_position(before, datetime.now(UTC))
     except BadPosition as error:
         raise typer.BadParameter(f"--before: {error}") from None
 
-    async def run(log: "CommandLog") -> list[table_output.Row]:
+    async def run(log: CommandLog) -> list[table_output.Row]:
         count = (await log.topic(name)).partitions
         first = [part.earliest for part in await log.offsets(name)]
         rows: list[table_output.Row] = []
@@ -115,9 +107,8 @@ def repair(
     above them. Ids of other programs that are lower than the next record's stay refused by Redis:
     it moves no stream back.
     """
-    from korvet.cli.admin_client import on_log
 
-    async def run(log: "CommandLog") -> list[table_output.Row]:
+    async def run(log: CommandLog) -> list[table_output.Row]:
         topic = await log.find_topic(name)
         rows: list[table_output.Row] = []
         for number in o.chosen_partitions(name, topic.partitions, partition):

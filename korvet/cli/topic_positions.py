@@ -2,15 +2,14 @@
 
 import os
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from korvet.cli import completion
 from korvet.cli import options as o
-
-if TYPE_CHECKING:
-    from korvet.log.position import Position
+from korvet.config.broker_config import StartError
+from korvet.log.position import BadPosition, Position, parse_position
 
 Topics = Annotated[
     list[str],
@@ -25,11 +24,8 @@ Topics = Annotated[
 To = Annotated[str | None, typer.Option("--to", metavar="POSITION", help=o.POSITIONS)]
 
 
-def parse_positions(topics: list[str], to: str | None) -> "dict[str, Position]":
+def parse_positions(topics: list[str], to: str | None) -> dict[str, Position]:
     """Parse each topic's position before anything is read or changed."""
-    from korvet.config.broker_config import StartError
-    from korvet.log.position import BadPosition, parse_position
-
     now, found = datetime.now(UTC), {}
     for text in topics:
         name, _, own = text.partition("=")
@@ -48,8 +44,6 @@ def parse_positions(topics: list[str], to: str | None) -> "dict[str, Position]":
 
 def check_group_name(name: str) -> None:
     """Raise StartError if no group can have the name."""
-    from korvet.config.broker_config import StartError
-
     if not name:
         raise StartError("A group needs a name.")
     try:

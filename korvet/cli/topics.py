@@ -1,17 +1,17 @@
 """`korvet topics`: list, create, describe and delete; topic_changes has the others."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from korvet.cli import offset_note, table_output
+from korvet.cli import offset_note, table_output, topic_changes
 from korvet.cli import options as o
+from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.help_text import group
+from korvet.groups.consumed import list_held
+from korvet.remote_log.manifest import ManifestTotals, RemoteOnly, count_remote_only, totals
 
-if TYPE_CHECKING:
-    from korvet.cli.admin_client import CommandLog
-
-app = group("Create, list, change, trim and delete topics.")
+app = group()
 
 _PARTITION_COLUMNS: tuple[str, ...] = (
     "partition", "first", "next", "records", "bytes", "newest", "stream",
@@ -21,9 +21,8 @@ _PARTITION_COLUMNS: tuple[str, ...] = (
 @o.command(app, "list")
 def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
     """List topics with layout, records and bytes."""
-    from korvet.cli.admin_client import on_log
 
-    async def rows(log: "CommandLog") -> list[table_output.Row]:
+    async def rows(log: CommandLog) -> list[table_output.Row]:
         found: list[table_output.Row] = []
         for topic in await log.topics():
             parts = await log.offsets(topic.name)
@@ -53,8 +52,6 @@ def create(
     Configs that are not given follow the settings changed for all brokers, then --set, then the
     defaults.
     """
-    from korvet.cli.admin_client import on_log
-
     configs = dict(o.assignments("--config", config))
     made = on_log(lambda log: log.create_topic(name, partitions, configs), target)
     count = made.partitions
@@ -73,12 +70,9 @@ def describe(
     remote.storage.enable, or with segments, also the first offset in Redis, what segments hold,
     what they alone hold (remote_only), and the total. Other records and bytes are those in Redis.
     """
-    from korvet.cli.admin_client import on_log
-    from korvet.groups.consumed import list_held
-    from korvet.remote_log.manifest import ManifestTotals, RemoteOnly, count_remote_only, totals
 
     async def run(
-        log: "CommandLog",
+        log: CommandLog,
     ) -> tuple[list[table_output.Row], tuple[str, ...], list[table_output.Row]]:
         topic = await log.find_topic(name)
         configs = log.topic_configs.resolve(name, topic.configs).values()
@@ -141,9 +135,8 @@ def delete(names: o.TopicNames, target: o.Target) -> None:
 
     Their records, Redis groups and committed offsets are deleted too.
     """
-    from korvet.cli.admin_client import on_log
 
-    async def run(log: "CommandLog") -> None:
+    async def run(log: CommandLog) -> None:
         for name in names:  # all are looked up first: a wrong name deletes nothing
             await log.topic(name)
         for name in names:
@@ -151,3 +144,9 @@ def delete(names: o.TopicNames, target: o.Target) -> None:
             table_output.line(f"deleted {name}")
 
     on_log(run, target)
+
+
+o.command(app, "alter")(topic_changes.alter)
+o.command(app, "add-partitions")(topic_changes.add_partitions)
+o.command(app, "trim")(topic_changes.trim)
+o.command(app, "repair")(topic_changes.repair)

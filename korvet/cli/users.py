@@ -1,20 +1,28 @@
 """`korvet users`: add, passwd, list and delete, in Redis and without a broker."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
 from korvet.cli import options as o
 from korvet.cli import passwords, table_output
+from korvet.cli.admin_client import on_log
 from korvet.cli.help_text import group
-
-if TYPE_CHECKING:
-    from korvet.security.credentials import Credential, Mechanism
-    from korvet.security.users import Users
+from korvet.config.setting import StartError
+from korvet.errors import ErrorCode
+from korvet.security.credentials import (
+    BY_TITLE,
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    Credential,
+    Mechanism,
+    from_password,
+)
+from korvet.security.users import ABSENT, PRESENT, Users
 
 T = TypeVar("T")
-app = group("Add, change, list and delete users of SASL listeners.")
+app = group()
 
 _Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
 _Mechanisms = Annotated[
@@ -35,11 +43,6 @@ def add(
     name: _Name, target: o.Target, mechanism: _Mechanisms = None, iterations: _Iterations = 8192
 ) -> None:
     """Add a user. The password is read from stdin or asked for."""
-    from korvet.config.setting import StartError
-    from korvet.errors import ErrorCode
-    from korvet.security.credentials import Mechanism
-    from korvet.security.users import ABSENT
-
     wanted = _mechanisms(mechanism) or list(Mechanism)
     changes = _hashed(name, passwords.read(), wanted, iterations)
     error = _on_users(lambda users: users.alter(name, changes, ABSENT), target, create=True)
@@ -54,9 +57,6 @@ def passwd(
     name: _Name, target: o.Target, mechanism: _Mechanisms = None, iterations: _Iterations = 8192
 ) -> None:
     """Set another password, by default for all mechanisms that the user has."""
-    from korvet.errors import ErrorCode
-    from korvet.security.users import PRESENT
-
     named = _mechanisms(mechanism)
     known = _on_users(lambda users: users.describe([name]), target)[name]
     if not known:
@@ -83,10 +83,6 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
 @o.command(app, "delete")
 def delete(name: _Name, target: o.Target, mechanism: _Mechanisms = None) -> None:
     """Delete a user, or only the credentials of some mechanisms."""
-    from korvet.errors import ErrorCode
-    from korvet.security.credentials import Mechanism
-    from korvet.security.users import PRESENT
-
     wanted = _mechanisms(mechanism) or list(Mechanism)
     changes: dict[Mechanism, Credential | None] = dict.fromkeys(wanted)
     error = _on_users(lambda users: users.alter(name, changes, PRESENT), target)
@@ -94,9 +90,7 @@ def delete(name: _Name, target: o.Target, mechanism: _Mechanisms = None) -> None
         raise _unknown(name)
 
 
-def _mechanisms(names: list[str] | None) -> "list[Mechanism]":
-    from korvet.security.credentials import BY_TITLE
-
+def _mechanisms(names: list[str] | None) -> list[Mechanism]:
     unknown = [name for name in names or () if name not in BY_TITLE]
     if unknown:
         raise typer.BadParameter(
@@ -106,10 +100,8 @@ def _mechanisms(names: list[str] | None) -> "list[Mechanism]":
 
 
 def _hashed(
-    name: str, password: str, mechanisms: "list[Mechanism]", iterations: int
-) -> "dict[Mechanism, Credential | None]":
-    from korvet.security.credentials import MAX_ITERATIONS, MIN_ITERATIONS, from_password
-
+    name: str, password: str, mechanisms: list[Mechanism], iterations: int
+) -> dict[Mechanism, Credential | None]:
     if not name:
         raise typer.BadParameter("the user's name must not be empty")
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
@@ -120,16 +112,11 @@ def _hashed(
 
 
 def _unknown(name: str) -> Exception:
-    from korvet.config.setting import StartError
-
     return StartError(f"There is no such user or credential: {name!r}.")
 
 
 def _on_users(
-    work: "Callable[[Users], Awaitable[T]]", target: o.Target, *, create: bool = False
+    work: Callable[[Users], Awaitable[T]], target: o.Target, *, create: bool = False
 ) -> T:
     """Run `work` on the users of the target's Redis and return its result."""
-    from korvet.cli.admin_client import on_log
-    from korvet.security.users import Users
-
     return on_log(lambda log: work(Users(log.store, log.keys)), target, create=create)

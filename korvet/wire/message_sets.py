@@ -9,8 +9,6 @@ import struct
 import zlib
 from collections.abc import Collection, Iterable
 
-from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
-
 from korvet.errors import ErrorCode
 from korvet.wire import compression
 from korvet.wire.records import (
@@ -142,6 +140,9 @@ def build(
         codec = compression.NONE
     rows = list(records)
     base = rows[0][0] if codec and magic == 1 else 0
+    # Imported here for commands that start quickly: it imports all of aiokafka.
+    from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+
     builder = LegacyRecordBatchBuilder(magic, compression.NONE, UNLIMITED)
     for offset, timestamp, key, value, _ in rows:
         builder.append(offset - base, timestamp, key, value)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from korvet.cli import app, run
+from korvet.cli import COMMANDS, app, load, run
 from korvet.cli.help_text import EXIT_CODES, summary
 from korvet.scripts import bundle
 from tests.support.redis_servers import TestServer
@@ -205,8 +205,12 @@ def test_completion_offers_commands(monkeypatch: pytest.MonkeyPatch) -> None:
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Return every command of the command line, and the words that call it."""
     yield path, group
-    for name, each in getattr(group, "commands", {}).items():
-        yield from commands(each, (*path, name))
+    for name in getattr(group, "commands", ()):
+        yield from commands(group.resolve_command(None, [name])[1], (*path, name))
+
+
+def test_the_list_of_commands_has_the_sentences_of_their_functions() -> None:
+    assert {name: summary(load(name).help) for name in COMMANDS} == COMMANDS
 
 
 @pytest.mark.parametrize("columns", ["44", "80", "200"])
