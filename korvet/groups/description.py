@@ -9,8 +9,8 @@ import msgspec
 from korvet.bounded import TOO_OFTEN, chunks, gather_named
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import assigned_partitions, decode_assignment, subscribed_topics
-from korvet.groups.consumer_group import unpack
 from korvet.groups.coordinator import GroupCoordinator
+from korvet.groups.modern import unpack
 from korvet.groups.streams_group import (
     ACTIVE,
     STANDBY,

@@ -12,7 +12,7 @@ import msgspec
 from korvet.config.dynamic import ConfigTable
 from korvet.config.values import Settings
 from korvet.groups.assignment import decode_assignment, encode_assignment
-from korvet.groups.consumer_group import group_timeout_ms, pack, pack_bytes, unpack, unpack_bytes
+from korvet.groups.modern import group_timeout_ms, pack, pack_bytes, unpack, unpack_bytes
 
 ACTIVE, STANDBY, WARMUP = "a", "b", "c"
 """The kinds of tasks."""

@@ -1,7 +1,7 @@
 """Validation of StreamsGroupHeartbeat requests (KIP-1071)."""
 
 from korvet.errors import ErrorCode
-from korvet.groups.consumer_group import GroupLimits, blank_field
+from korvet.groups.modern import JOIN, GroupLimits, blank_field, invalid_epoch
 from korvet.groups.streams_group import topic_names
 from korvet.topics.names import check_topic_name
 from korvet.wire.messages.streams_group_heartbeat import (
@@ -11,8 +11,6 @@ from korvet.wire.messages.streams_group_heartbeat import (
     Topology,
 )
 
-JOIN, LEAVE_STATIC = 0, -2
-"""Member epochs with a special meaning."""
 RESERVED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
@@ -104,11 +102,7 @@ def _epoch_error(request: StreamsGroupHeartbeatRequest) -> str | None:
         return "A topology can only be given when joining."
     if len({rows is None for rows in tasks}) > 1:
         return "If one list of tasks is given, all must be."
-    if request.member_epoch == LEAVE_STATIC and request.instance_id is None:
-        return "Member epoch -2 requires an instance id: it is for static members."
-    if request.member_epoch < LEAVE_STATIC:
-        return f"Invalid member epoch {request.member_epoch}."
-    return None
+    return invalid_epoch(request.member_epoch, request.instance_id)
 
 
 def _invalid_topology(topology: Topology) -> str | None:

@@ -23,7 +23,6 @@ Left out
 """
 
 import uuid
-from contextlib import nullcontext
 
 import msgspec
 
@@ -31,13 +30,15 @@ from korvet.calls.group import ConsumerHeartbeatReply
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import assignment_of, encode_assignment
-from korvet.groups.consumer_group import (
-    TOO_LARGE,
+from korvet.groups.modern import (
+    JOIN,
     GroupLimits,
-    TopicLookup,
+    Heartbeat,
     blank_field,
     group_timeout_ms,
+    invalid_epoch,
     pack,
+    reason_of,
 )
 from korvet.name_pattern import BadPattern, compile_pattern
 from korvet.scripts.call import Call
@@ -47,8 +48,6 @@ from korvet.wire.messages.consumer_group_heartbeat import (
 )
 
 ASSIGNORS = ("uniform", "range")
-JOIN, LEAVE_STATIC = 0, -2
-"""Member epochs with a special meaning."""
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
@@ -62,14 +61,9 @@ async def consumer_group_heartbeat(
         error, reason = _exceeds(request, context)
     if error:
         return ConsumerGroupHeartbeatResponse.of(error, reason)
-    heartbeats = context.services.groups.heartbeats
-    async with heartbeats.next_batch() if _only_renews(request) else nullcontext():
-        reply = await _heartbeat(request, context)
+    reply = await _heartbeat(request, context)
     if reply.error:
-        is_large = reply.error == ErrorCode.GROUP_MAX_SIZE_REACHED
-        return ConsumerGroupHeartbeatResponse.of(
-            ErrorCode(reply.error), TOO_LARGE if is_large else None
-        )
+        return ConsumerGroupHeartbeatResponse.of(ErrorCode(reply.error), reason_of(reply.error))
     interval = 0
     stream_reads = context.services.stream_reads
     if request.member_epoch < 0:
@@ -93,7 +87,11 @@ def _validate(request: ConsumerGroupHeartbeatRequest) -> tuple[ErrorCode, str | 
         member_id=request.member_id,
         instance_id=request.instance_id,
         rack=request.rack_id,
-    ) or (_join_error(request) if request.member_epoch == JOIN else _epoch_error(request))
+    ) or (
+        _join_error(request)
+        if request.member_epoch == JOIN
+        else invalid_epoch(request.member_epoch, request.instance_id)
+    )
     if reason:
         return ErrorCode.INVALID_REQUEST, reason
     if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
@@ -138,20 +136,17 @@ def _join_error(request: ConsumerGroupHeartbeatRequest) -> str | None:
     return None
 
 
-def _epoch_error(request: ConsumerGroupHeartbeatRequest) -> str | None:
-    if request.member_epoch < LEAVE_STATIC:
-        return f"Invalid member epoch {request.member_epoch}."
-    if request.member_epoch == LEAVE_STATIC and request.instance_id is None:
-        return "Member epoch -2 requires an instance id: it is for static members."
-    return None
-
-
 async def _heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> ConsumerHeartbeatReply:
-    await context.topics.all()
     limits = GroupLimits.of(context.settings)
-    lookup = TopicLookup(context.topics, lambda: _topics_version(context), limits)
+    heartbeat = Heartbeat(
+        context.services.groups,
+        context.topics,
+        limits,
+        lambda: _topics_version(context),
+        lambda name: context.may_describe(name, audit=False),
+    )
 
     def make(is_registered: int) -> Call[ConsumerHeartbeatReply]:
         return context.keys.group(request.group_id).consumer_heartbeat(
@@ -176,22 +171,17 @@ async def _heartbeat(
             owned=encode_assignment(
                 (row.topic_id.hex, row.partitions) for row in request.topic_partitions or ()
             ),
-            topics_version=lookup.version,
-            resolved=lookup.resolved,
-            rows=lookup.rows,
+            topics_version=heartbeat.version,
+            resolved=heartbeat.resolved,
+            rows=heartbeat.rows,
         )
 
-    while True:
-        reply = await context.services.groups.run(
-            request.group_id, make, creates=request.member_epoch == JOIN
-        )
-        if reply.error or not reply.need_topics:
-            return reply
-        await context.services.authorizer.refresh()
-        if not await lookup.find(
-            reply.names, reply.regexes, lambda name: context.may_describe(name, audit=False)
-        ):
-            return msgspec.structs.replace(reply, error=ErrorCode.GROUP_MAX_SIZE_REACHED)
+    return await heartbeat.run(
+        request,
+        make,
+        only_renews=_only_renews(request),
+        prepare=lambda _: context.services.authorizer.refresh(),
+    )
 
 
 def _topics_version(context: Context) -> bytes:

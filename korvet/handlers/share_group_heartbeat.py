@@ -14,21 +14,11 @@ Behaviour
 - a share group is kept until it is deleted, even without members
 """
 
-from contextlib import nullcontext
-
-import msgspec
-
 from korvet.calls.group import ShareHeartbeatReply
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import assignment_of
-from korvet.groups.consumer_group import (
-    TOO_LARGE,
-    GroupLimits,
-    TopicLookup,
-    blank_field,
-    pack,
-)
+from korvet.groups.modern import JOIN, GroupLimits, Heartbeat, blank_field, pack, reason_of
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.scripts.call import Call
 from korvet.wire.messages.share_group_heartbeat import (
@@ -36,8 +26,8 @@ from korvet.wire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
 )
 
-JOIN, LEAVE = 0, -1
-"""Member epochs with a special meaning."""
+LEAVE = -1
+"""The member epoch of a member that leaves."""
 LONGEST_MEMBER_ID = 36
 
 
@@ -53,15 +43,9 @@ async def share_group_heartbeat(
     if reason:
         return ShareGroupHeartbeatResponse.of(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
     config = share_group_config(context.services.configs, context.settings, request.group_id)
-    heartbeats = context.services.groups.heartbeats
-    only_renews = request.member_epoch > 0 and request.subscribed_topic_names is None
-    async with heartbeats.next_batch() if only_renews else nullcontext():
-        reply = await _heartbeat(request, config, context)
+    reply = await _heartbeat(request, config, context)
     if reply.error:
-        is_large = reply.error == ErrorCode.GROUP_MAX_SIZE_REACHED
-        return ShareGroupHeartbeatResponse.of(
-            ErrorCode(reply.error), TOO_LARGE if is_large else None
-        )
+        return ShareGroupHeartbeatResponse.of(ErrorCode(reply.error), reason_of(reply.error))
     interval = config.heartbeat_interval_ms if request.member_epoch >= 0 else 0
     return ShareGroupHeartbeatResponse(
         member_id=request.member_id,
@@ -90,9 +74,8 @@ def _invalid(request: ShareGroupHeartbeatRequest) -> str | None:
 async def _heartbeat(
     request: ShareGroupHeartbeatRequest, config: ShareGroupConfig, context: Context
 ) -> ShareHeartbeatReply:
-    await context.topics.all()
-    limits = GroupLimits.of(context.settings)
-    lookup = TopicLookup(context.topics, lambda: context.topics.cached_version, limits)
+    limits, topics = GroupLimits.of(context.settings), context.topics
+    heartbeat = Heartbeat(context.services.groups, topics, limits, lambda: topics.cached_version)
     names = request.subscribed_topic_names
 
     def make(is_registered: int) -> Call[ShareHeartbeatReply]:
@@ -110,16 +93,10 @@ async def _heartbeat(
             is_registered=is_registered,
             has_names=int(names is not None),
             names=pack(sorted(set(names or ()))),
-            topics_version=lookup.version,
-            resolved=lookup.resolved,
-            rows=lookup.rows,
+            topics_version=heartbeat.version,
+            resolved=heartbeat.resolved,
+            rows=heartbeat.rows,
         )
 
-    while True:
-        reply = await context.services.groups.run(
-            request.group_id, make, creates=request.member_epoch == JOIN
-        )
-        if reply.error or not reply.need_topics:
-            return reply
-        if not await lookup.find(reply.names):
-            return msgspec.structs.replace(reply, error=ErrorCode.GROUP_MAX_SIZE_REACHED)
+    only_renews = request.member_epoch > 0 and names is None
+    return await heartbeat.run(request, make, only_renews=only_renews)

@@ -28,15 +28,12 @@ Left out
   place standby tasks, and task offsets are not used
 """
 
-from contextlib import nullcontext
-from dataclasses import dataclass
-
 import msgspec
 
 from korvet.calls.group import StreamsHeartbeatReply
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.consumer_group import TOO_LARGE, GroupLimits, TopicLookup, unpack
+from korvet.groups.modern import GroupLimits, Heartbeat, reason_of, unpack
 from korvet.groups.streams_group import (
     ACTIVE,
     STANDBY,
@@ -50,7 +47,7 @@ from korvet.groups.streams_group import (
     streams_group_config,
     topic_names,
 )
-from korvet.groups.streams_requests import JOIN, exceeded_limit, invalid_heartbeat, invalid_names
+from korvet.groups.streams_requests import exceeded_limit, invalid_heartbeat, invalid_names
 from korvet.scripts.call import Call
 from korvet.wire.messages.streams_group_heartbeat import (
     Endpoint,
@@ -69,11 +66,6 @@ TOPOLOGY_DIFFERS = (
     "topology, stop all instances first."
 )
 
-REASONS = {
-    ErrorCode.INVALID_REQUEST: TOPOLOGY_DIFFERS,
-    ErrorCode.GROUP_MAX_SIZE_REACHED: TOO_LARGE,
-}
-
 
 async def streams_group_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: Context
@@ -89,61 +81,32 @@ async def streams_group_heartbeat(
         except IndexError:
             reason = "A copartition group has an index beyond the list of its topics."
             return StreamsGroupHeartbeatResponse.of(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
-    beat = _Heartbeat(request, topology, config, context)
-    heartbeats = context.services.groups.heartbeats
-    async with heartbeats.next_batch() if _only_renews(request) else nullcontext():
-        reply = await beat.run()
+    reply, failure = await _heartbeat(request, topology, config, context)
     if reply.error:
+        differs = reply.error == ErrorCode.INVALID_REQUEST
         return StreamsGroupHeartbeatResponse.of(
-            ErrorCode(reply.error), REASONS.get(ErrorCode(reply.error))
+            ErrorCode(reply.error), TOPOLOGY_DIFFERS if differs else reason_of(reply.error)
         )
     if request.member_epoch < 0:
         return StreamsGroupHeartbeatResponse(
             member_id=request.member_id, member_epoch=reply.epoch, heartbeat_interval_ms=0
         )
-    return _response(request, reply, config.heartbeat_interval_ms, beat.failure)
+    return _response(request, reply, config.heartbeat_interval_ms, failure)
 
 
-@dataclass(eq=False, repr=False)
-class _Heartbeat:
-    """The script calls of one heartbeat: repeated until the topics that it needs are known."""
+async def _heartbeat(
+    request: StreamsGroupHeartbeatRequest,
+    topology: bytes,
+    config: StreamsGroupConfig,
+    context: Context,
+) -> tuple[StreamsHeartbeatReply, str]:
+    """Return the reply, and why internal topics could not be created: empty if none was missing."""
+    limits, topics = GroupLimits.of(context.settings), context.topics
+    heartbeat = Heartbeat(context.services.groups, topics, limits, lambda: topics.cached_version)
+    endpoint, tags = request.user_endpoint, request.client_tags
+    failure: str | None = None
 
-    request: StreamsGroupHeartbeatRequest
-    topology: bytes
-    config: StreamsGroupConfig
-    context: Context
-
-    def __post_init__(self) -> None:
-        self._lookup: TopicLookup
-        self._creates = True
-        self.failure = ""
-        """Why internal topics could not be created; empty if none was missing."""
-
-    async def run(self) -> StreamsHeartbeatReply:
-        """Call the script until it has decided."""
-        context, topics = self.context, self.context.topics
-        await topics.all()
-        limits = GroupLimits.of(context.settings)
-        self._lookup = TopicLookup(topics, lambda: topics.cached_version, limits)
-        while True:
-            reply = await context.services.groups.run(
-                self.request.group_id, self._call, creates=self.request.member_epoch == JOIN
-            )
-            if reply.error or not (reply.need_topics or reply.missing):
-                return reply
-            if reply.missing:
-                self._creates = False
-                self.failure = await context.services.internal_topics.create(
-                    reply.missing, context.may_create, context.charge_creation
-                )
-            if not await self._lookup.find(reply.names):
-                return msgspec.structs.replace(reply, error=ErrorCode.GROUP_MAX_SIZE_REACHED)
-            if not reply.need_topics:
-                self._lookup.resolved = b""
-
-    def _call(self, is_registered: int) -> Call[StreamsHeartbeatReply]:
-        request, config, context = self.request, self.config, self.context
-        topology, endpoint, tags = request.topology, request.user_endpoint, request.client_tags
+    def make(is_registered: int) -> Call[StreamsHeartbeatReply]:
         return context.keys.group(request.group_id).streams_heartbeat(
             member=request.member_id,
             epoch=request.member_epoch,
@@ -158,8 +121,8 @@ class _Heartbeat:
             max_size=context.settings.integer("group.streams.max.size"),
             max_bytes=context.settings.integer("group.subscription.max.bytes"),
             is_registered=is_registered,
-            topology_epoch=topology.epoch if topology is not None else -1,
-            topology=self.topology,
+            topology_epoch=request.topology.epoch if request.topology is not None else -1,
+            topology=topology,
             has_process=int(request.process_id is not None),
             process=request.process_id or "",
             endpoint=f"{endpoint.host}:{endpoint.port}" if endpoint is not None else "",
@@ -175,12 +138,23 @@ class _Heartbeat:
             ),
             endpoint_epoch=request.endpoint_information_epoch,
             shutdown=int(request.shutdown_application),
-            topics_version=self._lookup.version,
-            resolved=self._lookup.resolved,
-            creates=int(self._creates),
+            topics_version=heartbeat.version,
+            resolved=heartbeat.resolved,
+            creates=int(failure is None),
             instance=request.instance_id or "",
-            rows=self._lookup.rows,
+            rows=heartbeat.rows,
         )
+
+    async def create_missing(reply: StreamsHeartbeatReply) -> None:
+        nonlocal failure
+        if reply.missing:
+            failure = await context.services.internal_topics.create(
+                reply.missing, context.may_create, context.charge_creation
+            )
+
+    only_renews = _only_renews(request)
+    reply = await heartbeat.run(request, make, only_renews=only_renews, prepare=create_missing)
+    return reply, failure or ""
 
 
 def _check(request: StreamsGroupHeartbeatRequest, context: Context) -> tuple[ErrorCode, str | None]:

@@ -9,7 +9,7 @@ import redis
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from korvet.cli import run
-from korvet.groups.consumer_group import pack_bytes
+from korvet.groups.modern import pack_bytes
 from korvet.keys import Keys
 from korvet.store.sync_store import SyncStore
 from tests.lua.streams import STATEFUL, Member, settle

@@ -5,7 +5,7 @@ import json
 import pytest
 import redis
 
-from korvet.groups.consumer_group import encode_subscription, pack
+from korvet.groups.modern import encode_subscription, pack
 from korvet.share.acknowledger import Acknowledge
 from korvet.store.sync_store import SyncStore
 from tests.cli.test_groups import KEYS, Korvet, korvet, orders

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from korvet import Record
-from korvet.groups.consumer_group import encode_subscription, pack
+from korvet.groups.modern import encode_subscription, pack
 from korvet.keys import Keys
 from korvet.store.sync_store import SyncStore
 from tests.lua.streams import Group as StreamsGroup

@@ -4,7 +4,7 @@ from typing import Any
 
 from korvet.calls.group import StreamsDescribeReply, StreamsHeartbeatReply, TickReply
 from korvet.errors import ErrorCode
-from korvet.groups.consumer_group import encode_subscription, pack, pack_bytes
+from korvet.groups.modern import encode_subscription, pack, pack_bytes
 from korvet.groups.streams_group import decode_tasks, encode_pairs
 from korvet.keys import Keys
 from korvet.scripts.signals import Signal

@@ -8,7 +8,7 @@ import pytest
 from korvet.calls.group import ShareHeartbeatReply, TickReply
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
-from korvet.groups.consumer_group import encode_subscription, pack
+from korvet.groups.modern import encode_subscription, pack
 from korvet.keys import Keys
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.groups.consumer_group import unpack
+from korvet.groups.modern import unpack
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import Group as ClassicGroup

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from korvet.groups.consumer_group import pack
+from korvet.groups.modern import pack
 from korvet.testing.lua_sandbox import library, lua_table, within
 
 Topics = dict[str, tuple[str, int]]

@@ -11,8 +11,8 @@ import pytest
 
 from korvet.background import scheduled_delivery
 from korvet.calls.group import CommitReply
-from korvet.groups.consumer_group import pack
 from korvet.groups.coordinator import ROWS_PER_CALL
+from korvet.groups.modern import pack
 from korvet.keys import Keys
 from korvet.log.append_batcher import ARGUMENT_BYTES, MAX_BATCHES, MAX_CALL_BYTES
 from korvet.log.append_parts import PART_ARGUMENTS, PART_BYTES, PART_RECORDS, parts_of

@@ -1,0 +1,203 @@
+"""Modern groups, whose partitions the broker assigns: of the types consumer, share and streams.
+
+Limits, settings, the lists that scripts exchange, and the heartbeat of a member: its script is
+called until it has the topics that it asks for.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from korvet.calls.group import (
+    ConsumerHeartbeatReply,
+    ShareHeartbeatReply,
+    StreamsHeartbeatReply,
+)
+from korvet.config.dynamic import ConfigTable, group_resource
+from korvet.config.values import Settings
+from korvet.errors import ErrorCode
+from korvet.groups.coordinator import GroupCoordinator
+from korvet.name_pattern import compile_pattern
+from korvet.scripts.call import Call
+from korvet.topics.table import TopicTable
+
+JOIN, LEAVE_STATIC = 0, -2
+"""Member epochs with a special meaning."""
+TopicRows = list[tuple[str, str, str]]
+"""Kind, key and value of each topic row of lua/group/consumer_heartbeat.lua."""
+H = TypeVar("H", ConsumerHeartbeatReply, ShareHeartbeatReply, StreamsHeartbeatReply)
+
+
+def pack(items: Iterable[str]) -> bytes:
+    """Pack a list of strings as lua/lib/pack.lua does."""
+    return pack_bytes(item.encode("utf-8", "surrogateescape") for item in items)
+
+
+def pack_bytes(items: Iterable[bytes]) -> bytes:
+    """Pack a list of byte strings as lua/lib/pack.lua does."""
+    return b"".join(b"%d:%s" % (len(item), item) for item in items)
+
+
+def unpack(packed: bytes) -> list[str]:
+    """Unpack a list of strings."""
+    return [item.decode("utf-8", "surrogateescape") for item in unpack_bytes(packed)]
+
+
+def unpack_bytes(packed: bytes) -> list[bytes]:
+    """Unpack a list of byte strings."""
+    found, at = [], 0
+    while at < len(packed):
+        colon = packed.index(b":", at)
+        end = colon + 1 + int(packed[at:colon])
+        found.append(packed[colon + 1 : end])
+        at = end
+    return found
+
+
+class GroupLimits(msgspec.Struct, frozen=True):
+    """The limits of a group whose partitions the broker assigns: scripts work on all of it."""
+
+    max_topics: int
+    max_partitions: int
+    max_bytes: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> "GroupLimits":
+        """Return the limits that the settings have."""
+        return cls(
+            settings.integer("group.subscription.max.topics"),
+            settings.integer("group.subscription.max.partitions"),
+            settings.integer("group.subscription.max.bytes"),
+        )
+
+    def refusal(
+        self, names: Sequence[str] | None, partitions: int, *words: str | None
+    ) -> str | None:
+        """Return why a heartbeat alone exceeds the limits, None if it does not."""
+        if len(names or ()) > self.max_topics:
+            return f"More than group.subscription.max.topics={self.max_topics} topic names."
+        if partitions > self.max_partitions:
+            limit = f"group.subscription.max.partitions={self.max_partitions}"
+            return f"The list of owned partitions has more than {limit}."
+        if sum(map(len, names or ())) + sum(len(word or "") for word in words) > self.max_bytes:
+            return f"Ids and names have more than group.subscription.max.bytes={self.max_bytes}."
+        return None
+
+
+_TOO_LARGE = (
+    "The group has the most members that it may have, or these exceed together "
+    "group.subscription.max.topics, .partitions or .bytes."
+)
+
+
+def reason_of(error: int) -> str | None:
+    """Return why a script refused a heartbeat, None for the error's own sentence."""
+    return _TOO_LARGE if error == ErrorCode.GROUP_MAX_SIZE_REACHED else None
+
+
+def blank_field(**fields: str | None) -> str | None:
+    """Return why a request is invalid that has one of these fields without text, else None."""
+    for name, value in fields.items():
+        if value is not None and not value.strip():
+            return f"The {name.replace('_', ' ')} must not be empty."
+    return None
+
+
+def invalid_epoch(epoch: int, instance_id: str | None) -> str | None:
+    """Return why the epoch of a member that may be static is invalid, None if it is not."""
+    if epoch < LEAVE_STATIC:
+        return f"Invalid member epoch {epoch}."
+    if epoch == LEAVE_STATIC and instance_id is None:
+        return "Member epoch -2 requires an instance id: it is for static members."
+    return None
+
+
+def group_timeout_ms(configs: ConfigTable, settings: Settings, group_id: str, name: str) -> int:
+    """Return a group's config of that name whose default is a broker's `group.<name>`."""
+    resource = group_resource(group_id)
+    own = configs.explicit(resource).get(name) if configs.raw(resource) else None
+    return int(own) if own else settings.integer(f"group.{name}")
+
+
+def encode_subscription(names: Iterable[bytes], patterns: Iterable[bytes] = ()) -> bytes:
+    """Encode the names and patterns of a reply with `need_topics`, for the repeated call."""
+    return pack_bytes((pack_bytes(names), pack_bytes(patterns)))
+
+
+@dataclass(eq=False, repr=False)
+class Heartbeat:
+    """The script calls of one heartbeat, with the topics that the script asks for."""
+
+    groups: GroupCoordinator
+    topics: TopicTable
+    limits: GroupLimits
+    read_version: Callable[[], bytes]
+    """Returns the version of what `rows` are from."""
+    may_describe: Callable[[str], bool] = lambda name: True
+    version: bytes = field(default=b"", init=False)
+    rows: TopicRows = field(default_factory=list, init=False)
+    resolved: bytes = field(default=b"", init=False)
+    """The subscription whose topics are in `rows`, as the script compares it."""
+
+    async def run(
+        self,
+        request: Any,
+        make: Callable[[int], Call[H]],
+        *,
+        only_renews: bool,
+        prepare: Callable[[H], Awaitable[object]] | None = None,
+    ) -> H:
+        """Call the script until it has decided. One that only renews a session joins a batch.
+
+        `prepare` is called before the topics are looked up that a reply asks for.
+        """
+        async with self.groups.heartbeats.next_batch() if only_renews else nullcontext():
+            await self.topics.count()  # reads the table again if it is old
+            self.version = self.read_version()
+            while True:
+                reply = await self.groups.run(
+                    request.group_id, make, creates=request.member_epoch == JOIN
+                )
+                asks = reply.need_topics or getattr(reply, "missing", None)
+                if reply.error or not asks:
+                    return reply
+                if prepare is not None:
+                    await prepare(reply)
+                if not await self._find(reply):
+                    return msgspec.structs.replace(reply, error=ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+    async def _find(self, reply: H) -> bool:
+        """Find the topics that the reply's names and patterns match, in a table read after it.
+
+        A pattern matches topics only that the client may describe. Returns False if the topics are
+        more than a group may have.
+        """
+        # The group may have topics from another broker, whose table is newer than this one.
+        await self.topics.refresh()
+        # Read before the rows: these may be of a later version of the table, not of an earlier one.
+        self.version = self.read_version()
+        regexes = reply.regexes if isinstance(reply, ConsumerHeartbeatReply) else []
+        patterns = [(raw.decode(), compile_pattern(raw.decode())) for raw in regexes]
+        names = {raw.decode() for raw in reply.names}
+        rows: TopicRows = []
+        total = topics = 0
+        for topic in await self.topics.all():
+            matched = [text for text, pattern in patterns if pattern.matches(topic.name)]
+            if matched and not self.may_describe(topic.name):
+                matched = []
+            if matched or topic.name in names:
+                rows.append(("t", topic.name, f"{topic.id}:{topic.partitions}"))
+                rows += (("r", text, topic.name) for text in matched)
+                topics, total = topics + 1, total + topic.partitions
+        # The script compares them with the rows of the last heartbeat, which another broker may
+        # have received: the tables of two brokers may have their topics in different orders.
+        self.rows = sorted(rows)
+        # A reply with missing internal topics has no names: the script asks for them again.
+        self.resolved = encode_subscription(reply.names, regexes) if reply.need_topics else b""
+        most = self.limits
+        # A topic may match several patterns: a row for each.
+        is_wide = topics > most.max_topics or len(rows) > 4 * most.max_topics
+        return not is_wide and total <= most.max_partitions
