@@ -62,7 +62,7 @@ class Partition(PartitionCalls, msgspec.Struct, frozen=True):
     aborted_txns: str
     """sorted set: aborted transactions by the offset of their marker."""
     compacted: str
-    """stream: the compacted copy, while the log is being cleaned."""
+    """stream: the compacted copy, while the log is being cleaned or rebuilt."""
     segments: str
     """sorted set: the segments of tiered storage by their first offset."""
     deleted_segments: str

@@ -114,7 +114,7 @@ class CleanBeginReply(Reply):
 
 
 class CleanCommitReply(Reply):
-    """The reply of log.clean_commit."""
+    """The reply of log.clean_commit and log.rebuild."""
 
     error: int
     """A lib.codes value."""
@@ -192,6 +192,8 @@ class DropUnnumberedReply(Reply):
     """Bytes of their names and values."""
     last: bytes
     """Call again with it as `after`; empty: there are no more."""
+    spent: int
+    """1: no id is left for an append until log.rebuild."""
 
 
 class ExpireProducersReply(Reply):
@@ -531,6 +533,7 @@ LAG = Script("log.lag", LagReply)
 LIST_OFFSETS = Script("log.list_offsets", ListOffsetsReply)
 LOAD = Script("log.load", LoadReply)
 NUMBER_ENTRIES = Script("log.number_entries", NumberEntriesReply)
+REBUILD = Script("log.rebuild", CleanCommitReply)
 RESTORE = Script("log.restore", RestoreReply)
 SKIP_RECORDS = Script("log.skip_records", SkipRecordsReply)
 TRIM_LOCAL = Script("log.trim_local", TrimLocalReply)
@@ -1194,6 +1197,29 @@ class PartitionCalls:
                 self.log,
             ),
             (self.topic_id,),
+        )
+
+    def rebuild(
+        self,
+        *,
+        token: str,
+        length: int,
+        at_most: int,
+    ) -> Call[CleanCommitReply]:
+        """Copy a log whose ids are exhausted, and replace it with the copy, which has ids left."""
+        return Call(
+            REBUILD,
+            (
+                self.stream,
+                self.log,
+                self.compacted,
+            ),
+            (
+                self.topic_id,
+                token,
+                length,
+                at_most,
+            ),
         )
 
     def restore(

@@ -72,7 +72,10 @@ def _unread(store: SyncStore, keys: Keys, topics: Mapping[str, Definition]) -> I
     ]
     states = store.commands([unread_entries.state_command(keys, place) for place in places])
     calls = unread_entries.count_calls(keys, places, states)
-    found = unread_entries.without_offset(calls, store.run_many(calls.values()))
+    replies = store.run_many(calls.values())
+    for sentence in unread_entries.without_ids(calls, replies):
+        yield Finding("bad", "entries", sentence)
+    found = unread_entries.without_offset(calls, replies)
     configs = TopicConfigs(Settings())
     policies = {name: configs.policy(name, each.configs) for name, each in topics.items()}
     for sentence in found + unread_entries.too_large(places, states, policies):

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from typing import Annotated
+from uuid import uuid4
 
 import typer
 
@@ -11,6 +12,8 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
+from korvet.config.setting import StartError
+from korvet.keys import Partition
 from korvet.log.position import BadPosition, parse_position
 
 
@@ -106,6 +109,9 @@ def repair(
     No client reads them, and they use memory until retention reaches them. Records are appended
     above them. Ids of other programs that are lower than the next record's stay refused by Redis:
     it moves no stream back.
+
+    An entry at the greatest ids leaves none for appends. Then the partition's stream is replaced
+    with a copy that ends at its last record. Redis needs memory for the copy until then.
     """
 
     async def run(log: CommandLog) -> list[table_output.Row]:
@@ -115,17 +121,39 @@ def repair(
             place, more = log.keys.partition(name, number, topic.id), 1
             while more:
                 more = (await log.store.run(place.number_entries())).more
-            entries, size, after = 0, 0, b""
+            entries, size, after, done = 0, 0, b"", "-"
             while True:
                 reply = await log.store.run(place.drop_unnumbered(after=after, delete=int(yes)))
                 entries, size, after = entries + reply.entries, size + reply.size, reply.last
                 if not after:
                     break
-            rows.append((number, entries, size, "deleted" if yes and entries else "-"))
+            if yes and entries:
+                done = "deleted"
+            if reply.spent and yes:
+                await _rebuild(log, place)
+                done = "copied"
+            elif reply.spent:
+                done = "appends fail"
+            rows.append((number, entries, size, done))
         return rows
 
     rows = on_log(run, target)
     columns = ("partition", "without_offset", "bytes", "done")
     table_output.listing(columns, rows, as_json=json, header=header)
-    if not yes and any(row[1] for row in rows):
+    if not yes and any(row[1] or row[3] != "-" for row in rows):
         table_output.note("nothing is deleted: give --yes to delete these entries")
+
+
+async def _rebuild(log: CommandLog, place: Partition) -> None:
+    """Replace the partition's stream with a copy: its ids are exhausted."""
+    token, length, more = uuid4().hex, 0, 1
+    while more:
+        reply = await log.store.run(place.rebuild(token=token, length=length, at_most=500))
+        if reply.error:
+            raise StartError(f"{place.stream} was changed meanwhile: repeat the command")
+        length, more = reply.length, reply.more
+        if reply.oversized_id:
+            at, made = reply.oversized_id, ("NOMKSTREAM",) if length else ()
+            for _, fields in await log.store.submit_command("XRANGE", place.stream, at, at):
+                await log.store.submit_command("XADD", place.compacted, *made, at, *fields)
+            length += 1

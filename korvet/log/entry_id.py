@@ -98,7 +98,7 @@ class OffsetMap:
     def id(self, offset: int) -> str:
         """Return the id that an entry with this offset has; only lower ids have lower offsets."""
         row = self._row(offset)
-        if row is not None and row.kind == "run":
+        if row is not None and row.kind != "natural":
             return f"{row.id[0]}-{row.id[1] + offset - row.offset}"
         return entry_id(self.mode, self.bits, offset)
 

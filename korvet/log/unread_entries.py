@@ -50,6 +50,16 @@ def without_offset(places: Iterable[Place], replies: Iterable[DropUnnumberedRepl
     ]
 
 
+def without_ids(places: Iterable[Place], replies: Iterable[DropUnnumberedReply]) -> list[str]:
+    """Return a sentence for each partition that refuses appends: it has no ids left."""
+    return [
+        f"nothing can be appended to {name}-{number}: another program used an id above which none "
+        f"can have an offset. `korvet topics repair {name} --yes` copies the stream without it"
+        for (name, _, number), reply in zip(places, replies, strict=True)
+        if reply.spent
+    ]
+
+
 def too_large(
     places: Iterable[Place], states: Iterable[State], policies: Mapping[str, TopicPolicy]
 ) -> list[str]:

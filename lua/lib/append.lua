@@ -211,6 +211,8 @@ local function add_entries(log, base, offsets, add, add_rest)
     base = log.next
   end
   if log.map then
+    local numbering = require("lib.numbering")
+    numbering.check_room(log)
     base = math.max(base, log.map:least_append())
   end
   local added = base <= entry_id.LAST - offsets and add(redis.pcall, base)
@@ -222,6 +224,7 @@ local function add_entries(log, base, offsets, add, add_rest)
     open_map(log)
     numbering.pass_last(log)
     open_map(log)
+    numbering.check_room(log)
     base = math.max(base, log.next, log.map:least_append())
     if base > entry_id.LAST - offsets then
       error("the offsets of " .. log.stream .. " are exhausted by its last entry", 0)

@@ -21,17 +21,30 @@ function M.last(stream)
   return tail and tail[1]
 end
 
---- Give the copy the stream's last id, and its groups with their last delivered ids.
-function M.take_over(stream, compacted)
+--- Return the lower of two ids. Their numbers are too large for doubles.
+function M.lower(a, b)
+  local a_ms, a_seq = string.match(a, "^(%d+)%-(%d+)$")
+  local b_ms, b_seq = string.match(b, "^(%d+)%-(%d+)$")
+  local one, other = a_ms, b_ms
+  if one == other then
+    one, other = a_seq, b_seq
+  end
+  return (#one < #other or #one == #other and one < other) and a or b
+end
+
+--- Give the copy the last id `last`, or the stream's, and its groups with their last delivered ids,
+--- of which none is above that.
+function M.take_over(stream, compacted, last)
   if redis.call("EXISTS", compacted) == 0 then
     redis.call("XGROUP", "CREATE", compacted, "korvet", "$", "MKSTREAM")
     redis.call("XGROUP", "DESTROY", compacted, "korvet")
   end
   local info = redis.call("XINFO", "STREAM", stream)
-  redis.call("XSETID", compacted, fields.get(info, "last-generated-id"))
+  last = last or fields.get(info, "last-generated-id")
+  redis.call("XSETID", compacted, last)
   for _, group in ipairs(redis.call("XINFO", "GROUPS", stream)) do
     local name, last_id = fields.get(group, "name"), fields.get(group, "last-delivered-id")
-    redis.call("XGROUP", "CREATE", compacted, name, last_id)
+    redis.call("XGROUP", "CREATE", compacted, name, M.lower(last_id, last))
   end
 end
 

@@ -4,6 +4,8 @@ local M = {}
 -- Entries of the first page, and of any page. Each page may have twice as many as the one before:
 -- the size of its entries is known from those before.
 local FIRST, MOST = 4, 512
+-- Redis refuses a range from above the greatest id.
+local ABOVE_ALL = "(18446744073709551615-18446744073709551615"
 
 --- Return a new budget of 10,000 entries and 8 MB: reading it takes some 20 ms.
 function M.budget()
@@ -14,6 +16,9 @@ end
 --- budget is used up. Return whether all were read; if not, the id to continue at.
 function M.each(stream, from, to, budget, each)
   while budget.entries > 0 and budget.bytes > 0 do
+    if from == ABOVE_ALL then
+      return true
+    end
     local count = math.min(budget.page, budget.entries)
     local rows = redis.call("XRANGE", stream, from, to, "COUNT", count)
     local largest = 1

@@ -7,7 +7,8 @@
 ---     the further ones borrow the offsets of the milliseconds after it. These borrow in turn until
 ---     an id's natural offset is free. lib.offset_map has the exceptions.
 --- An id that no offset can have, such as one in nanoseconds, gets none. The stream's next ids are
---- then above it: the log continues at lib.offset_map's TOP.
+--- then above it: the log continues at lib.offset_map's TOP. If TOP is exhausted, nothing can be
+--- appended until log.rebuild has replaced the stream.
 local clock = require("lib.clock")
 local entry_id = require("lib.entry_id")
 local fields = require("lib.fields")
@@ -45,11 +46,17 @@ local function split(id)
   return ms, tonumber(seq)
 end
 
+-- Return the last id of these milliseconds that may have an offset.
+local function last_of(ms)
+  return ms .. "-" .. (ms == offset_map.TOP and num.text(offset_map.TOP_END - 1) or LAST_SEQUENCE)
+end
+
 --- Return whether entries may have been added above the last one that is numbered.
 function M.is_due(log)
-  local none = log.mode == "time" and "0-0" or entry_id.BEFORE_DENSE
-  local last = log.next > 0 and log.map:id(log.next - 1) or none
-  return entry_id.has_above(log.stream, last)
+  if log.map:is_exhausted() then
+    return false
+  end
+  return entry_id.has_above(log.stream, log.map:last(log.next))
 end
 
 -- Add a row at `next`. Return false if the log has too many: up to TOP the ids have no offsets.
@@ -60,23 +67,29 @@ local function add_row(log, ms, seq, kind)
   return may
 end
 
--- Continue the log at TOP, above `last`, the greatest id ever. The entries from `from` on, if any,
--- have no offset.
+-- Continue the log at TOP, above `last`, the greatest id ever, or note that TOP is exhausted. The
+-- entries from `from` on, if any, have no offset.
 local function go_to_top(log, last, from)
   local rows, ms, seq = log.map.rows, split(last)
-  if #rows > 0 and rows[#rows].ms == offset_map.TOP then
+  local is_last = ms == offset_map.TOP and seq + 1 >= offset_map.TOP_END
+  if #rows > 0 and rows[#rows].ms == offset_map.TOP
+    and (not is_last or log.map:is_exhausted()) then
     return
   end
   if ms ~= offset_map.TOP then
     seq = 0
     redis.call("XSETID", log.stream, offset_map.TOP .. "-0")
   end
-  log.map:add(offset_map.TOP, seq + 1, log.next, "run")
+  if is_last then
+    log.map:add(offset_map.TOP, offset_map.TOP_END, log.next, "none")
+  else
+    log.map:add(offset_map.TOP, seq + 1, log.next, "run")
+  end
   log.is_shifted = true
   for _ = 1, from and PAGES or 0 do
     local page = redis.call("XRANGE", log.stream, from, "+", "COUNT", PAGE)
     log.unnumbered = (log.unnumbered or 0) + #page
-    if #page < PAGE then
+    if #page < PAGE or page[#page][1] == last then
       break
     end
     from = "(" .. page[#page][1]
@@ -102,7 +115,10 @@ end
 local function number_one(log, id)
   local ms, seq = split(id)
   local row, natural = log.map.rows[#log.map.rows], entry_id.offset(log.mode, log.bits, id)
-  local greatest = last_id(log, ms .. "-" .. LAST_SEQUENCE, id)
+  if ms == offset_map.TOP and seq >= offset_map.TOP_END then
+    return false
+  end
+  local greatest = last_id(log, last_of(ms), id)
   local _, last = split(greatest)
   if row and row.kind == "run" and row.ms == ms then
     local ends = row.offset + last - row.seq + 1
@@ -177,7 +193,7 @@ function M.number(log, steps)
       go_to_top(log, last_id(log, "+", "-"), over or id)
       return true
     end
-    id = ms ~= offset_map.TOP and first_id(log, "(" .. ms .. "-" .. LAST_SEQUENCE)
+    id = first_id(log, "(" .. last_of(ms))
   end
   if not id and #log.map.rows > offset_map.MANY then
     go_to_top(log, last_id(log, "+", "-"))
@@ -221,6 +237,14 @@ function M.save(log)
     redis.call("HINCRBY", log.hash, "unnumbered", log.unnumbered)
   end
   log.counted, log.was_untimed, log.unnumbered = nil, nil, nil
+end
+
+--- Raise an error if nothing can be appended, after writing what numbering has changed.
+function M.check_room(log)
+  if log.map:is_exhausted() then
+    M.save(log)
+    error("the ids of " .. log.stream .. " are exhausted by an entry that another program added", 0)
+  end
 end
 
 --- Number the entries of a log if some are not. Return the log end offset, the log's map, and

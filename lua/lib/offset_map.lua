@@ -4,7 +4,7 @@
 --- of ids. A row describes the ids from its own one on, up to that of the next row:
 ---   run      they have one `ms`. The first has the offset, the others follow by their `seq`.
 ---   natural  they are at natural ids.
----   none     they have no offset. The next row has the same offset.
+---   none     they have no offset. The next row has the same offset. The last: see is_exhausted.
 --- A log without rows has only natural ids. Rows are added at the end. They are removed if all
 --- offsets that they describe are below the log start.
 local entry_id = require("lib.entry_id")
@@ -16,6 +16,8 @@ Map.__index = Map
 
 --- Ids of this `ms` are above every other. They are used once an id without an offset was added.
 M.TOP = "18446744073709551615"
+--- Sequences of TOP have no offset from here on: a double cannot represent all of them.
+M.TOP_END = entry_id.NATURAL_END
 --- A log with more rows continues at TOP, which needs no further ones.
 M.MANY = 500
 --- Rows of a log, at most: further ids have no offset.
@@ -72,13 +74,41 @@ local function row_of(map, offset)
   end)
 end
 
+--- Return the first row of TOP, or nil.
+function Map:top()
+  for _, row in ipairs(self.rows) do
+    if row.ms == M.TOP then
+      return row
+    end
+  end
+end
+
+--- Return whether no id is left for an append, since one at or above TOP_END was used.
+function Map:is_exhausted()
+  local row = self.rows[#self.rows]
+  return row ~= nil and row.kind == "none" and row.ms == M.TOP
+end
+
+--- Remove what made the ids exhausted.
+function Map:reopen()
+  table.remove(self.rows)
+end
+
 --- Return the id that an entry with this offset has: lower ids have lower offsets, others do not.
 function Map:id(offset)
   local row = row_of(self, offset)
-  if row and row.kind == "run" then
+  if row and row.kind ~= "natural" then
     return row.ms .. "-" .. num.text(row.seq + offset - row.offset)
   end
   return entry_id.id(self.mode, self.bits, offset)
+end
+
+--- Return the id below which everything is numbered, for a log that ends at offset `ends`.
+function Map:last(ends)
+  if ends > 0 then
+    return self:id(ends - 1)
+  end
+  return self.mode == "time" and "0-0" or entry_id.BEFORE_DENSE
 end
 
 --- Return the first id to read for the entries from an offset on, as XRANGE takes it. At the log's

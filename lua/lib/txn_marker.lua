@@ -66,6 +66,7 @@ function M.write(log, id, known, epoch, round, committed, size, args, fields, no
     end
   end
   local function add(call)
+    numbering.check_room(log)
     local least = log.mode == "time" and now_ms * 2 ^ log.bits or 0
     local at = math.max(log.next, least, log.map:least_append())
     return call("XADD", log.stream, log.map:namer()(at), unpack(args, fields)), at

@@ -160,6 +160,28 @@ def test_entries_that_no_client_can_read_are_named_and_deleted(
         assert client.xlen("korvet:a:0") == 0
 
 
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_a_partition_without_ids_is_copied(
+    korvet: Korvet, valkey_server: TestServer, mode: str
+) -> None:
+    korvet("topics", "create", "a", "--config", f"offset.mode={mode}")
+    with valkey_server.client() as client:
+        client.xadd("korvet:a:0", {"value": "one"})
+        # A script cannot add so many fields.
+        client.xadd("korvet:a:0", {f"f{n}": n for n in range(5000)})
+        client.xadd("korvet:a:0", {"value": "last"}, id=f"{2**64 - 1}-{2**64 - 1}")
+    row = "0\t1\t9\t"
+    assert korvet("topics", "repair", "a")[1][-1] == f"{row}appends fail"
+    assert "WARNING\tentries\tnothing can be appended to a-0" in "\n".join(korvet("doctor")[1])
+    assert korvet("topics", "repair", "a", "--yes")[1][-1] == f"{row}copied"
+    assert korvet("topics", "repair", "a", "--yes")[1][-1] == "0\t0\t0\t-"
+    assert "\tentries\t" not in "\n".join(korvet("doctor")[1])
+    with valkey_server.client() as client:
+        client.xadd("korvet:a:0", {"value": "two"})
+        assert not client.exists("{korvet:a:0}:compacted")
+    assert len(korvet("consume", "a")[1]) == 3
+
+
 def test_an_entry_that_is_too_large_for_clients_is_named(
     korvet: Korvet, valkey_server: TestServer
 ) -> None:

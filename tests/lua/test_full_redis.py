@@ -30,6 +30,7 @@ ADDING = {
     "log.append_many",
     "log.create",
     "log.load",
+    "log.rebuild",
     "log.restore",
     "schedule.add",
     "topic.add_partitions",
@@ -38,7 +39,7 @@ ADDING = {
     "writer.pin_partitions",
     "writer.pin_plan",
 }
-"""What adds as much as clients send, or what a client does before it produces."""
+"""What adds as much as clients send or a log has, or what a client does before it produces."""
 ONCE = {"broker.init_cluster_id", "broker.init_lineage", "user.init_decoy_key"}
 """What writes to an empty Redis only."""
 REMOVING = {"log.forget_segments", "log.group_destroy", "topic.forget_deleted"}

@@ -7,14 +7,17 @@ from random import Random
 import pytest
 
 from korvet.calls.partition import NumberEntriesReply
-from korvet.log.entry_id import DENSE_MS, LAST, OffsetMap, split_id
-from korvet.testing import LuaRunner
+from korvet.errors import ErrorCode
+from korvet.log.entry_id import DENSE_MS, LAST, NATURAL_END, OffsetMap, split_id
+from korvet.store.errors import ScriptFailed
+from korvet.testing import LuaRunner, ScriptError
 from korvet.wire import control_records
 from tests.lua.partition import ID, KEYS, Part
 from tests.support.store_runners import Runner
 
 DAY = 86_400_000
 TOP = 2**64 - 1
+FAILED = (ScriptError, ScriptFailed)
 
 
 @dataclass
@@ -189,6 +192,79 @@ def check_drop(model: Model, offsets: list[int | None]) -> None:
     part.native()
     model.append(2)
     assert None not in model.check()
+
+
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("sequence", [NATURAL_END, 2**53 + 1, 2**63, 2**64 - 2, 2**64 - 1])
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_a_log_without_ids_refuses_appends_until_it_is_rebuilt(
+    runner: Runner, mode: str, form: str, sequence: int, gone: bool
+) -> None:
+    """The entry was read at an offset that later appends had too, or stopped all readers."""
+    part = Part(runner, form, mode).create()
+    model = Model(part)
+    model.append(2)
+    if sequence == 2**63:  # ids of the log are at TOP, and have offsets
+        runner.command("XADD", part.keys.stream, f"{TOP}-5", "value", "far")
+        model.append(2)
+    kept = [each for each in model.check() if each is not None]
+    runner.command("XGROUP", "CREATE", part.keys.stream, "group", f"{TOP}-{sequence}")
+    runner.command("XADD", part.keys.stream, f"{TOP}-{sequence}", "value", "last")
+    if gone:
+        runner.command("XDEL", part.keys.stream, f"{TOP}-{sequence}")
+    for _ in range(2):
+        with pytest.raises(FAILED, match="exhausted"):
+            part.append()
+        assert [each for each in model.check() if each is not None] == kept
+    drop = KEYS.partition("t", 0, ID).drop_unnumbered(after=b"", delete=1)
+    reply = runner.run(drop)
+    assert (reply.entries >= (not gone), reply.last, reply.spent) == (True, b"", 1)
+    rebuild(part)
+    assert runner.run(drop).spent == 0
+    assert model.check() == kept
+    model.append(2)
+    part.native()
+    model.append(1)
+    assert len(model.check()) == len(kept) + (4 if form == "record" else 3)
+    assert part.adopt() == 1
+    state = part.state()
+    assert (state["entries"], state["next"]) == (str(len(part.ids())), str(part.bounds().next))
+    left = runner.command("XREADGROUP", "GROUP", "group", "c", "STREAMS", part.keys.stream, ">")
+    assert len(left[0][1]) == (4 if form == "record" else 3)
+
+
+def rebuild(part: Part, at_most: int = 500) -> int:
+    """Rebuild the log in as many calls as it takes; return how many."""
+    length, more, calls = 0, 1, 0
+    while more:
+        call = KEYS.partition("t", 0, ID).rebuild(token="me", length=length, at_most=at_most)
+        reply = part.runner.run(call)
+        assert (reply.error, reply.oversized_id) == (0, b"")
+        length, more, calls = reply.length, reply.more, calls + 1
+    return calls
+
+
+def test_a_rebuild_copies_in_several_calls_and_ends_if_the_log_changes(runner: Runner) -> None:
+    part = Part(runner, mode="dense").create()
+    part.append(25)
+    assert rebuild(part) == 1  # there is nothing to do
+    runner.command("XADD", part.keys.stream, f"{TOP}-{TOP}", "value", "last")
+    with pytest.raises(FAILED, match="exhausted"):
+        part.append()
+    start = KEYS.partition("t", 0, ID).rebuild(token="me", length=0, at_most=10)
+    assert runner.run(start).length == 10
+    last = KEYS.partition("t", 0, ID).rebuild(token="me", length=10, at_most=50)
+    assert runner.run(last).error == ErrorCode.NOT_COORDINATOR  # an entry has no offset
+    runner.run(KEYS.partition("t", 0, ID).drop_unnumbered(after=b"", delete=1))
+    assert runner.run(start).length == 10
+    other = KEYS.partition("t", 0, ID).rebuild(token="other", length=10, at_most=50)
+    assert runner.run(other).error == ErrorCode.NOT_COORDINATOR
+    runner.command("XDEL", part.keys.stream, f"{DENSE_MS}-3")
+    assert runner.run(last).error == ErrorCode.NOT_COORDINATOR
+    assert rebuild(part, at_most=10) == 3
+    assert part.offsets() == [each for each in range(25) if each != 3]
+    assert part.append().base == 25
 
 
 def test_entries_without_an_offset_are_deleted_in_several_calls(runner: Runner) -> None:

@@ -425,6 +425,7 @@ BY_STEPS = {
     "log.expire_segments": "100 segments",
     "log.forget_segments": "the rows of a call of log.expire_segments",
     "log.load": "1,000 entries or 1 MiB, before clients are served",
+    "log.rebuild": "500 entries or 64 KiB",
     "log.restore": "segments of a partition, before clients are served",
     "schedule.list": "an argument",
     "share.describe": "100 runs of each kind",

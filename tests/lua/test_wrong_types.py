@@ -172,6 +172,19 @@ def a_log(lua: Doubting, form: str, mode: str) -> None:
     assert part.retain(ms=1).error == part.truncate(-1).error == 0
 
 
+def a_rebuild(lua: Doubting) -> None:
+    part, top = Part(lua, mode="dense").create(), 2**64 - 1
+    part.append(4)
+    lua.command("XADD", part.keys.stream, f"{top}-{top}", "value", "last")
+    ids, place = part.ids()[:4], KEYS.partition("t", 0, ID)
+    assert lua.run(place.number_entries()).error == 0
+    assert lua.run(place.drop_unnumbered(after=b"", delete=1)).entries == 1
+    for length, more in ((0, 1), (3, 0)):
+        reply = lua.run(place.rebuild(token="me", length=length, at_most=3))
+        assert (reply.error, reply.more, part.ids()) == (0, more, ids)
+    assert part.append(1).base == 4
+
+
 def a_compaction(lua: Doubting) -> None:
     part = Part(lua, mode="dense").create()
     part.append(4)
@@ -304,6 +317,7 @@ def test_no_script_leaves_a_half_where_a_key_is_of_another_type(redis_server: Te
         (a_log, "batch", "dense"),
         (a_log, "record", "bytes"),
         (a_compaction,),
+        (a_rebuild,),
         (topics, "time"),
         (topics, "dense"),
         (segments,),

@@ -126,7 +126,9 @@ async def _findings(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[
     asked = [store.submit_command(*unread_entries.state_command(keys, each)) for each in places]
     states = await all_of(asked)
     calls = unread_entries.count_calls(keys, places, states)
-    found = unread_entries.without_offset(calls, await store.run_many(calls.values()))
+    replies = await store.run_many(calls.values())
+    found = unread_entries.without_ids(calls, replies)
+    found += unread_entries.without_offset(calls, replies)
     return found + unread_entries.too_large(places, states, {topic.name: topic.policy})
 
 
