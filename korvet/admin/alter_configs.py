@@ -53,18 +53,16 @@ AT_ONCE = 100
 """Segments that one call removes."""
 
 
-async def with_segments(store: AsyncCalls, keys: Keys, topic: Topic) -> list[int]:
+async def with_segments(store: AsyncCalls, topic: Topic) -> list[int]:
     """Return the partitions that have segments."""
     return [
         number
         for number in range(topic.partitions)
-        if await store.command("EXISTS", keys.partition(topic.name, number).segments)
+        if await store.command("EXISTS", topic.partition(number).segments)
     ]
 
 
-async def drop_segments(
-    store: AsyncCalls, keys: Keys, topic: Topic, numbers: Sequence[int]
-) -> None:
+async def drop_segments(store: AsyncCalls, topic: Topic, numbers: Sequence[int]) -> None:
     """Remove all segments from these partitions' logs.
 
     A broker's background task deletes their objects, and repeats this after a crash.
@@ -72,7 +70,7 @@ async def drop_segments(
     for number in numbers:
         removed = AT_ONCE
         while removed == AT_ONCE:
-            call = keys.partition(topic.name, number, topic.id).drop_segments(
+            call = topic.partition(number).drop_segments(
                 delay_ms=topic.policy.file_delete_delay_ms, most=AT_ONCE
             )
             removed = (await store.run(call)).removed
@@ -160,7 +158,7 @@ class ConfigAdmin:
             if reply.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise unknown_topic(change.name)
             if reply.error == ErrorCode.NONE:
-                await drop_segments(self.store, self.keys, topic, dropped)
+                await drop_segments(self.store, topic, dropped)
                 return
         raise _too_many_conflicts(change.name)
 
@@ -173,7 +171,7 @@ class ConfigAdmin:
         is_same = all(topic.configs.get(name) == configs.get(name) for name in TIERING)
         if policy.remote_storage or is_same:
             return []
-        found = await with_segments(self.store, self.keys, topic)
+        found = await with_segments(self.store, topic)
         if found and not policy.remote_delete_on_disable:
             raise Refused(ErrorCode.INVALID_CONFIG, SEGMENTS_WOULD_STAY)
         return found

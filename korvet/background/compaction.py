@@ -96,7 +96,7 @@ class Compaction:
         places = [(topic, number) for topic in new for number in range(topic.partitions)]
         rate = pace(len(places), self._backoff_s)
         for some in chunks(places, AT_ONCE):
-            names = [self.keys.partition(topic.name, number).compacted for topic, number in some]
+            names = [topic.partition(number).compacted for topic, number in some]
             found = await asyncio.gather(
                 *(self.store.submit_command("UNLINK", name) for name in names),
                 return_exceptions=True,
@@ -118,9 +118,7 @@ class Compaction:
         """Run the cleaner on a partition; its failure does not affect other partitions."""
         place = {"topic": topic.name, "partition": number}
         try:
-            outcome = await LogCleaner(
-                self.store, self.keys, topic, number, self.rest_and_hold
-            ).run()
+            outcome = await LogCleaner(self.store, topic, number, self.rest_and_hold).run()
         except StoreUnavailable as error:
             if isinstance(error, StoreRefused) and error.code == "OOM":
                 logger.warning("partition compaction failed: Redis is out of memory", **place)

@@ -64,7 +64,7 @@ class ConsumedRetention:
 
     def _calls(self, topic: Topic, number: int, found: Consumed) -> Iterator[Call[Any]]:
         """Yield the calls to repeat until there is no more to remove."""
-        policy, place = topic.policy, self.keys.partition(topic.name, number, topic.id)
+        policy, place = topic.policy, topic.partition(number)
         if policy.remote_storage and found.offset > 0:
             yield place.trim_local(before=found.offset, steps=STEPS)
         if policy.consumed_max_ms >= 0:
@@ -77,7 +77,5 @@ class ConsumedRetention:
 
     async def _delete(self, topic: Topic, number: int, before: int) -> None:
         while before >= 0:
-            reply = await self.store.run(
-                self.keys.partition(topic.name, number, topic.id).delete_records(before=before)
-            )
+            reply = await self.store.run(topic.partition(number).delete_records(before=before))
             before = -1 if reply.error else reply.again

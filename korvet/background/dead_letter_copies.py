@@ -9,7 +9,6 @@ Rules
 from korvet.background.leases import Leases
 from korvet.config.dynamic import ConfigTable
 from korvet.groups.share_offsets import ShareOffsets, list_partitions
-from korvet.keys import Keys
 from korvet.scripts.call import decode_group
 from korvet.share.service import ShareService
 from korvet.store.async_store import AsyncStore
@@ -25,14 +24,12 @@ class DeadLetterCopies:
     def __init__(
         self,
         store: AsyncStore,
-        keys: Keys,
         configs: ConfigTable,
         offsets: ShareOffsets,
         share_service: ShareService,
         leases: Leases,
     ) -> None:
         self._store = store
-        self._keys = keys
         self._configs = configs
         self._offsets = offsets
         self._share = share_service
@@ -50,8 +47,7 @@ class DeadLetterCopies:
         _, _, topics = await self._offsets.topics_of(group)
         places = list_partitions(topics)
         states = await self._store.run_many(
-            self._keys.partition(topic.name, number, topic.id).share_describe(group=group, most=0)
-            for topic, number in places
+            topic.partition(number).share_describe(group=group, most=0) for topic, number in places
         )
         config = self._share.config(group)
         for place, state in zip(places, states, strict=True):

@@ -76,9 +76,8 @@ AT_ONCE = 100
 class ScheduleGauges:
     """Rows of the metrics as of the last update."""
 
-    def __init__(self, store: AsyncStore, keys: Keys, topics: TopicTable, metrics: Metrics) -> None:
+    def __init__(self, store: AsyncStore, topics: TopicTable, metrics: Metrics) -> None:
         self._store = store
-        self._keys = keys
         self._topics = topics
         self._rows: list[tuple[str, int, int, float]] = []
         metrics.scheduled_records.ask = lambda: {(row[0],): row[1] for row in self._rows}
@@ -100,10 +99,7 @@ class ScheduleGauges:
         records, size, overdue_ms = 0, 0, 0
         for first in range(0, topic.partitions, AT_ONCE):
             numbers = range(first, min(first + AT_ONCE, topic.partitions))
-            calls = (
-                self._keys.partition(topic.name, number, topic.id).schedule_list(most=0)
-                for number in numbers
-            )
+            calls = (topic.partition(number).schedule_list(most=0) for number in numbers)
             for reply in await asyncio.gather(*map(self._store.run, calls)):
                 records, size = records + reply.records, size + reply.size
                 overdue_ms = max(overdue_ms, reply.overdue_ms)

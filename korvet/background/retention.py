@@ -8,7 +8,6 @@ from typing import TypeVar
 from korvet import logfmt
 from korvet.background.leases import Leases
 from korvet.config.values import Settings
-from korvet.keys import Keys
 from korvet.log.adoption import adopt
 from korvet.log.unchanged import pace
 from korvet.metrics import Metrics
@@ -37,7 +36,6 @@ class Retention:
     """Removes expired entries and idle producers while this process holds the lease."""
 
     store: AsyncStore
-    keys: Keys
     topics: TopicTable
     settings: Callable[[], Settings]
     metrics: Metrics
@@ -64,7 +62,7 @@ class Retention:
         adopted: set[int] = set()
         while pending:
             calls = {
-                number: self.keys.partition(topic.name, number, topic.id).apply_retention(
+                number: topic.partition(number).apply_retention(
                     retention_ms=limits[0], retention_bytes=limits[1], steps=RETENTION_STEPS
                 )
                 for number in pending[:AT_ONCE]
@@ -77,7 +75,7 @@ class Retention:
             uncounted = {n for n, reply in replies.items() if reply.uncounted} - adopted
             adopted |= uncounted
             for number in uncounted:
-                await adopt(self.store, self.keys, topic, number)
+                await adopt(self.store, topic, number)
             more = [n for n, reply in replies.items() if reply.more or n in uncounted]
             pending = more + pending[AT_ONCE:]
             await asyncio.sleep(len(calls) / rate)
@@ -89,7 +87,7 @@ class Retention:
             for number in range(topic.partitions):
                 cursor = b"0"
                 while True:
-                    call = self.keys.partition(topic.name, number).expire_producers(
+                    call = topic.partition(number).expire_producers(
                         CLASSES, cursor=cursor, silence_ms=silence_ms
                     )
                     replies = await self._each(topic, {number: call}, "producers", PRODUCERS_S)

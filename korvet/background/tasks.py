@@ -56,18 +56,18 @@ class BackgroundTasks:
         store, keys, topics = services.store, services.keys, services.topics
         metrics = services.metrics
         self.leases = Leases(store, keys, services.config.node_id)
-        self.retention = Retention(store, keys, topics, self._settings, metrics, self.leases)
+        self.retention = Retention(store, topics, self._settings, metrics, self.leases)
         self.compaction = Compaction(store, keys, topics, self._settings, self.leases)
         self.consumed = ConsumedRetention(store, keys, topics, self.leases)
         self.scheduled = ScheduledDelivery(
             store, keys, topics, services.notifier, metrics, self.leases
         )
         self.dead_letters = DeadLetterCopies(
-            store, keys, services.configs, services.share_offsets, services.share, self.leases
+            store, services.configs, services.share_offsets, services.share, self.leases
         )
         self.group_gauges = GroupGauges(store, keys, topics, self._settings, metrics, self.leases)
         self.consumed_gauges = ConsumedGauges(store, keys, topics, metrics)
-        self.schedule_gauges = ScheduleGauges(store, keys, topics, metrics)
+        self.schedule_gauges = ScheduleGauges(store, topics, metrics)
         self._redis_gauges = RedisGauges(store, keys, metrics)
         self._unfinished: dict[str, bytes] = {}
         self._runner = TaskRunner(services.notifier, metrics)

@@ -101,7 +101,6 @@ def describe(
             below = [
                 await count_remote_only(
                     log.store,
-                    log.keys,
                     topic,
                     part.partition,
                     start=part.earliest,

@@ -136,7 +136,6 @@ class Services:
         self.append_batcher = AppendBatcher(store, keys)
         self.log_reader = LogReader(
             store,
-            keys,
             self.settings.integer("fetch.cache.bytes"),
             connection_epoch=lambda: store.connection_epoch,
             is_promoted=lambda key: store.is_promoted(key),
@@ -160,7 +159,6 @@ class Services:
         )
         self.produce = ProduceService(
             self.store,
-            self.keys,
             self._settings,
             self.topics,
             self.auto_creator,
@@ -177,7 +175,6 @@ class Services:
         topics.add_view(self.offsets_view.topic)
         self.partition_reader = PartitionReader(
             store,
-            keys,
             topics,
             self.log_reader,
             self.stream_reads,

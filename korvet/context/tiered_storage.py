@@ -48,7 +48,7 @@ class TieredStorage:
         self._metrics = metrics
         self._replica_wait = replica_wait
         self._cluster_id = cluster_id
-        self.memory = MemoryBudget(store, settings, SharesReader(store, keys, topics))
+        self.memory = MemoryBudget(store, settings, SharesReader(store, topics))
         self.read_cache: ReadCache | None = None
         """The broker's batch cache: what is copied is taken from it."""
         self.demand = CopyDemand(self._cache_bytes, max(config.workers, 1))

@@ -20,7 +20,6 @@ from korvet.fetch.record_format import BATCHES_SINCE, ZSTD_SINCE, encode_records
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.offsets_view import OffsetsView
 from korvet.groups.stream_reads import StreamReads
-from korvet.keys import Keys
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
@@ -74,7 +73,6 @@ class PartitionReader:
     """Reads partitions for Fetch requests, and encodes their responses."""
 
     store: AsyncStore
-    keys: Keys
     topics: TopicTable
     log_reader: LogReader
     stream_reads: StreamReads
@@ -89,7 +87,7 @@ class PartitionReader:
 
     def channel(self, fetch: PartitionFetch) -> str:
         """Return the channel on which appends to the partition are published."""
-        return self.keys.partition(fetch.topic.name, fetch.request.partition).channel
+        return fetch.topic.partition(fetch.request.partition).channel
 
     async def read(self, fetch: PartitionFetch, params: FetchParams, limit: int) -> ReadResult:
         """Read the partition from its fetch offset, or what its client's Redis group delivers."""
@@ -227,7 +225,7 @@ class PartitionReader:
             return False
         pending = [
             self.store.submit_command(
-                "HMGET", self.keys.partition(one.topic.name, one.request.partition).log, *GROWTH
+                "HMGET", one.topic.partition(one.request.partition).log, *GROWTH
             )
             for one in fetches
         ]

@@ -71,7 +71,7 @@ async def find_offset(
         return bounds.first
     if isinstance(position, datetime):
         moment = int(position.timestamp() * 1000)
-        found = await find_time(reader, store, keys, topic, partition, moment)
+        found = await find_time(reader, store, topic, partition, moment)
         if found is not None:
             return found[1]
     return bounds.next

@@ -68,7 +68,7 @@ class OffsetsView:
     ) -> None:
         policy = configs.policy(NAME, _CONFIGS)
         raw = encode_definition(Definition(_ID.hex, PARTITIONS, _CONFIGS))
-        self.topic = Topic(NAME, _ID.hex, _ID, PARTITIONS, _CONFIGS, policy, raw)
+        self.topic = Topic(NAME, _ID.hex, _ID, PARTITIONS, _CONFIGS, policy, raw, keys)
         self._store = store
         self._keys = keys
         self._registry = registry

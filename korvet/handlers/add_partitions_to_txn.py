@@ -139,7 +139,7 @@ async def _add(
         return dict.fromkeys(places, ErrorCode(reply.error))
     context.note_transaction(who, reply.transaction)
     began = await context.store.run_many(
-        context.keys.partition(topic.name, number, topic.id).begin_txn(
+        topic.partition(number).begin_txn(
             producer_id=asked.producer_id,
             producer_epoch=asked.producer_epoch,
             transaction=reply.transaction,

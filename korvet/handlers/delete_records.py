@@ -76,9 +76,7 @@ async def _delete(
 
 async def _end(topic: Topic, partition: int, context: Context) -> int:
     """Return the end of the partition: a call that is late then deletes nothing newer."""
-    found = await context.store.run(
-        context.keys.partition(topic.name, partition, topic.id).list_offsets()
-    )
+    found = await context.store.run(topic.partition(partition).list_offsets())
     return found.next if found.error == ErrorCode.NONE else END
 
 

@@ -65,7 +65,7 @@ async def _measure(
     found = []
     for some in chunks(numbers, AT_ONCE):
         replies = await context.store.run_many(
-            context.keys.partition(topic.name, number, topic.id).list_offsets() for number in some
+            topic.partition(number).list_offsets() for number in some
         )
         found += [
             DescribeLogDirsPartition(partition_index=number, partition_size=reply.bytes)

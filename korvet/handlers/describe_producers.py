@@ -55,7 +55,7 @@ async def _partition(name: str, number: int, context: Context) -> PartitionRespo
         return _refusal(number, ErrorCode.INVALID_TOPIC_EXCEPTION)
     if topic is None or not 0 <= number < topic.partitions:
         return _refusal(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    key = context.keys.partition(topic.name, number)
+    key = topic.partition(number)
     flat, waiting = await asyncio.gather(
         context.store.command("HGETALL", key.producers),
         context.store.command("ZRANGE", key.open_txns, 0, -1, "WITHSCORES"),

@@ -134,9 +134,7 @@ async def offset_at(
 ) -> ListOffsetsPartitionResponse:
     """Return the requested offset, of the topic as it was known when the request arrived."""
     number, moment = asked.partition_index, asked.timestamp
-    bounds = await context.store.run(
-        context.keys.partition(topic.name, number, topic.id).list_offsets()
-    )
+    bounds = await context.store.run(topic.partition(number).list_offsets())
     if bounds.error:
         context.topics.invalidate()
         return _error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -155,7 +153,7 @@ async def offset_at(
         is_empty = bounds.first >= bounds.next
         return _response(asked, -1, -1 if last < 0 or is_empty else last + 1)
     reader = context.services.log_reader
-    found = await find_time(reader, context.store, context.keys, topic, number, moment)
+    found = await find_time(reader, context.store, topic, number, moment)
     if found is None and context.version == 0:
         return _response(asked, -1, bounds.next)
     if found is not None and found[1] >= end:

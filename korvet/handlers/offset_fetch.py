@@ -169,7 +169,7 @@ async def _fetch(
             answers.append(_unknown(row, error))
             continue
         numbers = dict.fromkeys(row.partition_indexes)
-        fields = [keys.partition(topic.name, number).stream for number in numbers]
+        fields = [topic.partition(number).stream for number in numbers]
         raws = (
             await context.store.command("HMGET", keys.group_offsets(group_id), *fields)
             if fields

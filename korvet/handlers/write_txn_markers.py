@@ -139,7 +139,7 @@ async def _call_script(
         topic, int(time() * 1000), marker.producer_id, marker.producer_epoch, committed
     )
     return await context.store.run(
-        context.keys.partition(topic.name, asked.partition, topic.id).abort_hanging_txn(
+        topic.partition(asked.partition).abort_hanging_txn(
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
             coordinator_epoch=marker.coordinator_epoch,

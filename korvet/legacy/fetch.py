@@ -14,7 +14,6 @@ from time import time as now
 
 from korvet.errors import ErrorCode
 from korvet.fetch.response_memory import ResponseMemory
-from korvet.keys import Keys
 from korvet.legacy.topics import LegacyTopics, Refusal
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.read_request import ReadRequest
@@ -41,14 +40,11 @@ MAX_OFFSETS = 10_000
 class LegacyReader:
     """Reads logs of offset.mode=bytes for all connections."""
 
-    def __init__(
-        self, store: AsyncStore, keys: Keys, topics: LegacyTopics, memory: ResponseMemory
-    ) -> None:
+    def __init__(self, store: AsyncStore, topics: LegacyTopics, memory: ResponseMemory) -> None:
         self._store = store
-        self._keys = keys
         self._topics = topics
         self._memory = memory
-        self._reader = LogReader(store, keys)
+        self._reader = LogReader(store)
 
     def response_limit(self) -> int:
         """Return how many bytes of messages a response may have now."""
@@ -105,7 +101,7 @@ class LegacyReader:
 
         The end counts as now; a row of the index as the newest message below the next row.
         """
-        partition = self._keys.partition(topic.name, request.partition, topic.id)
+        partition = topic.partition(request.partition)
         bounds = await self._store.run(partition.list_offsets())
         if bounds.error:
             self._topics.table.invalidate()

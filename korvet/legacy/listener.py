@@ -139,8 +139,8 @@ async def _bind(
     max_frame = config.settings.integer("socket.request.max.bytes")
     store, keys = services.store, services.keys
     topics = LegacyTopics(store, keys, services.topics, services.dynamic_config)
-    reader = LegacyReader(store, keys, topics, services.response_memory)
-    appender = SetAppender(store, keys, topics, services.metrics)
+    reader = LegacyReader(store, topics, services.response_memory)
+    appender = SetAppender(store, topics, services.metrics)
     accept = partial(
         LegacyConnection, services, connections, max_frame, reader, appender, PendingBytes()
     )

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from korvet.calls.partition import AppendReply
 from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.legacy.topics import LegacyTopics, check_partition
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.opening import MAX_AT_ONCE, in_thread
@@ -42,7 +41,6 @@ class SetAppender:
     """Appends the sets of all connections."""
 
     store: AsyncStore
-    keys: Keys
     topics: LegacyTopics
     metrics: Metrics
 
@@ -88,7 +86,7 @@ class SetAppender:
         if partition == RANDOM_PARTITION:
             partition = random.randrange(topic.partitions)
         check_partition(topic, partition)
-        return bytes_layout.append_set(self.keys, topic, partition, request.messages, limit)
+        return bytes_layout.append_set(topic, partition, request.messages, limit)
 
     def _submit(
         self, topic: Topic, request: Produce, call: Call[AppendReply]

@@ -51,7 +51,7 @@ class Session:
         self.settings = settings if isinstance(settings, Settings) else Settings(settings)
         self.topic_configs = TopicConfigs(self.settings)
         self.table: TopicTable = _Table(self.store, self.keys, self.topic_configs)
-        self.reader = LogReader(self.store, self.keys)
+        self.reader = LogReader(self.store)
         self.coordinator = GroupCoordinator(self.store, self.keys, lambda: self.settings)
         self.batchers: dict[str, Batcher] = {}
         self._started_with = self.settings

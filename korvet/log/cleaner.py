@@ -36,7 +36,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
 from korvet.calls.partition import CleanBeginReply
-from korvet.keys import Keys
 from korvet.log.busy_timer import BusyTimer
 from korvet.log.cleaned_index import (
     UNREADABLE,
@@ -74,15 +73,14 @@ class LogCleaner:
     def __init__(
         self,
         store: ReadCalls,
-        keys: Keys,
         topic: Topic,
         partition: int,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         store = BusyTimer(store)
         self._topic, self._partition = topic, partition
-        self._reader = LogReader(store, keys, max_entries=READ_ENTRIES)
-        self._copy = CompactedCopy(store, keys, topic, partition, sleep)
+        self._reader = LogReader(store, max_entries=READ_ENTRIES)
+        self._copy = CompactedCopy(store, topic, partition, sleep)
         self._store = store
         self._newest: dict[bytes, int] = {}
         self._mapped_to = 0

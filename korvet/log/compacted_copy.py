@@ -8,7 +8,6 @@ Rules
 from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
-from korvet.keys import Keys
 from korvet.log.busy_timer import BusyTimer, R
 from korvet.log.entry import Entry
 from korvet.log.entry_id import OffsetMap
@@ -33,12 +32,11 @@ class CompactedCopy:
     def __init__(
         self,
         store: BusyTimer,
-        keys: Keys,
         topic: Topic,
         partition: int,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
-        self.partition = keys.partition(topic.name, partition, topic.id)
+        self.partition = topic.partition(partition)
         self.token = uuid4().hex
         self.length = 0
         self.log_stream, self.log_key = self.partition.stream, self.partition.log

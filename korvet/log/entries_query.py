@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from korvet.keys import Keys
 from korvet.log.entry_id import OffsetMap, split_id
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
@@ -26,9 +25,9 @@ class EntriesQuery:
     """Sends the commands of one read."""
 
     def __init__(
-        self, request: ReadRequest, store: ReadCalls, keys: Keys, cache: ReadCache, max_entries: int
+        self, request: ReadRequest, store: ReadCalls, cache: ReadCache, max_entries: int
     ) -> None:
-        self.key = keys.partition(request.topic.name, request.partition)
+        self.key = request.topic.partition(request.partition)
         self.max_entries = max_entries
         self._where = request.topic, request.partition
         self.policy = request.topic.policy

@@ -5,7 +5,6 @@ from functools import partial
 
 from korvet.calls.partition import FindTimestampReply
 from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
 from korvet.log.read_request import ReadRequest
@@ -25,7 +24,7 @@ NONE = -1
 
 
 async def find_time(
-    reader: LogReader, store: ReadCalls, keys: Keys, topic: Topic, partition: int, timestamp: int
+    reader: LogReader, store: ReadCalls, topic: Topic, partition: int, timestamp: int
 ) -> tuple[int, int] | None:
     """Return (timestamp, offset) of the first record at or after a timestamp, in ms, or None.
 
@@ -33,7 +32,7 @@ async def find_time(
     """
 
     async def find_start(timestamp: int) -> FindTimestampReply:
-        call = keys.partition(topic.name, partition, topic.id).find_timestamp(timestamp=timestamp)
+        call = topic.partition(partition).find_timestamp(timestamp=timestamp)
         reply: FindTimestampReply = await store.run(call)
         return reply
 
@@ -41,7 +40,7 @@ async def find_time(
     if start.error:
         return None
     if timestamp != NEWEST:
-        return await _find_remote(reader, store, keys, topic, partition, timestamp) or await _first(
+        return await _find_remote(reader, store, topic, partition, timestamp) or await _first(
             _scan(reader, topic, partition, start.offset, timestamp)
         )
     best = None
@@ -50,7 +49,7 @@ async def find_time(
         least = start.timestamp - (0 if is_exact else start.timestamp >> ROUNDING)
         scan = _scan(reader, topic, partition, start.offset, least)
         best = await (_first(scan) if is_exact else _newest(scan))
-    remote = await _find_remote(reader, store, keys, topic, partition, None)
+    remote = await _find_remote(reader, store, topic, partition, None)
     best = max(filter(None, (remote, best)), key=lambda row: row[0], default=None)
     if layout_of(topic).holds_batches and (best is not None or start.timestamp == NONE):
         return best
@@ -76,7 +75,6 @@ async def _newest(scan: AsyncIterator[tuple[int, int]]) -> tuple[int, int] | Non
 async def _find_remote(
     reader: LogReader,
     store: ReadCalls,
-    keys: Keys,
     topic: Topic,
     partition: int,
     timestamp: int | None,
@@ -88,7 +86,7 @@ async def _find_remote(
     if start is None:
         return None
     least = start[0] if timestamp is None else timestamp
-    key = keys.partition(topic.name, partition).log
+    key = topic.partition(partition).log
     first = max(start[1], int(await store.submit_command("HGET", key, "start") or 0))
     return await _first(_scan(reader, topic, partition, first, least))
 

@@ -23,7 +23,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.log.entry import Entry
 from korvet.log.entry_rows import take_rows
 from korvet.log.layouts import layout_of
@@ -47,7 +46,6 @@ class PartitionRead(PartitionState):
         self,
         request: ReadRequest,
         store: ReadCalls,
-        keys: Keys,
         cache: ReadCache,
         max_entries: int,
         is_promoted: Callable[[str], bool],
@@ -55,7 +53,7 @@ class PartitionRead(PartitionState):
         states: RecentStates | None = None,
         ranges: RangeReads | None = None,
     ) -> None:
-        super().__init__(request, store, keys, cache, max_entries, states)
+        super().__init__(request, store, cache, max_entries, states)
         self._is_promoted = is_promoted
         self._remote = remote
         self._ranges = ranges
@@ -91,9 +89,7 @@ class PartitionRead(PartitionState):
             if not self._topic.policy.compact or await self._query.cleaned() == self._cleaned:
                 break
         if self._offset < result.start or (not result.entries and self._offset > result.end):
-            call = self._keys.partition(
-                self._topic.name, self._partition, self._topic.id
-            ).list_offsets()
+            call = self._topic.partition(self._partition).list_offsets()
             is_promoted = self._is_promoted(self._key.stream)
             return outside(await self._store.run(call), self._offset, is_promoted=is_promoted)
         return result
@@ -131,9 +127,7 @@ class PartitionRead(PartitionState):
         size = sum(len(word) for _, fields in rows for word in fields)
         self._most = 1 + self._request.max_bytes * len(rows) // max(size, 1)
         topic, partition = self._topic, self._partition
-        await self._store.run(
-            self._keys.partition(topic.name, partition, topic.id).number_entries()
-        )
+        await self._store.run(topic.partition(partition).number_entries())
         return True
 
     # From segments.

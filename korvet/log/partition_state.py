@@ -1,7 +1,6 @@
 """The state of a log, as one read of a partition knows it."""
 
 from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.log.entries_query import EntriesQuery
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
@@ -17,16 +16,14 @@ class PartitionState:
         self,
         request: ReadRequest,
         store: ReadCalls,
-        keys: Keys,
         cache: ReadCache,
         max_entries: int,
         states: RecentStates | None,
     ) -> None:
         self._request = request
         self._store = store
-        self._keys = keys
         self._cache = cache
-        self._query = EntriesQuery(request, store, keys, cache, max_entries)
+        self._query = EntriesQuery(request, store, cache, max_entries)
         self._states = states
         self._topic = request.topic
         self._partition = request.partition

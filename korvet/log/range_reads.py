@@ -24,7 +24,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from korvet.keys import Keys
 from korvet.log.batch_walk import Batches, BatchWalk
 from korvet.log.catch_up import find_batches, is_catch_up
 from korvet.log.entries_query import EntriesQuery
@@ -80,7 +79,6 @@ class RangeReads:
 
     store: Ranges
     calls: ReadCalls
-    keys: Keys
     cache: ReadCache
     states: RecentStates
     max_entries: int
@@ -114,7 +112,7 @@ class RangeReads:
     def _submit(self, request: ReadRequest, *, ahead: bool = False) -> Range | None:
         if not is_catch_up(request, request.offset, self.cache):
             return None
-        query = EntriesQuery(request, self.calls, self.keys, self.cache, self.max_entries)
+        query = EntriesQuery(request, self.calls, self.cache, self.max_entries)
         count = query.first_count(request.offset, request.max_bytes)
         if not count:
             return None

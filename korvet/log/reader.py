@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from korvet.keys import Keys
 from korvet.log.partition_read import PartitionRead
 from korvet.log.range_reads import RangeReads
 from korvet.log.read_cache import ReadCache
@@ -22,7 +21,6 @@ class LogReader:
     def __init__(
         self,
         store: ReadCalls,
-        keys: Keys,
         cache_bytes: int = 0,
         max_entries: int = MAX_ENTRIES,
         connection_epoch: Callable[[], int] = lambda: 0,
@@ -35,7 +33,6 @@ class LogReader:
         """The reads of large batches, if the store has a connection for them."""
         self.cache = ReadCache(cache_bytes, connection_epoch)
         self._store = store
-        self._keys = keys
         self._max_entries = max_entries
         self._is_promoted = is_promoted
         self._connection_epoch = connection_epoch
@@ -45,11 +42,10 @@ class LogReader:
 
         Those that a sequential reader needs next are read `ahead`.
         """
-        self.states = RecentStates(self._store, self._keys)
+        self.states = RecentStates(self._store)
         self.ranges = RangeReads(
             ranges,
             self._store,
-            self._keys,
             self.cache,
             self.states,
             self._max_entries,
@@ -62,7 +58,6 @@ class LogReader:
         read = PartitionRead(
             request,
             self._store,
-            self._keys,
             self.cache,
             self._max_entries,
             self._is_promoted,

@@ -20,7 +20,6 @@ from typing import Any
 
 import msgspec
 
-from korvet.keys import Keys
 from korvet.store.calls import ReadCalls
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
@@ -95,9 +94,8 @@ def parse_state(topic: Topic, fields: Fields, submitted_at: float) -> RecentStat
 class RecentStates:
     """The last states of partitions, by topic id and partition."""
 
-    def __init__(self, store: ReadCalls, keys: Keys) -> None:
+    def __init__(self, store: ReadCalls) -> None:
         self._store = store
-        self._keys = keys
         self._states: dict[tuple[str, int], RecentState] = {}
         self._used: dict[tuple[str, int], Topic] = {}
         """Partitions whose state was used since states were read again."""
@@ -132,7 +130,7 @@ class RecentStates:
         return fields
 
     def _submit(self, topic: Topic, partition: int) -> "asyncio.Future[Any]":
-        key = self._keys.partition(topic.name, partition).log
+        key = topic.partition(partition).log
         return self._store.submit_command("HMGET", key, *STATE)
 
     def _renew(self) -> None:

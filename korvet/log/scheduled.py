@@ -98,7 +98,7 @@ def prepare_scheduled(
         reason = f"A batch of {len(found)} records with scheduled ones has too many fields."
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, reason)
     producer_id, producer_epoch, base_sequence = header.producer
-    return keys.partition(topic.name, partition, topic.id).schedule_add(
+    return topic.partition(partition).schedule_add(
         stamp=int(topic.policy.log_append_time),
         count=len(found),
         size=size,

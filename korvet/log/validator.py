@@ -57,9 +57,7 @@ def prepare_append(
         raise invalid(f"{len(data)} bytes are no record batch")
     layout = layout_of(topic)
     if data[records.MAGIC_AT] != records.MAGIC:
-        return _append_message_set(
-            keys, topic, partition, data, version, now_ms, settings, allowance
-        )
+        return _append_message_set(topic, partition, data, version, now_ms, settings, allowance)
     header = records.check_produced(data)
     transaction = _check_batch(topic, layout, data, header, version, transaction)
     section, newest = _open(topic, layout, data, header, allowance)
@@ -81,7 +79,6 @@ def prepare_append(
     if isinstance(layout, RecordLayout):
         found = _decode(header, section, allowance)
         return layout.append_records(
-            keys,
             topic,
             partition,
             found,
@@ -108,7 +105,7 @@ def prepare_append(
     if topic.policy.offset_mode == "bytes":
         section = section or allowance.open(topic, data, header)
         allowance.decode(header.records)
-    return layout.append_batch(keys, topic, partition, data, header, transaction)
+    return layout.append_batch(topic, partition, data, header, transaction)
 
 
 def _open(
@@ -138,7 +135,6 @@ def _decode(header: BatchHeader, section: Buffer, allowance: Allowance) -> list[
 
 
 def _append_message_set(
-    keys: Keys,
     topic: Topic,
     partition: int,
     data: Buffer,
@@ -161,9 +157,9 @@ def _append_message_set(
     layout = layout_of(topic)
     if isinstance(layout, RecordLayout):
         return layout.append_records(
-            keys, topic, partition, found, size=len(data), max_timestamp=newest, settings=settings
+            topic, partition, found, size=len(data), max_timestamp=newest, settings=settings
         )
-    return layout.append_records(keys, topic, partition, found)
+    return layout.append_records(topic, partition, found)
 
 
 def _check_batch(

@@ -135,9 +135,9 @@ class KafkaPage:
                 spans[topic.name, number] = Span(end.first, end.next, True)
             else:
                 numbered.append((topic, number))
-        submit, keys = self.store.submit_command, self.keys
+        submit = self.store.submit_command
         for some in chunks(numbered, CALLS_PER_PIPELINE):
-            logs = [keys.partition(topic.name, number).log for topic, number in some]
+            logs = [topic.partition(number).log for topic, number in some]
             totals = await await_throttled(
                 asyncio.gather(*(submit("HMGET", log, "records", "start_records") for log in logs))
             )

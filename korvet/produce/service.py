@@ -28,7 +28,6 @@ from korvet.admin.auto_create import TopicAutoCreator
 from korvet.config.values import Settings
 from korvet.deferred import CloseWithoutResponse
 from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.log.opening import OpensMuch
 from korvet.produce.acks import (
     DurabilityRequirement,
@@ -75,7 +74,6 @@ class ProduceService:
     """Handles the Produce requests of one broker."""
 
     store: AsyncStore
-    keys: Keys
     settings: Callable[[], Settings]
     topics: TopicTable
     auto_creator: TopicAutoCreator
@@ -201,7 +199,7 @@ class ProduceService:
     def _streams(self, request: ProduceRequest, topics: Sequence[Topic | None]) -> list[str]:
         """Return the streams that the request appends to."""
         return [
-            self.keys.partition(topic.name, partition.index).stream
+            topic.partition(partition.index).stream
             for data, topic in zip(request.topic_data, topics, strict=True)
             for partition in data.partition_data
             if topic is not None

@@ -116,7 +116,7 @@ class Backup:
     async def _topic(self, name: str, state: TopicState) -> TopicState:
         """Back up a topic; return its state in the snapshot."""
         definition = state.definition
-        topic = read_topic(name, encode_definition(definition), self.configs)
+        topic = read_topic(self.keys, name, encode_definition(definition), self.configs)
         if topic is None:
             raise BackupRefused(f"The definition of topic {name} cannot be read.")
         partitions = await asyncio.gather(
@@ -189,7 +189,7 @@ class Backup:
 
     def collector(self, topic: Topic, number: int) -> Collector:
         """Return the reader of the partition's records in Redis."""
-        return Collector(self.store, self.keys, topic, number)
+        return Collector(self.store, topic, number)
 
     def count(self, records: int, size: int) -> None:
         """Count a segment that was written."""
@@ -204,9 +204,7 @@ class Backup:
 
     async def start_of(self, topic: Topic, number: int) -> int:
         """Return the log start as it is now."""
-        reply = await self.store.run(
-            self.keys.partition(topic.name, number, topic.id).list_offsets()
-        )
+        reply = await self.store.run(topic.partition(number).list_offsets())
         if reply.error:
             raise deleted(topic)
         return reply.start

@@ -44,7 +44,7 @@ async def find_cut(store: AsyncStore, keys: Keys, topic: Topic, number: int, wai
     until = monotonic() + wait_s
     while True:
         waiting = await read_rows(store, keys, topic.name, number)
-        reply = await store.run(keys.partition(topic.name, number, topic.id).list_offsets())
+        reply = await store.run(topic.partition(number).list_offsets())
         if reply.error:
             raise deleted(topic)
         is_quiet = reply.stable >= reply.next

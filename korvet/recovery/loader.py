@@ -58,7 +58,7 @@ class Loader:
         Return the corrupt segments, which are left out. Raises RestoreRefused and
         RemoteStorageError.
         """
-        topic = read_topic(name, encode_definition(definition), self._configs)
+        topic = read_topic(self._keys, name, encode_definition(definition), self._configs)
         if topic is None:
             raise RestoreRefused(f"The definition of topic {name} is not valid.")
         aborted: dict[tuple[str, int], None] = {}

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import time
 
-from korvet.keys import Keys
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
 from korvet.log.read_request import ReadRequest
@@ -35,13 +34,12 @@ class Collector:
     """Reads one partition, without the segments that it has."""
 
     store: AsyncStore
-    keys: Keys
     topic: Topic
     partition: int
     cache: CopyCache | None = None
 
     def __post_init__(self) -> None:
-        self._reader = LogReader(self.store, self.keys)
+        self._reader = LogReader(self.store)
         if self.cache is not None:
             self._reader.cache = self.cache
         self._reader.use_ranges(self.store, ahead=False)
@@ -138,7 +136,7 @@ class Collector:
 
     async def aborted(self, first: int, last: int) -> list[AbortedRow]:
         """Return the aborted transactions with a record from `first` to `last`."""
-        key = self.keys.partition(self.topic.name, self.partition).aborted_txns
+        key = self.topic.partition(self.partition).aborted_txns
         flat = await self.store.command("ZRANGEBYSCORE", key, first, "+inf", "WITHSCORES")
         rows = map(AbortedRow.parse, flat[::2], flat[1::2])
         return [row for row in rows if row.first <= last]

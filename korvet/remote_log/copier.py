@@ -15,7 +15,6 @@ from time import time
 
 from korvet.calls.partition import ClaimCopyReply
 from korvet.config.topic_policy import TopicPolicy
-from korvet.keys import Keys
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
 from korvet.log.read_cache import ReadCache
@@ -42,7 +41,6 @@ class PartitionCopier:
     """Copies one partition; `holder` names this process in the lease."""
 
     store: AsyncStore
-    keys: Keys
     segments: SegmentStore
     cluster_id: str
     holder: str
@@ -54,7 +52,6 @@ class PartitionCopier:
     def __post_init__(self) -> None:
         self._collector = Collector(
             self.store,
-            self.keys,
             self.topic,
             self.partition,
             None if self.cache is None else CopyCache(self.cache),
@@ -102,9 +99,7 @@ class PartitionCopier:
         """Acquire or renew the partition's lease."""
         topic, number = self.topic, self.partition
         return await self.store.run(
-            self.keys.partition(topic.name, number, topic.id).claim_copy(
-                holder=self.holder, ttl_ms=LEASE_MS
-            )
+            topic.partition(number).claim_copy(holder=self.holder, ttl_ms=LEASE_MS)
         )
 
     async def _renew(self, fence: int) -> None:
@@ -128,7 +123,7 @@ class PartitionCopier:
         is_read_soon = is_urgent or topic.policy.prefers_segments
         await self.segments.put(name, parts, is_read_soon=is_read_soon)
         reply = await self.store.run(
-            self.keys.partition(topic.name, number, topic.id).add_segment(
+            topic.partition(number).add_segment(
                 fence=fence,
                 first=writer.first,
                 last=writer.last,

@@ -98,13 +98,13 @@ class MemoryEvictor:
         return [part for part in parts if part is not None]
 
     def _level(self, topic: Topic, number: int) -> float:
-        stream = self.keys.partition(topic.name, number).stream
+        stream = topic.partition(number).stream
         return self.memory.level_of(self.store.run_of(stream))
 
     async def _part(self, topic: Topic, number: int) -> LocalPart | None:
         """Return the records that a partition has in Redis; None if there are none."""
-        await adopt(self.store, self.keys, topic, number)
-        keys = self.keys.partition(topic.name, number)
+        await adopt(self.store, topic, number)
+        keys = topic.partition(number)
         heads, totals = await asyncio.gather(
             self.store.command("ZRANGE", keys.index, 0, 1),
             self.store.command("HMGET", keys.log, "bytes", "start_bytes"),
@@ -127,7 +127,7 @@ class MemoryEvictor:
             if self._level(part.topic, part.number) <= TRIM_MARK:
                 continue
             reply = await self.store.run(
-                self.keys.partition(part.topic.name, part.number, part.topic.id).apply_retention(
+                part.topic.partition(part.number).apply_retention(
                     retention_ms=-1, retention_bytes=0, steps=self._steps(), is_local=1
                 )
             )

@@ -122,7 +122,7 @@ class KnownSegments:
         None as timestamp: with the newest record.
         """
         reply = await self.store.run(
-            self.keys.partition(topic.name, partition, topic.id).find_segment(
+            topic.partition(partition).find_segment(
                 timestamp=NEWEST if timestamp is None else timestamp
             )
         )

@@ -79,7 +79,7 @@ class RemoteLogManager:
         self._copied: set[tuple[str, int]] = set()
         self._buffers = SegmentBuffers()
         self._unchanged = Unchanged(store, keys)
-        self._retention = RemoteRetention(store, keys, segments, cluster_id)
+        self._retention = RemoteRetention(store, segments, cluster_id)
         self._pace = CopyPace(
             settings,
             memory,
@@ -199,7 +199,6 @@ class RemoteLogManager:
         try:
             count = await delete_orphans(
                 self._store,
-                self._keys,
                 self._segments,
                 self._cluster_id(),
                 self._holder,
@@ -226,7 +225,7 @@ class RemoteLogManager:
 
     async def move(self, topic: Topic, partition: int) -> None:
         """Copy what is due, trim the local part, and remove old segments."""
-        await adopt(self._store, self._keys, topic, partition)
+        await adopt(self._store, topic, partition)
         while await self.copy(topic, partition) and not self._pace.is_slow:
             pass  # while copies are slow, what is due follows in the other task
         await self._retention.trim(topic, partition)
@@ -236,7 +235,7 @@ class RemoteLogManager:
         """Return a topic's partitions; only those with segments if it is not tiered any more."""
         if topic.policy.remote_storage:
             return range(topic.partitions)
-        keys = [self._keys.partition(topic.name, n) for n in range(topic.partitions)]
+        keys = [topic.partition(n) for n in range(topic.partitions)]
         names = [name for each in keys for name in (each.segments, each.deleted_segments)]
         try:
             if not await self._any_exists(names):
@@ -284,7 +283,6 @@ class RemoteLogManager:
                 return 0
             copier = PartitionCopier(
                 self._store,
-                self._keys,
                 self._segments,
                 self._cluster_id(),
                 self._holder,
@@ -318,7 +316,7 @@ class RemoteLogManager:
         fsync = settings.flag("acks.all.fsync")
         if not replicas and not fsync:
             return True
-        key = self._keys.partition(topic.name, partition).stream
+        key = topic.partition(partition).stream
         return await self._replica_wait.wait(
             key,
             run=self._store.run_of(key),

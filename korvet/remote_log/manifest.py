@@ -94,7 +94,6 @@ class RemoteOnly(NamedTuple):
 
 async def count_remote_only(
     store: ManifestStore,
-    keys: Keys,
     topic: Topic,
     partition: int,
     *,
@@ -106,7 +105,7 @@ async def count_remote_only(
 
     Bytes of a segment that is in Redis in part are an estimate.
     """
-    place = keys.partition(topic.name, partition, topic.id)
+    place = topic.partition(partition)
     total, local = [
         (await store.run(place.lag(offset=offset))).records for offset in (start, local_start)
     ]

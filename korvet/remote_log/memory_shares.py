@@ -18,7 +18,6 @@ from time import monotonic
 import msgspec
 
 from korvet import logfmt
-from korvet.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 
@@ -72,12 +71,11 @@ class TopicShares(msgspec.Struct):
 class SharesReader:
     """Reads the sizes of topics and keeps the decision; topics are named by id."""
 
-    def __init__(self, store: AsyncStore, keys: Keys, topics: TopicTable) -> None:
+    def __init__(self, store: AsyncStore, topics: TopicTable) -> None:
         self.shares = TopicShares()
         self.refused_names: list[str] = []
         """Names of the topics that are refused now, the largest first."""
         self._store = store
-        self._keys = keys
         self._topics = topics
         self._due_at = 0.0
 
@@ -128,7 +126,7 @@ class SharesReader:
         """Return the bytes of each topic's records in Redis, by server."""
         sizes: defaultdict[str, dict[str, int]] = defaultdict(dict)
         places = [
-            (topic.id, self._keys.partition(topic.name, number).log)
+            (topic.id, topic.partition(number).log)
             for topic in topics
             for number in range(topic.partitions)
         ]

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 
 from korvet.calls.partition import DropSegmentsReply
 from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.remote_log.manifest import SegmentRow
 from korvet.remote_log.store import SegmentStore
 from korvet.scripts.call import Call
@@ -28,7 +27,6 @@ LEASE_MS = 60_000
 
 async def delete_orphans(
     store: AsyncStore,
-    keys: Keys,
     segments: SegmentStore,
     cluster_id: str,
     holder: str,
@@ -36,9 +34,7 @@ async def delete_orphans(
     partition: int,
 ) -> int:
     """Delete the partition's objects that no manifest names. Returns how many there were."""
-    claim = await store.run(
-        keys.partition(topic.name, partition, topic.id).claim_copy(holder=holder, ttl_ms=LEASE_MS)
-    )
+    claim = await store.run(topic.partition(partition).claim_copy(holder=holder, ttl_ms=LEASE_MS))
     if claim.error or not claim.fence:
         return 0
     prefix, now = f"{cluster_id}/{topic.id}/{partition}", datetime.now(UTC)
@@ -48,17 +44,15 @@ async def delete_orphans(
         for name, written in await segments.objects(prefix)
         if (now - written).total_seconds() >= MIN_AGE_S
     }
-    orphans = old - await _named(store, keys, cluster_id, topic, partition) if old else old
+    orphans = old - await _named(store, cluster_id, topic, partition) if old else old
     for name in orphans:
         await segments.delete(name)
     return len(orphans)
 
 
-async def _named(
-    store: AsyncStore, keys: Keys, cluster_id: str, topic: Topic, partition: int
-) -> set[str]:
+async def _named(store: AsyncStore, cluster_id: str, topic: Topic, partition: int) -> set[str]:
     """Return the names of the objects of both manifests."""
-    key = keys.partition(topic.name, partition)
+    key = topic.partition(partition)
     found: set[str] = set()
     for rows in (key.segments, key.deleted_segments):
         for row in await store.command("ZRANGE", rows, 0, -1):
@@ -78,7 +72,6 @@ class RemoteRetention:
     """Trims the local part of partitions, and removes old segments with their objects."""
 
     store: AsyncStore
-    keys: Keys
     segments: SegmentStore
     cluster_id: Callable[[], str]
 
@@ -90,7 +83,7 @@ class RemoteRetention:
         retention_ms, retention_bytes = policy.local_limits
         while more and (retention_ms >= 0 or retention_bytes >= 0):
             reply = await self.store.run(
-                self.keys.partition(topic.name, partition, topic.id).apply_retention(
+                topic.partition(partition).apply_retention(
                     retention_ms=retention_ms,
                     retention_bytes=retention_bytes,
                     steps=STEPS,
@@ -101,7 +94,7 @@ class RemoteRetention:
 
     async def expire(self, topic: Topic, partition: int) -> None:
         """Remove old segments, or all if the topic is not tiered any more, and their objects."""
-        removed, key = MOST, self.keys.partition(topic.name, partition).log
+        removed, key = MOST, topic.partition(partition).log
         while removed == MOST:
             run = self.store.run_of(key)
             reply = await self.store.run(self._expiration(topic, partition))
@@ -116,12 +109,10 @@ class RemoteRetention:
                 name = segment.object_name(self.cluster_id(), topic.id, partition)
                 await self.segments.delete(name)
             if reply.due:
-                await self.store.run(
-                    self.keys.partition(topic.name, partition).forget_segments(rows=reply.due)
-                )
+                await self.store.run(topic.partition(partition).forget_segments(rows=reply.due))
 
     def _expiration(self, topic: Topic, partition: int) -> Call[DropSegmentsReply]:
-        place, policy = self.keys.partition(topic.name, partition, topic.id), topic.policy
+        place, policy = topic.partition(partition), topic.policy
         delay_ms = policy.file_delete_delay_ms
         if not policy.remote_storage and policy.remote_delete_on_disable:
             return place.drop_segments(delay_ms=delay_ms, most=MOST)

@@ -14,7 +14,6 @@ from itertools import groupby, pairwise
 from korvet.bounded import gather_bounded
 from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.groups.share_group import ShareGroupConfig
-from korvet.keys import Keys
 from korvet.share.acquirer import Acquirer
 from korvet.share.dead_letters import DeadLetters
 from korvet.share.sessions import SharePartitionId, ShareSession
@@ -81,7 +80,6 @@ class Acknowledger:
     """Acknowledges and releases records of the partitions of one store."""
 
     store: AsyncStore
-    keys: Keys
     topics: TopicTable
     acquirer: Acquirer
     dead_letters: DeadLetters
@@ -137,7 +135,7 @@ class Acknowledger:
         if any(type == Acknowledge.RELEASE for _, _, type in ranges):
             self.acquirer.forget_position(group, topic, partition)
         while ranges:
-            call = self.keys.partition(topic.name, partition, topic.id).share_acknowledge(
+            call = topic.partition(partition).share_acknowledge(
                 ranges[:AT_ONCE],
                 group=group,
                 member=member,
@@ -169,7 +167,7 @@ class Acknowledger:
                 return
             first = 0
             while first >= 0:
-                call = self.keys.partition(topic.name, where[1], topic.id).share_release(
+                call = topic.partition(where[1]).share_release(
                     group=session.group,
                     member=session.member,
                     delivery_limit=config.delivery_count_limit,

@@ -55,7 +55,7 @@ class Acquirer:
 
     def channels(self, topic: Topic, partition: int) -> tuple[str, str]:
         """Return the channels of appends to the partition and of records released in it."""
-        k = self._services.keys.partition(topic.name, partition)
+        k = topic.partition(partition)
         return k.channel, k.share
 
     def forget_position(self, group: str, topic: Topic, partition: int) -> None:

@@ -121,7 +121,7 @@ class DeadLetters:
         Raises CopyFailed and StoreError.
         """
         queue = await self._queue(config.dead_letter_topic)
-        key = self.keys.partition(topic.name, partition).log
+        key = topic.partition(partition).log
         run = self.store.run_of(key)
         producer_id, letters = await self._read(group, topic, partition)
         if not letters:
@@ -134,7 +134,7 @@ class DeadLetters:
         for rows in batches(group, topic, partition, waiting, records, queue):
             await self._append(queue, target, producer_id, rows)
         reply = await self.store.run(
-            self.keys.partition(topic.name, partition, topic.id).share_dead_letters_copied(
+            topic.partition(partition).share_dead_letters_copied(
                 group=group, to=letters[-1].number + 1
             )
         )
@@ -163,7 +163,7 @@ class DeadLetters:
         """Return the producer id of the copies, and the oldest dead letters."""
         fresh = 0
         while True:
-            call = self.keys.partition(topic.name, partition, topic.id).share_dead_letters(
+            call = topic.partition(partition).share_dead_letters(
                 group=group, producer_id=fresh, most=RUNS
             )
             reply = await self.store.run(call)
@@ -175,7 +175,7 @@ class DeadLetters:
 
     async def _stored(self, queue: Topic, partition: int, producer_id: int, first: int) -> int:
         """Return how many dead letters from number `first` on the queue's partition has."""
-        key = self.keys.partition(queue.name, partition).producers
+        key = queue.partition(partition).producers
         row = await self.store.command("HGET", key, producer_id)
         if row is None:
             return 0
@@ -193,7 +193,7 @@ class DeadLetters:
         """Return the dead letters' records by their offsets, as far as the log still has them."""
         if not config.copies_dead_letters or not letters:
             return {}
-        key = self.keys.partition(topic.name, partition).log
+        key = topic.partition(partition).log
         start = int(await self.store.command("HGET", key, "start") or 0)
         wanted = {letter.offset for letter in letters if letter.offset >= start}
         found: dict[int, Record] = {}

@@ -136,7 +136,6 @@ class PartitionAcquire:
         services = self.services
         start = await find_start(
             services.store,
-            services.keys,
             services.log_reader,
             self.topic,
             self.partition,
@@ -204,9 +203,7 @@ class PartitionAcquire:
         has_keys: bool = False,
     ) -> ShareAcquireReply:
         params, config, services = self.params, self.params.config, self.services
-        call = services.keys.partition(
-            self.topic.name, self.partition, self.topic.id
-        ).share_acquire(
+        call = self.topic.partition(self.partition).share_acquire(
             ranges,
             group=params.group,
             member=params.member,

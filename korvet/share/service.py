@@ -38,7 +38,7 @@ class ShareService:
         letters = DeadLetters(store, keys, topics, log_reader, produce, auto_creator, settings)
         self.dead_letters = letters
         self.acquirer = Acquirer(store, keys, topics, log_reader, settings, letters, memory)
-        self.acknowledger = Acknowledger(store, keys, topics, self.acquirer, letters)
+        self.acknowledger = Acknowledger(store, topics, self.acquirer, letters)
         self.sessions = ShareSessions(
             lambda: settings().integer("group.share.max.share.sessions"), self._release
         )

@@ -3,7 +3,6 @@
 from time import time
 
 from korvet.groups.share_group import ShareGroupConfig
-from korvet.keys import Keys
 from korvet.log.offset_for_time import find_time
 from korvet.log.reader import LogReader
 from korvet.store.async_store import AsyncStore
@@ -14,14 +13,13 @@ EARLIEST, LATEST = "earliest", "latest"
 
 async def find_start(
     store: AsyncStore,
-    keys: Keys,
     reader: LogReader,
     topic: Topic,
     partition: int,
     config: ShareGroupConfig,
 ) -> int:
     """Return the offset; -1 if the partition no longer exists."""
-    bounds = await store.run(keys.partition(topic.name, partition, topic.id).list_offsets())
+    bounds = await store.run(topic.partition(partition).list_offsets())
     if bounds.error:
         return -1
     if config.auto_offset_reset == EARLIEST:
@@ -29,5 +27,5 @@ async def find_start(
     if config.auto_offset_reset == LATEST:
         return bounds.next
     moment = max(0, int(time() * 1000) - config.reset_duration_ms)
-    found = await find_time(reader, store, keys, topic, partition, moment)
+    found = await find_time(reader, store, topic, partition, moment)
     return bounds.next if found is None else found[1]

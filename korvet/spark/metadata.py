@@ -88,7 +88,9 @@ class MetadataClient:
         found: dict[str, Topic] = {}
         for field, raw in zip(flat[::2], flat[1::2], strict=True):
             name = field.decode()
-            topic = None if name == VERSION_FIELD else read_topic(name, raw, self._configs())
+            topic = (
+                None if name == VERSION_FIELD else read_topic(self.keys, name, raw, self._configs())
+            )
             if topic is not None:
                 found[name] = topic
         return dict(sorted(found.items()))
@@ -96,7 +98,7 @@ class MetadataClient:
     def topic(self, name: str) -> Topic:
         """Return the topic of this name, or raise UnknownTopic."""
         raw = self.store.command("HGET", self.keys.topics(), name)
-        topic = None if raw is None else read_topic(name, raw, self._configs())
+        topic = None if raw is None else read_topic(self.keys, name, raw, self._configs())
         if topic is None:
             raise _unknown_topic(name, self.topics())
         return topic

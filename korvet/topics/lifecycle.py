@@ -229,6 +229,6 @@ async def _find_remote_id(store: AsyncCalls, keys: Keys, topic: Topic) -> str:
         return ""
     # It may have had the brokers' default: each copy begins with this lease.
     for number in range(topic.partitions):
-        if await store.command("HEXISTS", keys.partition(topic.name, number).log, "copy_lease"):
+        if await store.command("HEXISTS", topic.partition(number).log, "copy_lease"):
             return topic.id
     return ""

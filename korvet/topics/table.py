@@ -22,7 +22,7 @@ import msgspec
 from korvet import logfmt
 from korvet.config.setting import ConfigError
 from korvet.config.topic_policy import REMOTE, TopicConfigs, TopicPolicy
-from korvet.keys import Keys
+from korvet.keys import Keys, Partition
 from korvet.store.calls import AsyncCalls
 from korvet.topics.names import collide
 
@@ -85,6 +85,11 @@ class Topic(msgspec.Struct, frozen=True):
     configs: dict[str, str]
     policy: TopicPolicy
     raw: bytes
+    keys: Keys
+
+    def partition(self, number: int) -> Partition:
+        """Return one of the topic's partitions."""
+        return self.keys.partition(self.name, number, self.id)
 
     @property
     def is_batch(self) -> bool:
@@ -111,7 +116,7 @@ def decode_definition(raw: bytes) -> Definition:
     return msgspec.json.decode(raw, type=Definition)
 
 
-def read_topic(name: str, raw: bytes, configs: TopicConfigs) -> Topic | None:
+def read_topic(keys: Keys, name: str, raw: bytes, configs: TopicConfigs) -> Topic | None:
     """Build a topic from its stored definition.
 
     None if it is being created or deleted, or if the bytes are invalid, which is logged: another
@@ -129,6 +134,7 @@ def read_topic(name: str, raw: bytes, configs: TopicConfigs) -> Topic | None:
             definition.configs,
             configs.policy(name, definition.configs),
             raw,
+            keys,
         )
     except (msgspec.MsgspecError, ConfigError, ValueError) as error:
         log.warning("invalid topic definition", topic=name, why=str(error))
@@ -293,7 +299,9 @@ class TopicTable:
                 version = raw
                 continue
             old = self._rows.get(name)
-            topic = old if old and old.raw == raw else read_topic(name, raw, self._configs)
+            topic = (
+                old if old and old.raw == raw else read_topic(self._keys, name, raw, self._configs)
+            )
             if topic is not None:
                 rows[name] = topic
         self._rows = rows

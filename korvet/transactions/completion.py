@@ -70,7 +70,7 @@ async def complete(
     """Write every marker and group offset of a prepared end, then complete it."""
     servers = _other_servers(store, keys, end)
     for _ in range(2):
-        written = _write_markers(store, keys, end, await _find_topics(topics, end))
+        written = _write_markers(store, end, await _find_topics(topics, end))
         replies = await asyncio.gather(*written)
         if not any(reply.error in TOPIC_GONE for reply in replies):
             break
@@ -139,21 +139,21 @@ async def _get_topics(topics: TopicTable, end: PreparedEnd) -> dict[str, Topic]:
 
 
 def _write_markers(
-    store: AsyncStore, keys: Keys, end: PreparedEnd, topics: dict[str, Topic]
+    store: AsyncStore, end: PreparedEnd, topics: dict[str, Topic]
 ) -> Sequence[asyncio.Future[WriteTxnMarkerReply]]:
     now_ms = int(time() * 1000)
     return [
-        store.submit(_marker_call(keys, topics[name], number, end, now_ms))
+        store.submit(_marker_call(topics[name], number, end, now_ms))
         for name, number in end.partitions
         if name in topics and number < topics[name].partitions
     ]
 
 
 def _marker_call(
-    keys: Keys, topic: Topic, partition: int, end: PreparedEnd, now_ms: int
+    topic: Topic, partition: int, end: PreparedEnd, now_ms: int
 ) -> Call[WriteTxnMarkerReply]:
     fields = marker_fields(topic, now_ms, end.producer_id, end.producer_epoch, end.committed)
-    return keys.partition(topic.name, partition, topic.id).write_txn_marker(
+    return topic.partition(partition).write_txn_marker(
         producer_id=end.producer_id,
         producer_epoch=end.producer_epoch,
         transaction=end.transaction,

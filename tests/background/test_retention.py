@@ -24,6 +24,6 @@ async def test_expired_records_are_removed_and_counted(valkey_server: TestServer
         await anyio.sleep(0.01)
         topics = TopicTable(store, keys, TopicConfigs(settings))
         leases = Leases(store, keys, node_id=1)
-        await Retention(store, keys, topics, lambda: settings, metrics, leases).retain_all()
+        await Retention(store, topics, lambda: settings, metrics, leases).retain_all()
         assert await store.command("XLEN", keys.partition("t", 0).stream) == 0
     assert metrics.expired_records.values[()] == 2

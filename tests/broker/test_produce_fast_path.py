@@ -51,7 +51,7 @@ def a_topic(name: str = "orders", **configs: str) -> Topic:
     configs = {"storage.format": "batch", **configs}
     policy = TopicConfigs(SETTINGS).policy(name, configs)
     number = "0123456789abcdef" * 2
-    return Topic(name, number, UUID(number), 3, configs, policy, b"")
+    return Topic(name, number, UUID(number), 3, configs, policy, b"", Keys())
 
 
 class Table:
@@ -109,7 +109,6 @@ class Bench:
         )
         self.services.produce = ProduceService(
             nothing,
-            Keys(),
             lambda: cast(Settings, self.services.settings),
             self.services.topics,
             nothing,

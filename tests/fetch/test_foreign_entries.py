@@ -61,7 +61,9 @@ async def test_records_before_and_after_foreign_entries_are_read(
         services = broker.services
         place = (services.store, services.keys)
         topics = LegacyTopics(*place, services.topics, services.dynamic_config)
-        parts = await LegacyReader(*place, topics, services.response_memory).fetch(asked, 1 << 20)
+        parts = await LegacyReader(services.store, topics, services.response_memory).fetch(
+            asked, 1 << 20
+        )
         assert b"before" in b"".join(parts)
 
 

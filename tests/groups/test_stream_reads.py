@@ -6,6 +6,7 @@ from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.groups import stream_reads
 from korvet.groups.stream_reads import SILENCE_S, GroupMember, GroupMembers
+from korvet.keys import Keys
 from korvet.topics.lifecycle import plan_topic
 from korvet.topics.table import encode_definition, read_topic
 
@@ -59,7 +60,7 @@ def test_clients_that_are_gone_leave_nothing_behind(clock: list[float]) -> None:
 def test_logged_clients_are_bounded(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_reads, "MAX_KNOWN", 3)
     configs = TopicConfigs(Settings())
-    topic = read_topic("t", encode_definition(plan_topic("t", 1, {}, configs)), configs)
+    topic = read_topic(Keys(), "t", encode_definition(plan_topic("t", 1, {}, configs)), configs)
     assert topic is not None
     members = GroupMembers()
     for n in range(10):

@@ -57,7 +57,7 @@ class Log:
         named = {name.replace("_", "."): value for name, value in configs.items()}
         asked = {"storage.format": form, "offset.mode": mode, "cleanup.policy": "compact"}
         definition = Definition("0" * 32, 1, defaults.pinned("t", {**asked, **named}))
-        found = read_topic("t", encode_definition(definition), defaults)
+        found = read_topic(KEYS, "t", encode_definition(definition), defaults)
         assert found is not None
         self.topic: Topic = found
         self.runner.run(
@@ -136,11 +136,11 @@ class Log:
 
     async def compact(self) -> Any:
         """Run one pass and return its result."""
-        return await LogCleaner(self.store, KEYS, self.topic, 0, _no_rest).run()
+        return await LogCleaner(self.store, self.topic, 0, _no_rest).run()
 
     async def read(self, *, committed: bool = True) -> list[Record]:
         """Read all records from the start to the end."""
-        reader, at, rows = LogReader(self.store, KEYS), self.bounds().start, []
+        reader, at, rows = LogReader(self.store), self.bounds().start, []
         while True:
             found = await reader.read(ReadRequest(self.topic, 0, at, 2000, committed=committed))
             assert not found.error
@@ -611,7 +611,7 @@ async def test_redis_is_held_shortly_and_left_alone_for_nine_times_as_long(
         rested.append(seconds)
 
     monkeypatch.setattr("korvet.log.busy_timer.monotonic", store.clock)
-    outcome = await LogCleaner(store, KEYS, one.topic, 0, rest).run()
+    outcome = await LogCleaner(store, one.topic, 0, rest).run()
     assert outcome is not None and outcome.removed > 0
     assert sum(rested) >= 8.99 * store.busy
     assert max(rested) < 0.1
@@ -627,7 +627,7 @@ async def test_long_keys_are_distinguished_and_take_little_memory() -> None:
     for turn in range(4):
         one.append([(key, b"%d" % turn) for key in long])
     one.append([(b"end", b"")])
-    pass_ = LogCleaner(one.store, KEYS, one.topic, 0, _no_rest)
+    pass_ = LogCleaner(one.store, one.topic, 0, _no_rest)
     await pass_.run()
     assert [row[2:4] for row in await one.read()] == [
         *((key, b"3") for key in long),

@@ -1,6 +1,7 @@
 """Check read-ahead of ranges: how many, for which readers, and how long."""
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,9 @@ POLICY = SimpleNamespace(
     log_append_time=False,
     offset_bits=0,
 )
-TOPIC: Any = SimpleNamespace(id="a" * 32, name="t", policy=POLICY)
+TOPIC: Any = SimpleNamespace(
+    id="a" * 32, name="t", policy=POLICY, partition=partial(Keys().partition, "t")
+)
 SIZE = 100_000
 READ = 10 * SIZE
 EACH = 10
@@ -62,11 +65,10 @@ class Reads:
         self.store = Store()
         cache, calls = ReadCache(0, lambda: self.epoch), self.store
         self.cache = cache
-        states = RecentStates(calls, Keys())  # type: ignore[arg-type]
+        states = RecentStates(calls)  # type: ignore[arg-type]
         self.ranges = RangeReads(
             self.store,
             calls,
-            Keys(),
             cache,
             states,
             100,

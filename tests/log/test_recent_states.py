@@ -1,6 +1,7 @@
 """Check the states of logs that fetches from segments share for some milliseconds."""
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from korvet.log import recent_states
 from korvet.log.recent_states import FRESH_S, MAX_STATES, RENEW_S, RecentStates
 from korvet.store.errors import StoreUnavailable
 
-TOPIC: Any = SimpleNamespace(id="a" * 32, name="t")
+TOPIC: Any = SimpleNamespace(id="a" * 32, name="t", partition=partial(Keys().partition, "t"))
 
 
 def fields(start: int, topic_id: str = TOPIC.id, local: int = 90) -> list[bytes | None]:
@@ -51,7 +52,7 @@ async def read(states: RecentStates, commands: Commands, partition: int, start: 
 
 
 async def test_a_state_is_fresh_for_a_time_after_its_command(commands: Commands) -> None:
-    states = RecentStates(commands, Keys())
+    states = RecentStates(commands)
     assert states.fresh(TOPIC, 0) is None
     reading = asyncio.create_task(states.read(TOPIC, 0))
     await asyncio.sleep(0)
@@ -66,7 +67,7 @@ async def test_a_state_is_fresh_for_a_time_after_its_command(commands: Commands)
 
 
 async def test_states_in_use_are_read_again_together(commands: Commands) -> None:
-    states = RecentStates(commands, Keys())
+    states = RecentStates(commands)
     for partition in range(3):
         await read(states, commands, partition, 5)
     commands.now += RENEW_S
@@ -83,7 +84,7 @@ async def test_states_in_use_are_read_again_together(commands: Commands) -> None
 
 
 async def test_an_older_reply_replaces_no_newer_state(commands: Commands) -> None:
-    states = RecentStates(commands, Keys())
+    states = RecentStates(commands)
     await read(states, commands, 0, 5)
     commands.now += RENEW_S
     assert states.fresh(TOPIC, 0)
@@ -101,7 +102,7 @@ async def test_an_older_reply_replaces_no_newer_state(commands: Commands) -> Non
 async def test_the_state_of_another_topic_is_not_kept(
     commands: Commands, reply: list[bytes | None]
 ) -> None:
-    states = RecentStates(commands, Keys())
+    states = RecentStates(commands)
     await read(states, commands, 0, 5)
     reading = asyncio.create_task(states.read(TOPIC, 0))
     await asyncio.sleep(0)
@@ -111,7 +112,7 @@ async def test_the_state_of_another_topic_is_not_kept(
 
 
 async def test_a_store_that_is_away_lets_states_end(commands: Commands) -> None:
-    states = RecentStates(commands, Keys())
+    states = RecentStates(commands)
     await read(states, commands, 0, 5)
     commands.now += RENEW_S
     commands.is_away = True
@@ -127,7 +128,7 @@ async def test_a_store_that_is_away_lets_states_end(commands: Commands) -> None:
 
 
 async def test_few_states_are_kept(commands: Commands) -> None:
-    states = RecentStates(commands, Keys())
+    states = RecentStates(commands)
     for partition in range(MAX_STATES + 5):
         await read(states, commands, partition, 5)
     assert len(states._states) == MAX_STATES

@@ -171,7 +171,7 @@ async def compact(broker: Broker) -> list[tuple[bytes | None, bytes | None]]:
     topic = await broker.services.topics.get("t")
     assert topic is not None
     services = broker.services
-    assert await LogCleaner(services.store, services.keys, topic, 0).run() is not None
+    assert await LogCleaner(services.store, topic, 0).run() is not None
     return [(row[2], row[3]) for row in rows_in((await fetch(broker, 0)).records)]
 
 

@@ -41,7 +41,7 @@ async def test_a_segment_has_all_batches_at_their_offsets(
     monkeypatch.setattr(store, "submit_range", noted)
     topic = await broker.services.topics.get("t")
     assert topic is not None
-    collector = Collector(store, broker.services.keys, topic, 0)
+    collector = Collector(store, topic, 0)
     buffer = bytearray(b"the rest of an earlier segment" * 1000)
     end = bases[-1] + 2 if with_end else None
     writer = await collector.collect(0, 32 << 20, end, buffer)

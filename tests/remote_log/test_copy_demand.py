@@ -67,7 +67,7 @@ async def test_copies_from_the_cache_have_the_bytes_of_redis(
     services.tiered.demand.is_followed = True
     await tier.fill(**KEPT)
     topic, commands = await topic_of(tier), list[Any]()
-    from_redis = await Collector(services.store, services.keys, topic, 0).collect(0, 1 << 30)
+    from_redis = await Collector(services.store, topic, 0).collect(0, 1 << 30)
     submit = services.store.submit_command
 
     def noted(*command: Any) -> Any:
@@ -77,12 +77,12 @@ async def test_copies_from_the_cache_have_the_bytes_of_redis(
     with monkeypatch.context() as patch:
         patch.setattr(services.store, "submit_command", noted)
         cache = CopyCache(services.log_reader.cache)
-        collector = Collector(services.store, services.keys, topic, 0, cache)
+        collector = Collector(services.store, topic, 0, cache)
         from_cache = await collector.collect(0, from_redis.size)
     assert "XRANGE" not in commands and commands
     segments = []
     for writer in (from_redis, from_cache):
-        _, parts = await Collector(services.store, services.keys, topic, 0).finish(writer, "c", 1)
+        _, parts = await Collector(services.store, topic, 0).finish(writer, "c", 1)
         segments.append(bytes(read_segment(b"".join(parts))[1]))
     assert segments[0] == segments[1] and len(segments[0]) > 2 * SEGMENT
     assert from_cache.records == 120

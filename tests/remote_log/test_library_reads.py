@@ -98,7 +98,6 @@ async def test_cold_and_total_records_are_counted_across_the_border(
     async def part(first: int) -> RemoteOnly:
         return await count_remote_only(
             services.store,
-            services.keys,
             topic,
             0,
             start=first,

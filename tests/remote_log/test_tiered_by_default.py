@@ -180,7 +180,7 @@ async def test_a_hot_read_is_one_round_trip(tier: Tier, form: str, mode: str) ->
     await broker.create("t", partitions=1, storage_format=form, offset_mode=mode)
     rows: list[Any] = [(n, 1000 + n, b"k", b"value", []) for n in range(100)]
     await produce(broker, packed(rows, 13))
-    reader, topic = LogReader(store, broker.services.keys), await broker.services.topics.get("t")
+    reader, topic = LogReader(store), await broker.services.topics.get("t")
     reader.remote = broker.services.log_reader.remote
     assert topic is not None and topic.policy.remote_storage
     first = (await tier.offset(-2)).offset

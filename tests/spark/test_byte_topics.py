@@ -11,7 +11,7 @@ from tests.spark.write.test_writers import options, write
 def old(log: Log, topic: Topic, data: bytes) -> None:
     """Append the message set of a Kafka 0.7 client."""
     limit = topic.policy.max_opened_bytes
-    call = bytes_layout.append_set(log.keys, topic, 0, data, limit)
+    call = bytes_layout.append_set(topic, 0, data, limit)
     assert log.store.run(call).error == 0
 
 

@@ -43,7 +43,7 @@ class Log:
             )
         )
         assert reply.error == 0
-        topic = read_topic(name, encode_definition(definition), CONFIGS)
+        topic = read_topic(self.keys, name, encode_definition(definition), CONFIGS)
         assert topic is not None
         return topic
 
@@ -61,7 +61,7 @@ class Log:
             )
         )
         assert reply.error == 0
-        grown = read_topic(topic.name, encode_definition(definition), CONFIGS)
+        grown = read_topic(self.keys, topic.name, encode_definition(definition), CONFIGS)
         assert grown is not None
         return grown
 

@@ -92,13 +92,13 @@ def test_a_definition_of_an_older_version_is_read() -> None:
 def test_a_topic_that_is_created_or_deleted_halfway_is_not_served(state: str) -> None:
     half = defined(state=state)
     assert half.is_unfinished
-    assert read_topic("t", encode_definition(half), CONFIGS) is None
+    assert read_topic(Keys(), "t", encode_definition(half), CONFIGS) is None
 
 
 def test_a_growing_topic_serves_what_it_has() -> None:
     growing = defined(planned=5)
     assert growing.is_unfinished
-    topic = read_topic("t", encode_definition(growing), CONFIGS)
+    topic = read_topic(Keys(), "t", encode_definition(growing), CONFIGS)
     assert topic is not None and topic.partitions == 2
 
 

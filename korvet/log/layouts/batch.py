@@ -11,7 +11,6 @@ The entry's id is that of the batch's last offset.
 from collections.abc import Sequence
 
 from korvet.calls.partition import AppendReply
-from korvet.keys import Keys
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import BaseLayout, Run
 from korvet.scripts.append_call import FAR
@@ -49,7 +48,6 @@ class BatchLayout(BaseLayout):
 
     def append_batch(
         self,
-        keys: Keys,
         topic: Topic,
         partition: int,
         batch: Buffer,
@@ -58,7 +56,7 @@ class BatchLayout(BaseLayout):
     ) -> Call[AppendReply]:
         """Return the call that appends this batch."""
         producer_id, producer_epoch, base_sequence = header.producer
-        return keys.partition(topic.name, partition, topic.id).append(
+        return topic.partition(partition).append(
             count=header.last_offset_delta + 1,
             size=len(batch),
             max_timestamp=min(header.max_timestamp, FAR),
@@ -75,12 +73,12 @@ class BatchLayout(BaseLayout):
         return (bytes(batch) if len(batch) < COPIED else batch,)
 
     def append_records(
-        self, keys: Keys, topic: Topic, partition: int, found: list[Record]
+        self, topic: Topic, partition: int, found: list[Record]
     ) -> Call[AppendReply]:
         """Return the call that appends these records as one batch."""
         codec = compression.BY_NAME.get(topic.policy.compression_type, compression.NONE)
         batch = batch_builder.build(found, codec=codec)
-        return self.append_batch(keys, topic, partition, batch, records.read_header(batch))
+        return self.append_batch(topic, partition, batch, records.read_header(batch))
 
     def parse_entry(
         self, last: int, milliseconds: int, fields: list[bytes], decompress: bool

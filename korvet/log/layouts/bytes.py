@@ -16,7 +16,6 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from korvet.calls.partition import AppendReply
-from korvet.keys import Keys
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import Run
 from korvet.log.layouts.batch import BatchLayout, batch_of
@@ -100,9 +99,7 @@ class ByteEntry(NamedTuple):
     append_time: int | None
 
 
-def append_set(
-    keys: Keys, topic: Topic, partition: int, data: Buffer, limit: int
-) -> Call[AppendReply]:
+def append_set(topic: Topic, partition: int, data: Buffer, limit: int) -> Call[AppendReply]:
     """Build the call that appends a set of 0.7 messages, which open `limit` bytes at most.
 
     Raises BadBatch.
@@ -112,7 +109,7 @@ def append_set(
     for piece in found:
         size = len(piece.raw)
         fields += (size, 6, _SET, piece.raw, b"count", size, b"tail", piece.tail)
-    return keys.partition(topic.name, partition, topic.id).append(
+    return topic.partition(partition).append(
         count=sum(piece.records for piece in found),
         size=sum(len(piece.raw) for piece in found),
         max_timestamp=-1,

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from korvet.calls.partition import AppendReply
 from korvet.config.values import Settings
-from korvet.keys import Keys
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import BaseLayout, Run, any_append_time
 from korvet.scripts.append_call import FAR
@@ -37,7 +36,6 @@ class RecordLayout(BaseLayout):
 
     def append_records(
         self,
-        keys: Keys,
         topic: Topic,
         partition: int,
         found: list[Record],
@@ -55,7 +53,7 @@ class RecordLayout(BaseLayout):
         if header is None or header.codec:
             size = stored_size(found)
         producer_id, producer_epoch, base_sequence = header.producer if header else NO_PRODUCER
-        return keys.partition(topic.name, partition, topic.id).append(
+        return topic.partition(partition).append(
             count=len(found),
             size=size,
             max_timestamp=min(max_timestamp, FAR),

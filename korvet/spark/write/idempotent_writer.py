@@ -19,7 +19,6 @@ from typing import Any
 
 from korvet.calls.partition import AppendReply
 from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.log.entry_id import entry_id
 from korvet.log.layouts import layout_of
 from korvet.log.layouts.batch import BatchLayout
@@ -89,11 +88,8 @@ logger = logging.getLogger("korvet.spark")
 class IdempotentWriter:
     """Buffers the records of one task and appends them in batches."""
 
-    def __init__(
-        self, store: SyncStore, keys: Keys, claim: ProducerClaim, compression: str | None
-    ) -> None:
+    def __init__(self, store: SyncStore, claim: ProducerClaim, compression: str | None) -> None:
         self._store = store
-        self._keys = keys
         self._claim = claim
         self._compression = compression
         self._waiting: dict[tuple[str, int], PartitionBuffer] = {}
@@ -158,7 +154,7 @@ class IdempotentWriter:
 
     def _progress(self, topic: Topic, partition: int) -> ProducerStateEntry | None:
         """Return the partition's stored state of this producer epoch, or None."""
-        key = self._keys.partition(topic.name, partition).producers
+        key = topic.partition(partition).producers
         row = self._store.command("HGET", key, self._claim.producer_id)
         done = ProducerStateEntry.of(row) if row else None
         return done if done is not None and done.epoch == self._claim.producer_epoch else None
@@ -216,10 +212,10 @@ class IdempotentWriter:
             )
             check_size(topic, len(data))
             header = records.read_header(data)
-            return layout.append_batch(self._keys, topic, batch.partition, data, header)
+            return layout.append_batch(topic, batch.partition, data, header)
         sizes = block.record_sizes()
         check_size(topic, int(sizes.max()))
-        return self._keys.partition(topic.name, batch.partition, topic.id).append(
+        return topic.partition(batch.partition).append(
             count=len(block),
             size=int(sizes.sum()),
             max_timestamp=min(newest, FAR),
@@ -250,7 +246,7 @@ class IdempotentWriter:
         A batch that was trimmed or compacted cannot be compared.
         """
         topic, expected = batch.topic, batch.records.records()
-        stream = self._keys.partition(topic.name, batch.partition).stream
+        stream = topic.partition(batch.partition).stream
         layout, policy = layout_of(topic), topic.policy
         first, last = (
             entry_id(policy.offset_mode, policy.offset_bits, at) for at in (base, base + count - 1)

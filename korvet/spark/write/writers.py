@@ -158,7 +158,7 @@ def write_task(
         )
         if claim.done:
             return TaskCommit(writer_id, epoch, 0, sum(batch.num_rows for batch in batches))
-        idempotent = IdempotentWriter(metadata.store, metadata.keys, claim, options.compression)
+        idempotent = IdempotentWriter(metadata.store, claim, options.compression)
         targets: dict[str, tuple[Any, Any]] = {}
         unkeyed: dict[str, int] = {}
         for batch in split_batches(batches):

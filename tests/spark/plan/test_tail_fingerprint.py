@@ -205,7 +205,7 @@ def test_reused_byte_positions_are_noticed(log: Log) -> None:
     def append(*values: bytes) -> None:
         data = b"".join(map(message, values))
         limit = topic.policy.max_opened_bytes
-        call = bytes_layout.append_set(log.keys, topic, 0, data, limit)
+        call = bytes_layout.append_set(topic, 0, data, limit)
         assert log.store.run(call).error == 0
 
     append(b"one", b"two")
