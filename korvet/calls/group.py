@@ -15,25 +15,6 @@ class CommitReply(Reply):
     """Until the group's next deadline, -1 for none."""
 
 
-class ConsumerDescribeReply(Reply):
-    """The reply of group.consumer_describe."""
-
-    error: int
-    """A lib.codes value."""
-    state: bytes
-    """Empty, Assigning, Reconciling or Stable."""
-    epoch: int
-    """The group epoch."""
-    assignment_epoch: int
-    """The epoch of the target assignment."""
-    assignor: bytes
-    """Uniform, range or simple."""
-    members: list[bytes]
-    """Id, instance, rack, client id, client host, epoch, names, regex, assignment, target, flat;
-    names are packed, partitions encoded by lib.partition_list.
-    """
-
-
 class ConsumerHeartbeatReply(Reply):
     """The reply of group.consumer_heartbeat."""
 
@@ -151,6 +132,36 @@ class ListShareTopicsReply(Reply):
     """Topic, topic id, flat, in any order."""
 
 
+class ModernDescribeReply(Reply):
+    """The reply of group.modern_describe."""
+
+    error: int
+    """A lib.codes value."""
+    state: bytes
+    """Empty, NotReady, Assigning, Reconciling or Stable."""
+    epoch: int
+    """The group epoch."""
+    assignment_epoch: int
+    """The epoch of the target assignment."""
+    assignor: bytes
+    """Uniform, range, simple or sticky."""
+    topology_epoch: int
+    """The epoch of a streams group's topology, -1 for other types."""
+    topology: bytes
+    """As lib.streams_topology encodes it."""
+    detail: bytes
+    """What prevents an assignment, empty for nothing."""
+    partitions: list[bytes]
+    """Internal topic, its partitions, flat."""
+    tasks: list[bytes]
+    """Subtopology, its number of tasks, flat."""
+    members: list[bytes]
+    """Id, instance, rack, client id, client host, epoch, names, regex, topology epoch, process
+    id, user endpoint, client tags, assignment, target, flat; names and tags are packed,
+    partitions and tasks encoded by lib.partition_list.
+    """
+
+
 class ShareHeartbeatReply(Reply):
     """The reply of group.share_heartbeat."""
 
@@ -172,34 +183,6 @@ class ShareHeartbeatReply(Reply):
     """Until the group's next deadline, -1: no new one."""
     rebalances: int
     """1: the group epoch has grown."""
-
-
-class StreamsDescribeReply(Reply):
-    """The reply of group.streams_describe."""
-
-    error: int
-    """A lib.codes value."""
-    state: bytes
-    """Empty, NotReady, Assigning, Reconciling or Stable."""
-    epoch: int
-    """The group epoch."""
-    assignment_epoch: int
-    """The epoch of the target assignment."""
-    topology_epoch: int
-    """The epoch of the topology."""
-    topology: bytes
-    """As lib.streams_topology encodes it."""
-    detail: bytes
-    """What prevents an assignment, empty for nothing."""
-    partitions: list[bytes]
-    """Internal topic, its partitions, flat."""
-    tasks: list[bytes]
-    """Subtopology, its number of tasks, flat."""
-    members: list[bytes]
-    """Id, instance, rack, client id, client host, epoch, topology epoch, process id, user
-    endpoint, client tags, tasks, target, flat; tags are packed, tasks encoded by
-    lib.partition_list.
-    """
 
 
 class StreamsHeartbeatReply(Reply):
@@ -282,7 +265,6 @@ class TxnCompleteReply(Reply):
 
 CHECK_EPOCH = Script("group.check_epoch", ErrorReply)
 COMMIT = Script("group.commit", CommitReply)
-CONSUMER_DESCRIBE = Script("group.consumer_describe", ConsumerDescribeReply)
 CONSUMER_HEARTBEAT = Script("group.consumer_heartbeat", ConsumerHeartbeatReply)
 DELETE = Script("group.delete", ErrorReply)
 DELETE_OFFSETS = Script("group.delete_offsets", DeleteOffsetsReply)
@@ -291,10 +273,10 @@ DESCRIBE = Script("group.describe", DescribeReply)
 JOIN = Script("group.join", JoinReply)
 LEAVE = Script("group.leave", LeaveReply)
 LIST_SHARE_TOPICS = Script("group.list_share_topics", ListShareTopicsReply)
+MODERN_DESCRIBE = Script("group.modern_describe", ModernDescribeReply)
 POLL_JOIN = Script("group.poll_join", JoinReply)
 SHARE_ALTER_TOPICS = Script("group.share_alter_topics", ErrorReply)
 SHARE_HEARTBEAT = Script("group.share_heartbeat", ShareHeartbeatReply)
-STREAMS_DESCRIBE = Script("group.streams_describe", StreamsDescribeReply)
 STREAMS_HEARTBEAT = Script("group.streams_heartbeat", StreamsHeartbeatReply)
 SYNC = Script("group.sync", SyncReply)
 TICK = Script("group.tick", TickReply)
@@ -377,23 +359,6 @@ class GroupCalls:
                 retention_ms,
                 *flat(rows),
             ),
-        )
-
-    def consumer_describe(
-        self,
-        *,
-        type: str,
-    ) -> Call[ConsumerDescribeReply]:
-        """Return a consumer group (KIP-848) or a share group (KIP-932) with its members."""
-        return Call(
-            CONSUMER_DESCRIBE,
-            (
-                self.group,
-                self.consumer_members,
-                self.target_assignment,
-                self.deadlines,
-            ),
-            (type,),
         )
 
     def consumer_heartbeat(
@@ -632,6 +597,25 @@ class GroupCalls:
             ),
         )
 
+    def modern_describe(
+        self,
+        *,
+        type: str,
+    ) -> Call[ModernDescribeReply]:
+        """Return a consumer (KIP-848), share (KIP-932) or streams group (KIP-1071) with its
+        members.
+        """
+        return Call(
+            MODERN_DESCRIBE,
+            (
+                self.group,
+                self.consumer_members,
+                self.target_assignment,
+                self.deadlines,
+            ),
+            (type,),
+        )
+
     def poll_join(
         self,
         *,
@@ -731,18 +715,6 @@ class GroupCalls:
                 topics_version,
                 resolved,
                 *flat(rows),
-            ),
-        )
-
-    def streams_describe(self) -> Call[StreamsDescribeReply]:
-        """Return a streams group (KIP-1071) with its topology and its members."""
-        return Call(
-            STREAMS_DESCRIBE,
-            (
-                self.group,
-                self.consumer_members,
-                self.target_assignment,
-                self.deadlines,
             ),
         )
 

@@ -1,7 +1,7 @@
 """Groups of all types as the scripts describe them: their replies are decoded here only."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -29,6 +29,8 @@ from korvet.wire.messages import consumer_group_describe as described
 
 R = TypeVar("R")
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+_ASSIGNORS = {SHARE: "simple", STREAMS: "sticky"}
+_WORDS = {CONSUMER: "Group", SHARE: "Share group", STREAMS: "Streams group"}
 Numbers = dict[str, list[int]]
 Place = tuple[str, int]
 """A topic and a partition."""
@@ -195,34 +197,18 @@ async def describe(groups: GroupCoordinator, group_id: str, *, always: bool = Fa
 
 
 async def describe_modern(groups: GroupCoordinator, group_id: str, kind: str) -> Group:
-    """Return a consumer or a share group. Raises Refused."""
+    """Return a consumer, share or streams group. Raises Refused."""
     keys = groups.keys.group(group_id)
-    reply = await groups.run(group_id, lambda _: keys.consumer_describe(type=kind))
-    _check(reply.error, f"{'Share group' if kind == SHARE else 'Group'} {group_id}")
+    reply = await groups.run(group_id, lambda _: keys.modern_describe(type=kind))
+    _check(reply.error, f"{_WORDS[kind]} {group_id}")
+    counts = chunks(reply.partitions, 2)
     return Group(
         id=group_id,
         type=kind,
         state=reply.state.decode(),
         epoch=reply.epoch,
-        assignor="simple" if kind == SHARE else reply.assignor.decode(),
-        members=[_modern_member(kind, *row) for row in chunks(reply.members, 10)],
-        assignment_epoch=reply.assignment_epoch,
-    )
-
-
-async def describe_streams(groups: GroupCoordinator, group_id: str) -> Group:
-    """Return a streams group. Raises Refused."""
-    keys = groups.keys.group(group_id)
-    reply = await groups.run(group_id, lambda _: keys.streams_describe())
-    _check(reply.error, f"Streams group {group_id}")
-    counts = chunks(reply.partitions, 2)
-    return Group(
-        id=group_id,
-        type=STREAMS,
-        state=reply.state.decode(),
-        epoch=reply.epoch,
-        assignor="sticky",
-        members=[_modern_member(STREAMS, *row) for row in chunks(reply.members, 12)],
+        assignor=_ASSIGNORS.get(kind) or reply.assignor.decode(),
+        members=[_modern_member(kind, *row) for row in chunks(reply.members, 14)],
         assignment_epoch=reply.assignment_epoch,
         topology_epoch=reply.topology_epoch,
         topology=decode_topology(reply.topology),
@@ -234,11 +220,7 @@ async def describe_streams(groups: GroupCoordinator, group_id: str) -> Group:
 async def describe_any(groups: GroupCoordinator, group_id: str, *, always: bool = False) -> Group:
     """Return a group of any type with its members. Raises Refused."""
     group = await describe(groups, group_id, always=always)
-    if group.type == STREAMS:
-        return await describe_streams(groups, group_id)
-    if group.type in (CONSUMER, SHARE):
-        return await describe_modern(groups, group_id, group.type)
-    return group
+    return await describe_modern(groups, group_id, group.type) if group.type in _WORDS else group
 
 
 def _check(error: int, subject: str) -> None:
@@ -254,18 +236,8 @@ def _classic_member(
 
 
 def _modern_member(kind: str, *row: bytes) -> Member:
-    member, instance, rack, client_id, host, epoch, *words, assigned, target = row
-    if kind == STREAMS:
-        version, process, endpoint, tags = words
-        own: dict[str, Any] = {
-            "topology_epoch": int(version),
-            "process": process.decode(),
-            "endpoint": decode_endpoint(endpoint.decode()),
-            "tags": decode_pairs(tags),
-        }
-    else:
-        names, regex = words
-        own = {"names": unpack(names), "regex": regex.decode()}
+    member, instance, rack, client_id, host, epoch, *words = row
+    names, regex, topology_epoch, process, endpoint, tags, assigned, target = words
     return Member(
         member.decode(),
         instance.decode() or None,
@@ -274,8 +246,13 @@ def _modern_member(kind: str, *row: bytes) -> Member:
         Assignment.of(kind, assigned),
         rack=rack.decode() or None,
         epoch=int(epoch),
+        names=unpack(names),
+        regex=regex.decode(),
         target=Assignment.of(kind, target),
-        **own,
+        topology_epoch=int(topology_epoch),
+        process=process.decode(),
+        endpoint=decode_endpoint(endpoint.decode()),
+        tags=decode_pairs(tags),
     )
 
 

@@ -15,7 +15,7 @@ from functools import partial
 
 from korvet.context import Context
 from korvet.groups import description
-from korvet.groups.description import Group, describe_each, describe_streams, require_topics
+from korvet.groups.description import STREAMS, Group, describe_each, describe_modern, require_topics
 from korvet.groups.streams_group import Info
 from korvet.security.acl import ResourceType
 from korvet.wire.messages.streams_group_describe import (
@@ -45,7 +45,7 @@ async def streams_group_describe(
 async def _group(
     group_id: str, request: StreamsGroupDescribeRequest, context: Context
 ) -> DescribedGroup:
-    group = await describe_streams(context.services.groups, group_id)
+    group = await describe_modern(context.services.groups, group_id, STREAMS)
     await require_topics(group, context.topics, context.may_describe)
     return DescribedGroup(
         group_id=group_id,

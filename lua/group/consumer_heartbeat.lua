@@ -51,10 +51,10 @@
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumer_assign = require("lib.consumer_assign")
-local consumer_group = require("lib.consumer_group")
-local consumer_member = require("lib.consumer_member")
-local consumer_membership = require("lib.consumer_membership")
-local consumer_reconcile = require("lib.consumer_reconcile")
+local modern_group = require("lib.modern_group")
+local modern_member = require("lib.modern_member")
+local modern_membership = require("lib.modern_membership")
+local modern_reconcile = require("lib.modern_reconcile")
 local deadlines = require("lib.deadlines")
 local growth = require("lib.growth")
 local key_types = require("lib.key_types")
@@ -79,19 +79,19 @@ if deadlines.passed(moments, now_ms) then
 end
 local text = redis.call("HGET", members, id)
 if text and epoch > 0 and instance == "" and assignor == "" and mask == 0 then
-  local next_ms = consumer_reconcile.renew_unchanged(
+  local next_ms = modern_reconcile.renew_unchanged(
     group, moments, id, text, epoch, topics_version, session_ms, now_ms
   )
   if next_ms then
     return { codes.NONE, epoch, 0, "", next_ms, 0, {}, {}, -1, 0 }
   end
 end
-local g = consumer_group.load(KEYS, consumer_group.CONSUMER)
-local m = consumer_member.parse(text)
+local g = modern_group.load(KEYS, modern_group.CONSUMER)
+local m = modern_member.parse(text)
 local owned = has_owned and partition_list.decode(ARGV[18]) or nil
 
 -- Check.
-local verdict, replaced = consumer_membership.check(g, id, m, epoch, instance, owned, max_size)
+local verdict, replaced = modern_membership.check(g, id, m, epoch, instance, owned, max_size)
 if verdict ~= codes.NONE then
   return refuse(verdict)
 end
@@ -103,8 +103,8 @@ local is_bounded = m or replaced or g.size < growth.MEMBERS
 
 if epoch < 0 then
   -- Write.
-  local is_static = epoch == consumer_membership.LEAVE_STATIC and instance ~= ""
-  local wait_ms, rebalances = consumer_membership.leave(g, id, m, is_static, now_ms)
+  local is_static = epoch == modern_membership.LEAVE_STATIC and instance ~= ""
+  local wait_ms, rebalances = modern_membership.leave(g, id, m, is_static, now_ms)
   return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, wait_ms, rebalances }
 end
 
@@ -118,7 +118,7 @@ local is_repeated = not joins and epoch ~= m.epoch
 local had_converged = m and m.converged and m.epoch == g.assignment_epoch
 -- With `former` its partitions are released, and assigned anew.
 local bumps_epoch = former ~= nil or not m and not replaced
-m = replaced or m or consumer_member.new()
+m = replaced or m or modern_member.new()
 m.session = session_ms
 if rebalance_ms >= 0 then
   m.rebalance = rebalance_ms
@@ -138,29 +138,29 @@ if joins then
 end
 local is_wide = false
 if bumps_epoch then
-  is_covered, is_wide = consumer_reconcile.add_subscription(g, m, max_topics)
+  is_covered, is_wide = modern_reconcile.add_subscription(g, m, max_topics)
 end
-if is_wide or not consumer_group.has_room(g, m, max_bytes) then
+if is_wide or not modern_group.has_room(g, m, max_bytes) then
   return refuse(codes.GROUP_MAX_SIZE_REACHED)
 end
 -- A member that joined between the two calls may subscribe to topics that the rows do not have.
-local has_topics = consumer_reconcile.contains(resolved, g.subscription)
+local has_topics = modern_reconcile.contains(resolved, g.subscription)
 local is_current = topics_version == g.topics_version and is_covered
 if resolved ~= "" and not has_topics or resolved == "" and not is_current then
-  local all_names, all_regexes = consumer_reconcile.decode_subscription(g.subscription)
+  local all_names, all_regexes = modern_reconcile.decode_subscription(g.subscription)
   return { codes.NONE, -1, 0, "", 0, 1, all_names, all_regexes, -1, 0 }
 end
 
 -- Write.
 if former then
-  consumer_group.remove_member(g, id, former)
+  modern_group.remove_member(g, id, former)
 end
 if replaced then
   -- The static member has revoked these by leaving.
   partition_owners.release(g, partition_list.decode(m.revoking))
   m.revoking = ""
   partition_owners.own(g, id, partition_list.decode(m.assigned))
-  consumer_membership.replace(g, id, replaced)
+  modern_membership.replace(g, id, replaced)
 elseif not text then
   g.size = g.size + 1
 end
@@ -174,25 +174,25 @@ if joins then
   end
 end
 if has_topics then
-  bumps_epoch = consumer_reconcile.store_topics(g, ARGV, ROWS, topics_version) or bumps_epoch
+  bumps_epoch = modern_reconcile.store_topics(g, ARGV, ROWS, topics_version) or bumps_epoch
 end
 if bumps_epoch then
-  consumer_group.bump_epoch(g, now_ms)
+  modern_group.bump_epoch(g, now_ms)
 end
-consumer_group.put_member(g, id, m, now_ms)
-if g.assignment_epoch < g.generation and consumer_reconcile.may_assign(g, now_ms, 0) then
-  consumer_reconcile.assign_targets(g, now_ms, consumer_assign.assign)
+modern_group.put_member(g, id, m, now_ms)
+if g.assignment_epoch < g.generation and modern_reconcile.may_assign(g, now_ms, 0) then
+  modern_reconcile.assign_targets(g, now_ms, consumer_assign.assign)
 end
 local reported = owned and partition_list.to_set(owned) or joins and {}
-local changed = consumer_reconcile.reconcile_member(g, id, m, reported, now_ms)
+local changed = modern_reconcile.reconcile_member(g, id, m, reported, now_ms)
 -- A request with all fields is that of a member that has lost a response.
 local is_full = mask > 0 and has_owned and rebalance_ms >= 0
 local has_assignment = changed or joins or is_repeated or is_full
-consumer_group.put_member(g, id, m, now_ms)
-consumer_group.save(g, now_ms)
+modern_group.put_member(g, id, m, now_ms)
+modern_group.save(g, now_ms)
 local converged = m.converged and m.epoch == g.generation
 return {
   codes.NONE, m.epoch, has_assignment and 1 or 0, has_assignment and m.assigned or "",
-  consumer_reconcile.heartbeat_ms(g, converged, now_ms), 0, {}, {},
+  modern_reconcile.heartbeat_ms(g, converged, now_ms), 0, {}, {},
   deadlines.wait_ms(moments, now_ms), g.rebalances,
 }

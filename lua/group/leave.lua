@@ -28,7 +28,7 @@ local clock = require("lib.clock")
 local classic_group = require("lib.classic_group")
 local classic_membership = require("lib.classic_membership")
 local classic_rebalance = require("lib.classic_rebalance")
-local consumer_group = require("lib.consumer_group")
+local modern_group = require("lib.modern_group")
 local deadlines = require("lib.deadlines")
 local key_types = require("lib.key_types")
 
@@ -49,16 +49,16 @@ key_types.hashes(KEYS, 8, 10)
 local results, removed, removed_pending = {}, 0, false
 if g.type == "consumer" or g.type == "streams" then
   local keys = { KEYS[1], KEYS[8], KEYS[9], KEYS[10], KEYS[5], KEYS[7] }
-  local consumer = consumer_group.load(keys, g.type)
+  local modern = modern_group.load(keys, g.type)
   for i = 1, #ARGV, 2 do
-    results[#results + 1] = consumer_group.evict_member(consumer, ARGV[i], ARGV[i + 1])
+    results[#results + 1] = modern_group.evict_member(modern, ARGV[i], ARGV[i + 1])
     removed = removed + (results[#results] == codes.NONE and 1 or 0)
   end
   if removed > 0 then
-    consumer_group.bump_epoch(consumer, now_ms)
-    consumer_group.save(consumer, now_ms)
+    modern_group.bump_epoch(modern, now_ms)
+    modern_group.save(modern, now_ms)
   end
-  return { codes.NONE, results, deadlines.wait_ms(g.deadlines, now_ms), consumer.rebalances }
+  return { codes.NONE, results, deadlines.wait_ms(g.deadlines, now_ms), modern.rebalances }
 end
 for i = 1, #ARGV, 2 do
   local id, instance = ARGV[i], ARGV[i + 1]

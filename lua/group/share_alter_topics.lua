@@ -17,7 +17,7 @@
 --- NOTES    GROUP_ID_NOT_FOUND: the group is of another type, or missing and not to be created.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local consumer_group = require("lib.consumer_group")
+local modern_group = require("lib.modern_group")
 local deadlines = require("lib.deadlines")
 local key_types = require("lib.key_types")
 
@@ -26,15 +26,15 @@ local creates, is_registered = ARGV[1] == "1", ARGV[2] == "1"
 local ROWS = 3
 
 local now_ms = clock.now_ms()
-local g = consumer_group.load(
-  { KEYS[1], KEYS[2], KEYS[3], "", "", moments }, consumer_group.SHARE
+local g = modern_group.load(
+  { KEYS[1], KEYS[2], KEYS[3], "", "", moments }, modern_group.SHARE
 )
 
 -- Check.
 if deadlines.passed(moments, now_ms) then
   return { codes.TICK_FIRST }
 end
-if g.type ~= consumer_group.SHARE and (g.type or not creates) then
+if g.type ~= modern_group.SHARE and (g.type or not creates) then
   return { codes.GROUP_ID_NOT_FOUND }
 end
 if g.size > 0 then
@@ -49,7 +49,7 @@ local is_bounded = not adds_group
 
 -- Write.
 if adds_group then
-  consumer_group.save(g, now_ms)
+  modern_group.save(g, now_ms)
 end
 for i = ROWS, #ARGV, 2 do
   if ARGV[i + 1] == "" then

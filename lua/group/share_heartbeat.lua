@@ -21,7 +21,7 @@
 ---          names              bytes  packed topic names
 ---          topics_version     bytes  the topics table's version
 ---          resolved           bytes  the names of a reply with need_topics, packed twice as
----                                    lib.consumer_reconcile encodes them: their topics follow
+---                                    lib.modern_reconcile encodes them: their topics follow
 ---          kind...            text   t
 ---          key...             text   a topic's name
 ---          value...           text   topic id:partitions
@@ -46,10 +46,10 @@
 local codes = require("lib.codes")
 local chunks = require("lib.chunks")
 local clock = require("lib.clock")
-local consumer_group = require("lib.consumer_group")
-local consumer_member = require("lib.consumer_member")
-local consumer_membership = require("lib.consumer_membership")
-local consumer_reconcile = require("lib.consumer_reconcile")
+local modern_group = require("lib.modern_group")
+local modern_member = require("lib.modern_member")
+local modern_membership = require("lib.modern_membership")
+local modern_reconcile = require("lib.modern_reconcile")
 local deadlines = require("lib.deadlines")
 local growth = require("lib.growth")
 local key_types = require("lib.key_types")
@@ -72,7 +72,7 @@ end
 -- Add the assigned topics to those of the group, and remove those that no longer exist.
 local function note_topics(topics)
   local flat, gone = {}, {}
-  for _, name in ipairs(consumer_reconcile.decode_subscription(g.subscription)) do
+  for _, name in ipairs(modern_reconcile.decode_subscription(g.subscription)) do
     local topic = topics[name]
     if topic then
       flat[#flat + 1], flat[#flat + 2] = name, topic[1]
@@ -90,18 +90,18 @@ if deadlines.passed(moments, now_ms) then
 end
 local text = redis.call("HGET", members, id)
 if text and epoch > 0 and not has_names then
-  local next_ms = consumer_reconcile.renew_unchanged(
+  local next_ms = modern_reconcile.renew_unchanged(
     group, moments, id, text, epoch, topics_version, session_ms, now_ms
   )
   if next_ms then
     return { codes.NONE, epoch, 0, "", next_ms, 0, {}, -1, 0 }
   end
 end
-g = consumer_group.load({ group, members, KEYS[3], "", "", moments }, consumer_group.SHARE)
-local m = consumer_member.parse(text)
+g = modern_group.load({ group, members, KEYS[3], "", "", moments }, modern_group.SHARE)
+local m = modern_member.parse(text)
 
 -- Check.
-if g.type ~= consumer_group.SHARE and (g.type or epoch ~= 0) then
+if g.type ~= modern_group.SHARE and (g.type or epoch ~= 0) then
   return refuse(codes.GROUP_ID_NOT_FOUND)
 end
 if not m and epoch >= 0 and g.size >= max_size then
@@ -122,27 +122,27 @@ local is_bounded = m or g.size < growth.MEMBERS
 
 if epoch < 0 then
   -- Write.
-  local wait_ms, rebalances = consumer_membership.leave(g, id, m, false, now_ms)
+  local wait_ms, rebalances = modern_membership.leave(g, id, m, false, now_ms)
   return { codes.NONE, epoch, 0, "", 0, 0, {}, wait_ms, rebalances }
 end
 
 -- Change `g` and `m` only: nothing is written before the topics are known.
 local bumps_epoch, is_covered, is_wide = false, true, false
-m = m or consumer_member.new()
+m = m or modern_member.new()
 m.session, m.client_id, m.client_host = session_ms, ARGV[4], ARGV[5]
 m.rack = rack ~= "" and rack or m.rack
 if has_names and m.names ~= ARGV[13] then
   m.names, bumps_epoch = ARGV[13], true
-  is_covered, is_wide = consumer_reconcile.add_subscription(g, m, max_topics)
+  is_covered, is_wide = modern_reconcile.add_subscription(g, m, max_topics)
 end
-if is_wide or not consumer_group.has_room(g, m, max_bytes) then
+if is_wide or not modern_group.has_room(g, m, max_bytes) then
   return refuse(codes.GROUP_MAX_SIZE_REACHED)
 end
 -- A member that joined between the two calls may subscribe to topics that the rows do not have.
-local has_topics = consumer_reconcile.contains(resolved, g.subscription)
+local has_topics = modern_reconcile.contains(resolved, g.subscription)
 local is_current = topics_version == g.topics_version and is_covered
 if resolved ~= "" and not has_topics or resolved == "" and not is_current then
-  local names = consumer_reconcile.decode_subscription(g.subscription)
+  local names = modern_reconcile.decode_subscription(g.subscription)
   return { codes.NONE, -1, 0, "", 0, 1, names, -1, 0 }
 end
 
@@ -151,26 +151,26 @@ if not text then
   g.size, bumps_epoch = g.size + 1, true
 end
 if has_topics then
-  bumps_epoch = consumer_reconcile.store_topics(g, ARGV, ROWS, topics_version) or bumps_epoch
+  bumps_epoch = modern_reconcile.store_topics(g, ARGV, ROWS, topics_version) or bumps_epoch
 end
 if bumps_epoch then
-  consumer_group.bump_epoch(g, now_ms)
+  modern_group.bump_epoch(g, now_ms)
 end
-consumer_group.put_member(g, id, m, now_ms)
-if g.assignment_epoch < g.generation and consumer_reconcile.may_assign(g, now_ms, interval_ms) then
-  note_topics(consumer_reconcile.assign_targets(g, now_ms, share_assign.assign))
+modern_group.put_member(g, id, m, now_ms)
+if g.assignment_epoch < g.generation and modern_reconcile.may_assign(g, now_ms, interval_ms) then
+  note_topics(modern_reconcile.assign_targets(g, now_ms, share_assign.assign))
 end
 local changed = m.epoch ~= g.assignment_epoch
 if changed then
   local target = redis.call("HGET", g.targets, id) or ""
   m.previous, m.epoch, m.converged = m.epoch, g.assignment_epoch, true
   changed, m.assigned = m.assigned ~= target, target
-  consumer_group.put_member(g, id, m, now_ms)
+  modern_group.put_member(g, id, m, now_ms)
 end
-consumer_group.save(g, now_ms)
+modern_group.save(g, now_ms)
 local has_assignment = changed or epoch == 0 or has_names
 return {
   codes.NONE, m.epoch, has_assignment and 1 or 0, has_assignment and m.assigned or "",
-  consumer_reconcile.heartbeat_ms(g, m.epoch == g.generation, now_ms), 0, {},
+  modern_reconcile.heartbeat_ms(g, m.epoch == g.generation, now_ms), 0, {},
   deadlines.wait_ms(moments, now_ms), g.rebalances,
 }

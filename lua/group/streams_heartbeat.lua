@@ -33,7 +33,7 @@
 ---          shutdown           int    1: it requests the shutdown of the application
 ---          topics_version     bytes  the topics table's version
 ---          resolved           bytes  the names of a reply with need_topics, packed twice as
----                                    lib.consumer_reconcile encodes them: their topics follow
+---                                    lib.modern_reconcile encodes them: their topics follow
 ---          creates            int    1: internal topics can be created, if nothing is written yet
 ---          instance           text   group instance id, empty for none
 ---          kind...            text   t
@@ -65,10 +65,10 @@
 ---          INVALID_REQUEST: another topology than the members', or a task that it does not have.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local consumer_group = require("lib.consumer_group")
-local consumer_member = require("lib.consumer_member")
-local consumer_membership = require("lib.consumer_membership")
-local consumer_reconcile = require("lib.consumer_reconcile")
+local modern_group = require("lib.modern_group")
+local modern_member = require("lib.modern_member")
+local modern_membership = require("lib.modern_membership")
+local modern_reconcile = require("lib.modern_reconcile")
 local deadlines = require("lib.deadlines")
 local growth = require("lib.growth")
 local key_types = require("lib.key_types")
@@ -109,7 +109,7 @@ local function renew_unchanged(text, now_ms)
   if row[1] ~= "0" or tonumber(row[2]) ~= endpoint_epoch or tonumber(row[3]) ~= replicas then
     return nil
   end
-  return consumer_reconcile.renew_unchanged(
+  return modern_reconcile.renew_unchanged(
     group, moments, id, text, epoch, topics_version, session_ms, now_ms
   )
 end
@@ -158,13 +158,13 @@ local next_ms = renew_unchanged(text, now_ms)
 if next_ms then
   return { codes.NONE, epoch, 0, "", next_ms, 0, {}, {}, {}, endpoint_epoch, 0, {}, -1, 0 }
 end
-local g = consumer_group.load(KEYS, consumer_group.STREAMS)
-local m = consumer_member.parse(text)
-local is_new = g.type ~= consumer_group.STREAMS
+local g = modern_group.load(KEYS, modern_group.STREAMS)
+local m = modern_member.parse(text)
+local is_new = g.type ~= modern_group.STREAMS
 local owned = has_owned and partition_list.decode(ARGV[22]) or nil
 
 -- Check.
-local verdict, replaced = consumer_membership.check(g, id, m, epoch, instance, owned, max_size)
+local verdict, replaced = modern_membership.check(g, id, m, epoch, instance, owned, max_size)
 if verdict ~= codes.NONE then
   return refuse(verdict)
 end
@@ -186,22 +186,22 @@ local is_bounded = m or replaced or g.size < growth.MEMBERS
 
 if epoch < 0 then
   -- Write.
-  local is_static = epoch == consumer_membership.LEAVE_STATIC
-  local wait_ms, rebalances = consumer_membership.leave(g, id, m, is_static, now_ms)
+  local is_static = epoch == modern_membership.LEAVE_STATIC
+  local wait_ms, rebalances = modern_membership.leave(g, id, m, is_static, now_ms)
   return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, {}, 0, 0, {}, wait_ms, rebalances }
 end
 
 -- Change `g` and `m` only: nothing is written before the topics are known.
 local subs = streams_topology.decode(stored or topology)
 local names = streams_topology.topics(subs)
-local subscription = consumer_reconcile.encode_subscription(partition_list.to_set(names), {})
-local has_topics = consumer_reconcile.contains(resolved, subscription)
+local subscription = modern_reconcile.encode_subscription(partition_list.to_set(names), {})
+local has_topics = modern_reconcile.contains(resolved, subscription)
 if not has_topics and (topics_version ~= g.topics_version or subscription ~= g.subscription) then
   return { codes.NONE, -1, 0, "", 0, 1, names, {}, {}, 0, 0, {}, -1, 0 }
 end
-local topics = has_topics and consumer_reconcile.decode_topics(ARGV, ROWS)
-  or consumer_reconcile.stored_topics(g)
-local counts = consumer_reconcile.partition_counts(topics)
+local topics = has_topics and modern_reconcile.decode_topics(ARGV, ROWS)
+  or modern_reconcile.stored_topics(g)
+local counts = modern_reconcile.partition_counts(topics)
 local plan = streams_plan.configure(subs, counts)
 if not plan then
   return refuse(codes.STREAMS_INVALID_TOPOLOGY)
@@ -223,10 +223,10 @@ local is_ready = plan.status and 0 or 1
 m = replaced or m
 local bumps_epoch = is_new or not m or g.ready ~= is_ready or g.replicas ~= replicas
 local former_process = m and m.process
-m = m or consumer_member.new(true)
+m = m or modern_member.new(true)
 bumps_epoch = update(m) or bumps_epoch
 m.instance = joins and instance ~= "" and instance or m.instance
-if not consumer_group.has_room(g, m, max_bytes) then
+if not modern_group.has_room(g, m, max_bytes) then
   return refuse(codes.GROUP_MAX_SIZE_REACHED)
 end
 
@@ -241,11 +241,11 @@ if not stored then
   redis.call("HSET", group, "topology", topology)
 end
 if former then
-  consumer_group.remove_member(g, id, former)
+  modern_group.remove_member(g, id, former)
 end
 if replaced then
   m.epoch, m.previous = 0, 0
-  consumer_membership.replace(g, id, replaced)
+  modern_membership.replace(g, id, replaced)
 elseif not text then
   if g.size == 0 then
     g.start_ms = delay_ms > 0 and now_ms + delay_ms or 0
@@ -272,40 +272,40 @@ else
   g.notice = (plan.status or g.shutdown ~= "") and 1 or 0
 end
 if has_topics then
-  bumps_epoch = consumer_reconcile.store_topics(g, ARGV, ROWS, topics_version) or bumps_epoch
+  bumps_epoch = modern_reconcile.store_topics(g, ARGV, ROWS, topics_version) or bumps_epoch
 end
 if bumps_epoch then
-  consumer_group.bump_epoch(g, now_ms)
+  modern_group.bump_epoch(g, now_ms)
 end
-consumer_group.put_member(g, id, m, now_ms)
+modern_group.put_member(g, id, m, now_ms)
 local delay
 if g.assignment_epoch < g.generation then
   -- It is further ahead only if the clock was set back.
   g.start_ms = math.min(g.start_ms, now_ms + delay_ms)
   if now_ms < g.start_ms then
     delay = "initial rebalance delay"
-  elseif not consumer_reconcile.may_assign(g, now_ms, interval_ms) then
+  elseif not modern_reconcile.may_assign(g, now_ms, interval_ms) then
     delay = "assignment interval"
   else
-    consumer_reconcile.assign_targets(g, now_ms, assignor(subs, plan))
+    modern_reconcile.assign_targets(g, now_ms, assignor(subs, plan))
     g.subscription = subscription
   end
 end
 local reported = owned and partition_list.to_set(owned) or joins and {}
-local changed = consumer_reconcile.reconcile_member(g, id, m, reported, now_ms)
+local changed = modern_reconcile.reconcile_member(g, id, m, reported, now_ms)
 -- A request with all fields is that of a member that has lost a response.
 local is_full = has_owned and rebalance_ms >= 0
 local has_assignment = changed or joins or is_repeated or is_full
 if has_assignment and m.endpoint ~= "" then
   g.endpoint_epoch = g.endpoint_epoch + 1
 end
-consumer_group.put_member(g, id, m, now_ms)
-consumer_group.save(g, now_ms)
+modern_group.put_member(g, id, m, now_ms)
+modern_group.save(g, now_ms)
 local has_endpoints = g.endpoint_epoch ~= endpoint_epoch
 -- Kafka Streams gives up if topics are missing for two heartbeat intervals: these are not
 -- shortened.
 local soon_ms = plan.status and 0
-  or consumer_reconcile.heartbeat_ms(g, m.converged and m.epoch == g.generation, now_ms)
+  or modern_reconcile.heartbeat_ms(g, m.converged and m.epoch == g.generation, now_ms)
 return {
   codes.NONE, m.epoch, has_assignment and 1 or 0, has_assignment and m.assigned or "",
   soon_ms, 0, {}, {},

@@ -39,7 +39,7 @@ local clock = require("lib.clock")
 local classic_group = require("lib.classic_group")
 local classic_membership = require("lib.classic_membership")
 local classic_rebalance = require("lib.classic_rebalance")
-local consumer_group = require("lib.consumer_group")
+local modern_group = require("lib.modern_group")
 local deadlines = require("lib.deadlines")
 local key_types = require("lib.key_types")
 local num = require("lib.num")
@@ -75,16 +75,15 @@ local function was_absent(g, now_ms)
   return false
 end
 
--- Remove a member of a consumer or share group, or a pending member of the classic group that it
--- was.
-local function expire_in_consumer_group(consumer, g, name, now_ms)
+-- Remove a member of a modern group, or a pending member of the classic group that it was.
+local function expire_in_modern_group(modern, g, name, now_ms)
   if classic_group.is_pending(g, name) then
     classic_membership.remove_pending(g, name)
     redis.call("HSET", g.group, "pending", num.text(g.pending))
   elseif name == ":hold" then
     redis.call("ZREM", g.deadlines, name)
   else
-    consumer_group.expire(consumer, name, now_ms)
+    modern_group.expire(modern, name, now_ms)
   end
 end
 
@@ -126,16 +125,16 @@ if not g.exists and not deadlines.first(g.deadlines) then
   return { codes.NONE, -1, 0, {}, 2 }
 end
 local expired, changed = {}, false
-local consumer = consumer_group.is_stored(g.type)
-  and consumer_group.load({ KEYS[1], KEYS[11], KEYS[12], KEYS[13], KEYS[5], KEYS[7] }, g.type)
+local modern = modern_group.is_stored(g.type)
+  and modern_group.load({ KEYS[1], KEYS[11], KEYS[12], KEYS[13], KEYS[5], KEYS[7] }, g.type)
 key_types.hashes(KEYS, 2, 6)
 key_types.hashes(KEYS, 8, 13)
 
 -- Write.
 deadlines.follow_clock(g.deadlines, now_ms)
 if was_absent(g, now_ms) then
-  if consumer then
-    consumer_group.renew_all_sessions(consumer, now_ms)
+  if modern then
+    modern_group.renew_all_sessions(modern, now_ms)
   else
     classic_rebalance.renew_all_sessions(g, now_ms)
   end
@@ -148,8 +147,8 @@ for _ = 1, MAX_DEADLINES do
   changed = true
   if name == deadlines.OFFSETS then
     redis.call("ZREM", g.deadlines, name)
-  elseif consumer then
-    expire_in_consumer_group(consumer, g, name, now_ms)
+  elseif modern then
+    expire_in_modern_group(modern, g, name, now_ms)
   else
     classic_rebalance.expire(g, name, moment, now_ms)
   end
@@ -164,10 +163,10 @@ for _ = 1, MAX_DEADLINES do
     end
   end
 end
-if changed and consumer then
-  consumer_group.save(consumer, now_ms)
+if changed and modern then
+  modern_group.save(modern, now_ms)
 elseif changed and g.exists then
   classic_group.save(g)
 end
-local rebalances = consumer and consumer.rebalances or g.rebalances
+local rebalances = modern and modern.rebalances or g.rebalances
 return { codes.NONE, deadlines.wait_ms(g.deadlines, now_ms), rebalances, expired, 0 }

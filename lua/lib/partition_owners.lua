@@ -9,7 +9,7 @@
 --- its kind: field "<task> <process id>".
 local chunks = require("lib.chunks")
 local codes = require("lib.codes")
-local consumer_member = require("lib.consumer_member")
+local modern_member = require("lib.modern_member")
 local num = require("lib.num")
 
 local M = {}
@@ -95,7 +95,7 @@ function M.check_commit(members, owners, id, epoch, args, from, topology_of)
   if not text then
     return codes.UNKNOWN_MEMBER_ID
   end
-  local current = consumer_member.parse_epoch(text)
+  local current = modern_member.parse_epoch(text)
   if epoch == current then
     return codes.NONE
   end

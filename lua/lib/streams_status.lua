@@ -1,5 +1,5 @@
 --- The statuses and user endpoints in the response to a streams group's member (KIP-1071).
-local consumer_member = require("lib.consumer_member")
+local modern_member = require("lib.modern_member")
 local num = require("lib.num")
 local pack = require("lib.pack")
 
@@ -62,7 +62,7 @@ function M.endpoints(g, subs, counts)
   end
   table.sort(ids)
   for _, id in ipairs(ids) do
-    local m = consumer_member.parse(ids[id])
+    local m = modern_member.parse(ids[id])
     if m.endpoint ~= "" then
       list[#list + 1] = m.endpoint
       list[#list + 1] = partitions(m.assigned, "a", inputs, counts)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from korvet.calls.group import StreamsDescribeReply, StreamsHeartbeatReply, TickReply
+from korvet.calls.group import ModernDescribeReply, StreamsHeartbeatReply, TickReply
 from korvet.errors import ErrorCode
 from korvet.groups.modern import encode_subscription, pack, pack_bytes
 from korvet.groups.streams_group import decode_tasks, encode_pairs
@@ -142,9 +142,9 @@ class Group:
         call = self.keys.group("g").tick(retention_ms=retention_ms, present_ms=-1)
         return self.runner.run(call)
 
-    def describe(self) -> StreamsDescribeReply:
+    def describe(self) -> ModernDescribeReply:
         """Return the group with its members."""
-        return self.runner.run(self.keys.group("g").streams_describe())
+        return self.runner.run(self.keys.group("g").modern_describe(type="streams"))
 
     def epoch(self, member: str) -> int:
         """Return the member's epoch."""

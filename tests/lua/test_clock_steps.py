@@ -226,10 +226,9 @@ def test_a_clock_that_was_set_back_prolongs_no_wait(
 
 READS_ONLY = {
     "group.check_epoch",
-    "group.consumer_describe",
     "group.describe",
     "group.list_share_topics",
-    "group.streams_describe",
+    "group.modern_describe",
     "log.list_offsets",
     "schedule.list",
     "share.describe",

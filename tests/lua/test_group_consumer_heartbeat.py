@@ -168,11 +168,11 @@ def test_a_member_that_joins_as_another_instance_releases_the_first(group: Group
     third = Member(group, "m3", instance="i")
     settle([other, third])
     assert len(other.held) == len(third.held) == 3 and not other.held & third.held
-    described = group.runner.run(KEYS.group("g").consumer_describe(type="consumer"))
-    assert (described.state, len(described.members)) == (b"Stable", 20)
+    described = group.runner.run(KEYS.group("g").modern_describe(type="consumer"))
+    assert (described.state, len(described.members)) == (b"Stable", 28)
     for member in (other, third):
         group.beat(member.name, -1)
-    assert group.runner.run(KEYS.group("g").consumer_describe(type="consumer")).state == b"Empty"
+    assert group.runner.run(KEYS.group("g").modern_describe(type="consumer")).state == b"Empty"
 
 
 def test_partitions_of_a_former_instance_are_assigned_again(
@@ -222,8 +222,8 @@ def test_a_commit_of_an_old_epoch_is_stale(group: Group) -> None:
     assert commit("m1", one.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit("m2", two.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit("unknown", 1) == ErrorCode.UNKNOWN_MEMBER_ID
-    described = group.runner.run(KEYS.group("g").consumer_describe(type="consumer"))
-    assert (described.state, len(described.members)) == (b"Stable", 20)
+    described = group.runner.run(KEYS.group("g").modern_describe(type="consumer"))
+    assert (described.state, len(described.members)) == (b"Stable", 28)
 
 
 def test_only_a_member_at_its_epoch_may_fetch_offsets(group: Group) -> None:
@@ -331,7 +331,7 @@ def test_no_partition_has_two_owners(  # noqa: C901
     assert held == sorted(f"{TOPIC}:{number}" for number in range(group.partitions))
     shares = [len(member.held) for member in members]
     assert max(shares) - min(shares) <= 1
-    described = lua.run(KEYS.group("g").consumer_describe(type="consumer"))
+    described = lua.run(KEYS.group("g").modern_describe(type="consumer"))
     assert (described.state, described.epoch) == (b"Stable", described.assignment_epoch)
     # No removed member has left rows.
     k = KEYS.group("g")
@@ -468,7 +468,7 @@ def test_a_target_assignment_of_a_large_group_covers_many_joins(lua: LuaRunner) 
         for member in members:
             member.step()
     assert [len(member.held) for member in members] == [50] * 20
-    described = lua.run(KEYS.group("g").consumer_describe(type="consumer"))
+    described = lua.run(KEYS.group("g").modern_describe(type="consumer"))
     assert (described.state, described.epoch) == (b"Stable", described.assignment_epoch)
 
 

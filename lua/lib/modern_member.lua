@@ -1,5 +1,4 @@
---- The stored row of a member of a consumer, share or streams group: six numbers, then packed
---- words.
+--- The stored row of a member of a modern group: six numbers, then packed words.
 ---
 --- The row of a streams group's member also has process id, user endpoint, client tags and topology
 --- epoch. Lists of partitions stay encoded (lib.partition_list), names are packed.

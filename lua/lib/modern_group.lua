@@ -1,7 +1,6 @@
---- The stored state of a consumer group (KIP-848): its hash, its members, its partitions' owners.
---- A share group (KIP-932) is stored alike, without instances and owners: its members share
---- partitions. A streams group (KIP-1071) is stored alike: its members own tasks in place of
---- partitions.
+--- The stored state of a modern group: its hash, its members, its partitions' owners. A share group
+--- (KIP-932) has no instances and owners: its members share partitions. The members of a streams
+--- group (KIP-1071) own tasks in place of partitions.
 ---
 --- group              generation: the group epoch, grows with the members and their topics.
 ---                    assignment_epoch: the epoch of the target assignment; assigned_at_ms: when it
@@ -17,12 +16,12 @@
 ---                    tasks of members with user endpoints; replicas: standby tasks of each task;
 ---                    start_ms: the first target assignment is not computed before; shutdown: the
 ---                    member that requested the shutdown.
---- consumer_members   member id -> its row (lib.consumer_member)
+--- consumer_members   member id -> its row (lib.modern_member)
 --- target_assignment  member id -> the partitions it should own (lib.partition_list)
 --- partition_owners   partition -> its owner (lib.partition_owners)
 --- deadlines          "m:" and a member id -> its session or its time to revoke expires
 local codes = require("lib.codes")
-local consumer_member = require("lib.consumer_member")
+local modern_member = require("lib.modern_member")
 local deadlines = require("lib.deadlines")
 local num = require("lib.num")
 local partition_list = require("lib.partition_list")
@@ -135,7 +134,7 @@ end
 
 --- Return the member's row, nil for an unknown member.
 function M.get_member(g, id)
-  return consumer_member.parse(redis.call("HGET", g.members, id))
+  return modern_member.parse(redis.call("HGET", g.members, id))
 end
 
 --- Return the `cells(id, member, target)` of all members in one list, ordered by member id.
@@ -146,7 +145,7 @@ function M.list_members(members, target_assignment, cells)
     targets[flat[i]] = flat[i + 1]
   end
   for i = 1, #rows, 2 do
-    order[#order + 1] = { rows[i], consumer_member.parse(rows[i + 1]) }
+    order[#order + 1] = { rows[i], modern_member.parse(rows[i + 1]) }
   end
   table.sort(order, function(a, b)
     return a[1] < b[1]
@@ -170,7 +169,7 @@ end
 
 --- Return whether the group has room for the member as it is now.
 function M.has_room(g, m, max_bytes)
-  local grown = consumer_member.bytes(m) - m.counted
+  local grown = modern_member.bytes(m) - m.counted
   return grown <= 0 or g.bytes + grown <= max_bytes
 end
 
@@ -178,9 +177,9 @@ end
 function M.put_member(g, id, m, now_ms)
   -- It is further ahead only if the clock was set back.
   m.revoke_by = math.min(m.revoke_by, now_ms + m.rebalance)
-  local bytes = consumer_member.bytes(m)
+  local bytes = modern_member.bytes(m)
   g.bytes, m.counted = g.bytes + bytes - m.counted, bytes
-  redis.call("HSET", g.members, id, consumer_member.format(m))
+  redis.call("HSET", g.members, id, modern_member.format(m))
   M.renew_session(g, id, m, now_ms)
 end
 
@@ -226,7 +225,7 @@ end
 function M.renew_all_sessions(g, now_ms)
   local flat = redis.call("HGETALL", g.members)
   for i = 1, #flat, 2 do
-    local m = consumer_member.parse(flat[i + 1])
+    local m = modern_member.parse(flat[i + 1])
     if m.revoking ~= "" then
       m.revoke_by = now_ms + m.rebalance
       M.put_member(g, flat[i], m, now_ms)

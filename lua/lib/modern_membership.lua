@@ -1,7 +1,7 @@
---- Join, leave and replace the members of a consumer, share or streams group.
+--- Join, leave and replace the members of a modern group.
 local codes = require("lib.codes")
-local consumer_group = require("lib.consumer_group")
-local consumer_reconcile = require("lib.consumer_reconcile")
+local modern_group = require("lib.modern_group")
+local modern_reconcile = require("lib.modern_reconcile")
 local deadlines = require("lib.deadlines")
 
 local M = {}
@@ -18,7 +18,7 @@ local function check_instance(g, id, m, epoch, instance)
     if epoch ~= 0 then
       return codes.FENCED_INSTANCE_ID
     end
-    replaced = consumer_group.get_member(g, other)
+    replaced = modern_group.get_member(g, other)
     if replaced.epoch ~= M.LEAVE_STATIC then
       return codes.UNRELEASED_INSTANCE_ID
     end
@@ -34,7 +34,7 @@ end
 --- `owned`: the partitions that it reports, or nil. Return a lib.codes value, and the row of the
 --- static member that it replaces, if any.
 function M.check(g, id, m, epoch, instance, owned, max_size)
-  local is_empty = not g.type or g.type == "classic" and g.state == consumer_group.EMPTY
+  local is_empty = not g.type or g.type == "classic" and g.state == modern_group.EMPTY
   if g.type ~= g.wanted_type and (epoch ~= 0 or not is_empty) then
     return codes.GROUP_ID_NOT_FOUND
   end
@@ -43,7 +43,7 @@ function M.check(g, id, m, epoch, instance, owned, max_size)
     return verdict
   end
   local is_repeated = m and epoch > 0 and epoch ~= m.epoch
-  if is_repeated and not consumer_reconcile.is_previous(m, epoch, owned) then
+  if is_repeated and not modern_reconcile.is_previous(m, epoch, owned) then
     return codes.FENCED_MEMBER_EPOCH
   end
   if not m and not replaced and g.size >= max_size then
@@ -60,12 +60,12 @@ function M.leave(g, id, m, is_static, now_ms)
       g.converged = g.converged - 1
     end
     m.epoch, m.converged = M.LEAVE_STATIC, false
-    consumer_group.put_member(g, id, m, now_ms)
+    modern_group.put_member(g, id, m, now_ms)
   else
-    consumer_group.remove_member(g, id, m)
-    consumer_group.bump_epoch(g, now_ms)
+    modern_group.remove_member(g, id, m)
+    modern_group.bump_epoch(g, now_ms)
   end
-  consumer_group.save(g, now_ms)
+  modern_group.save(g, now_ms)
   return deadlines.wait_ms(g.deadlines, now_ms), g.rebalances
 end
 

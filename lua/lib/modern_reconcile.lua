@@ -1,7 +1,7 @@
---- The two steps of a consumer group (KIP-848): the target assignment, and reconciliation with it.
+--- The two steps of a modern group (KIP-848): the target assignment, and reconciliation with it.
 local chunks = require("lib.chunks")
 local clock = require("lib.clock")
-local consumer_member = require("lib.consumer_member")
+local modern_member = require("lib.modern_member")
 local deadlines = require("lib.deadlines")
 local pack = require("lib.pack")
 local partition_list = require("lib.partition_list")
@@ -131,7 +131,7 @@ local function load_members(g, former)
   local members, parsed, names, regexes = {}, {}, {}, {}
   local rows = redis.call("HGETALL", g.members)
   for i = 1, #rows, 2 do
-    local m = consumer_member.parse(rows[i + 1])
+    local m = modern_member.parse(rows[i + 1])
     m.id, m.former = rows[i], partition_list.decode(former[rows[i]] or "")
     m.topics = names_of(m.names)
     members[#members + 1] = m
@@ -234,7 +234,7 @@ end
 --- neither the group nor its topics have changed since. Return the time to its next heartbeat in
 --- ms, else nil.
 function M.renew_unchanged(group, moments, id, text, epoch, topics_version, session_ms, now_ms)
-  local stored_epoch, converged = consumer_member.parse_epoch(text)
+  local stored_epoch, converged = modern_member.parse_epoch(text)
   local head = redis.call(
     "HMGET", group, "generation", "assignment_epoch", "topics_version", "epoch_at_ms", "size"
   )
