@@ -1,6 +1,5 @@
 """Check that the cost of a read and of a start does not depend on the number of segments."""
 
-from functools import partial
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ import pytest
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.metrics import Metrics
@@ -31,7 +29,9 @@ from tests.support.redis_servers import TestServer
 
 SPAN = 100
 """Offsets of a segment."""
-TOPIC: Any = SimpleNamespace(id=ID, name="t", partition=partial(Keys().partition, "t"))
+TOPIC: Any = SimpleNamespace(
+    id=ID, name="t", partition=lambda number: KEYS.partition("t", number, ID)
+)
 
 
 class Counted:
