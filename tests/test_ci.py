@@ -1,6 +1,7 @@
 """Check that the GitHub workflow runs `.ci/run`, and provides the programs that it needs."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,19 @@ def test_the_workflow_may_only_read_and_names_actions_by_commit() -> None:
     assert [each for each in actions if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", each)] == []
 
 
-def test_the_last_step_is_the_complete_check() -> None:
-    assert steps()[-1] == {"run": "bash .ci/run"}
+def test_the_jobs_together_are_the_complete_check() -> None:
+    (job,) = workflow()["jobs"].values()
+    assert steps()[-1] == {"run": "bash .ci/run ${{ matrix.part }}"}
+    parts = re.findall(r"^#   (\w+) ", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert job["strategy"]["matrix"]["part"] == parts
+    assert f"parts=${{*:-{' '.join(parts)}}}" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_a_part_that_there_is_not_is_refused() -> None:
+    found = subprocess.run(
+        ["bash", str(ROOT / ".ci" / "run"), "quick", "fast"], capture_output=True, text=True
+    )
+    assert (found.returncode, found.stderr) == (2, "no part fast: quick, clients or spark\n")
 
 
 def test_every_program_that_the_check_needs_is_provided() -> None:
