@@ -6,6 +6,8 @@ Rules
 - Only groups with errors.deadletterqueue.topic.name are looked at, by the broker with the lease.
 """
 
+from dataclasses import dataclass
+
 from korvet.background.leases import Leases
 from korvet.config.dynamic import ConfigTable
 from korvet.groups.share_offsets import ShareOffsets, list_partitions
@@ -18,35 +20,31 @@ CHECK_S = 10.0
 LEASE_S = 30.0
 
 
+@dataclass(eq=False, repr=False)
 class DeadLetterCopies:
     """Copies dead letters that wait, while this process holds the lease."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        configs: ConfigTable,
-        offsets: ShareOffsets,
-        share_service: ShareService,
-        leases: Leases,
-    ) -> None:
-        self._store = store
-        self._configs = configs
-        self._offsets = offsets
-        self._share = share_service
-        self._leases = leases
+    store: AsyncStore
+    configs: ConfigTable
+    offsets: ShareOffsets
+    share_service: ShareService
+    leases: Leases
+
+    def __post_init__(self) -> None:
+        self._share = self.share_service
 
     async def run_once(self) -> None:
         """Begin to copy the waiting dead letters of every group with a queue."""
-        named = map(decode_group, self._configs.groups())
+        named = map(decode_group, self.configs.groups())
         groups = [group for group in named if self._share.config(group).has_dead_letters]
-        if groups and await self._leases.hold("dead-letters", LEASE_S):
+        if groups and await self.leases.hold("dead-letters", LEASE_S):
             for group in groups:
                 await self._copy(group)
 
     async def _copy(self, group: str) -> None:
-        _, _, topics = await self._offsets.topics_of(group)
+        _, _, topics = await self.offsets.topics_of(group)
         places = list_partitions(topics)
-        states = await self._store.run_many(
+        states = await self.store.run_many(
             topic.partition(number).share_describe(group=group, most=0) for topic, number in places
         )
         config = self._share.config(group)

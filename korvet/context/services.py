@@ -148,7 +148,6 @@ class Services:
         unknown_producers = UnknownProducers()
         appender = PartitionAppender(
             self.store,
-            self.keys,
             self._settings,
             self.append_batcher,
             unknown_producers,

@@ -1,6 +1,7 @@
 """The parts of tiered storage in one broker, and what readers without a broker need of it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from korvet import logfmt
 from korvet.config.broker_config import Config
@@ -27,42 +28,35 @@ from korvet.topics.table import TopicTable
 logger = logfmt.get("context.tiered_storage")
 
 
+@dataclass(eq=False, repr=False)
 class TieredStorage:
     """The memory budget, and the store of segments if remote.log.storage.system.enable is set."""
 
-    def __init__(
-        self,
-        config: Config,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        settings: Callable[[], Settings],
-        metrics: Metrics,
-        replica_wait: ReplicaWait,
-        cluster_id: Callable[[], str],
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._settings = settings
-        self._metrics = metrics
-        self._replica_wait = replica_wait
-        self._cluster_id = cluster_id
-        self.memory = MemoryBudget(store, settings, SharesReader(store, topics))
+    config: Config
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    settings: Callable[[], Settings]
+    metrics: Metrics
+    replica_wait: ReplicaWait
+    cluster_id: Callable[[], str]
+
+    def __post_init__(self) -> None:
+        self.memory = MemoryBudget(self.store, self.settings, SharesReader(self.store, self.topics))
         self.read_cache: ReadCache | None = None
         """The broker's batch cache: what is copied is taken from it."""
-        self.demand = CopyDemand(self._cache_bytes, max(config.workers, 1))
+        self.demand = CopyDemand(self._cache_bytes, max(self.config.workers, 1))
         self.segments: SegmentStore | None = None
         self.reader: RemoteLogReader | None = None
-        if settings().flag("remote.log.storage.system.enable"):
-            self.segments = self._open_segments(config)
+        if self.settings().flag("remote.log.storage.system.enable"):
+            self.segments = self._open_segments(self.config)
             self.reader = self._open_reader(self.segments)
 
     def _cache_bytes(self) -> int:
         return self.read_cache.capacity if self.read_cache is not None else 0
 
     def _open_segments(self, config: Config) -> SegmentStore:
-        start = self._settings()
+        start = self.settings()
         url = start.text_of("remote.storage.url")
         if not url:
             raise StartError(
@@ -71,40 +65,40 @@ class TieredStorage:
             )
         rate = "remote.log.manager.fetch.max.bytes.per.second"
         limit = ReadLimit(
-            lambda: self._settings().integer(rate),
+            lambda: self.settings().integer(rate),
             start.integer("remote.log.reader.threads"),
             start.integer("remote.log.reader.max.pending.tasks"),
         )
         try:
             return open_store(
-                url, start, config.data_dir, config.workers, metrics=self._metrics, limit=limit
+                url, start, config.data_dir, config.workers, metrics=self.metrics, limit=limit
             )
         except RemoteStorageError as error:
             raise StartError(f"remote.storage.url {error}.") from None
 
     def _open_reader(self, segments: SegmentStore) -> RemoteLogReader:
-        source = chunk_source(segments, self._settings().integer("remote.fetch.cache.bytes"))
-        self._metrics.remote_cache_hits.ask = lambda: source.hits
-        self._metrics.remote_cache_misses.ask = lambda: source.misses
+        source = chunk_source(segments, self.settings().integer("remote.fetch.cache.bytes"))
+        self.metrics.remote_cache_hits.ask = lambda: source.hits
+        self.metrics.remote_cache_misses.ask = lambda: source.misses
         return RemoteLogReader(
-            self._store,
-            self._keys,
+            self.store,
+            self.keys,
             segments,
             source,
-            self._metrics,
-            self._cluster_id,
-            lambda: self._settings().integer("remote.fetch.max.wait.ms") / 1000,
-            lambda: self._store.connection_epoch,
-            lambda: self._settings().integer("remote.log.index.file.cache.total.size.bytes"),
+            self.metrics,
+            self.cluster_id,
+            lambda: self.settings().integer("remote.fetch.max.wait.ms") / 1000,
+            lambda: self.store.connection_epoch,
+            lambda: self.settings().integer("remote.log.index.file.cache.total.size.bytes"),
         )
 
     async def publish(self) -> None:
         """Store remote store and memory budget in Redis: readers of the log need no broker."""
-        settings, segments = self._settings(), self.segments
+        settings, segments = self.settings(), self.segments
         await self._compare_url()
         has_default = segments is not None and settings.flag("log.remote.storage.enable")
-        await self._store.run(
-            self._keys.broker_set_storage(
+        await self.store.run(
+            self.keys.broker_set_storage(
                 url=segments.public_url if segments is not None else "",
                 topics="true" if has_default else "false",
                 memory=settings.integer("local.memory.bytes"),
@@ -113,7 +107,7 @@ class TieredStorage:
 
     async def _compare_url(self) -> None:
         """Log a warning if other brokers have stored another URL."""
-        found = await self._store.command("HGET", self._keys.cluster(), REMOTE_STORAGE_URL)
+        found = await self.store.command("HGET", self.keys.cluster(), REMOTE_STORAGE_URL)
         stored = found.decode() if found else ""
         own = self.segments.public_url if self.segments is not None else "none"
         if stored and own and own != stored:
@@ -129,15 +123,15 @@ class TieredStorage:
         if self.segments is None:
             return None
         return RemoteLogManager(
-            self._store,
-            self._keys,
-            self._topics,
+            self.store,
+            self.keys,
+            self.topics,
             self.segments,
-            self._replica_wait,
-            self._settings,
-            self._cluster_id,
+            self.replica_wait,
+            self.settings,
+            self.cluster_id,
             holder,
-            self._metrics,
+            self.metrics,
             self.demand,
             self.memory,
             self.read_cache,
@@ -146,5 +140,5 @@ class TieredStorage:
     def evictor(self, manager: RemoteLogManager, holder: str) -> MemoryEvictor:
         """Return the task that keeps Redis below local.memory.bytes."""
         return MemoryEvictor(
-            self._store, self._keys, self._topics, manager, self.memory, holder=holder
+            self.store, self.keys, self.topics, manager, self.memory, holder=holder
         )

@@ -69,7 +69,6 @@ class RecordCalls(TopicCalls):
                 batch = encode_batch(records, now_ms, producer)
                 calls.append(
                     prepare_append(
-                        self.keys,
                         topic,
                         number,
                         batch,

@@ -1,6 +1,7 @@
 """The reader of one store's partitions."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from korvet.log.partition_read import PartitionRead
 from korvet.log.range_reads import RangeReads
@@ -12,44 +13,40 @@ from korvet.log.size_estimates import MAX_ENTRIES
 from korvet.store.calls import ReadCalls
 
 
+@dataclass(eq=False, repr=False)
 class LogReader:
     """Reads partitions of one store, and caches sizes and up to `cache_bytes` of batches.
 
     If the server `is_promoted`, a log may have ended at a higher offset than it does now.
     """
 
-    def __init__(
-        self,
-        store: ReadCalls,
-        cache_bytes: int = 0,
-        max_entries: int = MAX_ENTRIES,
-        connection_epoch: Callable[[], int] = lambda: 0,
-        is_promoted: Callable[[str], bool] = lambda key: False,
-    ) -> None:
+    store: ReadCalls
+    cache_bytes: int = 0
+    max_entries: int = MAX_ENTRIES
+    connection_epoch: Callable[[], int] = lambda: 0
+    is_promoted: Callable[[str], bool] = lambda key: False
+
+    def __post_init__(self) -> None:
         self.remote: RemoteReader | None = None
         self.states: RecentStates | None = None
         """States of the last milliseconds, for consumers that catch up."""
         self.ranges: RangeReads | None = None
         """The reads of large batches, if the store has a connection for them."""
-        self.cache = ReadCache(cache_bytes, connection_epoch)
-        self._store = store
-        self._max_entries = max_entries
-        self._is_promoted = is_promoted
-        self._connection_epoch = connection_epoch
+        self.cache = ReadCache(self.cache_bytes, self.connection_epoch)
 
     def use_ranges(self, ranges: Ranges, *, ahead: bool = True) -> None:
         """Read large batches far below the end on the store's connection for ranges.
 
         Those that a sequential reader needs next are read `ahead`.
         """
-        self.states = RecentStates(self._store)
+        self.states = RecentStates(self.store)
         self.ranges = RangeReads(
             ranges,
-            self._store,
+            self.store,
             self.cache,
             self.states,
-            self._max_entries,
-            self._connection_epoch,
+            self.max_entries,
+            self.connection_epoch,
             reads_ahead=ahead,
         )
 
@@ -57,10 +54,10 @@ class LogReader:
         """Return the entries from the request's offset on, at least one if there is one."""
         read = PartitionRead(
             request,
-            self._store,
+            self.store,
             self.cache,
-            self._max_entries,
-            self._is_promoted,
+            self.max_entries,
+            self.is_promoted,
             remote=self.remote,
             states=self.states,
             ranges=self.ranges,

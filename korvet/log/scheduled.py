@@ -21,7 +21,6 @@ from korvet.calls.partition import AppendReply
 from korvet.config.topic_policy import TopicPolicy
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.log.layouts import layout_of
 from korvet.log.layouts.record import stored_size
 from korvet.scripts.append_call import FAR, Kind, Row
@@ -72,7 +71,6 @@ def mentions_schedule(section: Buffer) -> bool:
 
 
 def prepare_scheduled(
-    keys: Keys,
     topic: Topic,
     partition: int,
     found: Sequence[Record],
@@ -108,7 +106,7 @@ def prepare_scheduled(
         base_sequence=base_sequence,
         max_count=topic.policy.schedule_max_records,
         max_bytes=topic.policy.schedule_max_bytes,
-        channel=keys.schedule_channel(),
+        channel=topic.keys.schedule_channel(),
         ordinary=len(ordinary),
         rows=len(rows),
         rest=rest,

@@ -22,7 +22,6 @@ from korvet.config.setting import LONG_MAX, LONGEST_ARRAY
 from korvet.config.topic_policy import TopicPolicy
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.log.layouts import Layout, layout_of
 from korvet.log.layouts.record import RecordLayout
 from korvet.log.opening import Allowance
@@ -37,7 +36,6 @@ UNLIMITED = Allowance()
 
 
 def prepare_append(
-    keys: Keys,
     topic: Topic,
     partition: int,
     data: Buffer,
@@ -65,7 +63,6 @@ def prepare_append(
         found = _decode(header, section, allowance)
         _check_records(topic, found, header, now_ms)
         split = prepare_scheduled(
-            keys,
             topic,
             partition,
             found,

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from korvet.calls.partition import AppendReply
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.log.append_batcher import AppendBatcher
 from korvet.log.append_parts import send_append
 from korvet.log.layouts import layout_of
@@ -130,7 +129,6 @@ class PartitionAppender:
     """Sends the batches of every Produce request to their partitions' logs."""
 
     store: AsyncStore
-    keys: Keys
     settings: Callable[[], Settings]
     batcher: AppendBatcher
     unknown_producers: UnknownProducers
@@ -168,7 +166,6 @@ class PartitionAppender:
         self, append: PartitionAppend, transaction: int | None, allowance: Allowance
     ) -> Call[AppendReply]:
         return prepare_append(
-            self.keys,
             append.topic,
             append.index,
             append.data,

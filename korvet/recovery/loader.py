@@ -4,6 +4,7 @@ Layout `record` has its values compressed at rest again, as log.append's callers
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from time import time
 
 from korvet.config.topic_policy import TopicConfigs
@@ -31,24 +32,19 @@ RECORD_BYTES = 8
 """Bytes of a record in a batch, without its key, its value and its headers."""
 
 
+@dataclass(eq=False, repr=False)
 class Loader:
     """Loads the partitions of a snapshot's topics."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        segments: SegmentStore,
-        snapshot: Snapshot,
-        configs: TopicConfigs,
-        settings: Settings,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._segments = segments
-        self._snapshot = snapshot
-        self._configs = configs
-        self._threshold = settings.integer("storage.compression.min.bytes")
+    store: AsyncStore
+    keys: Keys
+    segments: SegmentStore
+    snapshot: Snapshot
+    configs: TopicConfigs
+    settings: Settings
+
+    def __post_init__(self) -> None:
+        self._threshold = self.settings.integer("storage.compression.min.bytes")
 
     async def load(
         self, name: str, number: int, definition: Definition, rows: Sequence[Row], start: int
@@ -58,7 +54,7 @@ class Loader:
         Return the corrupt segments, which are left out. Raises RestoreRefused and
         RemoteStorageError.
         """
-        topic = read_topic(self._keys, name, encode_definition(definition), self._configs)
+        topic = read_topic(self.keys, name, encode_definition(definition), self.configs)
         if topic is None:
             raise RestoreRefused(f"The definition of topic {name} is not valid.")
         aborted: dict[tuple[str, int], None] = {}
@@ -68,12 +64,12 @@ class Loader:
                 segment, entries = await self._read(topic, number, row)
                 for call in _calls(each for each in entries if each.last >= start):
                     loaded = [self._loaded(topic, each) for each in call]
-                    await _load(self._store, self._keys, name, number, definition, loaded)
+                    await _load(self.store, self.keys, name, number, definition, loaded)
             except (CorruptSegment, records.BadBatch):
                 corrupt.append(row)
             else:
                 aborted.update(dict.fromkeys(map(_aborted, segment)))
-        await _load(self._store, self._keys, name, number, definition, [], list(aborted))
+        await _load(self.store, self.keys, name, number, definition, [], list(aborted))
         return corrupt
 
     async def _read(
@@ -81,8 +77,8 @@ class Loader:
     ) -> tuple[Sequence[AbortedRow], Iterator[Entry]]:
         """Return the aborted transactions and the entries of a segment. Raises CorruptSegment."""
         id = row[4].rpartition(":")[2]
-        name = object_name(self._snapshot.cluster_id, topic.id, number, row[0], id)
-        segment, batches = read_segment(await self._segments.read(name))
+        name = object_name(self.snapshot.cluster_id, topic.id, number, row[0], id)
+        segment, batches = read_segment(await self.segments.read(name))
         return segment.aborted, entries_of(topic, batches)
 
     def _loaded(self, topic: Topic, entry: Entry) -> LoadedEntry:

@@ -5,6 +5,7 @@ A pass is spread over half of its interval, and leaves out what has not changed 
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from random import random
 from time import monotonic, time
@@ -44,46 +45,39 @@ REPLICA_WAIT_S = 10.0
 logger = logfmt.get("remote_log.manager")
 
 
+@dataclass(eq=False, repr=False)
 class RemoteLogManager:
     """Moves the records of every topic with remote.storage.enable."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        segments: SegmentStore,
-        replica_wait: ReplicaWait,
-        settings: Callable[[], Settings],
-        cluster_id: Callable[[], str],
-        holder: str,
-        metrics: Metrics,
-        demand: CopyDemand,
-        memory: MemoryBudget,
-        cache: ReadCache | None = None,
-    ) -> None:
-        self._demand = demand
-        self._cache = cache
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._segments = segments
-        self._replica_wait = replica_wait
-        self._settings = settings
-        self._cluster_id = cluster_id
-        self._holder = holder
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    segments: SegmentStore
+    replica_wait: ReplicaWait
+    settings: Callable[[], Settings]
+    cluster_id: Callable[[], str]
+    holder: str
+    metrics: Metrics
+    demand: CopyDemand
+    memory: MemoryBudget
+    cache: ReadCache | None = None
+
+    def __post_init__(self) -> None:
         self._logged_at: dict[tuple[str, int], float] = {}
         self._lags: dict[tuple[str, str], tuple[int, int]] = {}
-        metrics.remote_copy_lag_records.ask = lambda: self._largest_lags(0)
-        metrics.remote_copy_lag_bytes.ask = lambda: self._largest_lags(1)
+        self.metrics.remote_copy_lag_records.ask = lambda: self._largest_lags(0)
+        self.metrics.remote_copy_lag_bytes.ask = lambda: self._largest_lags(1)
         self._copied: set[tuple[str, int]] = set()
         self._buffers = SegmentBuffers()
-        self._unchanged = Unchanged(store, keys)
-        self._retention = RemoteRetention(store, segments, cluster_id)
+        self._unchanged = Unchanged(self.store, self.keys)
+        self._retention = RemoteRetention(self.store, self.segments, self.cluster_id)
         self._pace = CopyPace(
-            settings,
-            memory,
-            lambda: demand.appended_bytes + (cache.catch_up_bytes if cache is not None else 0),
+            self.settings,
+            self.memory,
+            lambda: (
+                self.demand.appended_bytes
+                + (self.cache.catch_up_bytes if self.cache is not None else 0)
+            ),
             lambda: sum(size for _, size in self._lags.values()),
         )
         self._collects_at = monotonic() + COLLECT_INTERVAL_S * random()
@@ -92,7 +86,7 @@ class RemoteLogManager:
         """Run until cancelled."""
         following = asyncio.create_task(
             follow(
-                self._demand,
+                self.demand,
                 partial(self.copy, is_paced=True),
                 lambda: self.copies,
                 self.log_failure,
@@ -115,11 +109,11 @@ class RemoteLogManager:
         except (StoreError, RemoteStorageError) as error:
             self.log_failure("", -1, error)
         try:
-            topics = await self._topics.all()
+            topics = await self.topics.all()
         except StoreError as error:
             return self.log_failure("", -1, error)
         present = {topic.name for topic in topics if topic.policy.remote_storage}
-        self._demand.forget_except({topic.id for topic in topics if topic.name in present})
+        self.demand.forget_except({topic.id for topic in topics if topic.name in present})
         self._lags = {key: lag for key, lag in self._lags.items() if key[0] in present}
         collects = monotonic() >= self._collects_at
         if collects:
@@ -152,12 +146,12 @@ class RemoteLogManager:
 
     @property
     def _interval_s(self) -> float:
-        return self._settings().integer("remote.log.manager.task.interval.ms") / 1000
+        return self.settings().integer("remote.log.manager.task.interval.ms") / 1000
 
     @property
     def copies(self) -> int:
         """Partitions to copy at a time: most of a copy is a wait for the remote store."""
-        return self._settings().integer("remote.log.manager.copier.thread.pool.size")
+        return self.settings().integer("remote.log.manager.copier.thread.pool.size")
 
     async def _move_one(self, topic: Topic, partition: int, collects: bool) -> None:
         """Copy and trim a partition; log its failure."""
@@ -176,16 +170,16 @@ class RemoteLogManager:
 
     async def delete_objects(self, now_ms: int) -> None:
         """Delete the objects of topics deleted TOPIC_DELAY_MS before."""
-        due = await self._store.command(
-            "ZRANGEBYSCORE", self._keys.deleted_topics(), "-inf", now_ms - TOPIC_DELAY_MS
+        due = await self.store.command(
+            "ZRANGEBYSCORE", self.keys.deleted_topics(), "-inf", now_ms - TOPIC_DELAY_MS
         )
         for topic_id in due:
-            names = await self._segments.names(f"{self._cluster_id()}/{topic_id.decode()}")
+            names = await self.segments.names(f"{self.cluster_id()}/{topic_id.decode()}")
             for name in names:
-                await self._segments.delete(name)
+                await self.segments.delete(name)
             # A copy in progress may have added one: forgotten only once a listing is empty.
             if not names:
-                await self._store.run(self._keys.topic_forget_deleted(topic_id=topic_id.decode()))
+                await self.store.run(self.keys.topic_forget_deleted(topic_id=topic_id.decode()))
 
     async def collect_orphans(self, topic: Topic, partition: int) -> None:
         """Delete the objects of crashed copies, unless this process is copying the partition.
@@ -198,10 +192,10 @@ class RemoteLogManager:
         self._copied.add(place)
         try:
             count = await delete_orphans(
-                self._store,
-                self._segments,
-                self._cluster_id(),
-                self._holder,
+                self.store,
+                self.segments,
+                self.cluster_id(),
+                self.holder,
                 topic,
                 partition,
             )
@@ -225,7 +219,7 @@ class RemoteLogManager:
 
     async def move(self, topic: Topic, partition: int) -> None:
         """Copy what is due, trim the local part, and remove old segments."""
-        await adopt(self._store, topic, partition)
+        await adopt(self.store, topic, partition)
         while await self.copy(topic, partition) and not self._pace.is_slow:
             pass  # while copies are slow, what is due follows in the other task
         await self._retention.trim(topic, partition)
@@ -242,7 +236,7 @@ class RemoteLogManager:
                 return []
             counts = await asyncio.gather(
                 *(
-                    self._store.command("EXISTS", each.segments, each.deleted_segments)
+                    self.store.command("EXISTS", each.segments, each.deleted_segments)
                     for each in keys
                 )
             )
@@ -253,9 +247,9 @@ class RemoteLogManager:
 
     async def _any_exists(self, names: Sequence[str]) -> bool:
         """Return whether a key exists; True in a cluster, where a command has keys of one slot."""
-        if self._store.is_cluster:
+        if self.store.is_cluster:
             return True
-        counts = [await self._store.command("EXISTS", *some) for some in chunks(names, AT_ONCE)]
+        counts = [await self.store.command("EXISTS", *some) for some in chunks(names, AT_ONCE)]
         return any(counts)
 
     async def copy(
@@ -282,16 +276,16 @@ class RemoteLogManager:
             if not await self._is_durable(topic, partition):
                 return 0
             copier = PartitionCopier(
-                self._store,
-                self._segments,
-                self._cluster_id(),
-                self._holder,
+                self.store,
+                self.segments,
+                self.cluster_id(),
+                self.holder,
                 topic,
                 partition,
                 self._buffers,
-                self._cache,
+                self.cache,
             )
-            before, size = self._demand.pending(*place), 0
+            before, size = self.demand.pending(*place), 0
             try:
                 size = await copier.copy_segment(at_once)
                 self._pace.copied(size)
@@ -300,7 +294,7 @@ class RemoteLogManager:
                 if copier.lag is not None:
                     self._lags[key] = copier.lag
                 rest = None if copier.lag is None else max(0, copier.lag[1] - size)
-                self._demand.note_copy(*place, before, rest, size)
+                self.demand.note_copy(*place, before, rest, size)
         finally:
             self._copied.discard(place)
 
@@ -311,15 +305,15 @@ class RemoteLogManager:
 
     async def _is_durable(self, topic: Topic, partition: int) -> bool:
         """Return whether replicas and disk have the log, as acks=-1 asks for."""
-        settings = self._settings()
+        settings = self.settings()
         replicas = settings.integer("acks.all.wait.replicas")
         fsync = settings.flag("acks.all.fsync")
         if not replicas and not fsync:
             return True
         key = topic.partition(partition).stream
-        return await self._replica_wait.wait(
+        return await self.replica_wait.wait(
             key,
-            run=self._store.run_of(key),
+            run=self.store.run_of(key),
             replicas=replicas,
             fsync=fsync,
             timeout_s=REPLICA_WAIT_S,

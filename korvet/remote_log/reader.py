@@ -15,6 +15,7 @@ Rules
 import asyncio
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
 
@@ -61,26 +62,23 @@ class ReadyBatches(NamedTuple):
     segment: Segment
 
 
+@dataclass(eq=False, repr=False)
 class RemoteLogReader:
     """Reads segments for LogReader; `source` reads their chunks."""
 
-    def __init__(
-        self,
-        store: ManifestStore,
-        keys: Keys,
-        segments: SegmentStore,
-        source: ChunkSource,
-        metrics: Metrics,
-        cluster_id: Callable[[], str],
-        max_wait_s: Callable[[], float],
-        connection_epoch: Callable[[], int] = lambda: 0,
-        footer_bytes: Callable[[], int] = lambda: CACHE_BYTES,
-    ) -> None:
-        self._known = KnownSegments(store, keys, cluster_id, connection_epoch)
-        self._footers = Footers(segments, footer_bytes)
-        self.source = source
-        self._metrics = metrics
-        self._max_wait_s = max_wait_s
+    store: ManifestStore
+    keys: Keys
+    segments: SegmentStore
+    source: ChunkSource
+    metrics: Metrics
+    cluster_id: Callable[[], str]
+    max_wait_s: Callable[[], float]
+    connection_epoch: Callable[[], int] = lambda: 0
+    footer_bytes: Callable[[], int] = lambda: CACHE_BYTES
+
+    def __post_init__(self) -> None:
+        self._known = KnownSegments(self.store, self.keys, self.cluster_id, self.connection_epoch)
+        self._footers = Footers(self.segments, self.footer_bytes)
         self._next_chunks: dict[tuple[str, int], int] = {}
         """The chunk that a reader continues with, by object and offset."""
         self._loading: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -97,7 +95,7 @@ class RemoteLogReader:
             if request.batches and self._add_ready(request, result):
                 pass
             elif request.batches:
-                async with asyncio.timeout(self._max_wait_s()):
+                async with asyncio.timeout(self.max_wait_s()):
                     await self._read(request, result)
             else:
                 await self._read(request, result)
@@ -113,7 +111,7 @@ class RemoteLogReader:
             )
             self._known.forget(request.topic, request.partition)
             return False
-        self._metrics.remote_fetched_bytes.add(result.size)
+        self.metrics.remote_fetched_bytes.add(result.size)
         return True
 
     @property
@@ -125,7 +123,7 @@ class RemoteLogReader:
         """Add records that Redis has too; False if that has to wait or fails: read Redis."""
         wanted = replace(request, max_bytes=min(request.max_bytes, READ_BYTES))
         if self._add_ready(wanted, result):
-            self._metrics.remote_fetched_bytes.add(result.size)
+            self.metrics.remote_fetched_bytes.add(result.size)
             return True
         key, now = (request.topic.id, request.partition), monotonic()
         if now >= self._prepares_at.get(key, 0.0):
@@ -140,7 +138,7 @@ class RemoteLogReader:
     async def _prepare(self, request: ReadRequest) -> None:
         """Read row, footer and bytes, so that later fetches do not have to wait for them."""
         try:
-            async with asyncio.timeout(self._max_wait_s()):
+            async with asyncio.timeout(self.max_wait_s()):
                 await self._read(request, ReadResult(ErrorCode.NONE))
         except (TimeoutError, StoreError) as error:
             self._known.forget(request.topic, request.partition)
@@ -212,7 +210,7 @@ class RemoteLogReader:
 
     async def _load(self, topic: Topic, partition: int, offset: int) -> None:
         try:
-            async with asyncio.timeout(self._max_wait_s()):
+            async with asyncio.timeout(self.max_wait_s()):
                 found = await self._known.find(topic, partition, offset)
                 if found is not None:
                     await self._footers.get(found.name, found.row.data_bytes, found.row.size)

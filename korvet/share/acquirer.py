@@ -6,6 +6,7 @@ the same records, and one would get them.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from korvet.bounded import ByteBounded
 from korvet.config.values import Settings
@@ -28,29 +29,29 @@ from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable
 
 
+@dataclass(eq=False, repr=False)
 class Acquirer:
     """Acquires records of the partitions of one store."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        log_reader: LogReader,
-        settings: Callable[[], Settings],
-        dead_letters: DeadLetters,
-        memory: ResponseMemory,
-    ) -> None:
-        self._services = AcquireServices(store, keys, log_reader, dead_letters, memory)
-        self._topics = topics
-        self._settings = settings
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    log_reader: LogReader
+    settings: Callable[[], Settings]
+    dead_letters: DeadLetters
+    memory: ResponseMemory
+
+    def __post_init__(self) -> None:
+        self._services = AcquireServices(
+            self.store, self.keys, self.log_reader, self.dead_letters, self.memory
+        )
         self._positions = ByteBounded[tuple[str, str, int], ReadPosition](
             "share positions", 16 << 20
         )
 
     def max_bytes(self, asked: int) -> int:
         """Return how many bytes of records a response may have, after its first batch."""
-        most = min(asked, self._settings().integer("fetch.max.bytes"))
+        most = min(asked, self.settings().integer("fetch.max.bytes"))
         return max(0, min(most, self._services.memory.available))
 
     def channels(self, topic: Topic, partition: int) -> tuple[str, str]:
@@ -78,7 +79,7 @@ class Acquirer:
                 position.next = -1
                 return Acquired(ErrorCode.KAFKA_STORAGE_ERROR)
         if acquired.error in TOPIC_GONE:
-            self._topics.invalidate()
+            self.topics.invalidate()
         return acquired
 
     async def measure(

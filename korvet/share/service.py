@@ -1,6 +1,7 @@
 """The service of share groups: the parts of ShareFetch and ShareAcknowledge in one broker."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from korvet.admin.auto_create import TopicAutoCreator
 from korvet.config.dynamic import ConfigTable
@@ -18,34 +19,42 @@ from korvet.store.async_store import AsyncStore
 from korvet.topics.table import TopicTable
 
 
+@dataclass(eq=False, repr=False)
 class ShareService:
     """Acquires and acknowledges records for members of share groups, in sessions."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        settings: Callable[[], Settings],
-        configs: ConfigTable,
-        log_reader: LogReader,
-        produce: ProduceService,
-        auto_creator: TopicAutoCreator,
-        memory: ResponseMemory,
-    ) -> None:
-        self._settings = settings
-        self._configs = configs
-        letters = DeadLetters(store, keys, topics, log_reader, produce, auto_creator, settings)
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    settings: Callable[[], Settings]
+    configs: ConfigTable
+    log_reader: LogReader
+    produce: ProduceService
+    auto_creator: TopicAutoCreator
+    memory: ResponseMemory
+
+    def __post_init__(self) -> None:
+        letters = DeadLetters(
+            self.store,
+            self.keys,
+            self.topics,
+            self.log_reader,
+            self.produce,
+            self.auto_creator,
+            self.settings,
+        )
         self.dead_letters = letters
-        self.acquirer = Acquirer(store, keys, topics, log_reader, settings, letters, memory)
-        self.acknowledger = Acknowledger(store, topics, self.acquirer, letters)
+        self.acquirer = Acquirer(
+            self.store, self.keys, self.topics, self.log_reader, self.settings, letters, self.memory
+        )
+        self.acknowledger = Acknowledger(self.store, self.topics, self.acquirer, letters)
         self.sessions = ShareSessions(
-            lambda: settings().integer("group.share.max.share.sessions"), self._release
+            lambda: self.settings().integer("group.share.max.share.sessions"), self._release
         )
 
     def config(self, group_id: str) -> ShareGroupConfig:
         """Return the configs of a share group in effect."""
-        return share_group_config(self._configs, self._settings(), group_id)
+        return share_group_config(self.configs, self.settings(), group_id)
 
     async def finish(self) -> None:
         """Release the records of ended sessions, and copy the dead letters in progress."""

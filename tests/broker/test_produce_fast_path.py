@@ -98,7 +98,6 @@ class Bench:
         unknown_producers = UnknownProducers()
         appender = PartitionAppender(
             nothing,
-            Keys(),
             lambda: cast(Settings, self.services.settings),
             cast(Any, SimpleNamespace(submit=lambda *sent: self.submitted.append(sent))),
             unknown_producers,
@@ -189,7 +188,7 @@ def test_a_matching_frame_is_sent_and_answered_as_if_decoded(version: int, size:
     assert isinstance(whole.body, ProduceRequest)
     data = whole.body.topic_data[0].partition_data[0].records or b""
     wanted = prepare_append(
-        Keys(), bench.topic, 2, data, version=version, now_ms=1_700_000_000_000, settings=SETTINGS
+        bench.topic, 2, data, version=version, now_ms=1_700_000_000_000, settings=SETTINGS
     )
     assert [bytes(x) if isinstance(x, memoryview) else x for x in call.args] == [
         bytes(x) if isinstance(x, memoryview) else x for x in wanted.args

@@ -97,9 +97,7 @@ async def test_of_what_others_append_meanwhile_no_more_is_read_than_about_what_f
     for _ in range(40):
         data = packed(rows(Random(7).randbytes(100_000)), 13)
         settings = broker.services.settings
-        call = prepare_append(
-            broker.services.keys, topic, 0, data, version=13, now_ms=0, settings=settings
-        )
+        call = prepare_append(topic, 0, data, version=13, now_ms=0, settings=settings)
         assert (await store.run(call)).error == E.NONE
     read = note_read(broker, monkeypatch)
     later = monotonic() + STALE_S
@@ -234,7 +232,6 @@ async def test_a_fetch_continues_after_appends_of_other_brokers(
 
     async def elsewhere(value: bytes) -> None:
         call = prepare_append(
-            broker.services.keys,
             topic,
             0,
             packed(rows(value), 13),
@@ -277,7 +274,6 @@ async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
         lane.renew("the server is gone")
     await store.ready()
     call = prepare_append(
-        broker.services.keys,
         topic,
         0,
         packed(rows(b"b"), 13),

@@ -103,7 +103,6 @@ async def test_offsets_are_found_by_special_and_real_timestamps(broker: Broker) 
 async def store(broker: Broker, topic: Topic, data: bytes) -> Any:
     """Append a producer's batch unchanged."""
     call = prepare_append(
-        broker.services.keys,
         topic,
         0,
         data,

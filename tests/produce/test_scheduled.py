@@ -271,7 +271,6 @@ async def test_the_retry_of_a_batch_stored_in_part_stores_what_is_missing(
     assert topic is not None
     data = packed(numbered(*made), 13, producer=(9, 0, 0))
     call = prepare_append(
-        broker.services.keys,
         topic,
         0,
         data,
@@ -377,7 +376,6 @@ async def test_transactions_take_no_scheduled_records(broker: Broker) -> None:
     data = packed(numbered(record(b"a", *LATER)), 13, transactional=True, producer=(9, 0, 0))
     with pytest.raises(BadBatch, match="send it with a producer without") as caught:
         prepare_append(
-            broker.services.keys,
             topic,
             0,
             data,

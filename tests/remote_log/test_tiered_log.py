@@ -239,12 +239,12 @@ async def test_a_slow_store_delays_no_fetch_and_the_next_one_has_the_records(
         return await get(name, start, end)
 
     monkeypatch.setattr(segments, "get", slow)
-    monkeypatch.setattr(services.log_reader.remote, "_max_wait_s", lambda: 0.05)
+    monkeypatch.setattr(services.log_reader.remote, "max_wait_s", lambda: 0.05)
     answer = await fetch(tier.broker, 0)
     assert answer.error_code == 0 and not rows_in(answer.records)
     assert answer.high_watermark == 120
     arrived.set()
-    monkeypatch.setattr(services.log_reader.remote, "_max_wait_s", lambda: 10)
+    monkeypatch.setattr(services.log_reader.remote, "max_wait_s", lambda: 10)
     asked = count
     assert rows_in((await fetch(tier.broker, 0)).records)
     assert count == asked, "the read of the first fetch is used"
@@ -265,7 +265,7 @@ async def test_a_slow_disk_delays_no_fetch_either(
     with monkeypatch.context() as patch:
         patch.setattr(local_files, "read_page_cache", lambda *_: False)
         patch.setattr(local_files, "_read", slow)
-        patch.setattr(services.log_reader.remote, "_max_wait_s", lambda: 0.05)
+        patch.setattr(services.log_reader.remote, "max_wait_s", lambda: 0.05)
         answer = await fetch(tier.broker, 0)
         assert answer.error_code == 0 and not rows_in(answer.records)
         arrived.set()
