@@ -16,6 +16,7 @@ Rules, as in Kafka
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import Enum, auto
 from time import monotonic, perf_counter, time
 
@@ -64,28 +65,21 @@ class RawToken(msgspec.Struct, frozen=True):
     answer: Awaitable[list[Buffer]]
 
 
+@dataclass(eq=False, repr=False)
 class Authentication:
     """The state of one connection. `ended`: why the connection closes after the response."""
 
-    def __init__(
-        self,
-        mechanisms: Mechanisms,
-        audit: Audit,
-        metrics: Metrics,
-        session: Session,
-        begin: Callable[[Frame], Request | list[Buffer]],
-        admit: Callable[[str], bool],
-        on_success: Callable[[], None],
-        on_timeout: Callable[[str], None],
-    ) -> None:
-        self._mechanisms = mechanisms
-        self._audit_log = audit
-        self._metrics = metrics
-        self._session = session
-        self._dispatch = begin
-        self._admit = admit
-        self._on_success = on_success
-        self.policy: ListenerPolicy = mechanisms.policy(session.listener)
+    mechanisms: Mechanisms
+    audit: Audit
+    metrics: Metrics
+    session: Session
+    dispatch: Callable[[Frame], Request | list[Buffer]]
+    admit: Callable[[str], bool]
+    on_success: Callable[[], None]
+    on_timeout: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.policy: ListenerPolicy = self.mechanisms.policy(self.session.listener)
         self._phase = Phase.HANDSHAKE
         self._mechanism = ""
         self._exchange: Exchange | None = None
@@ -96,7 +90,7 @@ class Authentication:
         self._handshake_at = float("-inf")
         self.ended: AuthenticationFailed | None = None
         self._timer = asyncio.get_running_loop().call_later(
-            self.policy.timeout_s, on_timeout, "the client did not authenticate in time"
+            self.policy.timeout_s, self.on_timeout, "the client did not authenticate in time"
         )
 
     def close(self) -> None:
@@ -129,7 +123,7 @@ class Authentication:
                     raise CloseConnection(
                         "the session ended, the client did not authenticate again"
                     )
-                return self._dispatch(frame)
+                return self.dispatch(frame)
         if self._phase is Phase.TOKEN and self._is_raw:
             return RawToken(self._raw(bytes(frame)))
         return self._begin_request(frame)
@@ -138,7 +132,7 @@ class Authentication:
         """Begin a re-authentication; return False if the last one was too short ago."""
         if monotonic() - self._handshake_at < MIN_REAUTHENTICATION_S:
             return False
-        self._before = (self._session.principal, self._mechanism)
+        self._before = (self.session.principal, self._mechanism)
         self._phase = Phase.HANDSHAKE
         return True
 
@@ -146,7 +140,7 @@ class Authentication:
         began = perf_counter()
         is_first = self._phase is Phase.HANDSHAKE
         if is_first and frame[:2] == API_VERSIONS.to_bytes(2, "big"):
-            return self._dispatch(frame)
+            return self.dispatch(frame)
         row, header, body = decode_frame(frame)
         self._client_id = header.client_id
         if is_first and isinstance(body, SaslHandshakeRequest):
@@ -173,8 +167,8 @@ class Authentication:
             error = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             return SaslHandshakeResponse(error_code=error, mechanisms=mechanisms)
         self._mechanism = request.mechanism
-        self._exchange = self._mechanisms.exchange(
-            request.mechanism, self._session.listener, self._session.client_host
+        self._exchange = self.mechanisms.exchange(
+            request.mechanism, self.session.listener, self.session.client_host
         )
         self._is_raw = version == 0
         self._phase = Phase.TOKEN
@@ -242,7 +236,7 @@ class Authentication:
     def _check_user(self, user: str) -> None:
         """Raise AuthenticationFailed for too many connections, or another user than before."""
         if self._before is None:
-            if not self._admit(user):
+            if not self.admit(user):
                 raise AuthenticationFailed(
                     "The user has too many connections to this broker: max.connections.per.user",
                     "too many connections of the user",
@@ -261,15 +255,13 @@ class Authentication:
         self._audit(failed.reason, failed.user or "")
 
     def _audit(self, failure: str, user: str) -> None:
-        self._audit_log.authentication(
-            self._session, self._client_id, self._mechanism, failure, user
-        )
+        self.audit.authentication(self.session, self._client_id, self._mechanism, failure, user)
 
     def _accept(self, identity: Identity) -> int:
         """Begin the user's session; return its length in ms, 0 for no end."""
         self._count("succeeded")
         self._audit("", identity.user)
-        self._session.principal = Principal("User", identity.user)
+        self.session.principal = Principal("User", identity.user)
         self._phase, self._exchange = Phase.REQUESTS, None
         self._timer.cancel()
         ends = [self.policy.max_session_s] if self.policy.max_session_s else []
@@ -282,14 +274,14 @@ class Authentication:
         self._ends_at = monotonic() + min(enforced) if enforced else None
         log.debug(
             "client authenticated",
-            principal=self._session.principal,
+            principal=self.session.principal,
             mechanism=self._mechanism,
-            listener=self._session.listener,
-            host=self._session.client_host,
+            listener=self.session.listener,
+            host=self.session.client_host,
             again=self._before is not None,
         )
-        self._on_success()
+        self.on_success()
         return max(0, int(min(ends) * 1000)) if ends else 0
 
     def _count(self, outcome: str) -> None:
-        self._metrics.authentications.add(1, self._mechanism, outcome)
+        self.metrics.authentications.add(1, self._mechanism, outcome)

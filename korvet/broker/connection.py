@@ -64,7 +64,7 @@ class Connection(OrderedConnection):
             services.audit,
             services.metrics,
             self.session,
-            begin=self._dispatch,
+            dispatch=self._dispatch,
             admit=self._admit_user,
             on_success=self._authenticated,
             on_timeout=lambda reason: self.disconnect(reason),

@@ -30,21 +30,21 @@ class Registry08(Registry):
         value = {
             "jmx_port": -1,
             "timestamp": self._creator.rpartition("-")[2],
-            "host": self._where.host,
+            "host": self.where.host,
             "version": 1,
-            "port": self._where.port,
+            "port": self.where.port,
         }
         return json.dumps(value)
 
     def _is_own(self, text: str) -> bool:
         try:
             value = json.loads(text)
-            return (value["host"], value["port"]) == (self._where.host, self._where.port)
+            return (value["host"], value["port"]) == (self.where.host, self._where.port)
         except (ValueError, LookupError, TypeError):
             return False
 
     def _listing(self, topic: str) -> str:
-        return f"{self._topics}/{topic}"
+        return f"{self._topics_path}/{topic}"
 
     def _entry(self, topic: Topic) -> str | None:
         partitions = {str(number): [int(self._id)] for number in range(topic.partitions)}

@@ -21,7 +21,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from korvet import logfmt
 from korvet.background.leases import Leases
@@ -50,33 +51,28 @@ class Taken(Exception):
     """The path belongs to another broker; the message is its value."""
 
 
+@dataclass(eq=False, repr=False)
 class Registry:
     """The registration of this broker. `open`, then `run` until cancelled, then `close`."""
 
-    option = "--zookeeper"
-    lease = "legacy-registry"
+    option: ClassVar = "--zookeeper"
+    lease: ClassVar = "legacy-registry"
 
-    def __init__(
-        self,
-        hosts: str,
-        node_id: int,
-        where: Address,
-        keys: Keys,
-        topics: TopicTable,
-        notifier: Notifier,
-        leases: Leases,
-    ) -> None:
+    hosts: str
+    node_id: int
+    where: Address
+    keys: Keys
+    topics: TopicTable
+    notifier: Notifier
+    leases: Leases
+
+    def __post_init__(self) -> None:
         # kazoo requires an existing chroot; ours is created with the first node.
-        self._hosts, slash, chroot = hosts.partition("/")
+        self._hosts, slash, chroot = self.hosts.partition("/")
         root = slash + chroot.strip("/") if chroot.strip("/") else ""
-        self._ids, self._topics = root + IDS, root + TOPICS
-        self._keys = keys
-        self._table = topics
-        self._notifier = notifier
-        self._leases = leases
-        self._id = str(node_id)
-        self._where = where
-        self._creator = f"{where.host}-{int(time.time() * 1000)}"
+        self._ids, self._topics_path = root + IDS, root + TOPICS
+        self._id = str(self.node_id)
+        self._creator = f"{self.where.host}-{int(time.time() * 1000)}"
         self._client: KazooClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: Callable[[], None] = lambda: None  # until `run` begins
@@ -88,15 +84,15 @@ class Registry:
 
     def _own(self) -> str:
         """Return the value of this broker's node."""
-        return f"{self._creator}:{self._where.host}:{self._where.port}"
+        return f"{self._creator}:{self.where.host}:{self.where.port}"
 
     def _is_own(self, text: str) -> bool:
         """Return whether a broker's node has this broker's address."""
-        return text.endswith(f":{self._where.host}:{self._where.port}")
+        return text.endswith(f":{self.where.host}:{self.where.port}")
 
     def _listing(self, topic: str) -> str:
         """Return the path of a topic's node."""
-        return f"{self._topics}/{topic}/{self._id}"
+        return f"{self._topics_path}/{topic}/{self._id}"
 
     def _entry(self, topic: Topic) -> str | None:
         """Return the value of a topic's node; None for a topic that is not listed."""
@@ -170,7 +166,7 @@ class Registry:
         """Keep the registration current until cancelled."""
         self._loop = asyncio.get_running_loop()
         connected = time.monotonic()
-        async with self._notifier.listen([self._keys.topics_channel()]) as subscription:
+        async with self.notifier.listen([self.keys.topics_channel()]) as subscription:
             self._wake = subscription.notify
             while True:
                 try:
@@ -197,9 +193,9 @@ class Registry:
 
     async def _wanted_topics(self) -> Mapping[str, str]:
         """Return each topic's node value, if this broker is the one that lists topics."""
-        if not await self._leases.hold(self.lease, LEASE_S):
+        if not await self.leases.hold(self.lease, LEASE_S):
             return {}
-        found = {topic.name: self._entry(topic) for topic in await self._table.all()}
+        found = {topic.name: self._entry(topic) for topic in await self.topics.all()}
         return {name: entry for name, entry in found.items() if entry is not None}
 
     def _put_broker(self) -> None:
@@ -257,7 +253,7 @@ class Registry:
         if self._client is not None:
             await asyncio.to_thread(self._stop)
         try:
-            await self._leases.release(self.lease)
+            await self.leases.release(self.lease)
         except StoreError:
             log.info("lease not released, it expires: Redis is unreachable")
 

@@ -9,7 +9,7 @@ from time import time
 
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
-from korvet.keys import Keys
+from korvet.keys import Keys, Partition
 from korvet.log.entry import Entry
 from korvet.recovery.chain import Row
 from korvet.recovery.snapshot import Snapshot
@@ -64,12 +64,12 @@ class Loader:
                 segment, entries = await self._read(topic, number, row)
                 for call in _calls(each for each in entries if each.last >= start):
                     loaded = [self._loaded(topic, each) for each in call]
-                    await _load(self.store, self.keys, name, number, definition, loaded)
+                    await _load(self.store, topic.partition(number), loaded)
             except (CorruptSegment, records.BadBatch):
                 corrupt.append(row)
             else:
                 aborted.update(dict.fromkeys(map(_aborted, segment)))
-        await _load(self.store, self.keys, name, number, definition, [], list(aborted))
+        await _load(self.store, topic.partition(number), [], list(aborted))
         return corrupt
 
     async def _read(
@@ -101,7 +101,8 @@ async def end_log(
 
     A marker takes the last offset of the gap: a client that reads to the end gets past the gap.
     """
-    reply = await store.run(keys.partition(name, number, definition.id).list_offsets())
+    partition = keys.partition(name, number, definition.id)
+    reply = await store.run(partition.list_offsets())
     if reply.next >= end:
         return
     now_ms = int(time() * 1000)
@@ -111,7 +112,7 @@ async def end_log(
         fields = [b"batch", batch, b"count", b"1", b"max.timestamp", b"%d" % now_ms]
     marker = (end - 1, end - 1, 0, sum(map(len, fields)), -1, fields)
     entries = [] if definition.shape["mode"] == "bytes" else [marker]
-    await _load(store, keys, name, number, definition, entries, next=end)
+    await _load(store, partition, entries, next=end)
 
 
 def rest_of(entries: Iterable[LoadedEntry], aborted: Sequence[tuple[str, int]]) -> list[Arg]:
@@ -124,16 +125,13 @@ def rest_of(entries: Iterable[LoadedEntry], aborted: Sequence[tuple[str, int]]) 
 
 async def _load(
     store: AsyncStore,
-    keys: Keys,
-    name: str,
-    number: int,
-    definition: Definition,
+    partition: Partition,
     entries: Sequence[LoadedEntry],
     aborted: Sequence[tuple[str, int]] = (),
     next: int = -1,
 ) -> None:
-    call = keys.partition(name, number, definition.id).load(rest_of(entries, aborted), next=next)
-    check((await store.run(call)).error, f"the log of {name}-{number}")
+    reply = await store.run(partition.load(rest_of(entries, aborted), next=next))
+    check(reply.error, f"the log of {partition.topic}-{partition.number}")
 
 
 def _aborted(row: AbortedRow) -> tuple[str, int]:

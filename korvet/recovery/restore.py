@@ -12,6 +12,7 @@ Rules
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from time import time
 
 from korvet.config.topic_policy import TopicConfigs
@@ -54,6 +55,7 @@ async def load_snapshot(segments: SegmentStore, cluster_id: str | None) -> Snaps
     return snapshot
 
 
+@dataclass(eq=False, repr=False)
 class Restore:
     """A restore of a snapshot into a namespace.
 
@@ -62,30 +64,29 @@ class Restore:
     `on_partition` is called after each partition.
     """
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        segments: SegmentStore,
-        snapshot: Snapshot,
-        gap: int | None = None,
-        *,
-        only_segments: bool = False,
-        settings: Settings | None = None,
-        on_partition: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._segments = segments
-        self._snapshot = snapshot
-        age_ms = max(1000, int(time() * 1000) - snapshot.created_ms)
-        self._gap = age_ms * OFFSETS_PER_MS if gap is None else gap
-        self._only_segments = only_segments
-        self._on_partition = on_partition
+    store: AsyncStore
+    keys: Keys
+    segments: SegmentStore
+    snapshot: Snapshot
+    gap: int | None = None
+    _: KW_ONLY
+    only_segments: bool = False
+    settings: Settings | None = None
+    on_partition: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        age_ms = max(1000, int(time() * 1000) - self.snapshot.created_ms)
+        self._gap = age_ms * OFFSETS_PER_MS if self.gap is None else self.gap
         self._loader: Loader | None = None
-        if settings is not None:
-            configs = TopicConfigs(settings)
-            self._loader = Loader(store, keys, segments, snapshot, configs, settings)
+        if self.settings is not None:
+            self._loader = Loader(
+                self.store,
+                self.keys,
+                self.segments,
+                self.snapshot,
+                TopicConfigs(self.settings),
+                self.settings,
+            )
         self._ends: dict[tuple[str, int], int] = {}
         self._limit = asyncio.Semaphore(AT_ONCE)
         self._lost: list[Loss] = []
@@ -94,19 +95,19 @@ class Restore:
     async def run(self) -> Report:
         """Restore everything. Raises RestoreRefused before any write."""
         await self._refuse_state()
-        snapshot, keys = self._snapshot, self._keys
+        snapshot, keys = self.snapshot, self.keys
         unknown = await self._unknown_topics()
-        await self._store.run(keys.broker_init_cluster_id(cluster_id=snapshot.cluster_id))
+        await self.store.run(keys.broker_init_cluster_id(cluster_id=snapshot.cluster_id))
         commits = snapshot.highest_commits()
         for name, state in snapshot.topics.items():
             await self._topic(name, state, commits)
-        await restore_tables(self._store, keys, snapshot)
+        await restore_tables(self.store, keys, snapshot)
         await self._groups()
         scheduled, scheduled_lost = await self._scheduled()
         # Last: brokers on a Redis that is restored in part must not replace the snapshots. What is
         # restored from a backup is not the Redis of any remote store.
         lineage = secrets.token_hex(16) if snapshot.is_backup else snapshot.lineage
-        await self._store.run(keys.broker_init_lineage(lineage=lineage))
+        await self.store.run(keys.broker_init_lineage(lineage=lineage))
         return Report(
             cluster_id=snapshot.cluster_id,
             snapshot_ms=snapshot.created_ms,
@@ -120,10 +121,10 @@ class Restore:
         )
 
     async def _refuse_state(self) -> None:
-        keys = self._keys
+        keys = self.keys
         tables = (keys.topics(), keys.cluster(), keys.brokers(), keys.groups())
         for key in (*tables, keys.configs(), keys.users(), keys.acls()):
-            if await self._store.command("EXISTS", key):
+            if await self.store.command("EXISTS", key):
                 raise RestoreRefused(
                     f"Redis has state in namespace {keys.namespace!r} (key {key}): stop its "
                     "brokers, and restore into an empty Redis or another --namespace."
@@ -131,9 +132,9 @@ class Restore:
 
     async def _unknown_topics(self) -> list[str]:
         """Return the ids of topics with objects that the snapshot does not have."""
-        folders = set(await self._segments.folders(self._snapshot.cluster_id))
-        known = {state.definition.id for state in self._snapshot.topics.values()}
-        return sorted(folders - known - {"metadata", *self._snapshot.deleted_topics})
+        folders = set(await self.segments.folders(self.snapshot.cluster_id))
+        known = {state.definition.id for state in self.snapshot.topics.values()}
+        return sorted(folders - known - {"metadata", *self.snapshot.deleted_topics})
 
     # Topics.
 
@@ -149,9 +150,9 @@ class Restore:
                 )
             )
         definition = state.definition
-        reply = await self._store.run(
-            self._keys.topic_create(
-                self._keys.logs(name, range(0)),
+        reply = await self.store.run(
+            self.keys.topic_create(
+                self.keys.logs(name, range(0)),
                 topic=name,
                 definition=encode_definition(definition),
                 topic_id=definition.id,
@@ -164,19 +165,19 @@ class Restore:
         self, name: str, number: int, state: TopicState, partition: PartitionState, committed: int
     ) -> None:
         definition, start = state.definition, partition.start
-        where = (self._snapshot.cluster_id, definition.id, number)
-        objects = await list_objects(self._segments, *where, self._limit)
+        where = (self.snapshot.cluster_id, definition.id, number)
+        objects = await list_objects(self.segments, *where, self._limit)
         chain = build_chain(objects, start, partition.tiered)
         if chain.rows:
             start = max(start, chain.rows[0][0])
         end = self._end(partition, max(chain.end, start), committed, definition)
         self._ends[name, number] = end
-        known = partition.tiered if self._snapshot.is_backup else partition.next
+        known = partition.tiered if self.snapshot.is_backup else partition.next
         self._lost += find_losses(name, number, chain, max(start, partition.tiered), known)
         loader = self._loader
         reached = max(start, chain.end) if loader is None else start
-        reply = await self._store.run(
-            self._keys.partition(name, number, definition.id).restore(
+        reply = await self.store.run(
+            self.keys.partition(name, number, definition.id).restore(
                 chain.rows if loader is None else [],
                 **definition.shape,
                 epoch=partition.epoch,
@@ -188,16 +189,16 @@ class Restore:
         if loader is not None:
             corrupt = await loader.load(name, number, definition, chain.rows, start)
             self._lost += [Loss(name, number, *row[:2], "corrupt") for row in corrupt if row[2]]
-        await end_log(self._store, self._keys, name, number, definition, end)
+        await end_log(self.store, self.keys, name, number, definition, end)
         self._counts["segments"] += len(chain.rows)
         self._counts["records"] += sum(row[2] for row in chain.rows)
-        self._on_partition()
+        self.on_partition()
 
     def _end(
         self, partition: PartitionState, copied: int, committed: int, definition: Definition
     ) -> int:
         """Return the end of a log whose segments end at `copied`."""
-        if self._only_segments:
+        if self.only_segments:
             return copied
         end = max(partition.next, copied, committed)
         if definition.configs["offset.mode"] != "time":
@@ -207,19 +208,17 @@ class Restore:
     # Groups.
 
     async def _groups(self) -> None:
-        for encoded, rows in self._snapshot.groups.items():
+        for encoded, rows in self.snapshot.groups.items():
             name = decode_group(encoded)
             for first in range(0, len(rows), COMMITS_AT_ONCE):
                 await self._commit(name, rows[first : first + COMMITS_AT_ONCE])
-        for encoded, starts in self._snapshot.share_groups.items():
+        for encoded, starts in self.snapshot.share_groups.items():
             name = decode_group(encoded)
-            error = await restore_share_group(
-                self._store, self._keys, name, starts, self._committed
-            )
+            error = await restore_share_group(self.store, self.keys, name, starts, self._committed)
             check(error, f"offsets of share group {name}")
 
     async def _commit(self, name: str, rows: Sequence[CommitRow]) -> None:
-        keys = self._keys
+        keys = self.keys
         decoded = [
             (*row[:2], self._committed(*row[:3]), *row[3:5], decode_group(row[5])) for row in rows
         ]
@@ -232,20 +231,20 @@ class Restore:
             is_registered=1,
             retention_ms=-1,
         )
-        await self._store.run(keys.group_register(group=name))
-        reply = await self._store.run(call)
+        await self.store.run(keys.group_register(group=name))
+        reply = await self.store.run(call)
         check(reply.error, f"offsets of group {name}")
         if reply.wait_ms >= 0:
-            await self._store.run(keys.group_schedule_tick(group=name, after_ms=reply.wait_ms))
+            await self.store.run(keys.group_schedule_tick(group=name, after_ms=reply.wait_ms))
 
     async def _scheduled(self) -> tuple[int, list[ScheduledLoss]]:
         """Schedule records again, unless nothing is appended; return their number and losses."""
         count, lost = 0, []
-        for each in () if self._only_segments else self._snapshot.scheduled:
+        for each in () if self.only_segments else self.snapshot.scheduled:
             if not each.rows:
                 lost.append(ScheduledLoss(each.topic, each.partition, each.records))
-            topic_id = self._snapshot.topics[each.topic].definition.id
-            error, added = await restore_scheduled(self._store, self._keys, topic_id, each)
+            topic_id = self.snapshot.topics[each.topic].definition.id
+            error, added = await restore_scheduled(self.store, self.keys, topic_id, each)
             check(error, f"scheduled records of {each.topic}-{each.partition}")
             count += added
         return count, lost

@@ -11,6 +11,7 @@ Rules
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from math import inf
 from time import monotonic
 
@@ -40,29 +41,23 @@ class SharedPartition(msgspec.Struct):
     available: Available = msgspec.field(default_factory=Available)
 
 
+@dataclass(eq=False, repr=False)
 class DelayedShareFetch:
     """A ShareFetch in progress."""
 
-    def __init__(
-        self,
-        acquirer: Acquirer,
-        notifier: Notifier,
-        params: ShareFetchParams,
-        partitions: Sequence[SharedPartition],
-        max_wait_ms: int,
-        budget: Budget,
-        refusal_of: Callable[[str], ErrorCode],
-    ) -> None:
-        """`refusal_of` returns why the client may not read a topic now, NONE if it may."""
-        self._refusal_of = refusal_of
-        self._acquirer = acquirer
-        self._notifier = notifier
-        self._params = params
-        self._partitions = partitions
-        self._deadline = monotonic() + max(max_wait_ms, 0) / 1000
-        self._waits = max_wait_ms > 0
-        self._budget = budget
-        self._counts_bytes = params.min_bytes > 1 and self._waits and budget.records > 0
+    acquirer: Acquirer
+    notifier: Notifier
+    params: ShareFetchParams
+    partitions: Sequence[SharedPartition]
+    max_wait_ms: int
+    budget: Budget
+    refusal_of: Callable[[str], ErrorCode]
+    """Returns why the client may not read a topic now, NONE if it may."""
+
+    def __post_init__(self) -> None:
+        self._deadline = monotonic() + max(self.max_wait_ms, 0) / 1000
+        self._waits = self.max_wait_ms > 0
+        self._counts_bytes = self.params.min_bytes > 1 and self._waits and self.budget.records > 0
 
     @property
     def remaining_s(self) -> float:
@@ -71,15 +66,15 @@ class DelayedShareFetch:
 
     @property
     def _is_complete(self) -> bool:
-        return any(one.acquired.runs or one.acquired.error for one in self._partitions)
+        return any(one.acquired.runs or one.acquired.error for one in self.partitions)
 
     async def run(self) -> None:
         """Acquire records, and wait until there are some."""
-        seen = self._notifier.message_count
-        everything = range(len(self._partitions))
+        seen = self.notifier.message_count
+        everything = range(len(self.partitions))
         if not self._counts_bytes or await self._suffices(everything):
             await self._try(everything)
-        if not self._is_complete and self._waits and self._partitions:
+        if not self._is_complete and self._waits and self.partitions:
             await self._wait(seen)
 
     async def _try(self, which: Collection[int]) -> None:
@@ -87,34 +82,34 @@ class DelayedShareFetch:
         left = list(which)
         while left:
             group, left = left[:AT_ONCE], left[AT_ONCE:]
-            await asyncio.gather(*(self._acquire(self._partitions[at]) for at in group))
-            budget = self._budget
+            await asyncio.gather(*(self._acquire(self.partitions[at]) for at in group))
+            budget = self.budget
             if budget.records <= 0 or (budget.is_used and budget.bytes <= 0):
                 return
             # Another partition had reserved the budget, and did not use all of it.
-            left += [at for at in group if self._partitions[at].acquired.skipped]
+            left += [at for at in group if self.partitions[at].acquired.skipped]
 
     async def _suffices(self, changed: Collection[int]) -> bool:
         """Return whether the partitions have min_bytes; count those that changed."""
-        most = self._params.min_bytes
-        await gather_bounded(self._measure, [self._partitions[at] for at in changed])
-        return sum(one.available.bytes for one in self._partitions) >= most
+        most = self.params.min_bytes
+        await gather_bounded(self._measure, [self.partitions[at] for at in changed])
+        return sum(one.available.bytes for one in self.partitions) >= most
 
     async def _measure(self, one: SharedPartition) -> None:
-        params = self._params
-        measured = await self._acquirer.measure(
+        params = self.params
+        measured = await self.acquirer.measure(
             params, one.topic, one.partition, one.available, params.min_bytes
         )
         _note_expiry(one, measured.wait_ms)
 
     async def _acquire(self, one: SharedPartition) -> None:
         # The client's rights may have been taken while it waited.
-        refusal = self._refusal_of(one.topic.name)
+        refusal = self.refusal_of(one.topic.name)
         if refusal:
             one.acquired = Acquired(refusal)
             return
-        one.acquired = await self._acquirer.acquire(
-            self._params, one.topic, one.partition, self._budget
+        one.acquired = await self.acquirer.acquire(
+            self.params, one.topic, one.partition, self.budget
         )
         _note_expiry(one, one.acquired.wait_ms)
 
@@ -125,24 +120,24 @@ class DelayedShareFetch:
         """
         appends: dict[str, int] = {}
         releases: dict[str, int] = {}
-        for at, one in enumerate(self._partitions):
-            append, release = self._acquirer.channels(one.topic, one.partition)
+        for at, one in enumerate(self.partitions):
+            append, release = self.acquirer.channels(one.topic, one.partition)
             appends[append] = releases[release] = at
         foreign = [
-            at for at, one in enumerate(self._partitions) if not layout_of(one.topic).holds_batches
+            at for at, one in enumerate(self.partitions) if not layout_of(one.topic).holds_batches
         ]
         recheck_at = monotonic() + RECHECK_S if foreign else inf
-        async with self._notifier.listen([*appends, *releases], seen) as subscription:
+        async with self.notifier.listen([*appends, *releases], seen) as subscription:
             while not self._is_complete:
-                expire_at = min(one.expire_at for one in self._partitions)
+                expire_at = min(one.expire_at for one in self.partitions)
                 timeout_s = min(self._deadline, recheck_at, expire_at) - monotonic()
                 notified = await subscription.wait(timeout_s)
                 now = monotonic()
                 freed = {releases[channel] for channel in notified if channel in releases}
-                freed.update(at for at, one in enumerate(self._partitions) if one.expire_at <= now)
+                freed.update(at for at, one in enumerate(self.partitions) if one.expire_at <= now)
                 for at in freed:
-                    one = self._partitions[at]
-                    self._acquirer.forget_position(self._params.group, one.topic, one.partition)
+                    one = self.partitions[at]
+                    self.acquirer.forget_position(self.params.group, one.topic, one.partition)
                 due = freed | {appends[channel] for channel in notified if channel in appends}
                 if now >= recheck_at:
                     due.update(foreign)
@@ -151,13 +146,13 @@ class DelayedShareFetch:
                 if not self._counts_bytes:
                     await self._try(sorted(due))
                 elif is_expired or (due and await self._suffices(sorted(due))):
-                    await self._try(range(len(self._partitions)))
+                    await self._try(range(len(self.partitions)))
                 if is_expired:
                     return
 
     def only_storage_errors(self) -> bool:
         """Return whether there are no records, and an error because Redis is unreachable."""
-        found = [one.acquired for one in self._partitions]
+        found = [one.acquired for one in self.partitions]
         return not any(one.runs for one in found) and any(
             one.error == ErrorCode.KAFKA_STORAGE_ERROR for one in found
         )
