@@ -39,7 +39,7 @@ class Registry08(Registry):
     def _is_own(self, text: str) -> bool:
         try:
             value = json.loads(text)
-            return (value["host"], value["port"]) == (self.where.host, self._where.port)
+            return (value["host"], value["port"]) == (self.where.host, self.where.port)
         except (ValueError, LookupError, TypeError):
             return False
 
@@ -109,7 +109,7 @@ class LegacyListener:
     async def run(self) -> None:
         """Announce the listener, and keep the registrations current until cancelled."""
         if self._server is not None:
-            self._on_listening(self._where.host, self._where.port)
+            self._on_listening(self._where.host, self.where.port)
         await asyncio.gather(*(registry.run() for registry in self._registries))
 
     def close(self) -> None:
