@@ -109,7 +109,7 @@ class LegacyListener:
     async def run(self) -> None:
         """Announce the listener, and keep the registrations current until cancelled."""
         if self._server is not None:
-            self._on_listening(self._where.host, self.where.port)
+            self._on_listening(self._where.host, self._where.port)
         await asyncio.gather(*(registry.run() for registry in self._registries))
 
     def close(self) -> None:
