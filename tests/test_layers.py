@@ -127,7 +127,9 @@ LAYERS: dict[str, Layer] = {
     ),
     # Probes, metrics and pages of the ops port.
     "ops": Layer(
-        ("ops",), ours=(*SERVICES, "network"), others=("anyio", "msgspec", "prometheus_client")
+        ("ops",),
+        ours=(*SERVICES, "network", "embedded_redis"),
+        others=("anyio", "msgspec", "prometheus_client"),
     ),
     # Authentication, authorization, dispatch, fast paths, and what starts and stops them all.
     "broker": Layer(

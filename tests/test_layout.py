@@ -21,8 +21,8 @@ OTHERS = {
 """The folders that test no single package, and their content."""
 SMALL = """
     background/consumed_retention background/dead_letter_copies background/runner bench/rows
-    broker/telemetry cli/advisories cli/bench cli/brokers cli/check cli/doctor_fixes
-    cli/doctor_queues cli/pipeline_session cli/redis_acl cli/serve_from cli/settings
+    broker/telemetry cli/bench cli/brokers cli/check cli/doctor
+    cli/pipeline_session cli/redis_acl cli/serve_from cli/settings
     config/server_settings config/toml_file config/type_text console/charts
     console/lag_over_time console/lag_recorder console/openapi console/pages/groups
     console/pages/quotas console/pages/transactions console/thread embedded_redis/defaults

@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias
@@ -25,10 +25,8 @@ from korvet.ops import http
 from korvet.ops.hosts import HostNames
 
 if TYPE_CHECKING:
-    from korvet.cli.finding import Finding
     from korvet.embedded_redis.disk import Disk
     from korvet.embedded_redis.server import RedisServer
-    from korvet.store.sync_store import SyncStore
 
 Announce: TypeAlias = Callable[[Sequence[Listener]], None]
 AnnounceLegacy: TypeAlias = Callable[[str, int], None]
@@ -89,7 +87,7 @@ async def _main(
             on_listening=announce_ready,
             stop=stop,
             extra=LegacyListener(announce_legacy),
-            console=ConsoleThread(config, _checks),
+            console=ConsoleThread(config),
             on_console=announce_console,
         )
         tasks.cancel_scope.cancel()
@@ -150,12 +148,6 @@ async def _stop_with_parent(parent: int, stop: anyio.Event) -> None:
     stop.set()
 
 
-def _checks(store: "SyncStore", namespace: str) -> "Iterator[Finding]":
-    from korvet.cli.doctor import examine  # only an open console needs it
-
-    return examine(store, namespace)
-
-
 def serve_ops(
     config: Config,
     ops: Sequence[socket.socket],
@@ -174,7 +166,7 @@ async def _ops(
     serving: Callable[[], None],
     parent: int,
 ) -> None:
-    console = ConsoleThread(config, _checks)
+    console = ConsoleThread(config)
     stop = anyio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope)

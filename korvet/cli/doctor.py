@@ -1,42 +1,20 @@
-"""`korvet doctor`: check whether a Redis is fit to hold a log."""
+"""`korvet doctor`: check whether a Redis is fit to hold a log; correct what can be corrected."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator
 from typing import Annotated
 
 import typer
 
-from korvet.cli import doctor_topics, table_output
 from korvet.cli import options as o
-from korvet.cli.advisories import vulnerable
-from korvet.cli.doctor_fixes import fixed
-from korvet.cli.finding import Finding
+from korvet.cli import table_output
 from korvet.cli.redis_target import store
-from korvet.config.broker_settings import BROKER
-from korvet.config.dynamic import ALL_BROKERS, decode_configs, select_valid
-from korvet.config.stored_settings import FIELDS, with_stored
-from korvet.config.values import Settings
-from korvet.embedded_redis import aof
-from korvet.human import size
-from korvet.keys import Keys
-from korvet.remote_log.memory_shares import REFUSE_MARK, SLOW_MARK, above_share
-from korvet.scripts import lock
-from korvet.store import redis_user
-from korvet.store.errors import CommandFailed, advice_for
-from korvet.store.handshake import describe_server, parse_info, why_writes_are_refused
+from korvet.ops.checks import examine
+from korvet.scripts import bundle
+from korvet.store.errors import CommandFailed
+from korvet.store.handshake import parse_info
 from korvet.store.sync_store import SyncStore
 
-BUDGET = "local.memory.bytes"
 _MARKS = {"ok": "ok", "note": "note", "bad": "WARNING"}
-
-_SYNCING = {
-    "always": ("ok", "appendfsync is always: nothing is lost, and every write waits"),
-    "everysec": (
-        "note",
-        "appendfsync is everysec: a power failure loses about a second, and a Redis that is killed "
-        "while the disk is busy up to two",
-    ),
-    "no": ("note", "appendfsync is no: a power failure loses what the kernel had not written"),
-}
 
 
 def doctor(
@@ -59,223 +37,59 @@ def doctor(
                 "--fix changes one server: name each master of the cluster in turn, "
                 "with --redis redis://HOST:PORT"
             )
-        for sentence in fixed(reached) if fix else ():
+        for sentence in _fixed(reached) if fix else ():
             table_output.note(sentence)
         findings = list(examine(reached, target.namespace))
-    if json:
-        table_output.document(table_output.objects(("grade", "subject", "finding"), findings))
-    else:
-        rows = [(_MARKS[grade], subject, sentence) for grade, subject, sentence in findings]
-        table_output.table(("grade", "subject", "finding"), rows, header=header)
+    rows = [
+        (each.grade if json else _MARKS[each.grade], each.subject, each.sentence)
+        for each in findings
+    ]
+    table_output.listing(("grade", "subject", "finding"), rows, as_json=json, header=header)
     if any(finding.grade == "bad" for finding in findings):
         raise typer.Exit(1)
 
 
-def examine(store: SyncStore, namespace: str = "korvet") -> Iterator[Finding]:
-    """Check the server, its persistence, its memory, its script cache and the user's rights."""
-    info = parse_info(store.command("INFO"))
-    yield from _server(info)
-    yield from _persistence(info)
-    yield from _syncing(store, info)
-    yield from _memory(info)
-    yield from _budget(store, Keys(namespace), info)
-    yield _lua(store)
-    yield _scripts(store)
-    yield from _user(store, namespace)
-    yield from doctor_topics.findings(store, Keys(namespace))
+def _fixed(store: SyncStore) -> Iterator[str]:
+    """Correct the server's settings and its script cache; yield a sentence for each change.
 
-
-def _server(info: Mapping[str, str]) -> Iterator[Finding]:
-    server = describe_server(info)
-    name, version = server.name, server.version
-    mode = info.get("redis_mode", "standalone")
-    oldest = (7, 2) if name == "Valkey" else (6, 2)
-    found = f"{name} {version}, {mode}, up {info.get('uptime_in_seconds', '?')} s"
-    if _numbers(version) < oldest:
-        yield Finding("bad", "server", f"{found}: too old, Korvet needs Redis 6.2 or Valkey 7.2")
-    else:
-        yield Finding("ok", "server", found)
-    found_flaw = vulnerable(name, version)
-    if found_flaw is not None:
-        yield Finding("note", "advisory", found_flaw)
-    role = info.get("role", "master")
-    if role != "master":
-        yield Finding("bad", "role", f"this server is a {role}: brokers need the master")
-    else:
-        yield Finding("ok", "role", f"master with {info.get('connected_slaves', '0')} replicas")
-
-
-def _persistence(info: Mapping[str, str]) -> Iterator[Finding]:
-    if info.get("loading") == "1":
-        yield Finding("bad", "persistence", "Redis is still loading its data")
-    if info.get("aof_enabled") != "1":
-        yield Finding(
-            "bad",
-            "persistence",
-            "the append-only file is off: a crash loses the writes after the last snapshot "
-            "(CONFIG SET appendonly yes, or `korvet doctor --fix`)",
-        )
-    else:
-        yield Finding("ok", "persistence", "the append-only file is on")
-    if reason := why_writes_are_refused(info):
-        yield Finding("bad", "writes", f"Redis refuses writes: {reason}")
-    if info.get("aof_last_bgrewrite_status", "ok") != "ok":
-        yield Finding("bad", "rewrite", "the last rewrite of the append-only file failed: no room?")
-    if info.get("rdb_last_bgsave_status", "ok") != "ok":
-        yield Finding("bad", "snapshots", "the last snapshot failed: not enough disk or memory?")
-
-
-def _syncing(store: SyncStore, info: Mapping[str, str]) -> Iterator[Finding]:
-    """Check what a power failure loses, if there is an AOF and CONFIG GET is permitted."""
-    if info.get("aof_enabled") != "1":
-        return
-    try:
-        policy = _setting(store, "appendfsync")
-        ours = _is_embedded(store)
-    except CommandFailed:
-        return
-    if ours and policy == "no":
-        yield Finding("ok", "disk", "its broker syncs the file: at most 2 s are not on disk")
-    elif policy in _SYNCING:
-        grade, sentence = _SYNCING[policy]
-        yield Finding(grade, "disk", sentence)
-
-
-def _is_embedded(store: SyncStore) -> bool:
-    """Return whether a broker started this Redis, which nothing but its socket reaches."""
-    try:
-        return _setting(store, "syslog-ident") == aof.IDENT
-    except CommandFailed:
-        return False
-
-
-def _setting(store: SyncStore, name: str) -> str:
-    found = store.command("CONFIG", "GET", name)
-    return found[1].decode() if found else ""
-
-
-def _memory(info: Mapping[str, str]) -> Iterator[Finding]:
-    policy = info.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        yield Finding(
-            "bad",
-            "eviction",
-            f"maxmemory-policy is {policy}: Redis WILL DELETE RECORDS when memory runs short "
-            "(CONFIG SET maxmemory-policy noeviction, or `korvet doctor --fix`)",
-        )
-    else:
-        yield Finding("ok", "eviction", "maxmemory-policy is noeviction")
-    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    total = int(info.get("total_system_memory", 0))
-    room = max((limit or total) - used, 0)
-    found = f"{size(used)} used, {size(room)} free of {size(limit or total)}"
-    if not limit and not total:
-        yield Finding("note", "memory", f"{size(used)} used; this Redis reports no limit")
-    elif limit and not room:
-        advice = "lower retention.ms, delete records or raise maxmemory"
-        yield Finding("bad", "memory", f"{found}: Redis refuses new records; {advice}")
-    elif room < (limit or total) // 10:
-        yield Finding("bad", "memory", f"{found}: less than a tenth is free")
-    else:
-        yield Finding("ok", "memory", found if limit else f"{found} (maxmemory is not set)")
-
-
-def _budget(store: SyncStore, keys: Keys, info: Mapping[str, str]) -> Iterator[Finding]:
-    """Compare the used memory with the budget of the brokers, if they have one."""
-    stored = store.command("HMGET", keys.cluster(), *FIELDS)
-    settings = with_stored(Settings(), stored)
-    changed = store.command("HGET", keys.configs(), ALL_BROKERS)
-    if changed:
-        settings = settings.with_dynamic(select_valid(decode_configs(ALL_BROKERS, changed), BROKER))
-    budget, used = settings.integer(BUDGET), int(info.get("used_memory", 0))
-    if budget < 0:
-        return
-    found = f"{size(used)} used of {BUDGET} {size(budget)}"
-    if used >= budget:
-        sizes = doctor_topics.sizes(store, keys)
-        refused = above_share(sizes, used, budget, 1.0)
-        which = f": {', '.join(sorted(refused, key=lambda name: -sizes[name])[:5])}"
-        more = (
-            ", and tiered ones, which are not copied in time,"
-            if used > REFUSE_MARK * budget
-            else ""
-        )
-        yield Finding(
-            "bad",
-            "budget",
-            f"{found}: topics that are not tiered refuse records{more} if they hold more than "
-            f"their share{which if refused else ''} (raise the budget, tier or shorten these "
-            "topics)",
-        )
-    elif used > SLOW_MARK * budget:
-        yield Finding("note", "budget", f"{found}: producers are throttled")
-    else:
-        yield Finding("ok", "budget", found)
-
-
-def _lua(store: SyncStore) -> Finding:
-    try:
-        store.command("EVAL", "return 1", 0)
-    except CommandFailed as error:
-        return Finding("bad", "lua", advice_for(error))
-    return Finding("ok", "lua", "scripts run")
-
-
-def _user(store: SyncStore, namespace: str) -> Iterator[Finding]:
-    """Compare the rights of the user with those that a broker needs."""
-    try:
-        user = bytes(store.command("ACL", "WHOAMI")).decode()
-        missing = _refused(store, user, redis_user.needed(namespace))
-        extra = redis_user.too_much()
-        permitted = extra.keys() - _refused(store, user, extra)
-    except CommandFailed:
-        yield Finding("note", "user", "its rights cannot be read: that needs +acl|dryrun")
-        return
-    if missing:
-        yield Finding(
-            "bad",
-            "user",
-            f"user {user} may not call {', '.join(sorted(missing))}: `korvet redis-acl` prints "
-            "the rule that a broker needs",
-        )
-    if permitted and not missing and _is_embedded(store):
-        yield Finding("ok", "user", "only the user of this machine who owns the socket has access")
-    elif permitted:
-        yield Finding(
-            "note",
-            "user",
-            f"user {user} may do more than a broker needs ({', '.join(sorted(permitted))}): "
-            "`korvet redis-acl --apply` creates a user with the least privileges",
-        )
-    if not missing and not permitted:
-        yield Finding("ok", "user", f"user {user} has the rights that a broker needs")
-
-
-def _refused(store: SyncStore, user: str, calls: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """Return the commands that the user may not call.
-
-    A command that the server does not have counts as permitted.
+    Each change can be repeated, and none can lose a record. One that the server refuses is a
+    sentence too.
     """
-    refused = set()
-    for name, call in calls.items():
-        try:
-            reply = store.command("ACL", "DRYRUN", user, *call)
-        except CommandFailed as error:
-            if "not found" in str(error):
-                continue
-            raise
-        if bytes(reply) != b"OK":
-            refused.add(name)
-    return refused
+    info = parse_info(store.command("INFO"))
+    changed = False
+    if info.get("maxmemory_policy", "noeviction") != "noeviction":
+        changed |= yield from _set(store, "maxmemory-policy", "noeviction")
+    if info.get("aof_enabled") != "1" and info.get("loading") != "1":
+        changed |= yield from _set(store, "appendonly", "yes")
+    if changed:
+        yield _saved(store)
+    yield from _load(store)
 
 
-def _scripts(store: SyncStore) -> Finding:
-    known = lock.shipped()
-    there = store.command("SCRIPT", "EXISTS", *known.values())
-    count = sum(map(int, there))
-    rest = "; brokers load the others at first use" if count < len(known) else ""
-    return Finding("ok", "scripts", f"{count} of {len(known)} loaded{rest}")
+def _set(store: SyncStore, name: str, value: str) -> Generator[str, None, bool]:
+    """Set the server's setting; return whether that succeeded."""
+    try:
+        store.command("CONFIG", "SET", name, value)
+    except CommandFailed as error:
+        yield f"{name} could not be set to {value}: {error}"
+        return False
+    yield f"{name} is {value} now"
+    return True
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+def _saved(store: SyncStore) -> str:
+    try:
+        store.command("CONFIG", "REWRITE")
+    except CommandFailed as error:
+        return f"the settings are lost when Redis restarts, CONFIG REWRITE failed: {error}"
+    return "the settings are saved in the configuration file of Redis"
+
+
+def _load(store: SyncStore) -> Iterator[str]:
+    bundles = [bundle.load(name) for name in bundle.names()]
+    there = store.command("SCRIPT", "EXISTS", *(each.sha1 for each in bundles))
+    missing = [each for each, found in zip(bundles, there, strict=True) if not int(found)]
+    for each in missing:
+        store.command("SCRIPT", "LOAD", each.text)
+    if missing:
+        yield f"{len(missing)} scripts loaded"

@@ -11,13 +11,14 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from korvet.cli import offset_note, table_output
 from korvet.cli import options as o
+from korvet.cli import table_output
 from korvet.cli.brokers import live
 from korvet.cli.redis_target import running
 from korvet.config.broker_config import Config
 from korvet.embedded_redis.socket import socket_path
 from korvet.keys import Keys
+from korvet.ops.finding import times_as_offsets
 from korvet.store.errors import StoreError
 from korvet.store.sync_store import SyncStore
 
@@ -64,7 +65,7 @@ def quickstart(
             table_output.line(f"   {command}")
         table_output.line("")
     if target.settings.text("offset.mode") == "time":
-        table_output.line(f"Note: {offset_note.of('new topics')}.")
+        table_output.line(f"Note: {times_as_offsets('new topics')}.")
 
 
 def _running(target: o.Target) -> str | None:

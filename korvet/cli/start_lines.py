@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from korvet import logfmt
-from korvet.cli import offset_note
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Address, Listener
+from korvet.ops.finding import times_as_offsets
 
 BUDGET = "local.memory.bytes"
 log = logfmt.get("serve")
@@ -56,7 +56,7 @@ class Announcement:
         yield f"connect: bootstrap.servers={where}"
         yield "next:    `korvet quickstart` in another terminal, `korvet top`, `korvet doctor`"
         if config.settings.text("offset.mode") == "time":
-            yield f"note:    {offset_note.of('new topics')}"
+            yield f"note:    {times_as_offsets('new topics')}"
 
 
 def embedded(config: Config) -> str:

@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 
-from korvet.cli import offset_note, table_output, topic_changes
 from korvet.cli import options as o
+from korvet.cli import table_output, topic_changes
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.help_text import group
 from korvet.groups.consumed import list_held
+from korvet.ops.finding import times_as_offsets
 from korvet.remote_log.manifest import ManifestTotals, RemoteOnly, count_remote_only, totals
 
 app = group()
@@ -57,7 +58,7 @@ def create(
     count = made.partitions
     table_output.line(f"created {name} with {count} partition{'s' * (count != 1)}")
     if made.offset_mode == "time" and "offset.mode" not in configs:
-        table_output.note(offset_note.of(name))
+        table_output.note(times_as_offsets(name))
 
 
 @o.command(app, "describe")

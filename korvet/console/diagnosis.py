@@ -9,8 +9,6 @@ Rules
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 
-import msgspec
-
 from korvet.console.browse import newest
 from korvet.console.described_group import DescribedGroup, Member
 from korvet.console.large import large_at
@@ -20,6 +18,7 @@ from korvet.console.render import count
 from korvet.console.visit import Visit
 from korvet.human import ago, size
 from korvet.library.values import KorvetError
+from korvet.ops.finding import Finding, worst_first
 from korvet.security.acl import Operation, ResourceType
 
 SILENT_MS = 30_000
@@ -30,22 +29,9 @@ MAX_SENTENCES = 5
 """Max sentences of one kind."""
 SAMPLED = 200
 """Newest records whose keys are counted."""
-_ORDER = ("bad", "note", "ok")
 
 
-class Evidence(msgspec.Struct, frozen=True):
-    """A sentence: `bad` is a cause, `note` a circumstance, `ok` that nothing is wrong."""
-
-    grade: str
-    subject: str
-    sentence: str
-    path: str = ""
-    """The page that shows it."""
-
-
-async def evidence(
-    visit: Visit, group: DescribedGroup, rows: Sequence[OffsetRow]
-) -> list[Evidence]:
+async def evidence(visit: Visit, group: DescribedGroup, rows: Sequence[OffsetRow]) -> list[Finding]:
     """Return the evidence, the causes first."""
     lag = sum(row.lag for row in rows)
     found = [*_members(group, lag), *_heartbeats(group), *_unassigned(group, rows), *_deleted(rows)]
@@ -57,22 +43,22 @@ async def evidence(
     ):
         found += [each async for each in checked]
     if lag == 0 and rows and not any(each.grade == "bad" for each in found):
-        found.append(Evidence("ok", "lag", "It has committed every record: it is not stuck."))
+        found.append(Finding("ok", "lag", "It has committed every record: it is not stuck."))
     elif not any(each.grade == "bad" for each in found) and rows:
         found.append(
-            Evidence(
+            Finding(
                 "ok",
                 "progress",
                 f"No cause found: it has {count(lag)} records to go and committed lately. If the "
                 "lag grows, it is slower than its producers: add members, up to one per partition.",
             )
         )
-    return sorted(found, key=lambda each: _ORDER.index(each.grade))
+    return worst_first(found)
 
 
 def of_queue(
     group: DescribedGroup, rows: Sequence[QueueRow], locks: Sequence[LockRow]
-) -> list[Evidence]:
+) -> list[Finding]:
     """Return the evidence for why a share group is stuck."""
     lag = sum(max(0, row.lag) for row in rows)
     found = [*_members(group, lag), *_heartbeats(group)]
@@ -80,7 +66,7 @@ def of_queue(
         place = f"{each.topic}-{each.partition}"
         holder = f"locked by {each.member}" if each.member else "released"
         found.append(
-            Evidence(
+            Finding(
                 "bad" if each.deliveries > 2 else "note",
                 "delivered again",
                 f"{place}: the records from offset {each.first} to {each.last} were delivered "
@@ -91,7 +77,7 @@ def of_queue(
         )
     for row in [row for row in rows if row.dead_letters][:MAX_SENTENCES]:
         found.append(
-            Evidence(
+            Finding(
                 "note",
                 "dead letters",
                 f"{row.topic}-{row.partition}: {count(row.dead_letters)} records wait for their "
@@ -101,42 +87,42 @@ def of_queue(
     acquired = sum(row.acquired for row in rows)
     if lag and acquired and not sum(row.available for row in rows):
         found.append(
-            Evidence("note", "locks", f"All {count(acquired)} records to read are with members.")
+            Finding("note", "locks", f"All {count(acquired)} records to read are with members.")
         )
     if not found:
         text = "It has finished every record." if not lag else "No cause found: members work on it."
-        found.append(Evidence("ok", "progress", text))
-    return sorted(found, key=lambda each: _ORDER.index(each.grade))
+        found.append(Finding("ok", "progress", text))
+    return worst_first(found)
 
 
-def _members(group: DescribedGroup, lag: int) -> Iterator[Evidence]:
+def _members(group: DescribedGroup, lag: int) -> Iterator[Finding]:
     if group.detail:
-        yield Evidence(
+        yield Finding(
             "bad",
             "topology",
             f"The group has no tasks until its topics are complete: {group.detail}",
         )
     if group.state in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
-        yield Evidence(
+        yield Finding(
             "bad",
             "rebalance",
             f"The group is in state {group.state}: consumers read nothing, or only what they keep, "
             "until it is Stable. A member that does not come back to poll() delays it.",
         )
     if not group.members:
-        yield Evidence(
+        yield Finding(
             "bad" if lag else "note",
             "members",
             "The group has no members: no consumer runs, or it uses assign() and only commits.",
         )
 
 
-def _heartbeats(group: DescribedGroup) -> Iterator[Evidence]:
+def _heartbeats(group: DescribedGroup) -> Iterator[Finding]:
     late = [each for each in group.members if _is_late(each, group.at_ms)]
     for each in late[:MAX_SENTENCES]:
         silent = ago((group.at_ms - each.last_heartbeat_ms) / 1000)
         left = ago((each.deadline_ms - group.at_ms) / 1000)
-        yield Evidence(
+        yield Finding(
             "bad",
             "heartbeat",
             f"Member {each.id} ({each.client_id} at {each.client_host}) sent its last heartbeat "
@@ -151,11 +137,11 @@ def _is_late(member: Member, now_ms: int) -> bool:
     return member.last_heartbeat_ms >= 0 and age_ms > max(LATE_HEARTBEAT_MS, session_ms // 3)
 
 
-def _unassigned(group: DescribedGroup, rows: Sequence[OffsetRow]) -> Iterator[Evidence]:
+def _unassigned(group: DescribedGroup, rows: Sequence[OffsetRow]) -> Iterator[Finding]:
     without = [row for row in rows if not row.member and row.lag]
     if group.members and without:
         names = ", ".join(f"{row.topic}-{row.partition}" for row in without[:MAX_SENTENCES])
-        yield Evidence(
+        yield Finding(
             "bad",
             "assignment",
             f"No member is assigned {names}{' and others' * (len(without) > MAX_SENTENCES)}, which "
@@ -163,9 +149,9 @@ def _unassigned(group: DescribedGroup, rows: Sequence[OffsetRow]) -> Iterator[Ev
         )
 
 
-def _deleted(rows: Sequence[OffsetRow]) -> Iterator[Evidence]:
+def _deleted(rows: Sequence[OffsetRow]) -> Iterator[Finding]:
     for row in [row for row in rows if 0 <= row.committed < row.first][:MAX_SENTENCES]:
-        yield Evidence(
+        yield Finding(
             "note",
             "deleted records",
             f"{row.topic}-{row.partition}: the committed offset {row.committed} is below the first "
@@ -173,7 +159,7 @@ def _deleted(rows: Sequence[OffsetRow]) -> Iterator[Evidence]:
             "continues where its auto.offset.reset says.",
         )
     for row in [row for row in rows if row.committed > row.end][:MAX_SENTENCES]:
-        yield Evidence(
+        yield Finding(
             "bad",
             "offset",
             f"{row.topic}-{row.partition}: the committed offset {row.committed} is above the end "
@@ -181,15 +167,15 @@ def _deleted(rows: Sequence[OffsetRow]) -> Iterator[Evidence]:
         )
 
 
-async def _missing_topics(visit: Visit, group: DescribedGroup) -> AsyncIterator[Evidence]:
+async def _missing_topics(visit: Visit, group: DescribedGroup) -> AsyncIterator[Finding]:
     names = sorted(group.subscribed() or ())
     for name in names[:100]:
         sees = visit.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
         if sees and await visit.services.topics.get(name) is None:
-            yield Evidence("bad", "topic", f"A member subscribes to {name}, which does not exist.")
+            yield Finding("bad", "topic", f"A member subscribes to {name}, which does not exist.")
 
 
-async def _transactions(visit: Visit, rows: Sequence[OffsetRow]) -> AsyncIterator[Evidence]:
+async def _transactions(visit: Visit, rows: Sequence[OffsetRow]) -> AsyncIterator[Finding]:
     """Find partitions whose next record is above the last stable offset."""
     store, keys = visit.services.store, visit.services.keys
     held = [row for row in rows if row.lag and row.stable < row.end]
@@ -198,7 +184,7 @@ async def _transactions(visit: Visit, rows: Sequence[OffsetRow]) -> AsyncIterato
         oldest = await store.command("ZRANGE", key, 0, 0)
         producer = f" of producer {oldest[0].decode()}" if oldest else ""
         waits = row.committed >= row.stable
-        yield Evidence(
+        yield Finding(
             "bad" if waits else "note",
             "open transaction",
             f"{row.topic}-{row.partition}: an open transaction{producer} begins at offset "
@@ -210,7 +196,7 @@ async def _transactions(visit: Visit, rows: Sequence[OffsetRow]) -> AsyncIterato
 
 async def _stopped(
     visit: Visit, group: DescribedGroup, rows: Sequence[OffsetRow]
-) -> AsyncIterator[Evidence]:
+) -> AsyncIterator[Finding]:
     """Find assigned partitions with lag whose commit is old: paused, or a record that fails."""
     stopped = [
         row
@@ -234,7 +220,7 @@ async def _stopped(
                     "it, it is a poison record. Otherwise the partition is paused, or one record "
                     "takes that long."
                 )
-        yield Evidence("bad", "no progress", sentence, path)
+        yield Finding("bad", "no progress", sentence, path)
 
 
 async def _next_record(visit: Visit, row: OffsetRow) -> tuple[int, str] | None:
@@ -253,7 +239,7 @@ async def _next_record(visit: Visit, row: OffsetRow) -> tuple[int, str] | None:
     return record.offset, f"{key}, {size(len(record.value or b''))}"
 
 
-async def _hot_keys(visit: Visit, rows: Sequence[OffsetRow]) -> AsyncIterator[Evidence]:
+async def _hot_keys(visit: Visit, rows: Sequence[OffsetRow]) -> AsyncIterator[Finding]:
     """Find a partition with most of a topic's lag, and a key with most of its newest records."""
     by_topic: dict[str, list[OffsetRow]] = {}
     for row in rows:
@@ -266,7 +252,7 @@ async def _hot_keys(visit: Visit, rows: Sequence[OffsetRow]) -> AsyncIterator[Ev
         sentence = f"{name}-{worst.partition} has {worst.lag * 100 // lag}% of the topic's lag."
         if visit.may(Operation.READ, ResourceType.TOPIC, name):
             sentence += await _hottest_key(visit, name, worst.partition)
-        yield Evidence("note", "hot partition", sentence, f"/topics/{name}")
+        yield Finding("note", "hot partition", sentence, f"/topics/{name}")
 
 
 async def _hottest_key(visit: Visit, name: str, partition: int) -> str:

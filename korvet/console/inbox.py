@@ -2,17 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from korvet.ops.connection import OpsConnection
 from korvet.ops.http import Answer, Page, Snapshots
 
-if TYPE_CHECKING:
-    from korvet.store.sync_store import SyncStore
-
-Checks = Callable[["SyncStore", str], Iterable[tuple[str, str, str]]]
-"""Checks a namespace of Redis: grade, subject and sentence of each finding."""
 Deliver = Callable[[OpsConnection, bytes], object]
 """Serves a connection, of which the first bytes were read."""
 T = TypeVar("T")

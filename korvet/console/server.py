@@ -19,7 +19,7 @@ from korvet.broker.read_only import ReadOnly
 from korvet.broker.server import connected
 from korvet.config.broker_config import Config
 from korvet.console.app import build
-from korvet.console.inbox import BrokerPages, Checks, Inbox
+from korvet.console.inbox import BrokerPages, Inbox
 from korvet.console.lag_recorder import LagRecorder
 from korvet.console.services import ConsoleServices
 from korvet.network.stall_watch import StallWatch, has_ended
@@ -119,9 +119,7 @@ class HandedOverTls(TlsStream):
         self._decrypt()
 
 
-async def serve(
-    config: Config, pages: BrokerPages, inbox: Inbox, checks: Checks, stop: asyncio.Event
-) -> None:
+async def serve(config: Config, pages: BrokerPages, inbox: Inbox, stop: asyncio.Event) -> None:
     """Serve the connections of the inbox until `stop`. Raises StartError and StoreError."""
     async with connected(config, "korvet-console") as services, anyio.create_task_group() as tasks:
         if config.read_only:
@@ -146,7 +144,7 @@ async def serve(
                 Leases(services.store, services.keys, config.node_id),
             )
             tasks.start_soon(recorder.run)
-        console = ConsoleServices(services, pages, checks)
+        console = ConsoleServices(services, pages)
         await console.start()
         stalls = StallWatch(lambda: services.settings.integer("connections.max.stall.ms") / 1000)
         services.store.before_write = stalls.check_now

@@ -7,11 +7,13 @@ from korvet.cluster.registration import LiveBroker
 from korvet.config.broker_config import Config
 from korvet.config.dynamic import DynamicBrokerConfig
 from korvet.console.avro import ConsoleAvro
-from korvet.console.inbox import BrokerPages, Checks
+from korvet.console.inbox import BrokerPages
 from korvet.console.sessions import Sessions
 from korvet.context import Services
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.read_result import RemoteReader
+from korvet.ops import checks
+from korvet.ops.finding import Finding, worst_first
 from korvet.ops.hosts import HostNames
 from korvet.remote_log.manifest import CLUSTER_ID
 from korvet.store.async_store import AsyncStore
@@ -27,8 +29,6 @@ CHECK_FACTOR = 20
 """Least age of the checks at which they are repeated, in durations of the last ones."""
 CHECK_WAIT_S = 1.0
 """Max seconds that a page waits for the checks; then it shows the last ones."""
-
-Finding = tuple[str, str, str]
 
 
 class ConsoleLog(AsyncKorvet):
@@ -57,7 +57,7 @@ class ConsoleLog(AsyncKorvet):
 class ConsoleServices:
     """The console's own instance of the broker's services."""
 
-    def __init__(self, services: Services, pages: BrokerPages, checks: Checks) -> None:
+    def __init__(self, services: Services, pages: BrokerPages) -> None:
         config = services.config
         self.services = services
         self.pages = pages
@@ -73,7 +73,6 @@ class ConsoleServices:
         self.hosts = HostNames(config)
         self.sessions = Sessions()
         self.passwords = services.mechanisms.passwords
-        self._checks = checks
         self._fresh_until = 0.0
         self._findings: list[Finding] | None = None
         self._checked_until = 0.0
@@ -106,7 +105,10 @@ class ConsoleServices:
         return await self.services.registration.read()
 
     async def findings(self) -> list[Finding] | None:
-        """Return the results of the checks, which run in a thread; None if the first ones run."""
+        """Return the results of the checks, the worst first; None while the first ones run.
+
+        They run in a thread.
+        """
         if self._checking is None and monotonic() >= self._checked_until:
             self._checking = asyncio.create_task(self._check_all())
         checking = self._checking
@@ -130,9 +132,9 @@ class ConsoleServices:
         assert config.redis is not None
         try:
             with SyncStore.connect(config.redis) as store:
-                return list(self._checks(store, config.namespace))
+                return worst_first(checks.examine(store, config.namespace))
         except StoreError as error:
-            return [("bad", "redis", str(error))]
+            return [Finding("bad", "redis", str(error))]
 
 
 def is_secured(config: Config) -> bool:

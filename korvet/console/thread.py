@@ -13,18 +13,14 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from korvet import logfmt
 from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
-from korvet.console.inbox import BrokerPages, Checks, Inbox
+from korvet.console.inbox import BrokerPages, Inbox
 from korvet.ops.connection import OpsConnection
 from korvet.ops.http import Page
 from korvet.store.errors import StoreError
-
-if TYPE_CHECKING:
-    pass
 
 SWITCH_S = 0.001
 """Max seconds that the broker's thread waits for the interpreter while the console computes."""
@@ -37,9 +33,8 @@ log = logfmt.get("console")
 class ConsoleThread:
     """Starts the console at the first request, and stops it with the broker."""
 
-    def __init__(self, config: Config, checks: Checks) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
-        self._checks = checks
         self._thread: threading.Thread | None = None
         self._inbox = Inbox()
         self._stop: Callable[[], object] | None = None
@@ -81,7 +76,7 @@ class ConsoleThread:
 
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         self._stop = lambda: loop.call_soon_threadsafe(stop.set)
-        await serve(self._config, pages, inbox, self._checks, stop)
+        await serve(self._config, pages, inbox, stop)
 
 
 def _refuse(inbox: Inbox, sentence: str) -> None:

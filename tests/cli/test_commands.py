@@ -17,11 +17,11 @@ import pytest
 import redis
 
 from korvet.cli import run
-from korvet.cli.advisories import vulnerable
 from korvet.cluster.registration import Endpoint, LiveBroker
 from korvet.config.dynamic import encode_configs
 from korvet.embedded_redis.server import RedisServer
 from korvet.keys import Keys
+from korvet.ops.checks import vulnerable
 from korvet.scripts import bundle
 from korvet.store.sync_store import SyncStore
 from tests.support.raw_client import until

@@ -5,20 +5,27 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import Any
 
+import pytest
+
+from korvet.ops import checks
+from korvet.ops.finding import Finding
 from tests.support.redis_servers import TestServer
 from tests.support.running_console import running_console
 
 
-def test_a_page_does_not_wait_for_slow_checks(valkey_server: TestServer) -> None:
+def test_a_page_does_not_wait_for_slow_checks(
+    valkey_server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go_on = threading.Event()
     runs: list[str] = []
 
-    def slow(store: Any, namespace: str) -> Iterator[tuple[str, str, str]]:
+    def slow(store: Any, namespace: str) -> Iterator[Finding]:
         runs.append(namespace)
         assert go_on.wait(30)
-        yield "bad", "disk", "the disk is full"
+        yield Finding("bad", "disk", "the disk is full")
 
-    with running_console(valkey_server, checks=slow) as made, made.browser() as browser:
+    monkeypatch.setattr(checks, "examine", slow)
+    with running_console(valkey_server) as made, made.browser() as browser:
         began = monotonic()
         assert "The checks of Redis still run" in browser.get("/").text
         found = made.api("/overview")

@@ -14,9 +14,7 @@ import httpx
 
 from korvet import Korvet
 from korvet.broker.server import serve
-from korvet.cli.doctor import examine
 from korvet.config.broker_config import load
-from korvet.console.inbox import Checks
 from korvet.console.thread import ConsoleThread
 from korvet.keys import Keys
 from korvet.security.credentials import MIN_ITERATIONS, Mechanism, encode, from_password
@@ -67,7 +65,6 @@ def running_console(
     ops: str = "127.0.0.1:0",
     namespace: str = "",
     node_id: int = 0,
-    checks: Checks = examine,
 ) -> Iterator[RunningConsole]:
     """Serve a namespace, by default a new one, until the end.
 
@@ -83,7 +80,7 @@ def running_console(
     options = {"listen": listen, "ops": ops, "redis": url, "namespace": namespace}
     options["node-id"] = str(node_id)
     config = load(options, sets=sets, environ={})
-    console = ConsoleThread(config, checks)
+    console = ConsoleThread(config)
     ready: Future[tuple[Any, anyio.Event, str, str]] = Future()
 
     async def run() -> None:

@@ -4,13 +4,13 @@ import msgspec
 
 from korvet.console import diagnosis, lag_over_time
 from korvet.console.described_group import DescribedGroup, describe, redis_time_ms
-from korvet.console.diagnosis import Evidence
 from korvet.console.lag_over_time import LagOverTime
 from korvet.console.offset_rows import OffsetRow, offsets_of
 from korvet.console.queues import LockRow, QueueRow, read_queue
 from korvet.console.visit import PageError, Visit
 from korvet.groups.description import CLASSIC
 from korvet.groups.streams_group import name_tasks
+from korvet.ops.finding import Finding
 
 
 class MemberRow(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class GroupPage(msgspec.Struct, frozen=True):
     """The partitions of a share group, empty for other types."""
     locks: list[LockRow]
     """Records that a share group was delivered, those with the most deliveries first."""
-    evidence: list[Evidence]
+    evidence: list[Finding]
     """Why the group is stuck, or that it is not."""
     at_ms: int
     topics: list[str]

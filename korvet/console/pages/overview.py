@@ -6,12 +6,11 @@ import msgspec
 
 from korvet import __version__
 from korvet.console.visit import Visit
+from korvet.ops.finding import Finding
 from korvet.ops.http import Snapshots
 from korvet.security.acl import Operation, ResourceType
 from korvet.store.errors import StoreError
 from korvet.store.handshake import describe_server, parse_info, why_writes_are_refused
-
-_ORDER = ("bad", "note", "ok")
 
 
 class BrokerRow(msgspec.Struct, frozen=True):
@@ -59,14 +58,6 @@ class Traffic(msgspec.Struct, frozen=True):
     connections: int
 
 
-class FindingRow(msgspec.Struct, frozen=True):
-    """A result of `korvet doctor`: `bad` can lose records, `note` is information."""
-
-    grade: str
-    subject: str
-    sentence: str
-
-
 class Overview(msgspec.Struct, frozen=True):
     """The state of the cluster."""
 
@@ -79,7 +70,7 @@ class Overview(msgspec.Struct, frozen=True):
     traffic: Traffic
     redis: RedisState | None
     """Null for a user that may not describe the cluster."""
-    findings: list[FindingRow]
+    findings: list[Finding]
     """The worst first."""
     is_checked: bool
     """False while the first checks run."""
@@ -105,9 +96,7 @@ async def load(visit: Visit) -> Overview:
         groups=max(0, groups - 1),
         traffic=traffic_of(await console.pages.snapshots()),
         redis=await _redis(visit) if sees_cluster else None,
-        findings=sorted(
-            (FindingRow(*each) for each in findings or ()), key=lambda row: _ORDER.index(row.grade)
-        ),
+        findings=findings or [],
         is_checked=findings is not None,
     )
 
