@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-import korvet
+import korvet.broker
 from korvet.broker.telemetry import exporter_of, open_tracing
 from korvet.broker.tracing import MAX_CONTEXTS, contexts_in
 from korvet.config.setting import StartError
@@ -227,6 +227,7 @@ def test_without_the_extra_a_line_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "korvet.broker.tracing", None)
+    monkeypatch.delattr(korvet.broker, "tracing")
     assert open_tracing({"OTEL_TRACES_EXPORTER": "otlp"}, 0) is None
     assert "tracing is off: OpenTelemetry is not installed" in caplog.text
 
