@@ -135,31 +135,6 @@ class Group(GroupCalls, msgspec.Struct, frozen=True):
     share_topics: str
     """hash: share group (KIP-932): topic with state of the group in its partitions -> topic id."""
 
-    @property
-    def classic(self) -> tuple[str, ...]:
-        """Return the keys of a classic group without its offsets, which many scripts take first."""
-        return (
-            self.group,
-            self.members,
-            self.clients,
-            self.protocols,
-            self.instances,
-            self.assignments,
-            self.deadlines,
-        )
-
-    @property
-    def consumer(self) -> tuple[str, ...]:
-        """Return the keys that the heartbeats of consumer and streams groups take."""
-        return (
-            self.group,
-            self.consumer_members,
-            self.target_assignment,
-            self.partition_owners,
-            self.instances,
-            self.deadlines,
-        )
-
 
 class Keys(NamespaceCalls):
     """The key names of one namespace, and the calls on them.

@@ -3,11 +3,11 @@
 This module sends nothing. The stores and the tests' runner all take the same `Call`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Generic, TypeAlias, TypeVar, cast, dataclass_transform
+from typing import Generic, TypeAlias, TypeVar, dataclass_transform
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import msgspec
@@ -84,11 +84,6 @@ class Script(Generic[R_co]):
     @cached_property
     def writes(self) -> bool:
         return self.contract.writes
-
-
-def in_order(kind: type, args: Mapping[str, object]) -> Iterator[Arg]:
-    """Return the arguments of a call in the order of their TypedDict: that of the script's ARGV."""
-    return (cast(Arg, args[name]) for name in kind.__annotations__)
 
 
 def flat(rows: Iterable[Sequence[Arg]]) -> Iterator[Arg]:
