@@ -24,8 +24,8 @@ test-all: test ## Run all tests: Java, Spark, other clients, a browser, long fau
 # Tests that start no process but Redis: tracing makes them slower by two thirds.
 COVERED = admin avro cluster config console fetch groups handlers/test_not_served.py \
   handlers/test_repeated_names.py log/test_append_batcher.py log/test_batch_cache.py \
-  log/test_delete_records.py log/test_list_offsets.py log/test_position.py metrics produce \
-  recovery remote_log scripts security share topics transactions
+  log/test_delete_records.py log/test_list_offsets.py log/test_position.py base/metrics produce \
+  remote_log scripts security share topics transactions
 
 coverage: ## Measure the coverage of the services' tests; it must reach the floor
 	$(PYTHON) -m coverage erase

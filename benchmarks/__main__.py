@@ -10,7 +10,7 @@ from pathlib import Path
 import uvloop
 
 from benchmarks import cases, fresh, legacy, report, startup
-from korvet.bench.load import Target
+from korvet.testing.bench.load import Target
 
 
 def parser() -> argparse.ArgumentParser:

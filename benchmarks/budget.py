@@ -26,11 +26,11 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.fresh import Column, command, stop
-from korvet.bench import frames, processes
-from korvet.bench.load import Pump, Target, connections, drain, topic
-from korvet.bench.payloads import CRC_AT, batch
-from korvet.bench.throughput import VARIANTS
 from korvet.embedded_redis.socket import ask, socket_path
+from korvet.testing.bench import frames, processes
+from korvet.testing.bench.load import Pump, Target, connections, drain, topic
+from korvet.testing.bench.payloads import CRC_AT, batch
+from korvet.testing.bench.throughput import VARIANTS
 
 PARTITIONS, RECORDS, SIZE = 4, 100, 1000
 SAMPLE_S, LINE_S = 0.25, 10.0

@@ -12,9 +12,9 @@ import time
 
 from crc32c import crc32c
 
-from korvet.bench import frames
-from korvet.bench.connection import Connection
-from korvet.bench.load import Target, connections
+from korvet.testing.bench import frames
+from korvet.testing.bench.connection import Connection
+from korvet.testing.bench.load import Target, connections
 
 COMMIT_S, REST_S = 0.5, 0.02
 PATIENCE_S = 60.0

@@ -15,10 +15,10 @@ from typing import Any
 import redis
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from korvet.bench import frames, processes
-from korvet.bench.connection import connect
-from korvet.bench.load import Pump, Target, connections, drain, topic
-from korvet.bench.payloads import values
+from korvet.testing.bench import frames, processes
+from korvet.testing.bench.connection import connect
+from korvet.testing.bench.load import Pump, Target, connections, drain, topic
+from korvet.testing.bench.payloads import values
 
 INCREMENTAL_ALTER_CONFIGS = 44
 TOPIC, SET = 2, 0

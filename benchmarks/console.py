@@ -29,9 +29,9 @@ import uvloop
 from benchmarks import cases, report
 from benchmarks.fresh import Column, command, stop
 from korvet import AsyncKorvet, Record
-from korvet.bench import processes
-from korvet.bench.load import Target
 from korvet.embedded_redis.socket import socket_path
+from korvet.testing.bench import processes
+from korvet.testing.bench.load import Target
 
 CASES = ("p1k", "f1k", "lat")
 TOPICS, PARTITIONS = 20, 5

@@ -8,9 +8,9 @@ import struct
 import time
 from dataclasses import dataclass, field
 
-from korvet.bench import frames, processes
-from korvet.bench.connection import Connection
-from korvet.bench.load import Target, connections, topic
+from korvet.testing.bench import frames, processes
+from korvet.testing.bench.connection import Connection
+from korvet.testing.bench.load import Target, connections, topic
 
 CONSUMER_GROUP_HEARTBEAT = 68
 REBALANCE_MS = 60_000

@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from korvet.bench import frames, processes
-from korvet.bench.load import GIGABYTE, Tally, Target, client_cpu, connections, topic
-from korvet.bench.payloads import batch
-from korvet.bench.throughput import VARIANTS, Produce
+from korvet.testing.bench import frames, processes
+from korvet.testing.bench.load import GIGABYTE, Tally, Target, client_cpu, connections, topic
+from korvet.testing.bench.payloads import batch
+from korvet.testing.bench.throughput import VARIANTS, Produce
 
 PAIRS = 5
 SEGMENT_BYTES = 8 << 20

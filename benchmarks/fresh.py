@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import startup
-from korvet.bench.connection import TLS
 from korvet.embedded_redis.binary import environment
+from korvet.testing.bench.connection import TLS
 
 LISTENING = "listening on "
 TIERED = ("remote.log.storage.system.enable=true", "remote.log.manager.task.interval.ms=500")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from korvet.bench import frames, processes
-from korvet.bench.connection import SMALL, Connection
-from korvet.bench.load import Pump, Tally, Target, connections, drain, measured, topic
+from korvet.testing.bench import frames, processes
+from korvet.testing.bench.connection import SMALL, Connection
+from korvet.testing.bench.load import Pump, Tally, Target, connections, drain, measured, topic
 
 OFFSET_COMMIT, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 11, 12, 13, 14
 REBALANCE_IN_PROGRESS = 27

@@ -9,10 +9,10 @@ from typing import Any
 
 import redis
 
-from korvet.bench import frames
-from korvet.bench.load import Pump, Tally, Target, connections, drain, measured, topic
-from korvet.bench.payloads import batch
-from korvet.bench.throughput import fill
+from korvet.testing.bench import frames
+from korvet.testing.bench.load import Pump, Tally, Target, connections, drain, measured, topic
+from korvet.testing.bench.payloads import batch
+from korvet.testing.bench.throughput import fill
 
 PROBES = 500
 RECORDS = 10

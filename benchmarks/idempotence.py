@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.transactions import Producer
-from korvet.bench import frames
-from korvet.bench.load import Pump, Tally, Target, connections, drain, measured, topic
-from korvet.bench.payloads import batch
+from korvet.testing.bench import frames
+from korvet.testing.bench.load import Pump, Tally, Target, connections, drain, measured, topic
+from korvet.testing.bench.payloads import batch
 
 SLICES = 6
 """Turns of each producer: a change of the machine's speed then affects both."""

@@ -4,9 +4,9 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from korvet.bench import frames, processes
-from korvet.bench.connection import Connection, connect
-from korvet.bench.load import Target
+from korvet.testing.bench import frames, processes
+from korvet.testing.bench.connection import Connection, connect
+from korvet.testing.bench.load import Target
 
 AT_ONCE = 50
 """Connections that are opened concurrently."""

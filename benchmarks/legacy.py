@@ -21,10 +21,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.report import Line
-from korvet.bench import frames
-from korvet.bench.load import Pump, Tally, Target, connections, drain, measured, topic
-from korvet.bench.payloads import values
-from korvet.bench.throughput import Fetch, Produce, fill
+from korvet.testing.bench import frames
+from korvet.testing.bench.load import Pump, Tally, Target, connections, drain, measured, topic
+from korvet.testing.bench.payloads import values
+from korvet.testing.bench.throughput import Fetch, Produce, fill
 
 SETS = 20
 RECORDS = 200

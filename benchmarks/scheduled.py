@@ -9,11 +9,11 @@ import struct
 import time
 from dataclasses import dataclass
 
-from korvet.bench import frames
-from korvet.bench.connection import Connection
-from korvet.bench.latency import quantile
-from korvet.bench.load import Tally, Target, connections, measured, topic
-from korvet.bench.payloads import values
+from korvet.testing.bench import frames
+from korvet.testing.bench.connection import Connection
+from korvet.testing.bench.latency import quantile
+from korvet.testing.bench.load import Tally, Target, connections, measured, topic
+from korvet.testing.bench.payloads import values
 from korvet.wire import batch_builder, records
 
 OFFSET_BITS = 10

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID, uuid4
 
-from korvet.bench import frames
-from korvet.bench.connection import Connection
-from korvet.bench.load import Pump, Tally, Target, connections, drain, measured, topic
-from korvet.bench.payloads import batch
+from korvet.testing.bench import frames
+from korvet.testing.bench.connection import Connection
+from korvet.testing.bench.load import Pump, Tally, Target, connections, drain, measured, topic
+from korvet.testing.bench.payloads import batch
 from korvet.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
 FOLDERS = ("korvet", "lua", "tests")
-GENERATED = ("korvet/calls/", "lua/scripts.lock")
+GENERATED = ("korvet/scripts/calls/", "lua/scripts.lock")
 TEXT = {".py", ".lua", ".html", ".js", ".css"}
 ONE_AN_API = ("korvet/wire/messages/", "korvet/handlers/")
 SMALL = 100

@@ -7,8 +7,8 @@ import signal
 import time
 from collections.abc import Sequence
 
-from korvet.bench import frames, processes
-from korvet.bench.connection import connect
+from korvet.testing.bench import frames, processes
+from korvet.testing.bench.connection import connect
 
 TIMEOUT_S = 60.0
 IDLE_S = 2.0

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from korvet.bench import frames
-from korvet.bench.connection import Connection
-from korvet.bench.latency import quantile
-from korvet.bench.load import Pump, Tally, Target, connections, drain, measured, topic
-from korvet.bench.payloads import batch, stamp
+from korvet.testing.bench import frames
+from korvet.testing.bench.connection import Connection
+from korvet.testing.bench.latency import quantile
+from korvet.testing.bench.load import Pump, Tally, Target, connections, drain, measured, topic
+from korvet.testing.bench.payloads import batch, stamp
 
 INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 22, 24, 26
 CONCURRENT_TRANSACTIONS = 51

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from time import perf_counter_ns
 
-from korvet.bench.payloads import CODECS, batch
+from korvet.testing.bench.payloads import CODECS, batch
 from korvet.wire import record_walk, records
 
 SHAPES = ((1, 100), (1000, 100), (100, 1000), (1000, 1000))

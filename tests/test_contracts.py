@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from redis.crc import key_slot
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts import bundle, lock
 from korvet.scripts.bundle import blank_comments
 from korvet.scripts.call import Call

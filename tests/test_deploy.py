@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from korvet.metrics import Metrics
+from korvet.base.metrics import Metrics
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"

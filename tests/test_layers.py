@@ -51,17 +51,7 @@ CALLED = ("store.errors", *(name for name in SERVICES if name != "store"))
 LAYERS: dict[str, Layer] = {
     # Names and small tools that every layer uses.
     "base": Layer(
-        (
-            "bounded",
-            "deferred",
-            "errors",
-            "human",
-            "logfmt",
-            "metrics",
-            "name_pattern",
-            "read_buffers",
-            "uptime",
-        ),
+        ("base",),
         others=("msgspec", "prometheus_client", "re2"),
     ),
     # Bytes to values and back: no waiting, no Redis.
@@ -69,7 +59,7 @@ LAYERS: dict[str, Layer] = {
         ("wire",), ours=("base",), others=("msgspec", "aiokafka", "cramjam", "crc32c", "lupa")
     ),
     # Calls of scripts, with their keys, built and never run.
-    "scripts": Layer(("scripts", "calls", "keys"), ours=("base",), others=("msgspec",)),
+    "scripts": Layer(("scripts",), ours=("base",), others=("msgspec",)),
     # The only package that talks to Redis.
     "store": Layer(("store",), ours=("base", "scripts"), others=("redis", "hiredis", "anyio")),
     "config": Layer(("config",), ours=("base", "scripts", "store"), others=("msgspec",)),
@@ -99,7 +89,7 @@ LAYERS: dict[str, Layer] = {
     ),
     # Disaster recovery: snapshots of the metadata, and restore.
     "recovery": Layer(
-        ("recovery",),
+        ("remote_log.recovery",),
         ours=(*LOG, "remote_log", "security", "groups"),
         others=("msgspec",),
     ),
@@ -117,17 +107,17 @@ LAYERS: dict[str, Layer] = {
     "apis": Layer(("apis",), ours=("wire", "handlers", "context"), others=("msgspec",)),
     # Sockets, TLS, frames, order of responses.
     "network": Layer(
-        ("network",),
+        ("broker.network",),
         ours=("base", "wire", "config", "security", "store", "fetch", "apis"),
         others=("anyio",),
     ),
     # Retention, compaction, scheduled records and other tasks under leases.
     "background": Layer(
-        ("background",), ours=(*SERVICES, "recovery", "context"), others=("anyio", "msgspec")
+        ("broker.background",), ours=(*SERVICES, "recovery", "context"), others=("anyio", "msgspec")
     ),
     # Probes, metrics and pages of the ops port.
     "ops": Layer(
-        ("ops",),
+        ("broker.ops",),
         ours=(*SERVICES, "network", "embedded_redis"),
         others=("anyio", "msgspec", "prometheus_client"),
     ),
@@ -169,7 +159,7 @@ LAYERS: dict[str, Layer] = {
     # Avro as JSON: schemas from files or a registry.
     "avro": Layer(("avro",), ours=("base", "config"), others=("fastavro", "msgspec")),
     # Load on any broker, with prebuilt frames.
-    "bench": Layer(("bench",), others=("aiokafka", "cramjam", "crc32c")),
+    "bench": Layer(("testing.bench",), others=("aiokafka", "cramjam", "crc32c")),
     # Values on Spark's driver, bytes on its executors.
     "spark": Layer(
         ("spark",),
@@ -178,7 +168,7 @@ LAYERS: dict[str, Layer] = {
     ),
     # Jobs between the log and a data lake.
     "pipeline": Layer(
-        ("pipeline",),
+        ("spark.pipeline",),
         ours=(*LOG, "avro", "spark"),
         others=("msgspec", "py4j", "pyarrow", "pyspark", "rich"),
     ),
@@ -289,7 +279,7 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
     ("module", "imported"),
     [
         ("wire.headers", "redis"),
-        ("wire.headers", "korvet.calls.partition"),
+        ("wire.headers", "korvet.scripts.calls.partition"),
         ("scripts.log", "korvet.store.async_store"),
         ("store.aio", "korvet.wire.headers"),
         ("handlers.fetch", "korvet.handlers.produce"),
@@ -297,7 +287,7 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
         ("handlers.fetch", "korvet.store.async_store"),
         ("handlers.fetch", "redis"),
         ("broker.server", "redis.asyncio"),
-        ("keys", "korvet.wire.headers"),
+        ("scripts.keys", "korvet.wire.headers"),
         ("context", "korvet.wire"),
         ("spark.scan", "redis"),
         ("spark.source", "korvet.broker"),
@@ -320,7 +310,7 @@ SEES_SERVICES = {
     "context",
     "context.request",
     "broker.server",
-    "background.tasks",
+    "broker.background.tasks",
     "broker.client_listeners",
     "broker.connection",
     "broker.dispatch",

@@ -1,11 +1,12 @@
 """Check the layout: folders of tests, sizes of modules, plain arguments."""
 
 import ast
+import graphlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.source_size import small
+from benchmarks.source_size import arrows, small
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -20,20 +21,20 @@ OTHERS = {
 }
 """The folders that test no single package, and their content."""
 SMALL = """
-    background/consumed_retention background/dead_letter_copies background/runner bench/rows
-    broker/telemetry cli/bench cli/brokers cli/check cli/doctor
-    cli/pipeline_session cli/redis_acl cli/serve_from cli/settings
+    base/metrics/topic_traffic broker/background/consumed_retention
+    broker/background/dead_letter_copies broker/background/runner broker/network/direct_write
+    broker/network/response_queue broker/ops/readiness broker/telemetry cli/bench cli/brokers
+    cli/check cli/doctor cli/pipeline_session cli/redis_acl cli/serve_from cli/settings
     config/server_settings config/toml_file config/type_text console/charts
     console/lag_over_time console/lag_recorder console/openapi console/pages/groups
     console/pages/quotas console/pages/transactions console/thread embedded_redis/defaults
     fetch/replica_log groups/internal_topics groups/presence groups/redis_groups
-    log/partition_state metrics/topic_traffic network/direct_write network/response_queue
-    ops/readiness pipeline/html_report pipeline/open_table pipeline/units
-    remote_log/cached_store remote_log/inline_reader remote_log/slices scripts/argument_check
-    security/principal_mapping share/dead_letter_records share/log_reads share/start_offset
-    spark/decode/aborted_transactions spark/entry_points/pyspark_korvet
-    spark/plan/split_checkpoint spark/write/partition_buffer store/router testing/faults
-    testing/fixtures testing/redis_commands
+    log/partition_state remote_log/cached_store remote_log/inline_reader remote_log/slices
+    scripts/argument_check security/principal_mapping share/dead_letter_records share/log_reads
+    share/start_offset spark/decode/aborted_transactions spark/entry_points/pyspark_korvet
+    spark/pipeline/html_report spark/pipeline/open_table spark/pipeline/units
+    spark/plan/split_checkpoint spark/write/partition_buffer store/router testing/bench/rows
+    testing/faults testing/fixtures testing/redis_commands
 """
 """Modules below 100 lines with one importer that were there before the rule."""
 
@@ -79,8 +80,21 @@ def test_arguments_are_written_plainly() -> None:
     assert found == [], "write `a, b` in place of `*(a, b)`"
 
 
+def package_texts() -> dict[str, str]:
+    """Return the text of each module by its path."""
+    return {str(path.relative_to(ROOT)): path.read_text() for path in PACKAGES.rglob("*.py")}
+
+
+def test_few_packages_import_few_others_without_a_circle() -> None:
+    graph: dict[str, set[str]] = {}
+    for package, other in arrows(package_texts()):
+        graph.setdefault(package, set()).add(other)
+    assert len(list(graphlib.TopologicalSorter(graph).static_order())) <= 32
+    assert sum(map(len, graph.values())) <= 220
+
+
 def test_a_new_module_has_100_lines_or_two_importers() -> None:
-    texts = {str(path.relative_to(ROOT)): path.read_text() for path in PACKAGES.rglob("*.py")}
+    texts = package_texts()
     known = {f"korvet/{name}.py" for name in SMALL.split()}
     found = small(texts)
     assert found - known == set(), "join it with its importer, or with a module of its subject"

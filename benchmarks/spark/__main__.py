@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.spark.filling import Target, fill_kafka, fill_korvet, kafka_target, korvet_target
-from korvet.bench import processes
 from korvet.store.sync_store import SyncStore
+from korvet.testing.bench import processes
 from tests.spark.spark_sessions import session
 
 RUNS = 5

@@ -15,13 +15,13 @@ from typing import Any
 
 from benchmarks.spark.__main__ import Case, folder, report
 from benchmarks.spark.filling import fill_korvet, korvet_target
-from korvet.pipeline.archive import ArchiveJob, Archiver
-from korvet.pipeline.open_table import open_table
-from korvet.pipeline.spark_session import open_session
-from korvet.pipeline.table import TableCreation
-from korvet.pipeline.table_location import parse_location
-from korvet.pipeline.verify import verify_archive
 from korvet.spark.options import Connection
+from korvet.spark.pipeline.archive import ArchiveJob, Archiver
+from korvet.spark.pipeline.open_table import open_table
+from korvet.spark.pipeline.spark_session import open_session
+from korvet.spark.pipeline.table import TableCreation
+from korvet.spark.pipeline.table_location import parse_location
+from korvet.spark.pipeline.verify import verify_archive
 from tests.spark.spark_sessions import environment
 
 FORMS = ("batch", "record")

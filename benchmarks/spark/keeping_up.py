@@ -38,8 +38,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.fresh import Column, Running, korvet
-from korvet.bench import processes
-from korvet.pipeline import units
+from korvet.spark.pipeline import units
+from korvet.testing.bench import processes
 
 TOPIC = "busy"
 PARTITIONS = 4

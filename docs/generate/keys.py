@@ -1,7 +1,7 @@
 """Generate the table of docs/keys.md: every key with its type, content and writers.
 
-The sources are the docstrings of `korvet/keys.py` (`type: what`; in methods, `Name the type: what`)
-and the KEYS of the scripts.
+The sources are the docstrings of `korvet/scripts/keys.py` (`type: what`; in methods, `Name the
+type: what`) and the KEYS of the scripts.
 """
 
 import ast
@@ -12,9 +12,9 @@ from types import ModuleType
 
 import msgspec
 
-from korvet import keys as module
-from korvet.keys import PLACE, Keys, Partition
 from korvet.scripts import bundle
+from korvet.scripts import keys as module
+from korvet.scripts.keys import PLACE, Keys, Partition
 
 # The names in headers for keys of several partitions or groups.
 _OF_A_PARTITION = tuple(set(Partition.__struct_fields__) - {*PLACE, "channel"})

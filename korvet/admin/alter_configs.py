@@ -24,6 +24,7 @@ from korvet.admin.config_edits import (
     require_setting,
 )
 from korvet.admin.results import outcome
+from korvet.base.errors import ErrorCode
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import (
     ALL_BROKERS,
@@ -36,8 +37,7 @@ from korvet.config.dynamic import (
 from korvet.config.setting import ConfigError
 from korvet.config.topic_policy import REMOTE, validate_change
 from korvet.config.topic_settings import IMMUTABLE
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.store.calls import AsyncCalls
 from korvet.topics.lifecycle import Refused, invalid_request, unknown_topic
 from korvet.topics.table import Topic, TopicTable, encode_definition

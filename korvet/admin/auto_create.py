@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.config.dynamic import DynamicBrokerConfig
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.store.calls import AsyncCalls
 from korvet.topics.lifecycle import Refused, create_topic, plan_topic, refuse_above
 from korvet.topics.table import Topic, TopicTable

@@ -5,6 +5,7 @@ from enum import IntEnum
 
 import msgspec
 
+from korvet.base.errors import ErrorCode
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import select_valid
 from korvet.config.group_settings import GROUP, bound
@@ -12,7 +13,6 @@ from korvet.config.setting import ConfigError, Kind, Setting, find_setting
 from korvet.config.topic_policy import validate_all
 from korvet.config.topic_settings import IMMUTABLE, TOPIC
 from korvet.config.values import ConfigValue, Settings
-from korvet.errors import ErrorCode
 from korvet.topics.lifecycle import Refused, invalid_request
 from korvet.topics.names import check_topic_name
 

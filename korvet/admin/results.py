@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.topics.lifecycle import Refused
 

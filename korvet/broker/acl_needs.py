@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from korvet.admin.config_edits import ConfigResourceType
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER

@@ -22,14 +22,15 @@ from time import monotonic, perf_counter, time
 
 import msgspec
 
-from korvet import apis, logfmt
+from korvet import apis
+from korvet.base import logfmt
+from korvet.base.deferred import CloseWithoutResponse
+from korvet.base.errors import ErrorCode
+from korvet.base.metrics import Metrics
 from korvet.broker.dispatch import Request
 from korvet.broker.error_responses import refused
-from korvet.deferred import CloseWithoutResponse
-from korvet.errors import ErrorCode
-from korvet.metrics import Metrics
-from korvet.network.receive_buffer import Frame
-from korvet.network.request_decoder import API_VERSIONS, CloseConnection, decode_frame
+from korvet.broker.network.receive_buffer import Frame
+from korvet.broker.network.request_decoder import API_VERSIONS, CloseConnection, decode_frame
 from korvet.security.audit import Audit
 from korvet.security.exchange import AuthenticationFailed, Exchange, Identity, Step
 from korvet.security.mechanisms import ListenerPolicy, Mechanisms

@@ -17,12 +17,12 @@ from uuid import UUID
 import msgspec
 
 from korvet.apis import Api
+from korvet.base.deferred import CloseWithoutResponse
+from korvet.base.errors import ErrorCode
 from korvet.broker.acl_needs import ERROR_OF, TOPIC, Each, EachConfig, Whole
 from korvet.broker.acl_table import NEEDS
 from korvet.broker.error_responses import has_response, refused
 from korvet.context import Context
-from korvet.deferred import CloseWithoutResponse
-from korvet.errors import ErrorCode
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.security.authorizer import RulesUnreadable
 from korvet.wire.schema import ZERO_UUID, Message

@@ -9,11 +9,11 @@ import anyio
 import msgspec
 
 from korvet.broker.connection import Connection
+from korvet.broker.network import listeners
+from korvet.broker.network.open_connections import OpenConnections
+from korvet.broker.network.tls_transport import RECEIVE_BYTES, Refused, TlsTransport
 from korvet.config.listeners import Address, Listener
 from korvet.context import Services
-from korvet.network import listeners
-from korvet.network.open_connections import OpenConnections
-from korvet.network.tls_transport import RECEIVE_BYTES, Refused, TlsTransport
 from korvet.security.session import Session
 from korvet.security.tls import CHECK_S, ListenerTls
 

@@ -9,21 +9,21 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
+from korvet.base.deferred import NOT_READY, Deferred
+from korvet.base.uptime import clock
 from korvet.broker.authentication import Authentication, RawToken
 from korvet.broker.dispatch import Request, begin, finish, finish_at_once
 from korvet.broker.error_responses import has_response
 from korvet.broker.fetch_answers import PendingFetch
 from korvet.broker.fetch_fast_path import FetchTemplates
+from korvet.broker.network.client_socket import LINGER_S
+from korvet.broker.network.open_connections import OpenConnections
+from korvet.broker.network.ordered_connection import ANY_LISTENER, OrderedConnection
+from korvet.broker.network.receive_buffer import Frame
+from korvet.broker.network.request_decoder import CloseConnection, decode_frame, may_be_large
 from korvet.broker.produce_fast_path import TemplateCache
 from korvet.config.listeners import Listener
 from korvet.context import Services
-from korvet.deferred import NOT_READY, Deferred
-from korvet.network.client_socket import LINGER_S
-from korvet.network.open_connections import OpenConnections
-from korvet.network.ordered_connection import ANY_LISTENER, OrderedConnection
-from korvet.network.receive_buffer import Frame
-from korvet.network.request_decoder import CloseConnection, decode_frame, may_be_large
-from korvet.uptime import clock
 from korvet.wire.records import Buffer
 
 

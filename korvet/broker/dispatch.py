@@ -13,20 +13,19 @@ from time import perf_counter
 
 import msgspec
 
-from korvet import apis, logfmt
-from korvet.broker import authorization
-from korvet.broker.error_responses import error_response
-from korvet.broker.response_errors import first_error
-from korvet.context import Context, Services
-from korvet.deferred import (
+from korvet import apis
+from korvet.base import logfmt
+from korvet.base.deferred import (
     NOT_READY,
     CloseWithoutResponse,
     Deferred,
     NotReady,
     TimedAwaitable,
 )
-from korvet.errors import ErrorCode
-from korvet.network.request_decoder import (
+from korvet.base.errors import ErrorCode
+from korvet.broker import authorization
+from korvet.broker.error_responses import error_response
+from korvet.broker.network.request_decoder import (
     API_VERSIONS,
     FETCH,
     PRODUCE,
@@ -35,6 +34,8 @@ from korvet.network.request_decoder import (
     decode_header,
     is_served,
 )
+from korvet.broker.response_errors import first_error
+from korvet.context import Context, Services
 from korvet.security.quotas import FETCHES, Limit, within
 from korvet.security.session import Session
 from korvet.store.errors import LimitReached, StoreError, StoreUnavailable

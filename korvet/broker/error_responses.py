@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from korvet.apis import Api
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.store.errors import LimitReached, StoreError, StoreUnavailable
 from korvet.wire.schema import ZERO_UUID, Message
 

@@ -13,11 +13,11 @@ from time import monotonic, perf_counter, time
 import msgspec
 
 from korvet.broker.fetch_template import FetchTemplate
+from korvet.broker.network.receive_buffer import Frame
 from korvet.fetch.record_age import max_timestamp_of
 from korvet.log.range_reads import Range, RangeReads
 from korvet.log.read_request import ReadRequest
 from korvet.log.recent_states import RecentState
-from korvet.network.receive_buffer import Frame
 from korvet.remote_log.reader import ReadyBatches, RemoteLogReader
 from korvet.wire.records import Buffer
 

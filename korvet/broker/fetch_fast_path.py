@@ -14,13 +14,13 @@ Rules
 from korvet.broker import fetch_answers
 from korvet.broker.dispatch import Request
 from korvet.broker.fetch_template import FetchTemplate, index_at
+from korvet.broker.network.receive_buffer import Frame
+from korvet.broker.network.request_decoder import FETCH
 from korvet.context import Services
 from korvet.fetch.leader_epoch import check_leader_epoch
 from korvet.fetch.partition_reader import READ_COMMITTED, TOPIC_IDS_SINCE, takes_batches
 from korvet.log.catch_up import is_catch_up
 from korvet.log.read_request import ReadRequest
-from korvet.network.receive_buffer import Frame
-from korvet.network.request_decoder import FETCH
 from korvet.security.acl import Operation, ResourceType
 from korvet.security.authorizer import RulesUnreadable
 from korvet.security.session import Session

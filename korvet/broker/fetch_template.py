@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from korvet.broker.dispatch import Request
+from korvet.broker.network.receive_buffer import Frame
+from korvet.broker.network.request_decoder import FETCH
 from korvet.context import Services
 from korvet.fetch.partition_reader import READ_COMMITTED
 from korvet.log.recent_states import RecentState
-from korvet.network.receive_buffer import Frame
-from korvet.network.request_decoder import FETCH
 from korvet.security.session import Session
 from korvet.topics.table import Topic
 from korvet.wire.headers import decode_request_header, encode_response_header, is_flexible

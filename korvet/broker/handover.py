@@ -23,12 +23,12 @@ from typing import Any
 import anyio
 
 from korvet.apis import Api
+from korvet.base.errors import ErrorCode
+from korvet.base.metrics import Metrics
 from korvet.broker.error_responses import has_response, refused
+from korvet.broker.network.open_connections import ClientConnection, OpenConnections
 from korvet.cluster.registration import MIN_RENEWAL_GAP_S, BrokerRegistration
 from korvet.context import Interceptor
-from korvet.errors import ErrorCode
-from korvet.metrics import Metrics
-from korvet.network.open_connections import ClientConnection, OpenConnections
 from korvet.security.session import Session
 from korvet.wire import records
 from korvet.wire.messages.produce import ProduceRequest

@@ -17,14 +17,14 @@ from time import perf_counter
 from typing import Protocol
 
 from korvet import apis
+from korvet.base.deferred import Deferred
 from korvet.broker.dispatch import Request
-from korvet.calls.partition import AppendReply
+from korvet.broker.network.receive_buffer import Frame
+from korvet.broker.network.request_decoder import PRODUCE
 from korvet.context import Services
-from korvet.deferred import Deferred
 from korvet.log.opening import OpensMuch
-from korvet.network.receive_buffer import Frame
-from korvet.network.request_decoder import PRODUCE
 from korvet.produce.append import TOPIC_IDS_SINCE, PartitionAppend
+from korvet.scripts.calls.partition import AppendReply
 from korvet.security.session import Session
 from korvet.topics.table import Topic
 from korvet.wire.headers import decode_request_header, encode_response_header, is_flexible

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from korvet.apis import Api
+from korvet.base.deferred import CloseWithoutResponse
+from korvet.base.errors import ErrorCode
 from korvet.broker.error_responses import has_response, refused
-from korvet.deferred import CloseWithoutResponse
-from korvet.errors import ErrorCode
 from korvet.wire.schema import Message
 
 REFUSED = frozenset(

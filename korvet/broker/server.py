@@ -13,10 +13,20 @@ import anyio.lowlevel
 import msgspec
 from anyio.abc import TaskGroup
 
-from korvet import apis, logfmt
-from korvet.background.tasks import BackgroundTasks
+from korvet import apis
+from korvet.base import logfmt
+from korvet.base.metrics import Metrics
+from korvet.broker.background.tasks import BackgroundTasks
 from korvet.broker.client_listeners import bind, refresh_tls
 from korvet.broker.handover import SETTLE_S, Handover, has_others, serves_members
+from korvet.broker.network import listeners
+from korvet.broker.network.open_connections import OpenConnections
+from korvet.broker.ops import http
+from korvet.broker.ops import sockets as ops_sockets
+from korvet.broker.ops.hosts import HostNames
+from korvet.broker.ops.kafka_metrics import KafkaPage
+from korvet.broker.ops.readiness import ready
+from korvet.broker.ops.service_metrics import call_counter, show_services
 from korvet.broker.read_only import ReadOnly
 from korvet.broker.telemetry import traced
 from korvet.cluster.registration import TTL_MS, BrokerRegistration, Endpoint, LiveBroker
@@ -24,16 +34,7 @@ from korvet.config.broker_config import Config
 from korvet.config.listeners import EVERYWHERE, PLAINTEXT, Address, Listener
 from korvet.config.setting import StartError
 from korvet.context import Interceptor, Services
-from korvet.keys import Keys
-from korvet.metrics import Metrics
-from korvet.network import listeners
-from korvet.network.open_connections import OpenConnections
-from korvet.ops import http
-from korvet.ops import sockets as ops_sockets
-from korvet.ops.hosts import HostNames
-from korvet.ops.kafka_metrics import KafkaPage
-from korvet.ops.readiness import ready
-from korvet.ops.service_metrics import call_counter, show_services
+from korvet.scripts.keys import Keys
 from korvet.security.tls import ListenerTls
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, advice_for, is_temporary

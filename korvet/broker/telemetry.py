@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.config.setting import StartError
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 
 from korvet import __version__
 from korvet.apis import Api
+from korvet.base.errors import ErrorCode
 from korvet.broker import authorization
 from korvet.broker.response_errors import first_error
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.async_store import AsyncStore
 from korvet.store.notifications import Notifier, Subscription

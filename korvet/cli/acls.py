@@ -8,7 +8,7 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.help_text import group
 from korvet.cli.redis_target import store
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.security.acl import (
     CLUSTER_NAME,
     Operation,

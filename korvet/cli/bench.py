@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from korvet.bench.frames import Refused
-from korvet.bench.latency import Latency
-from korvet.bench.load import Target
-from korvet.bench.rows import DEFAULT, LATENCY, MEASURES, RATES
 from korvet.cli import event_loop, table_output
 from korvet.cli import options as o
 from korvet.cli.progress import progress
 from korvet.config.setting import StartError
+from korvet.testing.bench.frames import Refused
+from korvet.testing.bench.latency import Latency
+from korvet.testing.bench.load import Target
+from korvet.testing.bench.rows import DEFAULT, LATENCY, MEASURES, RATES
 
 _ADDRESS = re.compile(r"(SSL://)?[^/\s]+:\d{1,5}")
 _COLUMNS = (

@@ -13,16 +13,16 @@ import anyio
 from anyio import CancelScope
 from anyio.abc import TaskStatus
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.broker.client_listeners import refresh_tls
+from korvet.broker.ops import http
+from korvet.broker.ops.hosts import HostNames
 from korvet.broker.server import serve
 from korvet.cli import event_loop, systemd
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Listener
 from korvet.console.thread import ConsoleThread
 from korvet.legacy.listener import LegacyListener
-from korvet.ops import http
-from korvet.ops.hosts import HostNames
 
 if TYPE_CHECKING:
     from korvet.embedded_redis.disk import Disk

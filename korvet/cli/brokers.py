@@ -7,7 +7,7 @@ from korvet.cli import table_output
 from korvet.cli.help_text import group
 from korvet.cli.redis_target import store
 from korvet.cluster.registration import TTL_MS, LiveBroker
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 
 app = group()

@@ -21,7 +21,7 @@ def groups(context: typer.Context, incomplete: str) -> list[str]:
 def _fields(context: typer.Context, table: str) -> list[str]:
     """Return the names in a table; none if there is no answer, which a shell cannot show."""
     from korvet.cli.redis_target import running
-    from korvet.keys import Keys
+    from korvet.scripts.keys import Keys
     from korvet.store.sync_store import SyncStore
 
     try:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from korvet.base.errors import ErrorCode
 from korvet.cli import avro_records, completion, record_format, record_template
 from korvet.cli import options as o
 from korvet.cli.admin_client import CommandLog, on_log
@@ -16,7 +17,6 @@ from korvet.cli.avro_records import AvroReader
 from korvet.cli.progress import progress
 from korvet.cli.record_reader import Reader
 from korvet.config.broker_config import StartError
-from korvet.errors import ErrorCode
 from korvet.library.values import KorvetError, StoredRecord
 from korvet.log.position import BadPosition, Position, parse_position
 from korvet.store.notifications import Notifier

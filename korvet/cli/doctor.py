@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
+from korvet.broker.ops.checks import examine
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.redis_target import store
-from korvet.ops.checks import examine
 from korvet.scripts import bundle
 from korvet.store.errors import CommandFailed
 from korvet.store.handshake import parse_info

@@ -14,10 +14,10 @@ from korvet.cli.pipeline_session import need_spark, spark_session
 from korvet.cli.progress import progress
 
 if TYPE_CHECKING:
-    from korvet.pipeline.archive import ArchivedCommit
-    from korvet.pipeline.avro_columns import AvroById
-    from korvet.pipeline.replay import ReplayResult
-    from korvet.pipeline.verify import PartitionComparison, Verdict
+    from korvet.spark.pipeline.archive import ArchivedCommit
+    from korvet.spark.pipeline.avro_columns import AvroById
+    from korvet.spark.pipeline.replay import ReplayResult
+    from korvet.spark.pipeline.verify import PartitionComparison, Verdict
 
 app = group()
 
@@ -82,11 +82,11 @@ def archive(
     Each record exactly once; a later run continues where the table ends.
     """
     need_spark()
-    from korvet.pipeline import units
-    from korvet.pipeline.archive import ArchiveJob, Archiver, run_archiver
-    from korvet.pipeline.open_table import open_table
-    from korvet.pipeline.table import TableCreation
-    from korvet.pipeline.typed_columns import check_mode
+    from korvet.spark.pipeline import units
+    from korvet.spark.pipeline.archive import ArchiveJob, Archiver, run_archiver
+    from korvet.spark.pipeline.open_table import open_table
+    from korvet.spark.pipeline.table import TableCreation
+    from korvet.spark.pipeline.typed_columns import check_mode
 
     every_s = None if every is None else units.milliseconds("--every", every) / 1000
     if once and every is not None:
@@ -160,9 +160,9 @@ def replay(
     Each row once; run it again after a crash to continue.
     """
     need_spark()
-    from korvet.pipeline.open_table import open_table
-    from korvet.pipeline.replay import ReplayOptions
-    from korvet.pipeline.replay import replay as again
+    from korvet.spark.pipeline.open_table import open_table
+    from korvet.spark.pipeline.replay import ReplayOptions
+    from korvet.spark.pipeline.replay import replay as again
 
     wanted = ReplayOptions(since, until, where, rate, keep_timestamps, name)
     with spark_session("replay", table, format, target, master, conf, topics=[to], there=True) as (
@@ -189,8 +189,8 @@ def verify(
     Counts, ranges, duplicates and checksums. Exit code 1 on a difference.
     """
     need_spark()
-    from korvet.pipeline.open_table import open_table
-    from korvet.pipeline.verify import verify_archive as verdict_of
+    from korvet.spark.pipeline.open_table import open_table
+    from korvet.spark.pipeline.verify import verify_archive as verdict_of
 
     with spark_session(
         "verify", table, format, target, master, conf, topics=topics, there=True
@@ -219,9 +219,9 @@ def stats(
     need_spark()
     from pathlib import Path
 
-    from korvet.pipeline.html_report import render_html
-    from korvet.pipeline.stats import stats as numbers
-    from korvet.pipeline.text_report import print_report as report
+    from korvet.spark.pipeline.html_report import render_html
+    from korvet.spark.pipeline.stats import stats as numbers
+    from korvet.spark.pipeline.text_report import print_report as report
 
     with spark_session("stats", None, None, target, master, conf, topics=topics) as (
         spark,
@@ -298,7 +298,7 @@ def _avro_schemas(
     """Return the schema of bare Avro, or those by id; None without any."""
     from korvet.avro.decoder import registry_of
     from korvet.avro.schema import require_fastavro
-    from korvet.pipeline.avro_columns import AvroById
+    from korvet.spark.pipeline.avro_columns import AvroById
 
     by_id = [each.partition("=") for each in given if each.partition("=")[0].isdecimal()]
     registry = registry_of(target.settings, url) if url or (is_used and not given) else None

@@ -37,14 +37,14 @@ def spark_session(
     import sys
 
     from korvet.cli import redis_target
-    from korvet.pipeline.spark_session import (
+    from korvet.spark.options import Connection
+    from korvet.spark.pipeline.spark_session import (
         open_session,
         plain_error,
         stop_session,
         submitted_settings,
     )
-    from korvet.pipeline.table_location import parse_location
-    from korvet.spark.options import Connection
+    from korvet.spark.pipeline.table_location import parse_location
 
     # An archive draws its own progress bar; other jobs have Spark's.
     bars = sys.stderr.isatty() and app_name != "archive"
@@ -72,9 +72,9 @@ def _check_exist(connection: Any, topics: list[str], location: Any) -> None:
     from pathlib import Path
 
     from korvet.config.broker_config import StartError
-    from korvet.pipeline.table import no_archive_error
     from korvet.spark.errors import UnknownTopic
     from korvet.spark.metadata import MetadataClient
+    from korvet.spark.pipeline.table import no_archive_error
 
     try:
         with MetadataClient(connection) as metadata:

@@ -21,7 +21,7 @@ from typing import Self
 
 import msgspec
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.batches import Batcher
 from korvet.library.values import KorvetError, Producer, Record, StoredRecord

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from korvet.bounded import gather_bounded
+from korvet.base.bounded import gather_bounded
+from korvet.base.errors import ErrorCode
 from korvet.cli import options as o
 from korvet.cli import queue_replay, queue_view, table_output
 from korvet.cli.admin_client import CommandLog, on_log
@@ -12,7 +13,6 @@ from korvet.cli.help_text import group
 from korvet.cli.live import show
 from korvet.cli.topic_positions import To, check_group_name, parse_positions
 from korvet.config.broker_config import StartError
-from korvet.errors import ErrorCode
 from korvet.groups.share_offsets import ShareOffsets, list_partitions
 from korvet.log.position import Position
 from korvet.topics.table import Topic

@@ -11,14 +11,14 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from korvet.broker.ops.finding import times_as_offsets
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.brokers import live
 from korvet.cli.redis_target import running
 from korvet.config.broker_config import Config
 from korvet.embedded_redis.socket import socket_path
-from korvet.keys import Keys
-from korvet.ops.finding import times_as_offsets
+from korvet.scripts.keys import Keys
 from korvet.store.errors import StoreError
 from korvet.store.sync_store import SyncStore
 

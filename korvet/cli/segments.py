@@ -16,8 +16,8 @@ from korvet.cli.help_text import group
 from korvet.cli.progress import progress
 from korvet.cli.redis_target import store
 from korvet.config.setting import StartError
-from korvet.keys import Keys
 from korvet.remote_log.manifest import SegmentRow, object_name
+from korvet.scripts.keys import Keys
 from korvet.topics.table import decode_definition
 from korvet.wire import records
 from korvet.wire.batch_runs import headers_in

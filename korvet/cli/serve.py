@@ -56,7 +56,7 @@ def run(config: Config, *, is_password_listed: bool = False) -> None:
 
     `is_password_listed`: the command line has the password of Redis, which `ps` shows.
     """
-    from korvet import logfmt
+    from korvet.base import logfmt
 
     make_files_private()
     logfmt.setup(config.log_level, config.log_format)

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.cli import options as o
 from korvet.cli import restore
 from korvet.cli.backup import store_url

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from korvet import logfmt
+from korvet.base import logfmt
+from korvet.broker.ops.finding import times_as_offsets
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Address, Listener
-from korvet.ops.finding import times_as_offsets
 
 BUDGET = "local.memory.bytes"
 log = logfmt.get("serve")

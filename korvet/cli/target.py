@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.config.broker_config import OPTIONS, Config, load
 from korvet.config.values import Settings
 

@@ -6,11 +6,11 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from korvet.base.human import size
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.live import repeat
-from korvet.human import size
 from korvet.library.values import TopicInfo
 
 MAX_PARTITIONS, MAX_GROUPS = 2_000, 200

@@ -13,8 +13,8 @@ from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 from korvet.config.setting import StartError
-from korvet.keys import Partition
 from korvet.log.position import BadPosition, parse_position
+from korvet.scripts.keys import Partition
 
 
 def alter(

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
+from korvet.broker.ops.finding import times_as_offsets
 from korvet.cli import options as o
 from korvet.cli import table_output, topic_changes
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.help_text import group
 from korvet.groups.consumed import list_held
-from korvet.ops.finding import times_as_offsets
 from korvet.remote_log.manifest import ManifestTotals, RemoteOnly, count_remote_only, totals
 
 app = group()

@@ -5,12 +5,12 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from korvet.base.errors import ErrorCode
 from korvet.cli import options as o
 from korvet.cli import passwords, table_output
 from korvet.cli.admin_client import on_log
 from korvet.cli.help_text import group
 from korvet.config.setting import StartError
-from korvet.errors import ErrorCode
 from korvet.security.credentials import (
     BY_TITLE,
     MAX_ITERATIONS,

@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from korvet import logfmt
+from korvet.base import logfmt
+from korvet.broker.network.listeners import unserved
+from korvet.broker.ops import sockets as ops_sockets
 from korvet.cli import systemd
 from korvet.cli.broker_process import keep_on_disk, restart_if_dead, run_broker, serve_ops
 from korvet.cli.errors import complain, sentence
 from korvet.cli.start_lines import Announcement, announce_console, announce_legacy, embedded
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Address, Listener
-from korvet.network.listeners import unserved
-from korvet.ops import sockets as ops_sockets
 
 if TYPE_CHECKING:
     from korvet.embedded_redis.server import RedisServer

@@ -25,7 +25,7 @@ from hashlib import blake2b
 from itertools import takewhile
 from time import monotonic
 
-from korvet.bounded import gather_bounded
+from korvet.base.bounded import gather_bounded
 from korvet.cluster.registration import BrokerRegistration, Node
 
 CACHE_S = 1.0

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
-from korvet.keys import Keys
+from korvet.base.uptime import clock
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
-from korvet.uptime import clock
 
 TTL_MS = 10_000
 """Age at which a registration that is not renewed ends."""

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.config.broker_settings import BROKER
 from korvet.config.group_settings import FROM_BROKER, GROUP
 from korvet.config.setting import ConfigError, Setting, Source
 from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import BOUNDS, ConfigValue, Settings, Synonym
-from korvet.keys import Keys
 from korvet.scripts.call import encode_group
+from korvet.scripts.keys import Keys
 from korvet.store.calls import AsyncCalls
 
 VERSION_FIELD = b":version"

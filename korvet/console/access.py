@@ -16,13 +16,13 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from korvet import logfmt
+from korvet.base import logfmt
+from korvet.broker.ops.hosts import WRONG_HOST, HostNames
 from korvet.config.broker_config import Config
 from korvet.console import render
 from korvet.console.services import ConsoleServices
 from korvet.console.sessions import COOKIE, SESSION_S, ConsoleSession
 from korvet.console.visit import LISTENER, PageError, Visit
-from korvet.ops.hosts import WRONG_HOST, HostNames
 from korvet.security.credentials import Mechanism
 from korvet.security.exchange import AuthenticationFailed
 from korvet.security.session import Session

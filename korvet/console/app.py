@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.console import access, openapi, render
 from korvet.console.pages import record
 from korvet.console.routes import FORMS, PAGES, RECORD, Form, Page

@@ -13,8 +13,8 @@ from time import monotonic
 
 import msgspec
 
+from korvet.base.errors import ErrorCode
 from korvet.console.large import LargeRecords, large_at
-from korvet.errors import ErrorCode
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.values import KorvetError, PartitionOffsets, StoredRecord
 from korvet.topics.table import Topic

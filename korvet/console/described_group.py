@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
-from korvet.bounded import chunks
+from korvet.base.bounded import chunks
+from korvet.base.errors import ErrorCode
 from korvet.console.visit import PageError, Visit, check
-from korvet.errors import ErrorCode
 from korvet.groups import description
 from korvet.groups.description import CLASSIC, Place, describe_any, require_topics
 from korvet.security.acl import Operation, ResourceType

@@ -9,6 +9,8 @@ Rules
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 
+from korvet.base.human import ago, size
+from korvet.broker.ops.finding import Finding, worst_first
 from korvet.console.browse import newest
 from korvet.console.described_group import DescribedGroup, Member
 from korvet.console.large import large_at
@@ -16,9 +18,7 @@ from korvet.console.offset_rows import OffsetRow
 from korvet.console.queues import LockRow, QueueRow
 from korvet.console.render import count
 from korvet.console.visit import Visit
-from korvet.human import ago, size
 from korvet.library.values import KorvetError
-from korvet.ops.finding import Finding, worst_first
 from korvet.security.acl import Operation, ResourceType
 
 SILENT_MS = 30_000

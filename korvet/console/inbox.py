@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from korvet.ops.connection import OpsConnection
-from korvet.ops.http import Answer, Page, Snapshots
+from korvet.broker.ops.connection import OpsConnection
+from korvet.broker.ops.http import Answer, Page, Snapshots
 
 Deliver = Callable[[OpsConnection, bytes], object]
 """Serves a connection, of which the first bytes were read."""

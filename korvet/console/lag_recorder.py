@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from korvet import logfmt
-from korvet.background.leases import Leases
+from korvet.base import logfmt
+from korvet.broker.background.leases import Leases
 from korvet.config.values import Settings
 from korvet.groups import lag_history
 from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag_survey import LagSurvey
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import TopicTable

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from korvet.bounded import chunks
+from korvet.base.bounded import chunks
 from korvet.console.visit import Visit
 from korvet.groups.lag import lag_call, read_groups
 from korvet.groups.share_offsets import describe_partitions, list_partitions

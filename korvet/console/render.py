@@ -10,10 +10,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from korvet import __version__
+from korvet.base.human import ago, moment, size
 from korvet.console.charts import chart
 from korvet.console.shown import FORMATS
 from korvet.console.visit import Visit
-from korvet.human import ago, moment, size
 
 
 @cache

@@ -13,8 +13,13 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from korvet.background.audit_writer import AuditWriter
-from korvet.background.leases import Leases
+from korvet.base.uptime import clock
+from korvet.broker.background.audit_writer import AuditWriter
+from korvet.broker.background.leases import Leases
+from korvet.broker.network.stall_watch import StallWatch, has_ended
+from korvet.broker.network.tls_stream import TlsState, TlsStream
+from korvet.broker.network.tls_transport import RECEIVE_BYTES
+from korvet.broker.ops.connection import OpsConnection
 from korvet.broker.read_only import ReadOnly
 from korvet.broker.server import connected
 from korvet.config.broker_config import Config
@@ -22,11 +27,6 @@ from korvet.console.app import build
 from korvet.console.inbox import BrokerPages, Inbox
 from korvet.console.lag_recorder import LagRecorder
 from korvet.console.services import ConsoleServices
-from korvet.network.stall_watch import StallWatch, has_ended
-from korvet.network.tls_stream import TlsState, TlsStream
-from korvet.network.tls_transport import RECEIVE_BYTES
-from korvet.ops.connection import OpsConnection
-from korvet.uptime import clock
 
 MAX_CONNECTIONS = 100
 """Max connections; further ones get 503."""

@@ -3,6 +3,9 @@
 import asyncio
 from time import monotonic
 
+from korvet.broker.ops import checks
+from korvet.broker.ops.finding import Finding, worst_first
+from korvet.broker.ops.hosts import HostNames
 from korvet.cluster.registration import LiveBroker
 from korvet.config.broker_config import Config
 from korvet.config.dynamic import DynamicBrokerConfig
@@ -12,9 +15,6 @@ from korvet.console.sessions import Sessions
 from korvet.context import Services
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.read_result import RemoteReader
-from korvet.ops import checks
-from korvet.ops.finding import Finding, worst_first
-from korvet.ops.hosts import HostNames
 from korvet.remote_log.manifest import CLUSTER_ID
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError

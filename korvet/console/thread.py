@@ -14,12 +14,12 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from korvet import logfmt
+from korvet.base import logfmt
+from korvet.broker.ops.connection import OpsConnection
+from korvet.broker.ops.http import Page
 from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
 from korvet.console.inbox import BrokerPages, Inbox
-from korvet.ops.connection import OpsConnection
-from korvet.ops.http import Page
 from korvet.store.errors import StoreError
 
 SWITCH_S = 0.001

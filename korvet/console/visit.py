@@ -16,13 +16,13 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from korvet import apis
+from korvet.base.deferred import CloseWithoutResponse
+from korvet.base.errors import ErrorCode
 from korvet.broker import authorization
 from korvet.broker.read_only import SENTENCE
 from korvet.console.services import ConsoleServices
 from korvet.console.sessions import ConsoleSession
 from korvet.context import Context
-from korvet.deferred import CloseWithoutResponse
-from korvet.errors import ErrorCode
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.session import Session

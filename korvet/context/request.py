@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from korvet.base.errors import ErrorCode
 from korvet.config.broker_config import Config
 from korvet.config.values import Settings
 from korvet.context.services import Services
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.security.acl import CLUSTER_NAME, SUPPORTED_BITS, UNASKED, Operation, ResourceType
 from korvet.security.audit import Decision
 from korvet.security.session import Session

@@ -6,6 +6,7 @@ from typing import Any
 
 from korvet.admin.alter_configs import ConfigAdmin
 from korvet.admin.auto_create import TopicAutoCreator
+from korvet.base.metrics import Metrics
 from korvet.cluster.coordinators import Coordinators
 from korvet.cluster.registration import BrokerRegistration
 from korvet.config.broker_config import Config
@@ -23,14 +24,13 @@ from korvet.groups.offset_commit import Row
 from korvet.groups.offsets_view import OffsetsView
 from korvet.groups.share_offsets import ShareOffsets
 from korvet.groups.stream_reads import StreamReads
-from korvet.keys import Keys
 from korvet.log.append_batcher import AppendBatcher
 from korvet.log.reader import LogReader
-from korvet.metrics import Metrics
 from korvet.produce.acks import wait_for_decision
 from korvet.produce.append import PartitionAppender
 from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers
+from korvet.scripts.keys import Keys
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer
 from korvet.security.mechanisms import Mechanisms

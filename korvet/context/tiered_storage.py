@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from korvet import logfmt
+from korvet.base import logfmt
+from korvet.base.metrics import Metrics
 from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
 from korvet.config.values import Settings
-from korvet.keys import Keys
 from korvet.log.read_cache import ReadCache
-from korvet.metrics import Metrics
 from korvet.remote_log.cached_store import open_store
 from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.copy_demand import CopyDemand
@@ -21,6 +20,7 @@ from korvet.remote_log.memory_shares import SharesReader
 from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.store.replica_wait import ReplicaWait
 from korvet.topics.table import TopicTable

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.embedded_redis import aof
 from korvet.embedded_redis.socket import ask
 

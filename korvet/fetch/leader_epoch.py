@@ -1,6 +1,6 @@
 """The leader epoch of every partition: 0, as one Redis leads them all."""
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 
 LEADER_EPOCH = 0
 

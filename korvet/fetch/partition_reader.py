@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from korvet import logfmt
+from korvet.base import logfmt
+from korvet.base.errors import TOPIC_GONE, ErrorCode
 from korvet.config.values import Settings
-from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.fetch.leader_epoch import check_leader_epoch
 from korvet.fetch.record_format import BATCHES_SINCE, ZSTD_SINCE, encode_records
 from korvet.fetch.response_memory import ResponseMemory

@@ -1,6 +1,6 @@
 """Log requests of clients that claim to be replicas: they are answered like consumers."""
 
-from korvet import logfmt
+from korvet.base import logfmt
 
 MAX_LOGGED = 1000
 

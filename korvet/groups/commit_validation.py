@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from korvet.bounded import map_yielding
-from korvet.errors import ErrorCode
+from korvet.base.bounded import map_yielding
+from korvet.base.errors import ErrorCode
 from korvet.groups.offset_commit import Row
 from korvet.topics.table import Topic, TopicTable
 from korvet.wire.messages.offset_commit import OffsetCommitRequestPartition

@@ -16,11 +16,11 @@ from time import time
 
 import msgspec
 
-from korvet.calls.partition import LagReply, ShareDescribeReply
 from korvet.groups.offset_commit import parse_commit
 from korvet.groups.registry import GroupRegistry
-from korvet.keys import Keys
 from korvet.scripts.call import Call, decode_group
+from korvet.scripts.calls.partition import LagReply, ShareDescribeReply
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 

@@ -15,17 +15,17 @@ from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
-from korvet import logfmt
-from korvet.bounded import ByteBounded, chunks
-from korvet.calls.group import JoinReply, SyncReply, TickReply
+from korvet.base import logfmt
+from korvet.base.bounded import ByteBounded, chunks
+from korvet.base.errors import ErrorCode
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import HeartbeatBatcher
 from korvet.groups.presence import Presence
 from korvet.groups.redis_groups import RedisGroups
 from korvet.groups.registry import GroupRegistry, scan_fields
-from korvet.keys import Keys
 from korvet.scripts.call import Call, ErrorReply, Reply, decode_group
+from korvet.scripts.calls.group import JoinReply, SyncReply, TickReply
+from korvet.scripts.keys import Keys
 from korvet.scripts.signals import Signal
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import LimitReached, StoreError

@@ -4,7 +4,7 @@ A lag is valid until the log's ends or its number of records change: a group tha
 log that does not grow costs no call. Groups with one committed offset share a count.
 """
 
-from korvet.calls.partition import ListOffsetsReply
+from korvet.scripts.calls.partition import ListOffsetsReply
 from korvet.topics.table import Topic
 
 LogOffset = tuple[str, int, int]

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import msgspec
 
-from korvet.bounded import TOO_OFTEN, chunks, gather_named
-from korvet.errors import ErrorCode
+from korvet.base.bounded import TOO_OFTEN, chunks, gather_named
+from korvet.base.errors import ErrorCode
 from korvet.groups.assignment import assigned_partitions, decode_assignment, subscribed_topics
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.groups.modern import unpack

@@ -17,10 +17,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from korvet.bounded import chunks
-from korvet.calls.namespace import GroupHeartbeatReply
-from korvet.keys import Keys
+from korvet.base.bounded import chunks
 from korvet.scripts.call import Call
+from korvet.scripts.calls.namespace import GroupHeartbeatReply
+from korvet.scripts.keys import Keys
 from korvet.scripts.signals import Signal
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable

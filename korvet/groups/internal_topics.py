@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from korvet.base.errors import ErrorCode
 from korvet.config.dynamic import DynamicBrokerConfig
-from korvet.errors import ErrorCode
 from korvet.groups.streams_group import decode_pairs
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.store.calls import AsyncCalls
 from korvet.store.errors import StoreError
 from korvet.topics.lifecycle import (

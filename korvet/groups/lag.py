@@ -7,16 +7,16 @@ from typing import Any
 
 import msgspec
 
-from korvet.bounded import chunks
-from korvet.calls.partition import LagReply
+from korvet.base.bounded import chunks
 from korvet.groups.description import CLASSIC, SHARE, Assignment, find_partitions
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
 from korvet.groups.streams_group import decode_topology
-from korvet.keys import Keys
 from korvet.log.offset_for_time import find_time
 from korvet.log.position import EARLIEST, Position
 from korvet.log.reader import LogReader
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import LagReply
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from korvet.groups.lag_survey import Survey
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 
 SHARDS = 16

@@ -17,8 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from korvet.bounded import chunks
-from korvet.calls.partition import ListOffsetsReply
+from korvet.base.bounded import chunks
 from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag import (
     Commit,
@@ -36,7 +35,8 @@ from korvet.groups.share_offsets import (
     find_topics,
     list_partitions,
 )
-from korvet.keys import Keys
+from korvet.scripts.calls.partition import ListOffsetsReply
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 

@@ -11,17 +11,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from korvet.calls.group import (
+from korvet.base.errors import ErrorCode
+from korvet.base.name_pattern import compile_pattern
+from korvet.config.dynamic import ConfigTable, group_resource
+from korvet.config.values import Settings
+from korvet.groups.coordinator import GroupCoordinator
+from korvet.scripts.call import Call
+from korvet.scripts.calls.group import (
     ConsumerHeartbeatReply,
     ShareHeartbeatReply,
     StreamsHeartbeatReply,
 )
-from korvet.config.dynamic import ConfigTable, group_resource
-from korvet.config.values import Settings
-from korvet.errors import ErrorCode
-from korvet.groups.coordinator import GroupCoordinator
-from korvet.name_pattern import compile_pattern
-from korvet.scripts.call import Call
 from korvet.topics.table import TopicTable
 
 JOIN, LEAVE_STATIC = 0, -2

@@ -22,13 +22,13 @@ from time import monotonic, time
 from typing import NamedTuple
 from uuid import UUID
 
-from korvet.bounded import chunks
+from korvet.base.bounded import chunks
+from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import TopicConfigs
-from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
 from korvet.groups.registry import GroupRegistry
-from korvet.keys import Keys
 from korvet.log.read_result import ReadResult
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Definition, Topic, encode_definition
 from korvet.wire.batch_builder import build

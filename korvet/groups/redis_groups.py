@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-from korvet import logfmt
-from korvet.bounded import MAX_CONCURRENT
+from korvet.base import logfmt
+from korvet.base.bounded import MAX_CONCURRENT
 from korvet.groups.offset_commit import Row, parse_field
-from korvet.keys import Keys
 from korvet.scripts.call import Call
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, StoreUnavailable
 

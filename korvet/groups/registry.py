@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from korvet.calls.namespace import GROUP_REGISTER, GroupRegisterReply
-from korvet.keys import Keys
 from korvet.scripts.call import Call, decode_group, encode_group
+from korvet.scripts.calls.namespace import GROUP_REGISTER, GroupRegisterReply
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import VERSION_FIELD
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from korvet.bounded import gather_bounded
-from korvet.calls.partition import LagReply, ShareDescribeReply
-from korvet.errors import ErrorCode
+from korvet.base.bounded import gather_bounded
+from korvet.base.errors import ErrorCode
 from korvet.groups.coordinator import GroupCoordinator
-from korvet.keys import Keys
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import LagReply, ShareDescribeReply
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 

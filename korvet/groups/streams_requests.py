@@ -1,6 +1,6 @@
 """Validation of StreamsGroupHeartbeat requests (KIP-1071)."""
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.groups.modern import JOIN, GroupLimits, blank_field, invalid_epoch
 from korvet.groups.streams_group import topic_names
 from korvet.topics.names import check_topic_name

@@ -8,8 +8,8 @@ Versions
 - v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH
 """
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.transactions.members import group_member
 from korvet.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 

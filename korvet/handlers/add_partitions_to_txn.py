@@ -17,8 +17,8 @@ Versions
 
 from collections.abc import Iterable
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.log.layouts import layout_of
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.topics.table import Topic

@@ -13,9 +13,9 @@ Versions
 import math
 from ipaddress import ip_address
 
+from korvet.base.errors import ErrorCode
 from korvet.config.setting import LONG_MAX
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.quotas import (
     CONNECTIONS,
     CONSUMER_BYTES,

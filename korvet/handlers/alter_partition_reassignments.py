@@ -11,9 +11,9 @@ Left out
 """
 
 from korvet.admin.results import outcome
+from korvet.base.errors import ErrorCode
 from korvet.cluster.registration import leader_of
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.topics.lifecycle import Refused, check_assignment
 from korvet.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -8,8 +8,8 @@ Versions
 - v2 flexible
 """
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.topics.table import LOG_DIRECTORY, TopicTable
 from korvet.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,

@@ -10,8 +10,8 @@ Behaviour
 
 from collections.abc import Mapping
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.topics.table import Topic
 from korvet.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

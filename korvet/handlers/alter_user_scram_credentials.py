@@ -12,8 +12,8 @@ Left out
 
 from collections import Counter
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.credentials import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,

@@ -17,8 +17,8 @@ Versions
 import re
 
 from korvet.admin.features import FEATURES, FEATURES_EPOCH
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,

@@ -26,9 +26,9 @@ import uuid
 
 import msgspec
 
-from korvet.calls.group import ConsumerHeartbeatReply
+from korvet.base.errors import ErrorCode
+from korvet.base.name_pattern import BadPattern, compile_pattern
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.groups.assignment import assignment_of, encode_assignment
 from korvet.groups.modern import (
     JOIN,
@@ -40,8 +40,8 @@ from korvet.groups.modern import (
     pack,
     reason_of,
 )
-from korvet.name_pattern import BadPattern, compile_pattern
 from korvet.scripts.call import Call
+from korvet.scripts.calls.group import ConsumerHeartbeatReply
 from korvet.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -11,8 +11,8 @@ Versions
 """
 
 from korvet.admin.results import outcome
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.acl import Operation, PatternType, Permission, ResourceType, Rule, refusal_of
 from korvet.wire.messages.create_acls import (
     AclCreation,

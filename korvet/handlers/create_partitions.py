@@ -13,8 +13,8 @@ Versions
 from collections import Counter
 
 from korvet.admin.results import outcome
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.topics.lifecycle import Refused, add_partitions, check_assignment, unknown_topic
 from korvet.wire.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -21,9 +21,9 @@ from collections import Counter
 from uuid import UUID
 
 from korvet.admin.results import store_failure
+from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import validate_all
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.acl import Operation, ResourceType
 from korvet.store.errors import StoreError
 from korvet.topics.lifecycle import (

@@ -10,8 +10,8 @@ Versions
 """
 
 from korvet.admin.results import outcome
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.acl import Rule, filter_of
 from korvet.security.authorizer import Authorizer
 from korvet.wire.messages.delete_acls import (

@@ -8,7 +8,7 @@ Versions
 - v2 flexible, v3 error messages
 """
 
-from korvet.bounded import gather_bounded
+from korvet.base.bounded import gather_bounded
 from korvet.context import Context
 from korvet.wire.messages.delete_groups import (
     DeletableGroupResult,

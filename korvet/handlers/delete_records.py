@@ -18,9 +18,9 @@ import asyncio
 from functools import partial
 
 from korvet.admin.results import store_failure
-from korvet.bounded import gather_bounded
+from korvet.base.bounded import gather_bounded
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.log.recent_states import FRESH_S
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic

@@ -7,8 +7,8 @@ Behaviour
 - UNKNOWN_TOPIC_OR_PARTITION for a topic that does not exist or that the group has not read
 """
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,

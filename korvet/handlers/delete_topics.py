@@ -14,8 +14,8 @@ Versions
 from collections import Counter
 
 from korvet.admin.results import outcome
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.topics.lifecycle import Refused, delete_topic, invalid_request, unknown_topic
 from korvet.topics.table import Topic, TopicTable

@@ -11,8 +11,8 @@ Versions
 
 from itertools import groupby
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.acl import Rule, filter_of
 from korvet.wire.messages.describe_acls import (
     AclDescription,

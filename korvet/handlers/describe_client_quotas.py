@@ -12,8 +12,8 @@ Versions
 
 from collections.abc import Mapping
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.quotas import ENTITY_TYPES, IP
 from korvet.topics.lifecycle import Refused, invalid_request
 from korvet.wire.messages.alter_client_quotas import EntityData

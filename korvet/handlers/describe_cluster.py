@@ -8,8 +8,8 @@ Versions
 - v1 endpoint_type, v2 fenced brokers (there are none)
 """
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.acl import CLUSTER_NAME, ResourceType
 from korvet.wire.messages.describe_cluster import (
     DescribeClusterBroker,

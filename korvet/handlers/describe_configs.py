@@ -20,14 +20,14 @@ from operator import attrgetter
 
 from korvet.admin.alter_configs import require_own_id, strip_leading_zeros
 from korvet.admin.config_edits import ConfigResourceType
-from korvet.bounded import TOO_OFTEN, RepeatLimit
+from korvet.base.bounded import TOO_OFTEN, RepeatLimit
+from korvet.base.errors import ErrorCode
 from korvet.cluster.registration import LiveBroker
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import ALL_BROKERS
 from korvet.config.setting import Setting, Source, Text, Type, Whole, Words
 from korvet.config.values import ConfigValue, Synonym
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.topics.lifecycle import Refused, invalid_request, unknown_topic
 from korvet.topics.names import check_topic_name
 from korvet.wire.messages.describe_configs import (

@@ -8,9 +8,9 @@ Versions
 - v3 authorized operations, v4 group.instance.id, v6 messages
 """
 
-from korvet.bounded import TOO_OFTEN, gather_named
+from korvet.base.bounded import TOO_OFTEN, gather_named
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.groups.description import CLASSIC, describe
 from korvet.security.acl import UNASKED, ResourceType
 from korvet.topics.lifecycle import Refused

@@ -11,9 +11,9 @@ Versions
 
 from collections.abc import Sequence
 
-from korvet.bounded import chunks
+from korvet.base.bounded import chunks
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.topics.table import LOG_DIRECTORY, Topic, TopicTable
 from korvet.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,

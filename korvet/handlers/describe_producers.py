@@ -13,9 +13,9 @@ Left out
 
 import asyncio
 
-from korvet.bounded import RepeatLimit
+from korvet.base.bounded import RepeatLimit
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.scripts.producer_state import ENDED, ProducerStateEntry
 from korvet.topics.names import check_topic_name
 from korvet.wire.messages.describe_producers import (

@@ -10,9 +10,9 @@ Versions
 
 from time import time
 
+from korvet.base.errors import ErrorCode
 from korvet.cluster.registration import BrokerRegistration
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,

@@ -12,9 +12,9 @@ Versions
 - v1 the lag
 """
 
-from korvet.bounded import TOO_OFTEN, gather_named
+from korvet.base.bounded import TOO_OFTEN, gather_named
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.groups.share_offsets import UNKNOWN, SharePartition
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic

@@ -7,9 +7,9 @@ Behaviour
 - INVALID_REQUEST for all if the cursor's topic is not requested, or its partition is negative
 """
 
+from korvet.base.errors import ErrorCode
 from korvet.cluster.registration import partition_rows
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.acl import ResourceType
 from korvet.topics.names import check_topic_name
 from korvet.topics.table import Topic

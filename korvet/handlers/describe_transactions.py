@@ -7,9 +7,9 @@ Behaviour
 - the partitions are those of the open transaction, or of one that is ending
 """
 
-from korvet.bounded import gather_named
+from korvet.base.bounded import gather_named
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.transactions.members import member_names, parse_partition_member
 from korvet.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,

@@ -9,8 +9,8 @@ Behaviour
 from collections import Counter
 from collections.abc import Mapping
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.credentials import Mechanism
 from korvet.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,

@@ -8,8 +8,8 @@ Versions
 - v1 election types, v2 flexible
 """
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,

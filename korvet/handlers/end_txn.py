@@ -15,8 +15,8 @@ Versions
   which the response returns; aborting without an open transaction is allowed
 """
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 BUMPS_SINCE = 5

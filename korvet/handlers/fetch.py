@@ -26,8 +26,9 @@ from collections.abc import Coroutine, Iterable, Sequence
 from time import monotonic, time
 from typing import Any
 
+from korvet.base.errors import ErrorCode
+from korvet.base.metrics import Metrics
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.fetch.delayed import DelayedFetch
 from korvet.fetch.partition_reader import (
     READ_COMMITTED,
@@ -36,7 +37,6 @@ from korvet.fetch.partition_reader import (
     PartitionFetch,
 )
 from korvet.fetch.record_age import max_timestamp_of
-from korvet.metrics import Metrics
 from korvet.security.acl import Operation, ResourceType
 from korvet.store.errors import StoreUnavailable
 from korvet.topics.table import Topic

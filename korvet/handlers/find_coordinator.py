@@ -14,9 +14,9 @@ Left out
 
 from contextlib import suppress
 
-from korvet.bounded import gather_bounded
+from korvet.base.bounded import gather_bounded
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.acl import Operation, ResourceType
 from korvet.store.errors import StoreError
 from korvet.wire.messages.find_coordinator import (

@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Awaitable
 from functools import partial
 
+from korvet.base.deferred import NOT_READY, Deferred, NotReady
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.deferred import NOT_READY, Deferred, NotReady
-from korvet.errors import ErrorCode
 from korvet.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 

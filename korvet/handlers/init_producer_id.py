@@ -16,8 +16,8 @@ Left out
 - two-phase commit (v6)
 """
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NONE = -1

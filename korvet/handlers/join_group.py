@@ -22,10 +22,10 @@ Versions
 
 import uuid
 
-from korvet.calls.group import JoinReply
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.scripts.call import Call
+from korvet.scripts.calls.group import JoinReply
 from korvet.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,

@@ -8,8 +8,8 @@ Versions
 - up to 2 one member, whose error is the response's; v3 several, v5 reasons (ignored)
 """
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.wire.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,

@@ -8,8 +8,8 @@ Versions
 """
 
 from korvet.admin.config_edits import ConfigResourceType
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.scripts.call import decode_group
 from korvet.wire.messages.list_config_resources import (
     ConfigResource,

@@ -12,7 +12,7 @@ Versions
 from collections.abc import Awaitable
 from typing import Any
 
-from korvet.bounded import gather_bounded
+from korvet.base.bounded import gather_bounded
 from korvet.context import Context
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse

@@ -19,9 +19,9 @@ Versions
 import asyncio
 from functools import partial
 
-from korvet.bounded import gather_bounded
+from korvet.base.bounded import gather_bounded
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.fetch.leader_epoch import LEADER_EPOCH, check_leader_epoch
 from korvet.fetch.partition_reader import READ_COMMITTED
 from korvet.groups.offsets_view import OffsetsView

@@ -11,10 +11,10 @@ Versions
 
 import asyncio
 
-from korvet.calls.transaction import DescribeReply
+from korvet.base.errors import ErrorCode
+from korvet.base.name_pattern import BadPattern, NamePattern
 from korvet.context import Context
-from korvet.errors import ErrorCode
-from korvet.name_pattern import BadPattern, NamePattern
+from korvet.scripts.calls.transaction import DescribeReply
 from korvet.security.acl import Operation, ResourceType
 from korvet.wire.messages.list_transactions import (
     ListTransactionsRequest,

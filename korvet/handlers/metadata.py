@@ -30,10 +30,10 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from korvet import logfmt
+from korvet.base import logfmt
+from korvet.base.errors import ErrorCode
 from korvet.cluster.registration import partition_rows
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.acl import CLUSTER_NAME, ResourceType
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.topics.names import check_topic_name

@@ -7,10 +7,10 @@ Behaviour
   subscription is malformed)
 """
 
+from korvet.base.errors import ErrorCode
+from korvet.base.name_pattern import compile_pattern
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.groups.description import CLASSIC, CONSUMER, SHARE, STREAMS, Group, describe_any
-from korvet.name_pattern import compile_pattern
 from korvet.scripts.signals import Signal
 from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse

@@ -22,9 +22,9 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from korvet.bounded import RepeatLimit, gather_named, map_yielding
+from korvet.base.bounded import RepeatLimit, gather_named, map_yielding
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic

@@ -10,9 +10,9 @@ Versions
 
 from functools import partial
 
-from korvet.bounded import gather_bounded
+from korvet.base.bounded import gather_bounded
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.fetch.leader_epoch import LEADER_EPOCH, check_leader_epoch
 from korvet.store.errors import StoreError
 from korvet.wire.messages.offset_for_leader_epoch import (

@@ -11,8 +11,8 @@ Left out
 - GSSAPI
 """
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 

@@ -18,8 +18,8 @@ Versions
 
 from uuid import UUID
 
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.security.acl import Operation, ResourceType
 from korvet.share.sessions import CLOSE, OPEN, SessionError
 from korvet.share.targets import Targets

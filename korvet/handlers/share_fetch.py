@@ -34,10 +34,10 @@ from collections.abc import Iterable
 from functools import partial
 from uuid import UUID
 
+from korvet.base.errors import ErrorCode
+from korvet.base.metrics import Metrics
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.groups.share_group import ShareGroupConfig
-from korvet.metrics import Metrics
 from korvet.security.acl import Operation, ResourceType
 from korvet.share.acknowledger import Acknowledger
 from korvet.share.acquire_values import Acquired, Budget, ShareFetchParams

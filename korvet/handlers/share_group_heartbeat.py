@@ -14,13 +14,13 @@ Behaviour
 - a share group is kept until it is deleted, even without members
 """
 
-from korvet.calls.group import ShareHeartbeatReply
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.groups.assignment import assignment_of
 from korvet.groups.modern import JOIN, GroupLimits, Heartbeat, blank_field, pack, reason_of
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.scripts.call import Call
+from korvet.scripts.calls.group import ShareHeartbeatReply
 from korvet.wire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,

@@ -30,9 +30,8 @@ Left out
 
 import msgspec
 
-from korvet.calls.group import StreamsHeartbeatReply
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.groups.modern import GroupLimits, Heartbeat, reason_of, unpack
 from korvet.groups.streams_group import (
     ACTIVE,
@@ -49,6 +48,7 @@ from korvet.groups.streams_group import (
 )
 from korvet.groups.streams_requests import exceeded_limit, invalid_heartbeat, invalid_names
 from korvet.scripts.call import Call
+from korvet.scripts.calls.group import StreamsHeartbeatReply
 from korvet.wire.messages.streams_group_heartbeat import (
     Endpoint,
     EndpointToPartitions,

@@ -15,10 +15,10 @@ Versions
 
 from collections.abc import Iterable
 
-from korvet.calls.group import SyncReply
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.scripts.call import Call
+from korvet.scripts.calls.group import SyncReply
 from korvet.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 EMPTY = "\0"

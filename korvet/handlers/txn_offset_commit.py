@@ -17,12 +17,12 @@ Versions
 
 from collections.abc import Sequence
 
-from korvet.calls.group import CommitReply
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.groups.commit_validation import commit_results, validate_commit
 from korvet.groups.offset_commit import Row
 from korvet.scripts.call import Call
+from korvet.scripts.calls.group import CommitReply
 from korvet.transactions.members import group_member
 from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -9,8 +9,8 @@ Versions
 """
 
 from korvet.admin.features import FEATURES, WITHOUT_MEANING
+from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,

@@ -21,9 +21,9 @@ from time import time
 
 import msgspec
 
-from korvet.calls.partition import AbortHangingTxnReply
+from korvet.base.errors import TOPIC_GONE, ErrorCode
 from korvet.context import Context
-from korvet.errors import TOPIC_GONE, ErrorCode
+from korvet.scripts.calls.partition import AbortHangingTxnReply
 from korvet.topics.table import Topic, TopicTable
 from korvet.transactions.completion import marker_fields
 from korvet.transactions.hanging import Participation

@@ -19,16 +19,16 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from korvet import logfmt
+from korvet.base import logfmt
+from korvet.broker.network.client_socket import MAX_HELD
+from korvet.broker.network.open_connections import OpenConnections
+from korvet.broker.network.ordered_connection import LARGE_RESPONSES, OrderedConnection
+from korvet.broker.network.request_decoder import CloseConnection
 from korvet.context import Services
 from korvet.legacy.fetch import LegacyReader
 from korvet.legacy.produce import SetAppender
 from korvet.legacy.produced_sets import STOPPING, Answer, ProducedSets
 from korvet.legacy.topics import Refusal
-from korvet.network.client_socket import MAX_HELD
-from korvet.network.open_connections import OpenConnections
-from korvet.network.ordered_connection import LARGE_RESPONSES, OrderedConnection
-from korvet.network.request_decoder import CloseConnection
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.security.authorizer import RulesUnreadable
 from korvet.store.errors import StoreError

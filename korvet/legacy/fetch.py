@@ -12,7 +12,7 @@ Behaviour
 
 from time import time as now
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.legacy.topics import LegacyTopics, Refusal
 from korvet.log.layouts import bytes as bytes_layout

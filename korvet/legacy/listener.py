@@ -6,7 +6,9 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from korvet.background.leases import Leases
+from korvet.broker.background.leases import Leases
+from korvet.broker.network.listeners import bind, open_to_all
+from korvet.broker.network.open_connections import OpenConnections
 from korvet.config.broker_config import Address, Config
 from korvet.config.setting import StartError
 from korvet.context import Services
@@ -15,8 +17,6 @@ from korvet.legacy.fetch import LegacyReader
 from korvet.legacy.produce import SetAppender
 from korvet.legacy.topics import LegacyTopics
 from korvet.legacy.zookeeper import Registry
-from korvet.network.listeners import bind, open_to_all
-from korvet.network.open_connections import OpenConnections
 from korvet.topics.table import Topic
 
 

@@ -12,14 +12,14 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from korvet.calls.partition import AppendReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
+from korvet.base.metrics import Metrics
 from korvet.legacy.topics import LegacyTopics, check_partition
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.opening import MAX_AT_ONCE, in_thread
-from korvet.metrics import Metrics
 from korvet.scripts.append_call import count_of
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import AppendReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import RedisUnreachable, StoreRefused, StoreUnavailable
 from korvet.topics.table import Topic

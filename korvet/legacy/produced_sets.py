@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
-from korvet import logfmt
-from korvet.calls.partition import AppendReply
-from korvet.errors import TOPIC_GONE, ErrorCode
+from korvet.base import logfmt
+from korvet.base.errors import TOPIC_GONE, ErrorCode
 from korvet.legacy.produce import NOT_APPLIED, SetAppender, SetNotApplied
 from korvet.legacy.topics import Refusal
+from korvet.scripts.calls.partition import AppendReply
 from korvet.store.errors import StoreError
 from korvet.wire.records import BadBatch
 from korvet.wire.requests_v07 import Buffer, Produce

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from korvet.config.dynamic import DynamicBrokerConfig
-from korvet.keys import Keys
 from korvet.log.layouts import BYTES, layout_of
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics.lifecycle import (
     Refused,

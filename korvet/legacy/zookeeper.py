@@ -24,12 +24,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from korvet import logfmt
-from korvet.background.leases import Leases
+from korvet.base import logfmt
+from korvet.broker.background.leases import Leases
 from korvet.config.broker_config import Address
 from korvet.config.setting import StartError
-from korvet.keys import Keys
 from korvet.log.layouts import BYTES, layout_of
+from korvet.scripts.keys import Keys
 from korvet.store.errors import StoreError
 from korvet.store.notifications import Notifier
 from korvet.topics.table import Topic, TopicTable

@@ -6,8 +6,8 @@ Every change goes through the scripts and the code that a broker uses; nothing i
 from collections.abc import Mapping
 from typing import Any, Self
 
+from korvet.base.errors import ErrorCode
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
 from korvet.groups.lag import list_lags
 from korvet.groups.share_offsets import ShareOffsets
 from korvet.library.record_calls import RecordCalls

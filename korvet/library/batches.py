@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from random import randrange
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.library.values import Record
 from korvet.wire import batch_builder
 from korvet.wire import records as wire

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from time import time
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.groups.lag import find_offset
 from korvet.library.batches import Batcher, encode_batch
 from korvet.library.session import check, check_partition

@@ -6,22 +6,22 @@ from math import inf
 from time import monotonic
 from typing import cast
 
+from korvet.base.errors import ErrorCode
+from korvet.base.metrics import Metrics
 from korvet.config.dynamic import ConfigTable
 from korvet.config.stored_settings import FIELDS, with_stored
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
 from korvet.groups.coordinator import GroupCoordinator
-from korvet.keys import Keys
 from korvet.library.batches import Batcher
 from korvet.library.values import KorvetError
 from korvet.log.reader import LogReader
-from korvet.metrics import Metrics
 from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.inline_reader import InlineChunks, InlineSegmentStore
 from korvet.remote_log.manifest import CLUSTER_ID
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.store.redis_py import InlineStore, LibraryStore
 from korvet.topics.lifecycle import Refused

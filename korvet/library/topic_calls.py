@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.library.session import Session, check, check_partition, refusals
 from korvet.library.values import KorvetError, PartitionOffsets, TopicInfo
 from korvet.topics.lifecycle import (

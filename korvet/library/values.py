@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 
 
 class KorvetError(Exception):

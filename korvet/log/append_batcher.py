@@ -19,13 +19,13 @@ Rules
 import asyncio
 from collections.abc import Callable, Iterator
 
-from korvet import logfmt
-from korvet.calls.namespace import LogAppendManyReply
-from korvet.calls.partition import APPEND, AppendReply
-from korvet.keys import Keys
+from korvet.base import logfmt
 from korvet.log.append_parts import send_append
 from korvet.scripts.append_call import append_many, batch_of
 from korvet.scripts.call import Call
+from korvet.scripts.calls.namespace import LogAppendManyReply
+from korvet.scripts.calls.partition import APPEND, AppendReply
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
 

@@ -22,8 +22,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from korvet.calls.partition import APPEND, SCHEDULE_ADD, AppendReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts.append_call import (
     BATCH_AT,
     EXPIRED,
@@ -41,6 +40,7 @@ from korvet.scripts.append_call import (
     size_of,
 )
 from korvet.scripts.call import Arg, Call
+from korvet.scripts.calls.partition import APPEND, SCHEDULE_ADD, AppendReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
 

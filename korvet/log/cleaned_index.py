@@ -4,11 +4,11 @@ import hashlib
 
 import msgspec
 
-from korvet.calls.partition import CleanBeginReply
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
 from korvet.log.read_result import ReadResult
 from korvet.log.records_in import with_records
+from korvet.scripts.calls.partition import CleanBeginReply
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder
 from korvet.wire.records import BadBatch, Record

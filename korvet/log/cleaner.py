@@ -35,7 +35,6 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
-from korvet.calls.partition import CleanBeginReply
 from korvet.log.busy_timer import BusyTimer
 from korvet.log.cleaned_index import (
     UNREADABLE,
@@ -52,6 +51,7 @@ from korvet.log.opening import in_thread
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.log.reader import LogReader
+from korvet.scripts.calls.partition import CleanBeginReply
 from korvet.store.calls import ReadCalls
 from korvet.store.errors import StoreRefused
 from korvet.topics.table import Topic

@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator
 from functools import partial
 
-from korvet.calls.partition import FindTimestampReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.scripts.append_call import FAR
+from korvet.scripts.calls.partition import FindTimestampReply
 from korvet.store.calls import ReadCalls
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic

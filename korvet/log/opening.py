@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.topics.table import Topic
 from korvet.wire import records
 from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record

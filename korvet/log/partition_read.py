@@ -22,7 +22,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.log.entry import Entry
 from korvet.log.entry_rows import take_rows
 from korvet.log.layouts import layout_of

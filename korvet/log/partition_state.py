@@ -1,6 +1,6 @@
 """The state of a log, as one read of a partition knows it."""
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.log.entries_query import EntriesQuery
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest

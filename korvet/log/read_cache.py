@@ -4,8 +4,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from korvet import logfmt
-from korvet.calls.partition import AppendReply
+from korvet.base import logfmt
 from korvet.log.batch_cache import BatchCache
 from korvet.log.batch_walk import Batches
 from korvet.log.entry import Entry
@@ -15,6 +14,7 @@ from korvet.log.recent_states import RecentState
 from korvet.log.size_estimates import SizeEstimates
 from korvet.scripts.append_call import count_of, newest_of, whole_batch
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import AppendReply
 from korvet.topics.table import Topic
 
 LARGE = 16 * 1024

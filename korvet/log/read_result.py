@@ -6,13 +6,13 @@ from typing import Protocol
 
 import msgspec
 
-from korvet.calls.partition import ListOffsetsReply
-from korvet.errors import ErrorCode
-from korvet.keys import Partition
+from korvet.base.errors import ErrorCode
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import BaseLayout
 from korvet.log.read_request import ReadRequest
 from korvet.scripts.call import Arg
+from korvet.scripts.calls.partition import ListOffsetsReply
+from korvet.scripts.keys import Partition
 from korvet.store.calls import ReadCalls
 from korvet.store.range_connection import RangeReply
 from korvet.topics.table import Topic

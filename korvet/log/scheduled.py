@@ -17,14 +17,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from korvet.calls.partition import AppendReply
+from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import TopicPolicy
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
 from korvet.log.layouts import layout_of
 from korvet.log.layouts.record import stored_size
 from korvet.scripts.append_call import FAR, Kind, Row
 from korvet.scripts.call import Arg, Call
+from korvet.scripts.calls.partition import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, compression, record_entries
 from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record

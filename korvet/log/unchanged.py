@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.store.calls import AsyncCalls
 
 QUIET_S = 300.0

@@ -8,11 +8,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from korvet.calls.partition import DropUnnumberedReply
 from korvet.config.topic_policy import TopicPolicy
-from korvet.keys import Keys
 from korvet.log.entry_rows import MAX_RECORD_BYTES
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import DropUnnumberedReply
+from korvet.scripts.keys import Keys
 
 Place = tuple[str, str, int]
 """Name and id of a topic, and a partition."""

@@ -17,16 +17,16 @@ Rules
 
 from collections.abc import Iterable
 
-from korvet.calls.partition import AppendReply
+from korvet.base.errors import ErrorCode
 from korvet.config.setting import LONG_MAX, LONGEST_ARRAY
 from korvet.config.topic_policy import TopicPolicy
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
 from korvet.log.layouts import Layout, layout_of
 from korvet.log.layouts.record import RecordLayout
 from korvet.log.opening import Allowance
 from korvet.log.scheduled import mentions_schedule, prepare_scheduled
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, compression, message_sets, record_walk, records
 from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record, corrupt, invalid

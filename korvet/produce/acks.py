@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.config.values import Settings
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.store.replica_wait import ReplicaWait

@@ -14,19 +14,19 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from korvet.calls.partition import AppendReply
+from korvet.base.errors import ErrorCode
+from korvet.base.metrics import Metrics
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
 from korvet.log.append_batcher import AppendBatcher
 from korvet.log.append_parts import send_append
 from korvet.log.layouts import layout_of
 from korvet.log.opening import TURN_BYTES, Allowance, in_thread
 from korvet.log.read_cache import ReadCache
 from korvet.log.validator import prepare_append
-from korvet.metrics import Metrics
 from korvet.produce.unknown_producers import ProducerKey, UnknownProducers, Verdict
 from korvet.scripts.append_call import allow_expired_producer, count_of, sequence_of, size_of
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import AppendReply
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 from korvet.wire.records import BadBatch, Buffer

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from korvet import logfmt
-from korvet.calls.partition import AppendReply
-from korvet.deferred import NOT_READY, CloseWithoutResponse, Deferred, NotReady
-from korvet.errors import TOPIC_GONE, ErrorCode
+from korvet.base import logfmt
+from korvet.base.deferred import NOT_READY, CloseWithoutResponse, Deferred, NotReady
+from korvet.base.errors import TOPIC_GONE, ErrorCode
 from korvet.log.scheduled import limit_reason
 from korvet.produce.append import TOPIC_IDS_SINCE, PartitionAppend, PartitionAppender
+from korvet.scripts.calls.partition import AppendReply
 from korvet.store.errors import StoreError, StoreUnavailable, ValueTooLarge
 from korvet.topics.table import Topic, TopicTable
 from korvet.transactions.add_partitions import EnlistedPartitions, producer_of

@@ -25,9 +25,9 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from korvet.admin.auto_create import TopicAutoCreator
+from korvet.base.deferred import CloseWithoutResponse
+from korvet.base.errors import ErrorCode
 from korvet.config.values import Settings
-from korvet.deferred import CloseWithoutResponse
-from korvet.errors import ErrorCode
 from korvet.log.opening import OpensMuch
 from korvet.produce.acks import (
     DurabilityRequirement,

@@ -29,7 +29,7 @@ from time import monotonic
 
 import msgspec
 
-from korvet.bounded import ByteBounded
+from korvet.base.bounded import ByteBounded
 
 EXPIRES_S = 300.0
 """Seconds to wait for a retry: more than the default of delivery.timeout.ms."""

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from korvet.base.metrics import Metrics
 from korvet.config.values import Settings
-from korvet.metrics import Metrics
 from korvet.remote_log.disk_cache import DiskCache
 from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.store import SegmentStore

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from time import time
 
-from korvet.calls.partition import ClaimCopyReply
 from korvet.config.topic_policy import TopicPolicy
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
@@ -23,6 +22,7 @@ from korvet.remote_log.copy_cache import CopyCache
 from korvet.remote_log.manifest import object_name
 from korvet.remote_log.segment_buffers import SegmentBuffers
 from korvet.remote_log.store import SegmentStore
+from korvet.scripts.calls.partition import ClaimCopyReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic

@@ -17,7 +17,7 @@ from collections.abc import Callable, Container
 
 import msgspec
 
-from korvet import read_buffers
+from korvet.base import read_buffers
 from korvet.remote_log.copier import segment_bytes
 from korvet.topics.table import Topic
 

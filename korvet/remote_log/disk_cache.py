@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.store.async_store import ignore_result
 
 THREADS = 4

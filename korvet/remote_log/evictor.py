@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from korvet.keys import Keys
 from korvet.log.adoption import adopt
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.memory import COPY_MARK, TRIM_MARK, MemoryBudget
 from korvet.remote_log.store import RemoteStorageError
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable

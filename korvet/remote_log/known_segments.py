@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from korvet.keys import Keys
 from korvet.remote_log.manifest import ManifestStore, SegmentRow, checked_footer, find_segment
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.scripts.keys import Keys
 from korvet.topics.table import Topic
 from korvet.wire.segments import Segment
 

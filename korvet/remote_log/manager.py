@@ -10,14 +10,13 @@ from functools import partial
 from random import random
 from time import monotonic, time
 
-from korvet import logfmt
-from korvet.bounded import chunks
+from korvet.base import logfmt
+from korvet.base.bounded import chunks
+from korvet.base.metrics import Metrics
 from korvet.config.values import Settings
-from korvet.keys import Keys
 from korvet.log.adoption import adopt
 from korvet.log.read_cache import ReadCache
 from korvet.log.unchanged import LOOKED_AT, WORK, WORKED_AT, Unchanged, pace
-from korvet.metrics import Metrics
 from korvet.remote_log.copier import PartitionCopier
 from korvet.remote_log.copy_demand import CopyDemand
 from korvet.remote_log.copy_pace import CopyPace, follow
@@ -25,6 +24,7 @@ from korvet.remote_log.memory import MemoryBudget
 from korvet.remote_log.retention import RemoteRetention, delete_orphans
 from korvet.remote_log.segment_buffers import SegmentBuffers
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.store.replica_wait import ReplicaWait

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from korvet.keys import Keys, Partition
 from korvet.remote_log.store import RemoteStorageError
+from korvet.scripts.keys import Keys, Partition
 from korvet.topics.table import Topic
 from korvet.wire.segments import CorruptSegment, Segment, read_footer
 

@@ -17,7 +17,7 @@ from time import monotonic
 
 import msgspec
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 

@@ -21,18 +21,18 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from korvet import logfmt
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.base import logfmt
+from korvet.base.errors import ErrorCode
+from korvet.base.metrics import Metrics
 from korvet.log.entry import Entry
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
-from korvet.metrics import Metrics
 from korvet.remote_log.known_segments import CACHE_BYTES, MAX_PARTITIONS, Footers, KnownSegments
 from korvet.remote_log.manifest import ManifestStore
 from korvet.remote_log.slices import ChunkSource, read_slices
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.remote_log.stored_entries import entries_of
+from korvet.scripts.keys import Keys
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 from korvet.wire.batch_runs import count_records, last_offset, skip_batches

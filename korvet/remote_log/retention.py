@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from korvet.calls.partition import DropSegmentsReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.remote_log.manifest import SegmentRow
 from korvet.remote_log.store import SegmentStore
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import DropSegmentsReply
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from korvet.metrics import Metrics
+from korvet.base.metrics import Metrics
 from korvet.remote_log.local_files import LocalFiles
 from korvet.remote_log.local_writes import LocalWrites
 from korvet.remote_log.read_limit import ReadLimit

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, Self
 
-from korvet.keys import Keys
 from korvet.remote_log.manifest import (
     CLUSTER_ID,
     REMOTE_STORAGE_URL,
@@ -20,6 +19,7 @@ from korvet.remote_log.manifest import (
     checked_footer,
 )
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.scripts.keys import Keys
 from korvet.wire.segments import CorruptSegment, Segment
 
 RUN_BYTES = 4 << 20

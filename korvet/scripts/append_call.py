@@ -6,10 +6,10 @@ log.append and schedule.add begin with the same arguments.
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from korvet.calls.namespace import LogAppendManyReply
-from korvet.calls.partition import AppendReply
-from korvet.keys import Keys
 from korvet.scripts.call import Arg, Call
+from korvet.scripts.calls.namespace import LogAppendManyReply
+from korvet.scripts.calls.partition import AppendReply
+from korvet.scripts.keys import Keys
 
 LogBatches = tuple[str, int, str, int, Sequence[Sequence[Arg]]]
 """Topic, partition, topic id, log.append's stamp, and the `batch_of` of each call."""

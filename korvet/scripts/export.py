@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts import bundle
 from korvet.scripts.contract import Row
 from korvet.scripts.signals import Signal

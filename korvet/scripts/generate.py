@@ -1,4 +1,4 @@
-"""`korvet/calls/`: a typed method for each script, generated from the scripts' headers.
+"""`korvet/scripts/calls/`: a typed method for each script, generated from the scripts' headers.
 
 The receiver of a call is the handle that has its KEYS: `Partition`, `Group`, `Transaction`, or
 `Keys` for those of the namespace. Rules
@@ -68,7 +68,6 @@ _IMPORTS = {
     "collections.abc": ("Iterable", "Sequence"),
     "itertools": ("chain",),
     "typing": ("TYPE_CHECKING",),
-    "korvet.calls.partition": ("AppendReply",),
     "korvet.scripts.call": (
         "Arg",
         "Call",
@@ -79,12 +78,13 @@ _IMPORTS = {
         "encode_group",
         "flat",
     ),
+    "korvet.scripts.calls.partition": ("AppendReply",),
 }
 _WIDTH = 100
 
 
 def modules() -> dict[str, str]:
-    """Return the text of each module of `korvet/calls/`, by its name."""
+    """Return the text of each module of `korvet/scripts/calls/`, by its name."""
     contracts: dict[str, list[Contract]] = {receiver: [] for receiver in _FAMILIES}
     for name in bundle.names():
         contract = bundle.load(name).contract
@@ -95,7 +95,7 @@ def modules() -> dict[str, str]:
 def stale(root: Path) -> list[str]:
     """Return one sentence for each module in `root` that is not the generated one."""
     return [
-        f"korvet/calls/{name}.py is not what the headers say: make lock"
+        f"korvet/scripts/calls/{name}.py is not what the headers say: make lock"
         for name, text in modules().items()
         if not (root / f"{name}.py").is_file() or (root / f"{name}.py").read_text() != text
     ]

@@ -65,7 +65,7 @@ def stale(root: Traversable) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Update or check the lock; return the exit code."""
     root = Path(str(bundle.default_root()))
-    calls = root.parent / "korvet" / "calls"
+    calls = root.parent / "korvet" / "scripts" / "calls"
     wrong = [] if "--rewrite" in arguments else conflicts(root)
     if "--check" in arguments:
         wrong += stale(root)

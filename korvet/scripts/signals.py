@@ -6,7 +6,7 @@ one, and one that is taken for a Kafka error is an unknown number.
 
 from enum import IntEnum
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 
 
 class Signal(IntEnum):

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from korvet import logfmt
+from korvet.base import logfmt
 
 CLUSTER_NAME = "kafka-cluster"
 """Name of the only resource of type CLUSTER."""

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
 
-from korvet.bounded import ByteBounded
+from korvet.base.bounded import ByteBounded
 
 FREE = 3
 PAIR_S, ADDRESS_S, USER_S = 2.0, 0.1, 2.0

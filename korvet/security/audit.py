@@ -21,7 +21,7 @@ from time import monotonic
 
 import msgspec
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.config.values import Settings
 from korvet.security.acl import Operation, ResourceType
 from korvet.security.session import Session

@@ -15,11 +15,11 @@ from time import monotonic
 
 import msgspec
 
-from korvet import logfmt
-from korvet.bounded import ByteBounded
+from korvet.base import logfmt
+from korvet.base.bounded import ByteBounded
 from korvet.config.setting import ConfigError
 from korvet.config.values import Settings
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.security.acl import (
     EVERY_OPERATION,
     Operation,

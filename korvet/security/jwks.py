@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, JWKRegistry, OKPKey, RSAKey
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.config.setting import StartError
 from korvet.security.file_state import file_state
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.config.setting import StartError
 from korvet.config.values import Settings
 from korvet.security.attempts import Attempts

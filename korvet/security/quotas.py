@@ -16,10 +16,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from korvet import logfmt
-from korvet.bounded import ByteBounded
+from korvet.base import logfmt
+from korvet.base.bounded import ByteBounded
 from korvet.config.dynamic import ConfigTable
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.security.session import Session
 from korvet.store.calls import AsyncCalls
 from korvet.store.errors import StoreError

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.config.listeners import Listener
 from korvet.config.setting import ConfigError
 from korvet.config.values import Settings

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import msgspec
 
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.base.errors import ErrorCode
 from korvet.scripts.call import Reply
+from korvet.scripts.keys import Keys
 from korvet.security import credentials
 from korvet.security.credentials import BY_TITLE, Credential, Mechanism
 from korvet.store.calls import AsyncCalls

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby, pairwise
 
-from korvet.bounded import gather_bounded
-from korvet.errors import TOPIC_GONE, ErrorCode
+from korvet.base.bounded import gather_bounded
+from korvet.base.errors import TOPIC_GONE, ErrorCode
 from korvet.groups.share_group import ShareGroupConfig
 from korvet.share.acquirer import Acquirer
 from korvet.share.dead_letters import DeadLetters

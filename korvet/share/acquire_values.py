@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.share_group import ShareGroupConfig
-from korvet.keys import Keys
 from korvet.log.reader import LogReader
+from korvet.scripts.keys import Keys
 from korvet.share.dead_letters import DeadLetters
 from korvet.share.ranges import Run
 from korvet.store.async_store import AsyncStore

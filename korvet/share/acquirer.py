@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from korvet.bounded import ByteBounded
+from korvet.base.bounded import ByteBounded
+from korvet.base.errors import TOPIC_GONE, ErrorCode
 from korvet.config.values import Settings
-from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.fetch.response_memory import ResponseMemory
-from korvet.keys import Keys
 from korvet.log.reader import LogReader
+from korvet.scripts.keys import Keys
 from korvet.share.acquire_values import (
     Acquired,
     AcquireServices,

@@ -21,16 +21,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from korvet import logfmt
 from korvet.admin.auto_create import TopicAutoCreator
+from korvet.base import logfmt
+from korvet.base.errors import ErrorCode
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
 from korvet.groups.share_group import ShareGroupConfig
-from korvet.keys import Keys
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.log.records_in import read_records
 from korvet.produce.service import ProduceService
+from korvet.scripts.keys import Keys
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.share.dead_letter_records import DeadLetter, batches
 from korvet.store.async_store import AsyncStore

@@ -17,8 +17,8 @@ from time import monotonic
 
 import msgspec
 
-from korvet.bounded import gather_bounded
-from korvet.errors import ErrorCode
+from korvet.base.bounded import gather_bounded
+from korvet.base.errors import ErrorCode
 from korvet.log.layouts import layout_of
 from korvet.share.acquire_values import Acquired, Available, Budget, ShareFetchParams
 from korvet.share.acquirer import Acquirer

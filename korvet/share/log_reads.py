@@ -5,7 +5,7 @@ What is read ahead is in the batch cache then, so that the next acquire of the g
 
 from dataclasses import KW_ONLY, dataclass
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.log.layouts import layout_of
 from korvet.log.read_request import ReadRequest

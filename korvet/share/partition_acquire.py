@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from korvet.calls.partition import ShareAcquireReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.fetch.record_format import encode_records
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
 from korvet.log.read_result import ReadResult
+from korvet.scripts.calls.partition import ShareAcquireReply
 from korvet.scripts.signals import Signal
 from korvet.share.acquire_values import (
     Acquired,

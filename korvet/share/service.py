@@ -8,9 +8,9 @@ from korvet.config.dynamic import ConfigTable
 from korvet.config.values import Settings
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
-from korvet.keys import Keys
 from korvet.log.reader import LogReader
 from korvet.produce.service import ProduceService
+from korvet.scripts.keys import Keys
 from korvet.share.acknowledger import Acknowledger
 from korvet.share.acquirer import Acquirer
 from korvet.share.dead_letters import DeadLetters

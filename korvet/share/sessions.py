@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from uuid import UUID
 
-from korvet import logfmt
-from korvet.errors import ErrorCode
+from korvet.base import logfmt
+from korvet.base.errors import ErrorCode
 from korvet.security.session import Session
 from korvet.store.errors import StoreError
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from uuid import UUID
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.topics.table import Topic, TopicTable
 
 

@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from korvet.calls.partition import FindTimestampReply, ListOffsetsReply, NumberEntriesReply
 from korvet.config.stored_settings import FIELDS, with_stored
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
-from korvet.keys import Keys
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import FindTimestampReply, ListOffsetsReply, NumberEntriesReply
+from korvet.scripts.keys import Keys
 from korvet.spark.errors import TopicChanged, UnknownTopic
 from korvet.spark.options import Connection, Selection
 from korvet.spark.partitions import (

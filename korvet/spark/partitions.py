@@ -2,8 +2,8 @@
 
 import msgspec
 
+from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import REMOTE
-from korvet.errors import ErrorCode
 from korvet.spark.errors import DataLoss, TopicChanged
 from korvet.topics.table import Topic
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from korvet import read_buffers
+from korvet.base import read_buffers
 
 REUSED_WORKER = "SPARK_REUSE_WORKER"
 RETAINED_BYTES = 32 << 20

@@ -13,7 +13,7 @@ StoreError
 
 import re
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 
 # After these codes the same call can succeed later, or at another node.
 TRANSIENT = frozenset(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.scripts.call import Arg
 from korvet.store.address import Address
 from korvet.store.connection import PendingCommand, PipelinedConnection

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import hiredis
 
-from korvet.read_buffers import UNIT, ReadBuffers
+from korvet.base.read_buffers import UNIT, ReadBuffers
 from korvet.scripts.call import Arg
 from korvet.store.connection import WRITTEN_AT_ONCE, Owner, PendingCommand, PipelinedConnection
 from korvet.store.reply_bytes import BadReply, end_of

@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Any
 
-from korvet.keys import write_before_wait
 from korvet.scripts.call import Arg
+from korvet.scripts.keys import write_before_wait
 from korvet.store.address import Address
 from korvet.store.async_store import AsyncStore, ignore_result
 from korvet.store.connection import PendingCommand, PipelinedConnection

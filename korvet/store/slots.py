@@ -6,7 +6,7 @@ from typing import Any
 
 from redis.crc import key_slot
 
-from korvet.bounded import ByteBounded
+from korvet.base.bounded import ByteBounded
 from korvet.scripts.call import Arg, Call
 
 SLOTS = 16384

@@ -17,8 +17,8 @@ from typing import Any, Self, TypeVar
 import redis
 from redis.exceptions import AskError, MovedError, NoScriptError, ResponseError
 
-from korvet.keys import write_before_wait
 from korvet.scripts.call import Arg, Call, Reply, Script
+from korvet.scripts.keys import write_before_wait
 from korvet.store.address import Address, parse
 from korvet.store.errors import REPLICA_CODES, RedisUnreachable, StoreRefused, StoreUnavailable
 from korvet.store.predecessors import Predecessors

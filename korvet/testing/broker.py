@@ -19,12 +19,12 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 
+from korvet.base.errors import ErrorCode
 from korvet.config.broker_config import Config, load
 from korvet.config.listeners import PLAINTEXT, Address, Listener
 from korvet.embedded_redis.server import RedisServer
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.library.korvet import Korvet
+from korvet.scripts.keys import Keys
 from korvet.security.credentials import DEFAULT_ITERATIONS, Mechanism, encode, from_password
 from korvet.store.sync_store import SyncStore
 from korvet.testing.faults import Faults

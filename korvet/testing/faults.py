@@ -5,9 +5,9 @@ from collections.abc import Awaitable
 from difflib import get_close_matches
 
 from korvet.apis import TABLE, Api
+from korvet.base.deferred import CloseWithoutResponse
+from korvet.base.errors import ErrorCode
 from korvet.broker.error_responses import refused
-from korvet.deferred import CloseWithoutResponse
-from korvet.errors import ErrorCode
 from korvet.wire.schema import Message
 
 

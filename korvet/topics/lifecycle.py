@@ -6,11 +6,11 @@ Used by the handlers and the command line. The scripts check every condition aga
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 
-from korvet.bounded import chunks
+from korvet.base.bounded import chunks
+from korvet.base.errors import ErrorCode
 from korvet.config.stored_settings import URL
 from korvet.config.topic_policy import TopicConfigs, validate_all
-from korvet.errors import ErrorCode
-from korvet.keys import Keys, Partition
+from korvet.scripts.keys import Keys, Partition
 from korvet.scripts.signals import Signal
 from korvet.store.calls import AsyncCalls
 from korvet.store.errors import CommandFailed

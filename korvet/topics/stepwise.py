@@ -22,11 +22,11 @@ from typing import Any
 
 import msgspec
 
-from korvet.bounded import chunks
+from korvet.base.bounded import chunks
+from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import REMOTE
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.scripts.call import Call, decode_group
+from korvet.scripts.keys import Keys
 from korvet.store.calls import AsyncCalls
 from korvet.topics.table import (
     CREATING,

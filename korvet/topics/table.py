@@ -19,10 +19,10 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.config.setting import ConfigError
 from korvet.config.topic_policy import REMOTE, TopicConfigs, TopicPolicy
-from korvet.keys import Keys, Partition
+from korvet.scripts.keys import Keys, Partition
 from korvet.store.calls import AsyncCalls
 from korvet.topics.names import collide
 

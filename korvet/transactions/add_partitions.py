@@ -8,8 +8,8 @@ get its marker. So nothing is cached beyond the connections it was learned over.
 
 from collections.abc import Callable, Iterator, Sequence
 
-from korvet.bounded import ByteBounded
-from korvet.errors import ErrorCode
+from korvet.base.bounded import ByteBounded
+from korvet.base.errors import ErrorCode
 from korvet.topics.table import Topic
 from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.members import partition_member

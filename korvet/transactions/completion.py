@@ -14,12 +14,12 @@ from typing import TypeVar
 
 import msgspec
 
-from korvet.calls.partition import WriteTxnMarkerReply
-from korvet.calls.transaction import EndReply, ExpireReply
-from korvet.errors import TOPIC_GONE
+from korvet.base.errors import TOPIC_GONE
 from korvet.groups.offset_commit import Row, parse_commit, parse_field
-from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply
+from korvet.scripts.calls.partition import WriteTxnMarkerReply
+from korvet.scripts.calls.transaction import EndReply, ExpireReply
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 from korvet.transactions.members import member_names, parse_partition_member

@@ -15,19 +15,19 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from korvet.bounded import chunks
-from korvet.calls.namespace import TransactionScheduleCheckReply
-from korvet.calls.transaction import (
+from korvet.base.bounded import chunks
+from korvet.base.errors import ErrorCode
+from korvet.groups.offset_commit import Row
+from korvet.scripts.call import decode_group
+from korvet.scripts.calls.namespace import TransactionScheduleCheckReply
+from korvet.scripts.calls.transaction import (
     AddPartitionsReply,
     DescribeReply,
     EndReply,
     ExpireReply,
     InitReply,
 )
-from korvet.errors import ErrorCode
-from korvet.groups.offset_commit import Row
-from korvet.keys import Keys
-from korvet.scripts.call import decode_group
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import TopicTable
 from korvet.transactions.completion import OnCommit, PreparedEnd, complete, prepared_end

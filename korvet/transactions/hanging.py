@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from time import monotonic, time
 from typing import NamedTuple
 
-from korvet import logfmt
+from korvet.base import logfmt
 from korvet.config.values import Settings
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.store.calls import AsyncCalls
 from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.members import group_member, member_names

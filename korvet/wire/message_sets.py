@@ -9,7 +9,7 @@ import struct
 import zlib
 from collections.abc import Collection, Iterable
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire import compression
 from korvet.wire.records import (
     LOG_APPEND_TIME,

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire import compression
 from korvet.wire.records import BadBatch, Buffer, Record, corrupt, inflate
 

@@ -13,7 +13,7 @@ Unknown fields are ignored. `redis-cli XADD stream '*' key k value v` is a whole
 
 from collections.abc import Sequence
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire import compression
 from korvet.wire.records import BadBatch, Buffer, Headers, Record, invalid
 

@@ -17,7 +17,7 @@ Python function each, compiled at the first use of that message and version, the
 from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeVar
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire.decoding import build_decoder
 from korvet.wire.encoding import build_encoder
 from korvet.wire.errors import MalformedRequest, NotEncodable, UnsupportedVersion

@@ -1,5 +1,5 @@
 --- lib.codes  constants
---- Kafka's error codes by name: the numbers of korvet/errors.py, which a test holds to these.
+--- Kafka's error codes by name: the numbers of korvet/base/errors.py, which a test holds to these.
 --- One constant a line; a bundle keeps the lines that it names.
 return {
   UNKNOWN_SERVER_ERROR = -1,

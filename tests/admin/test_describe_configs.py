@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from korvet.base.errors import ErrorCode as E
 from korvet.config.setting import Kind, Source
-from korvet.errors import ErrorCode as E
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.list_config_resources import ListConfigResourcesRequest
 from tests.support.connected_broker import Broker

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 from korvet.wire.messages import alter_configs as whole
 from korvet.wire.messages import incremental_alter_configs as single
 from tests.support.connected_broker import Broker

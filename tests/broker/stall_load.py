@@ -29,7 +29,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire import batch_builder
 from korvet.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

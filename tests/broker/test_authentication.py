@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.testing import Broker
 from korvet.wire.messages.api_versions import ApiVersionsRequest
 from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic

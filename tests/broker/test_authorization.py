@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from korvet import apis
+from korvet.base.deferred import CloseWithoutResponse
+from korvet.base.errors import ErrorCode
 from korvet.broker import authorization
 from korvet.broker.acl_table import NEEDS
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.context import Context, Services
-from korvet.deferred import CloseWithoutResponse
-from korvet.errors import ErrorCode
 from korvet.security.acl import (
     CLUSTER_NAME,
     Operation,

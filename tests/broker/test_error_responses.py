@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from korvet.apis import BY_KEY, TABLE, Api
+from korvet.base.errors import ErrorCode
 from korvet.broker.error_responses import error_response
-from korvet.errors import ErrorCode
 from korvet.store.errors import ScriptFailed, StoreUnavailable
 from korvet.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest

@@ -8,12 +8,12 @@ import pytest
 from anyio import to_thread
 
 from korvet import apis
+from korvet.base.errors import ErrorCode
 from korvet.broker import produce_fast_path
 from korvet.broker.server import serve
 from korvet.config.broker_config import load
 from korvet.config.listeners import Listener
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.store.errors import ScriptFailed
 from korvet.wire.messages.describe_cluster import DescribeClusterRequest
 from korvet.wire.messages.metadata import MetadataRequest

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 from msgspec.structs import replace
 
+from korvet.base.errors import ErrorCode
 from korvet.broker import fetch_answers, fetch_fast_path
 from korvet.broker.fetch_template import FetchTemplate
-from korvet.errors import ErrorCode
 from korvet.log import recent_states
 from korvet.testing import Broker
 from korvet.wire import batch_builder

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.testing import Broker
 from korvet.wire.messages.delete_records import (
     DeleteRecordsPartition,

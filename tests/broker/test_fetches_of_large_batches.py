@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Producer
 
+from korvet.base.errors import ErrorCode
 from korvet.broker import fetch_answers
 from korvet.broker.fetch_answers import PendingFetch
 from korvet.broker.fetch_template import FetchTemplate
-from korvet.errors import ErrorCode
 from korvet.log.range_reads import AHEAD_BYTES, RangeReads
 from korvet.testing import Broker
 from korvet.wire.messages.delete_records import (

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from korvet import apis
+from korvet.base.errors import ErrorCode
 from korvet.broker import handover, server
 from korvet.broker.handover import (
     MEMBERS,
@@ -15,9 +16,8 @@ from korvet.broker.handover import (
     Handover,
     has_others,
 )
+from korvet.broker.network.open_connections import ClientConnection, OpenConnections
 from korvet.broker.read_only import ReadOnly
-from korvet.errors import ErrorCode
-from korvet.network.open_connections import ClientConnection, OpenConnections
 from korvet.security.session import Session
 from korvet.wire.schema import encode
 from tests.support.connected_broker import Broker, broker

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire.messages.api_versions import ApiVersionsResponse
 from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.schema import decode

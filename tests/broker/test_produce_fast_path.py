@@ -10,23 +10,23 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from korvet.base.deferred import Deferred
+from korvet.base.errors import ErrorCode
+from korvet.base.metrics import Metrics
 from korvet.broker.dispatch import Request, finish
+from korvet.broker.network.request_decoder import PRODUCE
 from korvet.broker.produce_fast_path import MAX_TEMPLATES, TemplateCache
-from korvet.calls.partition import AppendReply
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.context import Context, Services
-from korvet.deferred import Deferred
-from korvet.errors import ErrorCode
 from korvet.handlers.produce import produce
-from korvet.keys import Keys
 from korvet.log.validator import prepare_append
-from korvet.metrics import Metrics
-from korvet.network.request_decoder import PRODUCE
 from korvet.produce.append import PartitionAppender
 from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import AppendReply
+from korvet.scripts.keys import Keys
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer
 from korvet.security.session import Session

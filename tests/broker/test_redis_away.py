@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from korvet import apis
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire.messages.api_versions import ApiVersionsRequest
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.base.errors import ErrorCode
+from korvet.scripts.keys import Keys
 from korvet.security.acl import Operation, ResourceType
 from korvet.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from korvet.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
+from tests.broker.ops.test_metrics import page
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
-from tests.ops.test_metrics import page
 from tests.support.ports import free_port
 from tests.support.raw_client import until
 from tests.support.redis_servers import TestServer

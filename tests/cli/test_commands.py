@@ -16,13 +16,13 @@ import msgspec
 import pytest
 import redis
 
+from korvet.broker.ops.checks import vulnerable
 from korvet.cli import run
 from korvet.cluster.registration import Endpoint, LiveBroker
 from korvet.config.dynamic import encode_configs
 from korvet.embedded_redis.server import RedisServer
-from korvet.keys import Keys
-from korvet.ops.checks import vulnerable
 from korvet.scripts import bundle
+from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 from tests.support.raw_client import until
 from tests.support.redis_servers import TestServer, server

@@ -10,7 +10,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from korvet.cli import run
 from korvet.groups.modern import pack_bytes
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 from tests.lua.streams import STATEFUL, Member, settle
 from tests.lua.streams import Group as StreamsGroup

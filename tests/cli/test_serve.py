@@ -29,10 +29,10 @@ from confluent_kafka.admin import (
 
 import korvet
 from korvet.__main__ import too_old
+from korvet.broker.network.listeners import bind, open_to_all, unserved
 from korvet.cli.errors import sentence
 from korvet.config.broker_config import StartError, load
 from korvet.config.listeners import Address
-from korvet.network.listeners import bind, open_to_all, unserved
 from tests.support.ports import free_port
 from tests.support.redis_servers import TestServer, server
 

@@ -8,7 +8,7 @@ import korvet as korvet_log
 from korvet import Record
 from korvet.cli import run
 from korvet.config.dynamic import ALL_BROKERS, encode_configs
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 from tests.support.redis_servers import TestServer
 

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 from korvet.store.errors import StoreUnavailable
 from korvet.wire.messages.describe_cluster import DescribeClusterRequest
 from korvet.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData

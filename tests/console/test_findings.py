@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from korvet.ops import checks
-from korvet.ops.finding import Finding
+from korvet.broker.ops import checks
+from korvet.broker.ops.finding import Finding
 from tests.support.redis_servers import TestServer
 from tests.support.running_console import running_console
 

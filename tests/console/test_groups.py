@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from korvet import Record
 from korvet.groups.modern import encode_subscription, pack
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 from tests.lua.streams import Group as StreamsGroup
 from tests.lua.streams import Member, settle, subtopology, topology

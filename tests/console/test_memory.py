@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 
 import korvet
-from korvet.bench import processes
 from korvet.console.routes import PAGES
+from korvet.testing.bench import processes
 from tests.support.raw_client import until
 
 CLOSED_TO_OPEN_MB = 24

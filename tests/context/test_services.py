@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from korvet.background.tasks import BackgroundTasks
+from korvet.broker.background.tasks import BackgroundTasks
 from korvet.broker.server import connected
 from korvet.config.broker_config import Config, load
 from korvet.config.setting import StartError
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from tests.support.redis_servers import TestServer
 
 _namespaces = itertools.count()

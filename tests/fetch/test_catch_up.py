@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 from korvet.wire import compression
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import fetch, packed, produce, rows, rows_in

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 from korvet.log.cleaner import LogCleaner
 from korvet.log.size_estimates import STALE_S
 from korvet.log.validator import prepare_append

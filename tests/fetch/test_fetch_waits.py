@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 from korvet.fetch import delayed
 from korvet.fetch.delayed import DelayedFetch
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 from korvet.legacy.fetch import LegacyReader
 from korvet.legacy.topics import LegacyTopics
 from korvet.log import entry_rows

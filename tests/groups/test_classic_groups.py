@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from korvet.admin.config_edits import Change, ConfigResourceType, Edit
-from korvet.background.tasks import BackgroundTasks
-from korvet.calls.group import CommitReply
+from korvet.base.errors import ErrorCode
+from korvet.broker.background.tasks import BackgroundTasks
 from korvet.cluster.coordinators import Coordinators
-from korvet.errors import ErrorCode
 from korvet.groups import coordinator
 from korvet.groups.registry import scan_fields
 from korvet.log.compacted_copy import Superseded
 from korvet.scripts.call import Call
+from korvet.scripts.calls.group import CommitReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import ScriptFailed, StoreUnavailable
 from korvet.store.sync_store import SyncStore

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from korvet.errors import ErrorCode
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode
+from korvet.base.errors import ErrorCode as E
 from korvet.topics.table import TopicTable
 from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from korvet.wire.messages.consumer_group_heartbeat import (

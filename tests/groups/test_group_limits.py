@@ -6,8 +6,8 @@ import pytest
 
 from korvet.admin.config_edits import Change, ConfigResourceType, Edit
 from korvet.apis import TABLE
+from korvet.base.errors import ErrorCode
 from korvet.broker.error_responses import error_response
-from korvet.errors import ErrorCode
 from korvet.store.errors import LimitReached
 from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from korvet.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

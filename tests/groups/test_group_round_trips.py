@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
 from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

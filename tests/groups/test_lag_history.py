@@ -2,8 +2,8 @@
 
 import pytest
 
-from korvet.background.leases import Leases
-from korvet.background.tasks import BackgroundTasks
+from korvet.broker.background.leases import Leases
+from korvet.broker.background.tasks import BackgroundTasks
 from korvet.console.lag_recorder import LEASE, LagRecorder
 from korvet.context import Services
 from korvet.groups import lag_history, lag_survey

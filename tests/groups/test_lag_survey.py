@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from korvet.background.tasks import BackgroundTasks
+from korvet.broker.background.tasks import BackgroundTasks
 from korvet.context import Services
 from korvet.groups import lag_survey
 from korvet.groups.counted_lags import CountedLags

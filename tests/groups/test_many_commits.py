@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.bounded import MAX_CONCURRENT
+from korvet.base.bounded import MAX_CONCURRENT
 from korvet.store.errors import StoreError
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.offset_commit import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 from korvet.groups.offset_commit import CommittedOffset
 from korvet.groups.offsets_view import (
     BITS,

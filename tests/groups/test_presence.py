@@ -5,13 +5,13 @@ from typing import Any, cast
 
 import pytest
 
-from korvet.calls.group import TickReply
-from korvet.calls.namespace import GroupClaimDueReply
 from korvet.config.values import Settings
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.groups.presence import ABSENCE_S
-from korvet.keys import Keys
 from korvet.scripts.call import Call
+from korvet.scripts.calls.group import TickReply
+from korvet.scripts.calls.namespace import GroupClaimDueReply
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from korvet.background.tasks import BackgroundTasks
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
+from korvet.broker.background.tasks import BackgroundTasks
 from korvet.groups.share_group import share_group_config
 from korvet.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsResponse
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest

@@ -6,7 +6,7 @@ from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.groups import stream_reads
 from korvet.groups.stream_reads import SILENCE_S, GroupMember, GroupMembers
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.topics.lifecycle import plan_topic
 from korvet.topics.table import encode_definition, read_topic
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.security.quotas import CLIENT_ID, MUTATIONS, resource_of
 from korvet.security.session import Session
 from korvet.topics.lifecycle import Refused

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from korvet.base.errors import ErrorCode
 from korvet.cluster.registration import Endpoint, LiveBroker
-from korvet.errors import ErrorCode
 from korvet.wire.messages.describe_cluster import DescribeClusterRequest
 from korvet.wire.messages.describe_quorum import DescribeQuorumRequest
 from korvet.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -1,6 +1,6 @@
 """Check that a request that repeats names has no response a thousand times its size."""
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest

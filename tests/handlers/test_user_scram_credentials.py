@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.security.credentials import Mechanism
 from korvet.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

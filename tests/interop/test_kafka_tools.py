@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from redis import Redis
 
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
 from tests.interop.jvm import Tools

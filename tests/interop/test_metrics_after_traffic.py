@@ -9,10 +9,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from korvet import Korvet
+from tests.broker.ops.test_metrics import page
 from tests.interop.all_traffic import AllTraffic, all_traffic
 from tests.interop.brokers import Broker
 from tests.interop.prometheus import filled_in, promtool, scraping
-from tests.ops.test_metrics import page
 from tests.support.ports import free_port
 from tests.support.raw_client import until
 from tests.support.redis_servers import server

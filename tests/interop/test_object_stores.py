@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from korvet.cli import run
 from korvet.embedded_redis.socket import socket_path
-from korvet.keys import Keys
-from korvet.recovery.restore import RestoreRefused, load_snapshot
+from korvet.remote_log.recovery.restore import RestoreRefused, load_snapshot
 from korvet.remote_log.store import SegmentStore
+from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 from tests.interop import kafka_python, librdkafka
 from tests.interop.brokers import EXTERNAL, Broker

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.broker.ops.test_metrics import page
 from tests.groups.test_classic_groups import committing
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
 from tests.interop.prometheus import filled_in, promtool, scraping
-from tests.ops.test_metrics import page
 from tests.support.ports import free_port
 from tests.support.raw_client import Peer, batch, to_fetch, to_produce, until
 from tests.test_deploy import ALERTS, DEPLOY, board_queries

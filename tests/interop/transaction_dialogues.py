@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire import batch_builder
 from korvet.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from korvet.wire.messages.add_partitions_to_txn import (

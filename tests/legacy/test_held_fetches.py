@@ -7,11 +7,11 @@ from unittest.mock import Mock
 import pytest
 from anyio.lowlevel import checkpoint
 
+from korvet.broker.network.open_connections import OpenConnections
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.legacy import connection
 from korvet.legacy.connection import LegacyConnection, PendingBytes
-from korvet.network.open_connections import OpenConnections
 from korvet.wire.records import Buffer
 from tests.legacy.wire import message, produce
 from tests.support.redis_servers import TestServer

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire import compression, message_sets
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from korvet.wire.messages.metadata import (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from korvet.base.errors import ErrorCode
 from korvet.embedded_redis import aof
-from korvet.errors import ErrorCode
 from korvet.store import replica_wait
 from korvet.wire.message_sets import build
 from korvet.wire.messages.produce import (

@@ -12,7 +12,7 @@ import redis.asyncio
 
 import korvet
 from korvet import AsyncKorvet, Korvet, KorvetError, Record, StoreError, StoreUnavailable
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.testing import fake_async_redis, fake_redis
 from tests.support.redis_servers import TestServer
 

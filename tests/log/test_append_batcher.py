@@ -6,9 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from korvet.calls.namespace import LogAppendManyReply
-from korvet.calls.partition import AppendReply
-from korvet.keys import Keys
 from korvet.log.append_batcher import (
     ARGUMENT_BYTES,
     MAX_BATCHES,
@@ -19,6 +16,9 @@ from korvet.log.append_batcher import (
     AppendBatcher,
 )
 from korvet.scripts.call import Call
+from korvet.scripts.calls.namespace import LogAppendManyReply
+from korvet.scripts.calls.partition import AppendReply
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
 from korvet.store.reply_waiter import ReplyWaiter

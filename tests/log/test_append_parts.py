@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from korvet.calls.partition import AppendReply
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.base.errors import ErrorCode
 from korvet.log.append_parts import (
     PART_ARGUMENTS,
     PART_BYTES,
@@ -31,6 +29,8 @@ from korvet.scripts.append_call import (
     size_of,
 )
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import AppendReply
+from korvet.scripts.keys import Keys
 from korvet.wire import batch_builder, record_entries
 from korvet.wire.records import Record
 from tests.lua.partition import ID

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from korvet.calls.partition import CleanBeginReply, ListOffsetsReply
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
-from korvet.keys import Keys
 from korvet.log.cleaned_index import INDEX_BYTES, MAX_ROWS, CleanedIndex, Outcome
 from korvet.log.cleaner import READ_ENTRIES, LogCleaner
 from korvet.log.compacted_copy import COPY_ENTRIES
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.log.records_in import records_in
+from korvet.scripts.calls.partition import CleanBeginReply, ListOffsetsReply
+from korvet.scripts.keys import Keys
 from korvet.store.errors import StoreRefused
 from korvet.testing import LuaRunner
 from korvet.topics.table import Definition, Topic, encode_definition, read_topic

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from korvet.base.errors import ErrorCode as E
 from korvet.context import Context
-from korvet.errors import ErrorCode as E
 from korvet.handlers.list_offsets import offset_at
 from korvet.log.validator import prepare_append
 from korvet.security.session import Session

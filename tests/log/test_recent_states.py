@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from korvet.keys import Keys
 from korvet.log import recent_states
 from korvet.log.recent_states import FRESH_S, MAX_STATES, RENEW_S, RecentStates
+from korvet.scripts.keys import Keys
 from korvet.store.errors import StoreUnavailable
 
 TOPIC: Any = SimpleNamespace(id="a" * 32, name="t", partition=partial(Keys().partition, "t"))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from korvet.background.compaction import AT_ONCE, Compaction
-from korvet.background.leases import Leases
-from korvet.background.tasks import BackgroundTasks
+from korvet.broker.background.compaction import AT_ONCE, Compaction
+from korvet.broker.background.leases import Leases
+from korvet.broker.background.tasks import BackgroundTasks
 from korvet.log.unchanged import (
     FIELDS,
     LEAST_PER_S,
@@ -21,7 +21,7 @@ from korvet.log.unchanged import (
     Unchanged,
     pace,
 )
-from korvet.recovery import task
+from korvet.remote_log.recovery import task
 from korvet.topics.table import Topic
 from tests.remote_log.test_tiered_log import Tier, tier
 from tests.support.connected_broker import Broker
@@ -162,7 +162,7 @@ async def test_a_pass_of_compaction_asks_only_for_the_state_of_unchanged_partiti
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("korvet.background.compaction.anyio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("korvet.broker.background.compaction.anyio", SimpleNamespace(sleep=sleep))
     await compaction.compact_all()
     assert pauses.count(LOOKED_AT / LEAST_PER_S) == 3, "AT_ONCE is the same number"
 

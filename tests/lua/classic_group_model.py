@@ -8,7 +8,7 @@ second only (docs/concepts/groups.md).
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 
 EMPTY, PREPARING = "Empty", "PreparingRebalance"
 COMPLETING, STABLE = "CompletingRebalance", "Stable"

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from korvet.calls.group import (
+from korvet.base.errors import ErrorCode
+from korvet.groups.heartbeat_batcher import heartbeats_of
+from korvet.scripts.call import Call
+from korvet.scripts.calls.group import (
     CommitReply,
     DescribeReply,
     JoinReply,
@@ -11,10 +14,7 @@ from korvet.calls.group import (
     SyncReply,
     TickReply,
 )
-from korvet.errors import ErrorCode
-from korvet.groups.heartbeat_batcher import heartbeats_of
-from korvet.keys import Keys
-from korvet.scripts.call import Call
+from korvet.scripts.keys import Keys
 from korvet.scripts.signals import Signal
 from tests.support.store_runners import Runner
 

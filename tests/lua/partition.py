@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from korvet.calls.partition import (
+from korvet.scripts.calls.partition import (
     AppendReply,
     ApplyRetentionReply,
     DeleteRecordsReply,
     ListOffsetsReply,
 )
-from korvet.keys import Keys, Partition
+from korvet.scripts.keys import Keys, Partition
 from tests.support.store_runners import Runner
 
 KEYS = Keys()

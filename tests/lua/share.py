@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from korvet.calls.partition import ShareAcquireReply, ShareDescribeReply, ShareReleaseReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
+from korvet.scripts.calls.partition import ShareAcquireReply, ShareDescribeReply, ShareReleaseReply
 from korvet.share.acknowledger import Acknowledge
 from tests.lua.partition import ID, KEYS, Part
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from korvet.calls.group import ModernDescribeReply, StreamsHeartbeatReply, TickReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.groups.modern import encode_subscription, pack, pack_bytes
 from korvet.groups.streams_group import decode_tasks, encode_pairs
-from korvet.keys import Keys
+from korvet.scripts.calls.group import ModernDescribeReply, StreamsHeartbeatReply, TickReply
+from korvet.scripts.keys import Keys
 from korvet.scripts.signals import Signal
 from tests.support.store_runners import Runner
 

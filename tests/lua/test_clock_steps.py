@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts import bundle
 from korvet.testing import LuaRunner
 from tests.lua.groups import Group as ClassicGroup

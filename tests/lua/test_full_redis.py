@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts import bundle
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreRefused

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from korvet.calls.group import DeleteOffsetsReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
+from korvet.scripts.calls.group import DeleteOffsetsReply
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, RETENTION_MS, SESSION_MS, TOPIC_ID, Group

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from korvet.calls.group import ConsumerHeartbeatReply, TickReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.modern import encode_subscription, pack
-from korvet.keys import Keys
+from korvet.scripts.calls.group import ConsumerHeartbeatReply, TickReply
+from korvet.scripts.keys import Keys
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import Group as ClassicGroup

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.modern import pack
 from korvet.scripts.signals import Signal

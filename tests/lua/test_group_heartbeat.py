@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import heartbeats_of
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.base.errors import ErrorCode
+from korvet.scripts.keys import Keys
 from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, REBALANCE_MS, RETENTION_MS, SESSION_MS, Group
 from tests.support.store_runners import Runner

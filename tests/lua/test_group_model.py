@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from korvet.calls.group import JoinReply
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
+from korvet.scripts.calls.group import JoinReply
 from korvet.testing import LuaRunner
 from tests.lua.classic_group_model import COMPLETING, Classic, Join, Joined
 from tests.lua.groups import KEYS, Group

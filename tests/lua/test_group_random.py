@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from korvet.calls.group import JoinReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
+from korvet.scripts.calls.group import JoinReply
 from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, SESSION_MS, Group
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from tests.lua.groups import RANGE, Group
 from tests.support.store_runners import Runner
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.testing import LuaRunner
 from tests.lua.groups import SESSION_MS, Group
 from tests.support.store_runners import Runner

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.groups.modern import unpack
 from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.testing import LuaRunner
 from tests.lua.streams import KEYS, SESSION_MS, TICK_MS, Group, held, subtopology, topology
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from korvet.calls.group import TxnCompleteReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
+from korvet.scripts.calls.group import TxnCompleteReply
 from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, RETENTION_MS, TOPIC_ID, Group
 from tests.support.store_runners import Runner

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts.append_call import allow_expired_producer
 from korvet.testing import LuaRunner
 from tests.lua.partition import DENSE_MS, OTHER_ID, Part

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.testing import LuaRunner
 from tests.lua.partition import OTHER_ID, Part
 from tests.support.store_runners import Runner

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from korvet.calls.namespace import LogAppendManyReply
-from korvet.calls.partition import AppendReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts import append_call
 from korvet.scripts.append_call import batch_of
+from korvet.scripts.calls.namespace import LogAppendManyReply
+from korvet.scripts.calls.partition import AppendReply
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.store_runners import Runner

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.exceptions import ResponseError
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.testing import LuaRunner
 from korvet.wire import control_records
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part

@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.store_runners import Runner
 

@@ -1,7 +1,7 @@
 """Check that silent producers expire; busy ones and open transactions do not."""
 
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.base.errors import ErrorCode
+from korvet.scripts.keys import Keys
 from korvet.scripts.writer import CLASSES, IDS_FROM, JOB_IDS_FROM
 from korvet.testing import LuaRunner
 from tests.support.store_runners import Runner

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from korvet.calls.partition import FindSegmentReply
 from korvet.remote_log.manifest import SegmentRow
+from korvet.scripts.calls.partition import FindSegmentReply
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.redis_servers import TestServer

@@ -2,10 +2,10 @@
 
 import pytest
 
-from korvet.calls.partition import GroupReadReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.groups.stream_reads import ALL_CLAIMED, CLAIM_ALL
-from korvet.keys import Keys
+from korvet.scripts.calls.partition import GroupReadReply
+from korvet.scripts.keys import Keys
 from tests.lua.test_log_group_seek import ID, STREAM, filled, filled_at_once, follow, mode
 from tests.support.store_runners import Runner
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from korvet.calls.partition import GroupDestroyReply, GroupSeekReply
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.base.errors import ErrorCode
+from korvet.scripts.calls.partition import GroupDestroyReply, GroupSeekReply
+from korvet.scripts.keys import Keys
 from tests.support.store_runners import Runner
 
 KEYS = Keys()

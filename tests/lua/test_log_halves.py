@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts.append_call import append_many, batch_of
 from korvet.store.errors import ScriptFailed
 from korvet.testing import ScriptError

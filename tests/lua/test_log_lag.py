@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from korvet.calls.partition import LagReply
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.base.errors import ErrorCode
+from korvet.scripts.calls.partition import LagReply
+from korvet.scripts.keys import Keys
 from korvet.testing import LuaRunner
 from tests.support.redis_servers import TestServer
 from tests.support.store_runners import Runner, StoreRunner

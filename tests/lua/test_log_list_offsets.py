@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.calls.partition import FindTimestampReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
+from korvet.scripts.calls.partition import FindTimestampReply
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.lua.transactions import Logs

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from korvet.calls.partition import LoadReply
-from korvet.errors import ErrorCode
-from korvet.recovery.loader import LoadedEntry, rest_of
+from korvet.base.errors import ErrorCode
+from korvet.remote_log.recovery.loader import LoadedEntry, rest_of
+from korvet.scripts.calls.partition import LoadReply
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.store_runners import Runner
 
@@ -16,7 +16,7 @@ STEP = 40_000
 
 
 def restored(part: Part, start: int = 0) -> Part:
-    """Return an empty log of the same shape under another name, as korvet.recovery makes one."""
+    """Return an empty log of the same shape under another name, as `recovery` makes one."""
     other = Part(part.runner, part.form, part.mode, topic="restored")
     reply = part.runner.run(
         KEYS.partition("restored", 0, ID).restore(

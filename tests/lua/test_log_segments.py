@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from korvet.calls.partition import (
+from korvet.base.errors import ErrorCode
+from korvet.scripts.calls.partition import (
     AddSegmentReply,
     ApplyRetentionReply,
     ClaimCopyReply,
     DropSegmentsReply,
     TrimLocalReply,
 )
-from korvet.errors import ErrorCode
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.store_runners import Runner

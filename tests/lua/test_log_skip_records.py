@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from korvet.calls.partition import SkipRecordsReply
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.base.errors import ErrorCode
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import SkipRecordsReply
+from korvet.scripts.keys import Keys
 from tests.support.store_runners import Runner
 
 KEYS = Keys()

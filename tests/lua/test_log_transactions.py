@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts.append_call import EXPIRED_IN_TXN
 from korvet.store.errors import ScriptFailed
 from korvet.testing import ScriptError

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from korvet.calls.partition import NumberEntriesReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.log.entry_id import DENSE_MS, LAST, NATURAL_END, OffsetMap, split_id
+from korvet.scripts.calls.partition import NumberEntriesReply
 from korvet.store.errors import ScriptFailed
 from korvet.testing import LuaRunner, ScriptError
 from korvet.wire import control_records

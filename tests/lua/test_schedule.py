@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from korvet.calls.partition import AppendReply, ScheduleAppendDueReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts.append_call import Row
+from korvet.scripts.calls.partition import AppendReply, ScheduleAppendDueReply
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.store_runners import Runner

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts.append_call import Row
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, Part

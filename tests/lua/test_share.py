@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts.signals import Signal
 from korvet.share.acknowledger import Acknowledge
 from korvet.testing import LuaRunner

@@ -1,6 +1,6 @@
 """Check lua/share: dead letters keep their number until they are copied."""
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.share.acknowledger import Acknowledge
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.lua.share import Group

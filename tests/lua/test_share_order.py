@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.share.acknowledger import Acknowledge
 from korvet.testing import LuaRunner
 from tests.lua.partition import Part

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.testing import LuaRunner
 from tests.lua.partition import Part
 from tests.lua.share import Group

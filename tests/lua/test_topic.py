@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts.call import Call
 from korvet.scripts.signals import Signal
 from korvet.store.errors import ScriptFailed, StoreRefused

@@ -2,8 +2,8 @@
 
 import pytest
 
-from korvet.calls.transaction import InitReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
+from korvet.scripts.calls.transaction import InitReply
 from korvet.testing import LuaRunner
 from tests.lua.transactions import KEYS, TIMEOUT_MS, Coordinator, Logs
 from tests.support.store_runners import Runner

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.testing import LuaRunner
 from tests.lua.transactions import TIMEOUT_MS, Coordinator, History, Logs
 

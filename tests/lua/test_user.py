@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.scripts.call import Call, VersionReply
 from tests.lua.partition import KEYS
 from tests.support.store_runners import Runner

@@ -9,11 +9,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from korvet.background import scheduled_delivery
-from korvet.calls.group import CommitReply
+from korvet.broker.background import scheduled_delivery
 from korvet.groups.coordinator import ROWS_PER_CALL
 from korvet.groups.modern import pack
-from korvet.keys import Keys
 from korvet.log.append_batcher import ARGUMENT_BYTES, MAX_BATCHES, MAX_CALL_BYTES
 from korvet.log.append_parts import PART_ARGUMENTS, PART_BYTES, PART_RECORDS, parts_of
 from korvet.log.cleaned_index import INDEX_BYTES, MAX_ROWS
@@ -21,6 +19,8 @@ from korvet.log.cleaner import TAIL_ENTRIES
 from korvet.scripts import append_call, bundle
 from korvet.scripts.append_call import Row, batch_of
 from korvet.scripts.call import Call, Reply
+from korvet.scripts.calls.group import CommitReply
+from korvet.scripts.keys import Keys
 from korvet.testing import LuaRunner
 from korvet.topics.lifecycle import AT_ONCE, GROUPS_AT_ONCE
 from korvet.transactions.coordinator import MEMBERS_PER_CALL

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from korvet.calls.namespace import WriterClaimProducerIdReply
-from korvet.keys import Keys
+from korvet.scripts.calls.namespace import WriterClaimProducerIdReply
+from korvet.scripts.keys import Keys
 from korvet.testing import LuaRunner
 from tests.support.store_runners import Runner
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.groups.stream_reads import CLAIM_ALL
-from korvet.recovery.loader import rest_of
+from korvet.remote_log.recovery.loader import rest_of
 from korvet.scripts import bundle
 from korvet.scripts.append_call import append_many, batch_of
 from tests.lua.groups import RETENTION_MS, SESSION_MS, TOPIC_ID, commit_call

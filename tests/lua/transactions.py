@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from korvet.calls.partition import AbortHangingTxnReply, AppendReply, WriteTxnMarkerReply
-from korvet.calls.transaction import (
+from korvet.base.errors import ErrorCode
+from korvet.scripts.calls.partition import AbortHangingTxnReply, AppendReply, WriteTxnMarkerReply
+from korvet.scripts.calls.transaction import (
     AddPartitionsReply,
     DescribeReply,
     EndReply,
     ExpireReply,
     InitReply,
 )
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.wire import control_records
 from tests.support.store_runners import Runner
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from korvet.base.errors import ErrorCode as E
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
-from korvet.errors import ErrorCode as E
 from korvet.store.errors import StoreUnavailable
 from korvet.store.replica_wait import ReplicaWait
 from tests.support.connected_broker import Broker

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.log.opening import MAX_AT_ONCE, TURN_BYTES
 from korvet.wire import batch_builder, compression, message_sets, records
 from korvet.wire.messages.fetch import FetchRequest

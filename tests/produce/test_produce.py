@@ -7,9 +7,9 @@ from time import time as now
 
 import pytest
 
+from korvet.base.errors import ErrorCode as E
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
-from korvet.errors import ErrorCode as E
 from korvet.fetch.delayed import DelayedFetch
 from korvet.fetch.partition_reader import FetchParams, PartitionFetch
 from korvet.wire import compression, records

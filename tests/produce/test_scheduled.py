@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from korvet.background.scheduled_delivery import ScheduledDelivery
-from korvet.background.tasks import BackgroundTasks
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
+from korvet.broker.background.scheduled_delivery import ScheduledDelivery
+from korvet.broker.background.tasks import BackgroundTasks
 from korvet.log.append_parts import PART_RECORDS, parts_of
 from korvet.log.cleaner import LogCleaner
 from korvet.log.scheduled import ROW_RECORDS

@@ -8,13 +8,13 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from korvet.calls.partition import APPEND
+from korvet.base.errors import ErrorCode as E
+from korvet.broker.network.request_decoder import PRODUCE
 from korvet.context import Context
-from korvet.errors import ErrorCode as E
 from korvet.handlers.produce import produce
-from korvet.network.request_decoder import PRODUCE
 from korvet.scripts.append_call import EXPIRED, EXPIRED_IN_TXN, TRANSACTION_AT
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import APPEND
 from korvet.security.session import Session
 from korvet.store.errors import StoreRefused
 from korvet.store.reply_waiter import ReplyWaiter

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
 from korvet.remote_log.local_chunks import LocalChunks
 from korvet.remote_log.reader import RemoteLogReader
 from tests.remote_log.test_remote_metrics import value

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from korvet.admin import alter_configs
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,

@@ -12,8 +12,8 @@ from time import time
 
 import pytest
 
+from korvet.base.metrics import Metrics
 from korvet.config.values import Settings
-from korvet.metrics import Metrics
 from korvet.remote_log import disk_cache
 from korvet.remote_log.cached_store import CachedSegmentStore, open_store
 from korvet.remote_log.chunk_cache import ChunkCache

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from korvet.base.errors import ErrorCode
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
-from korvet.errors import ErrorCode
 from korvet.remote_log import evictor, memory, memory_shares
 from korvet.remote_log.evictor import MemoryEvictor
 from tests.support.connected_broker import Broker

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.remote_log import read_limit
 from korvet.remote_log.known_segments import Footers
 from korvet.remote_log.read_limit import ReadLimit

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.base.errors import ErrorCode
+from korvet.base.metrics import Metrics
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
-from korvet.metrics import Metrics
 from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import SegmentStore
+from korvet.scripts.keys import Keys
 from korvet.wire import batch_builder
 from korvet.wire.batch_runs import headers_in
 from korvet.wire.records import Record

@@ -10,7 +10,7 @@ from time import monotonic
 import pytest
 
 from korvet.cli import run
-from korvet.recovery.snapshot import SnapshotStore
+from korvet.remote_log.recovery.snapshot import SnapshotStore
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from tests.support import object_stores
 from tests.support.object_stores import ObjectStore

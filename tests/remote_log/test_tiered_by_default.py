@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from korvet.base.errors import ErrorCode
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.config.setting import StartError
 from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader

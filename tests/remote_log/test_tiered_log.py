@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from korvet.base.errors import ErrorCode
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
-from korvet.errors import ErrorCode
 from korvet.log.read_request import ReadRequest
 from korvet.log.records_in import records_in
 from korvet.remote_log import copier, local_files

@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from korvet.background import audit_writer
+from korvet.broker.background import audit_writer
 from korvet.config.values import Settings
 from korvet.security import audit as module
 from korvet.security.acl import Operation, ResourceType

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from korvet.base.errors import ErrorCode
 from korvet.config.setting import StartError
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
 from korvet.security.oauthbearer import TokenRefused, TokenValidator
 from korvet.testing import Broker
 from korvet.wire.messages.sasl_authenticate import SaslAuthenticateRequest

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from korvet import testing
-from korvet.network.client_socket import ClientSocket
+from korvet.broker.network.client_socket import ClientSocket
 from tests.security.quota_table import RECORDED, Broker, Outcome, cases
 
 KAFKA = msgspec.json.decode(RECORDED.read_bytes(), type=dict[str, list[Outcome]])

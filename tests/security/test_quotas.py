@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 from korvet.security.quotas import CLIENT_ID, MAX_BUCKET, USER, bucket_of
 from korvet.testing import Broker
 from korvet.wire.messages.alter_client_quotas import (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from korvet.background.tasks import BackgroundTasks
-from korvet.calls.partition import SHARE_DEAD_LETTERS_COPIED
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
+from korvet.broker.background.tasks import BackgroundTasks
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
+from korvet.scripts.calls.partition import SHARE_DEAD_LETTERS_COPIED
 from korvet.share.acknowledger import Acknowledge
 from korvet.share.dead_letters import CopyFailed, DeadLetters
 from korvet.store.async_store import AsyncStore

@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.log.entry import Entry
 from korvet.log.read_result import ReadResult
 from korvet.share.acknowledger import typed_ranges

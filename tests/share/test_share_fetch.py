@@ -8,7 +8,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 from korvet.share.acknowledger import Acknowledge
 from korvet.share.sessions import MAX_PARTITIONS
 from tests.share.members import Member, configure, fill, runs_of, values_of

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from korvet import read_buffers
+from korvet.base import read_buffers
 from korvet.spark import worker_process
 
 
@@ -86,7 +86,7 @@ def test_a_process_that_is_not_reused_is_unchanged(
 
 _CHUNKS = """
 import os, resource, sys
-from korvet import read_buffers
+from korvet.base import read_buffers
 from korvet.spark import worker_process
 os.environ[worker_process.REUSED_WORKER] = sys.argv[1]
 with worker_process.task_scope():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 from korvet.topics.lifecycle import plan_topic
 from korvet.topics.table import Topic, encode_definition, read_topic

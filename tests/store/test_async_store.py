@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from korvet import keys
 from korvet.groups.heartbeat_batcher import heartbeats_of
+from korvet.scripts import keys
 from korvet.scripts.append_call import append_many
 from korvet.scripts.call import Call, ContractBroken, Script
 from korvet.store import router

@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.store.slots import (
     Redirect,
     parse_redirect,

@@ -8,12 +8,12 @@ from uuid import uuid4
 import pytest
 
 from korvet import apis
+from korvet.base.deferred import CloseWithoutResponse
 from korvet.broker.server import connected
 from korvet.cluster.registration import Endpoint
 from korvet.cluster.registration import LiveBroker as Member
 from korvet.config.broker_config import load
 from korvet.context import Context, Services
-from korvet.deferred import CloseWithoutResponse
 from korvet.security.session import Session
 from korvet.topics.lifecycle import create_topic, delete_topic
 from korvet.topics.table import Topic

@@ -1,7 +1,7 @@
 """Samples of the lag of groups, stored as their recorder stores them."""
 
 from korvet.groups import lag_history
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from tests.support.running_console import RunningConsole
 
 

@@ -16,7 +16,7 @@ from korvet import Korvet
 from korvet.broker.server import serve
 from korvet.config.broker_config import load
 from korvet.console.thread import ConsoleThread
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.security.credentials import MIN_ITERATIONS, Mechanism, encode, from_password
 from korvet.store.redis_user import rules
 from korvet.store.sync_store import SyncStore

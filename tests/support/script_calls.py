@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from korvet.calls.group import GroupCalls
-from korvet.calls.namespace import NamespaceCalls
-from korvet.calls.partition import PartitionCalls
-from korvet.calls.transaction import TransactionCalls
 from korvet.groups.heartbeat_batcher import heartbeats_of
-from korvet.keys import Keys
 from korvet.scripts.append_call import append_many
 from korvet.scripts.call import Call
+from korvet.scripts.calls.group import GroupCalls
+from korvet.scripts.calls.namespace import NamespaceCalls
+from korvet.scripts.calls.partition import PartitionCalls
+from korvet.scripts.calls.transaction import TransactionCalls
+from korvet.scripts.keys import Keys
 
 KEYS = Keys()
 RECEIVERS: dict[type, object] = {

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from korvet import Record
 from korvet.apis import TABLE
+from korvet.base.errors import ErrorCode
 from korvet.config.setting import ConfigError
-from korvet.errors import ErrorCode
 from korvet.testing import Broker
 from tests.interop.kafka_python import consumer
 

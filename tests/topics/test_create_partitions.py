@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 from korvet.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,

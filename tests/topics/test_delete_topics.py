@@ -5,8 +5,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from korvet.errors import ErrorCode as E
-from korvet.keys import Keys
+from korvet.base.errors import ErrorCode as E
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics import lifecycle
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from korvet.background.tasks import finish_topics
+from korvet.base.errors import ErrorCode
+from korvet.broker.background.tasks import finish_topics
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
 from korvet.scripts.call import Call
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
 from korvet.topics import stepwise

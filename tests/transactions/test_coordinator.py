@@ -4,8 +4,8 @@ from time import monotonic
 
 import pytest
 
-from korvet.background.tasks import BackgroundTasks
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
+from korvet.broker.background.tasks import BackgroundTasks
 from korvet.store.errors import ScriptFailed
 from korvet.topics.table import TopicTable
 from korvet.transactions.coordinator import MIN_CHECK_INTERVAL_MS, TransactionCoordinator

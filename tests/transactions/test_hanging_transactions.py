@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 from korvet.wire.messages.end_txn import EndTxnRequest
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from korvet.wire.messages.offset_fetch import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.support.connected_broker import Broker
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire.messages.list_transactions import ListTransactionsRequest
 from tests.support.connected_broker import Broker
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from korvet.calls.transaction import DescribeReply
-from korvet.errors import ErrorCode as E
+from korvet.base.errors import ErrorCode as E
+from korvet.scripts.calls.transaction import DescribeReply
 from korvet.transactions.coordinator import EXPIRE_BATCH
 from korvet.wire.messages.describe_producers import DescribeProducersRequest
 from korvet.wire.messages.list_offsets import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire import compression, message_sets_v07
 from korvet.wire.records import BadBatch
 from tests.legacy.wire import gzipped, message

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.testing import LuaRunner
 from korvet.wire import compression, record_entries
 from korvet.wire.record_entries import (

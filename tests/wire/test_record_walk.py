@@ -9,7 +9,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire import batch_builder, compression, record_walk, records
 from korvet.wire.records import BadBatch, Record
 from tests.conformance import poison

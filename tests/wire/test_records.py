@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire import batch_builder, compression, records
 from korvet.wire.header_counts import claimed_headers
 from korvet.wire.records import BadBatch, Record

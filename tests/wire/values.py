@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import korvet.wire.messages
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.wire.layout import Layout, Message, Slot
 from korvet.wire.schema import layout_of, messages
 

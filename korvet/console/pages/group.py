@@ -2,6 +2,7 @@
 
 import msgspec
 
+from korvet.broker.ops.finding import Finding
 from korvet.console import diagnosis, lag_over_time
 from korvet.console.described_group import DescribedGroup, describe, redis_time_ms
 from korvet.console.lag_over_time import LagOverTime
@@ -10,7 +11,6 @@ from korvet.console.queues import LockRow, QueueRow, read_queue
 from korvet.console.visit import PageError, Visit
 from korvet.groups.description import CLASSIC
 from korvet.groups.streams_group import name_tasks
-from korvet.ops.finding import Finding
 
 
 class MemberRow(msgspec.Struct, frozen=True):

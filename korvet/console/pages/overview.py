@@ -5,9 +5,9 @@ from time import time
 import msgspec
 
 from korvet import __version__
+from korvet.broker.ops.finding import Finding
+from korvet.broker.ops.http import Snapshots
 from korvet.console.visit import Visit
-from korvet.ops.finding import Finding
-from korvet.ops.http import Snapshots
 from korvet.security.acl import Operation, ResourceType
 from korvet.store.errors import StoreError
 from korvet.store.handshake import describe_server, parse_info, why_writes_are_refused

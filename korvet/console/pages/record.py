@@ -6,13 +6,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from korvet.avro.decoder import Decoded
+from korvet.base.human import size
 from korvet.console.avro import TopicAvro
 from korvet.console.large import large_at
 from korvet.console.pages.records import RecordRow, format_of, row_of
 from korvet.console.pages.topic import find_topic
 from korvet.console.shown import DETAIL_BYTES
 from korvet.console.visit import PageError, Visit
-from korvet.human import size
 from korvet.library.values import PartitionOffsets, StoredRecord
 from korvet.log.entry_id import entry_id
 from korvet.security.acl import Operation

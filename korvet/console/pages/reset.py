@@ -6,6 +6,7 @@ again, those that it has finished too.
 
 import msgspec
 
+from korvet.base.errors import ErrorCode
 from korvet.console.offset_rows import committed
 from korvet.console.pages.actions import Done
 from korvet.console.pages.group import described, group_id
@@ -13,7 +14,6 @@ from korvet.console.pages.records import parse, parse_offsets
 from korvet.console.pages.topic import find_topic
 from korvet.console.queues import read_queue
 from korvet.console.visit import PageError, Visit, check_row
-from korvet.errors import ErrorCode
 from korvet.groups.description import Place
 from korvet.groups.lag import find_offset
 from korvet.security.acl import Operation, ResourceType

@@ -6,8 +6,8 @@ from functools import cache
 
 import msgspec
 
+from korvet.broker.ops.http import Snapshots
 from korvet.console.visit import Visit
-from korvet.ops.http import Snapshots
 from korvet.scripts import bundle, lock
 from korvet.scripts.contract import Contract, parse_contract
 

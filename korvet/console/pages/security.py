@@ -5,9 +5,9 @@ import secrets
 
 import msgspec
 
+from korvet.base.errors import ErrorCode
 from korvet.console.pages.actions import Done
 from korvet.console.visit import PageError, Visit, check_row
-from korvet.errors import ErrorCode
 from korvet.security.acl import (
     ANY_NAME,
     CLUSTER_NAME,

@@ -4,11 +4,11 @@ from time import time
 
 import msgspec
 
-from korvet.calls.partition import ListOffsetsReply
 from korvet.console.lags import GroupLag, TopicLags, lags_of
 from korvet.console.pages.topic import count_records, is_tiered
 from korvet.console.visit import Visit
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import ListOffsetsReply
 from korvet.topics.table import Topic
 
 PAGE = 50

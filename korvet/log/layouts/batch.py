@@ -10,11 +10,11 @@ The entry's id is that of the batch's last offset.
 
 from collections.abc import Sequence
 
-from korvet.calls.partition import AppendReply
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import BaseLayout, Run
 from korvet.scripts.append_call import FAR
 from korvet.scripts.call import Arg, Call
+from korvet.scripts.calls.partition import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, compression, record_entries, records
 from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record

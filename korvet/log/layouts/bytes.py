@@ -15,11 +15,11 @@ import struct
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from korvet.calls.partition import AppendReply
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import Run
 from korvet.log.layouts.batch import BatchLayout, batch_of
 from korvet.scripts.call import Arg, Call
+from korvet.scripts.calls.partition import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, message_sets_v07, record_entries, records
 from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record

@@ -5,12 +5,12 @@ Redis clients may XADD such entries themselves, and read those of a producer.
 
 from collections.abc import Iterable, Iterator
 
-from korvet.calls.partition import AppendReply
 from korvet.config.values import Settings
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import BaseLayout, Run, any_append_time
 from korvet.scripts.append_call import FAR
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, compression, control_records, record_entries
 from korvet.wire.records import BatchHeader, Buffer, Record

@@ -15,10 +15,10 @@ import logging
 from collections.abc import Iterator
 from itertools import chain
 
-from korvet.errors import ErrorCode
-from korvet.keys import Keys
+from korvet.base.errors import ErrorCode
 from korvet.log.entry_id import DENSE_MS, OffsetMap, split_id
 from korvet.scripts.call import Arg
+from korvet.scripts.keys import Keys
 from korvet.spark.decode.decoder import decoder_of
 from korvet.spark.decode.layout_decoder import MAX_ENTRIES, TAIL_ENTRIES
 from korvet.spark.decode.xrange_reply import XRangeReply

@@ -1,7 +1,7 @@
 """Open an archive table in a task without Spark: what it holds, and in which files.
 
 Rules
-- The newest commit written by korvet.pipeline says what the table holds.
+- The newest commit written by korvet.spark.pipeline says what the table holds.
 - Open the table again for each use: other processes commit to it and compact it.
 """
 

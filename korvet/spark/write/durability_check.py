@@ -11,7 +11,7 @@ Rules
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.spark.errors import DataLoss, NotEnoughReplicas
 from korvet.store.sync_store import SyncStore

@@ -17,13 +17,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from korvet.calls.partition import AppendReply
-from korvet.errors import ErrorCode
+from korvet.base.errors import ErrorCode
 from korvet.log.entry_id import entry_id
 from korvet.log.layouts import layout_of
 from korvet.log.layouts.batch import BatchLayout
 from korvet.scripts.append_call import FAR
 from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import AppendReply
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.spark.errors import InvalidDataFrame, NotRepeatable, UnknownTopic
 from korvet.spark.write import partition_buffer

@@ -2,9 +2,9 @@
 
 from hashlib import blake2b
 
-from korvet.calls.namespace import WriterClaimProducerIdReply
-from korvet.keys import Keys
 from korvet.scripts import writer
+from korvet.scripts.calls.namespace import WriterClaimProducerIdReply
+from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 
 EPOCHS = 1 << 15

@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from korvet.keys import Keys
+from korvet.scripts.keys import Keys
 from korvet.spark.write.record_block import RecordBlock
 from korvet.wire import record_entries
 from korvet.wire.records import Headers, Record

@@ -1,0 +1,128 @@
+"""Retention of records and of idle producers, on every partition of every topic."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from korvet.base import logfmt
+from korvet.base.metrics import Metrics
+from korvet.broker.background.leases import Leases
+from korvet.config.values import Settings
+from korvet.log.adoption import adopt
+from korvet.log.unchanged import pace
+from korvet.scripts.call import Call, Reply
+from korvet.scripts.writer import CLASSES
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.topics.table import Topic, TopicTable
+
+AT_ONCE = 64
+"""Max partitions of a topic that one round of calls covers."""
+
+RETENTION_STEPS = 64
+"""Max index steps one log.apply_retention removes: bounds how long the script blocks Redis."""
+
+PRODUCERS_S = 600.0
+"""Seconds between two expirations of idle producers."""
+
+R = TypeVar("R", bound=Reply)
+
+logger = logfmt.get("broker.background")
+
+
+@dataclass(eq=False, repr=False)
+class Retention:
+    """Removes expired entries and idle producers while this process holds the lease."""
+
+    store: AsyncStore
+    topics: TopicTable
+    settings: Callable[[], Settings]
+    metrics: Metrics
+    leases: Leases
+
+    def __post_init__(self) -> None:
+        self.interval_s = self.settings().integer("log.retention.check.interval.ms") / 1000
+
+    async def retain_all(self) -> None:
+        """Apply retention to every topic, and count its foreign entries.
+
+        The pass is spread over time: the commands of all partitions at once would delay clients.
+        """
+        topics = await self.topics.all()
+        total = sum(topic.partitions for topic in topics)
+        rate = pace(total, self.interval_s)
+        for topic in topics:
+            await self._retain_topic(topic, rate)
+
+    async def _retain_topic(self, topic: Topic, rate: float) -> None:
+        policy = topic.policy
+        limits = (policy.retention_ms, policy.retention_bytes) if policy.delete else (-1, -1)
+        pending = list(range(topic.partitions))
+        adopted: set[int] = set()
+        while pending:
+            calls = {
+                number: topic.partition(number).apply_retention(
+                    retention_ms=limits[0], retention_bytes=limits[1], steps=RETENTION_STEPS
+                )
+                for number in pending[:AT_ONCE]
+            }
+            replies = await self._each(topic, calls, "retention", self.interval_s)
+            removed = sum(reply.removed for reply in replies.values())
+            if removed:
+                self.metrics.expired_records.add(removed)
+                logger.info("expired entries removed", topic=topic.name, entries=removed)
+            uncounted = {n for n, reply in replies.items() if reply.uncounted} - adopted
+            adopted |= uncounted
+            for number in uncounted:
+                await adopt(self.store, topic, number)
+            more = [n for n, reply in replies.items() if reply.more or n in uncounted]
+            pending = more + pending[AT_ONCE:]
+            await asyncio.sleep(len(calls) / rate)
+
+    async def expire_producers(self) -> None:
+        """Expire the idle producers of every partition."""
+        silence_ms = self.settings().integer("producer.id.expiration.ms")
+        for topic in await self.topics.all():
+            for number in range(topic.partitions):
+                cursor = b"0"
+                while True:
+                    call = topic.partition(number).expire_producers(
+                        CLASSES, cursor=cursor, silence_ms=silence_ms
+                    )
+                    replies = await self._each(topic, {number: call}, "producers", PRODUCERS_S)
+                    cursor = replies[number].cursor if replies else b"0"
+                    if cursor == b"0":
+                        break
+
+    async def _each(
+        self, topic: Topic, calls: Mapping[int, Call[R]], lease: str, every: float
+    ) -> dict[int, R]:
+        """Return the replies by partition.
+
+        An error of one partition is logged and does not affect the others. If one Redis of a
+        cluster is unavailable, the other partitions' replies are returned; if no Redis is, renewing
+        the lease raises.
+        """
+        found = await asyncio.gather(
+            *(self.store.submit(call) for call in calls.values()), return_exceptions=True
+        )
+        replies: dict[int, R] = {}
+        away: StoreUnavailable | None = None
+        for number, reply in zip(calls, found, strict=True):
+            if isinstance(reply, StoreUnavailable):
+                away = reply
+            elif not isinstance(reply, StoreError | Reply):
+                raise reply
+            elif isinstance(reply, StoreError):
+                logger.error(
+                    "background task failed", topic=topic.name, partition=number, error=reply
+                )
+            else:
+                replies[number] = reply
+        if away is not None:
+            logger.warning_again(
+                "some partitions unavailable, retrying", task=lease, reason=str(away)
+            )
+            await self.leases.hold(lease, every * 2)
+        return replies

@@ -1,0 +1,251 @@
+"""/metrics/kafka: topics, partitions and groups under the names of kafka_exporter.
+
+Rules
+- Every broker serves the same rows: Prometheus scrapes one, or sums count each twice.
+- Rows that boards take for counts of records are counts of records. In offset mode `dense` an
+  offset is one. In the other modes an offset is replaced by the number of records appended before
+  it, so that rates, lag and differences are in records.
+- A page is read from Redis at most once per FRESH_S, and is the same for all scrapes until then.
+  Reading takes only a part of Redis's time. If the next page takes more than WAIT_S, a scrape gets
+  the last one.
+- The bounds are the settings `monitoring.max.partitions` and `monitoring.max.groups`; gauges say
+  what is left out.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from time import monotonic
+
+import msgspec
+
+from korvet.base.bounded import chunks
+from korvet.broker.ops.prometheus import escaped
+from korvet.cluster.registration import BrokerRegistration, leader_of
+from korvet.config.values import Settings
+from korvet.groups.counted_lags import CountedLags
+from korvet.groups.lag_survey import (
+    CALLS_PER_PIPELINE,
+    LagRow,
+    LagSurvey,
+    PartitionEnds,
+    Survey,
+    await_throttled,
+)
+from korvet.scripts.keys import Keys
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreError
+from korvet.topics.table import Topic, TopicTable
+
+FRESH_S = 10.0
+"""Age until which a page is served again."""
+WAIT_S = 4.0
+"""Max seconds that a scrape waits for the next page."""
+ROWS_PER_TURN = 500
+"""Rows written before other tasks run."""
+
+
+class NoPage(Exception):
+    """Signal that there is no page: its text is the reason."""
+
+
+class Span(msgspec.Struct, frozen=True):
+    """The records of a partition: offsets in mode `dense`, else numbers of records."""
+
+    oldest: int
+    current: int
+    is_offsets: bool
+
+
+Place = tuple[str, int]
+Row = tuple[str, float]
+"""The labels of a row as text, and its value."""
+
+
+@dataclass(eq=False, repr=False)
+class KafkaPage:
+    """The page, and the reading of the next one."""
+
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    settings: Callable[[], Settings]
+    registration: BrokerRegistration
+
+    def __post_init__(self) -> None:
+        self._counted = CountedLags()
+        self._text = b""
+        self._read_at = -FRESH_S
+        self._reading: asyncio.Task[None] | None = None
+
+    async def text(self) -> bytes:
+        """Return the page. Raises NoPage."""
+        if monotonic() - self._read_at >= FRESH_S:
+            if self._reading is None:
+                self._reading = asyncio.create_task(self._read())
+            reading = self._reading
+            await asyncio.wait([reading], timeout=WAIT_S)
+            if reading.done():
+                self._reading = None
+                try:
+                    await reading
+                except StoreError as error:
+                    raise NoPage(f"Redis cannot be read: {error}") from None
+        if not self._text:
+            raise NoPage(f"The first page takes more than {WAIT_S:g} s: scrape again.")
+        return self._text
+
+    async def _read(self) -> None:
+        """Read the next page."""
+        store, keys, settings = self.store, self.keys, self.settings()
+        topics = await self.topics.all()
+        most = settings.integer("monitoring.max.partitions")
+        shown = list(_first(topics, most))
+        ends = PartitionEnds(store, keys)
+        places = [(topic, number) for topic in shown for number in range(topic.partitions)]
+        await ends.read(places)
+        spans = await self._spans(places, ends)
+        survey = LagSurvey(store, keys, self.topics, ends, self._counted)
+        found = await survey.run(settings.integer("monitoring.max.groups"))
+        parts: list[str] = []
+        hidden = len(topics) - len(shown)
+        families = chain(
+            self._brokers(),
+            self._partitions(shown, spans),
+            self._groups(found or Survey(), spans, most),
+            [("korvet_kafka_topics_not_shown", "Topics left out of this page.", [("", hidden)])],
+        )
+        for name, sentence, rows in families:
+            await _write(parts, name, sentence, rows)
+        self._text = "".join(parts).encode("utf-8", "replace")
+        self._read_at = monotonic()
+
+    async def _spans(
+        self, places: list[tuple[Topic, int]], ends: PartitionEnds
+    ) -> dict[Place, Span]:
+        """Return the records of each partition."""
+        spans: dict[Place, Span] = {}
+        numbered: list[tuple[Topic, int]] = []
+        for topic, number in places:
+            end = ends[topic.name, number]
+            if end.error:
+                continue
+            if topic.policy.offset_mode == "dense":
+                spans[topic.name, number] = Span(end.first, end.next, True)
+            else:
+                numbered.append((topic, number))
+        submit = self.store.submit_command
+        for some in chunks(numbered, CALLS_PER_PIPELINE):
+            logs = [topic.partition(number).log for topic, number in some]
+            totals = await await_throttled(
+                asyncio.gather(*(submit("HMGET", log, "records", "start_records") for log in logs))
+            )
+            for (topic, number), (appended, trimmed) in zip(some, totals, strict=True):
+                held = ends[topic.name, number].records
+                current = max(int(appended or 0), int(trimmed or 0) + held)
+                spans[topic.name, number] = Span(current - held, current, False)
+        return spans
+
+    # Families: name, sentence, rows.
+
+    def _brokers(self) -> Iterator[tuple[str, str, Iterable[Row]]]:
+        brokers = self.registration.brokers
+        yield "kafka_brokers", "Number of live brokers.", [("", len(brokers))]
+        info = [
+            (_labels(id=str(each.id), address=f"{each.endpoints[0].host}:{each.endpoints[0].port}"),
+             1)
+            for each in brokers if each.endpoints
+        ]  # fmt: skip
+        yield "kafka_broker_info", "Id and address of a live broker.", info
+
+    def _partitions(
+        self, topics: list[Topic], spans: dict[Place, Span]
+    ) -> Iterator[tuple[str, str, Iterable[Row]]]:
+        listed = [(_labels(topic=each.name), each.partitions) for each in topics]
+        yield "kafka_topic_partitions", "Number of partitions of a topic.", listed
+        labels = {place: _labels(topic=place[0], partition=str(place[1])) for place in spans}
+        nodes = self.registration.nodes(self.registration.me.endpoints[0].listener)
+        prefix = "kafka_topic_partition_"
+        yield (
+            prefix + "current_offset",
+            "End of a partition: in offset mode dense its offset, else its records.",
+            ((labels[place], span.current) for place, span in spans.items()),
+        )
+        yield (
+            prefix + "oldest_offset",
+            "Start of a partition, in the unit of its current offset.",
+            ((labels[place], span.oldest) for place, span in spans.items()),
+        )
+        yield (
+            prefix + "leader",
+            "Id of the broker that Metadata names as leader.",
+            ((labels[place], leader_of(place[1], nodes)) for place in spans),
+        )
+        for name, value, sentence in (
+            ("leader_is_preferred", 1, "1: any broker can lead a partition."),
+            ("replicas", 1, "1: Redis replicates, not the brokers."),
+            ("in_sync_replica", 1, "1: Redis replicates, not the brokers."),
+            ("under_replicated_partition", 0, "0: Redis replicates, not the brokers."),
+        ):
+            yield prefix + name, sentence, [(text, value) for text in labels.values()]
+
+    def _groups(
+        self, survey: Survey, spans: dict[Place, Span], max_rows: int
+    ) -> Iterator[tuple[str, str, Iterable[Row]]]:
+        members = [(_labels(consumergroup=each.group), each.members) for each in survey.groups]
+        yield "kafka_consumergroup_members", "Members of a group.", members
+        sums: dict[tuple[str, str], tuple[int, int]] = {}
+        for each in survey.groups:
+            for row in each.rows:
+                offset, lag = _in_unit(row, spans.get((row.topic, row.partition)))
+                total = sums.get((each.group, row.topic), (0, 0))
+                sums[each.group, row.topic] = total[0] + offset, total[1] + lag
+        rows, hidden = survey.rows(max_rows)
+        shown = [
+            (_labels(consumergroup=group, topic=row.topic, partition=str(row.partition)),
+             *_in_unit(row, spans.get((row.topic, row.partition))))
+            for group, row in rows
+        ]  # fmt: skip
+        summed = [(_labels(consumergroup=g, topic=t), *total) for (g, t), total in sums.items()]
+        position = "Committed offset, in the unit of the partition's current offset"
+        for suffix, by_topic, found in (("", "", shown), ("_sum", ", by topic", summed)):
+            prefix = "kafka_consumergroup_"
+            offsets = ((labels, offset) for labels, offset, _ in found)
+            yield f"{prefix}current_offset{suffix}", f"{position}{by_topic}.", offsets
+            sentence = "Lag of a group in a topic." if suffix else "Lag of a group in a partition."
+            yield f"{prefix}lag{suffix}", sentence, ((labels, lag) for labels, _, lag in found)
+        left_out = (("groups", survey.hidden_groups), ("group_partitions", hidden))
+        for what, number in left_out:
+            yield f"korvet_kafka_{what}_not_shown", "Left out of this page.", [("", number)]
+
+
+def _first(topics: Iterable[Topic], max_partitions: int) -> Iterator[Topic]:
+    """Yield the first topics that have together at most so many partitions."""
+    for topic in topics:
+        max_partitions -= topic.partitions
+        if max_partitions < 0:
+            return
+        yield topic
+
+
+def _in_unit(row: LagRow, span: Span | None) -> tuple[int, int]:
+    """Return the committed offset and the lag of a row, in the unit of the partition."""
+    if span is None or span.is_offsets:
+        return row.committed, max(0, row.end - row.committed)
+    return span.current - row.lag, row.lag
+
+
+def _labels(**values: str) -> str:
+    """Return the labels of a row as Prometheus writes them."""
+    pairs = (f'{name}="{escaped(value)}"' for name, value in values.items())
+    return "{" + ",".join(pairs) + "}"
+
+
+async def _write(parts: list[str], name: str, sentence: str, rows: Iterable[Row]) -> None:
+    """Write the rows of a gauge, letting other tasks run between them."""
+    parts.append(f"# HELP {name} {sentence}\n# TYPE {name} gauge\n")
+    for count, (labels, value) in enumerate(rows, 1):
+        parts.append(f"{name}{labels} {value}\n")
+        if count % ROWS_PER_TURN == 0:
+            await asyncio.sleep(0)

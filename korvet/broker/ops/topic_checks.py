@@ -1,0 +1,182 @@
+"""Check topics: offsets, entries, groups that hold records, and share groups."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from korvet.broker.ops.finding import Finding, times_as_offsets
+from korvet.config.dynamic import decode_configs, group_resource, select_valid
+from korvet.config.group_settings import GROUP
+from korvet.config.share_settings import DELIVERY_LIMIT
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
+from korvet.groups.consumed import (
+    EVERY,
+    commit_fields,
+    held_records,
+    held_since_ms,
+    lowest,
+    share_starts,
+    start_calls,
+)
+from korvet.log import unread_entries
+from korvet.scripts.call import decode_group
+from korvet.scripts.keys import Keys
+from korvet.store.sync_store import SyncStore
+from korvet.topics.table import VERSION_FIELD, Definition, decode_definition
+
+MAX_RUNS = 100
+"""Delivered runs that are checked of each partition of a share group."""
+SHOWN = 3
+"""Runs that are named of each partition."""
+
+
+@dataclass
+class Checked:
+    """The Redis and the namespace that checks read."""
+
+    store: SyncStore
+    keys: Keys
+    info: Mapping[str, str]
+    """The server's INFO."""
+
+    @cached_property
+    def topics(self) -> Mapping[str, Definition]:
+        """The topics with their stored definitions."""
+        flat = self.store.command("HGETALL", self.keys.topics())
+        return {
+            name: decode_definition(raw)
+            for name, raw in zip(map(bytes.decode, flat[::2]), flat[1::2], strict=True)
+            if name != VERSION_FIELD
+        }
+
+
+def sizes(checked: Checked) -> dict[str, int]:
+    """Return the bytes of each topic's records in Redis, by the counters of its logs."""
+    found: dict[str, int] = {}
+    for name, definition in checked.topics.items():
+        logs = [checked.keys.partition(name, number).log for number in range(definition.partitions)]
+        rows = checked.store.commands([("HMGET", each, "bytes", "start_bytes") for each in logs])
+        found[name] = sum(int(row[0] or 0) - int(row[1] or 0) for row in rows)
+    return found
+
+
+def offsets(checked: Checked) -> Iterator[Finding]:
+    """Say whether the lag that other tools show is a number of records."""
+    topics = checked.topics
+    count = sum(each.configs.get("offset.mode") == "time" for each in topics.values())
+    if count:
+        yield Finding("note", "offsets", times_as_offsets(f"{count} of {len(topics)} topics"))
+    elif topics:
+        yield Finding("ok", "offsets", "no topic has offsets that are times")
+
+
+def unread(checked: Checked) -> Iterator[Finding]:
+    """Yield the partitions with entries that no client reads.
+
+    A `message.max.bytes` in a broker's file is not known here.
+    """
+    store, keys, topics = checked.store, checked.keys, checked.topics
+    places = [
+        (name, definition.id, number)
+        for name, definition in topics.items()
+        for number in range(definition.partitions)
+    ]
+    states = store.commands([unread_entries.state_command(keys, place) for place in places])
+    calls = unread_entries.count_calls(keys, places, states)
+    replies = store.run_many(calls.values())
+    for sentence in unread_entries.without_ids(calls, replies):
+        yield Finding("bad", "entries", sentence)
+    found = unread_entries.without_offset(calls, replies)
+    configs = TopicConfigs(Settings())
+    policies = {name: configs.policy(name, each.configs) for name, each in topics.items()}
+    for sentence in found + unread_entries.too_large(places, states, policies):
+        yield Finding("note", "entries", sentence)
+
+
+def held(checked: Checked) -> Iterator[Finding]:
+    """Yield the groups that hold records of topics with retention.consumed."""
+    store, keys = checked.store, checked.keys
+    for name, definition in checked.topics.items():
+        names = definition.configs.get("retention.consumed", "")
+        if not names:
+            continue
+        groups = [each.strip() for each in names.split(",")]
+        every = EVERY in groups
+        if every:
+            fields = store.command("HKEYS", keys.groups())
+            groups = [decode_group(each.decode()) for each in fields if each[:1] != b":"]
+        wanted = commit_fields(keys, name, definition.partitions)
+        commits = {
+            each: store.command("HMGET", keys.group_offsets(each), *wanted) for each in groups
+        }
+        count = definition.partitions
+        states = [store.command("HKEYS", keys.partition(name, each).share) for each in range(count)]
+        calls = start_calls(keys, name, definition.id, states, commits)
+        starts = share_starts(list(calls), [store.run(call) for call in calls.values()], count)
+        found = lowest(commits, definition.id, count, every=every, starts=starts)
+        cutoff_ms = held_since_ms(int(definition.configs.get("retention.consumed.max.ms", "-1")))
+        for number, each in enumerate(found):
+            partition = keys.partition(name, number, definition.id)
+            start = store.run(partition.find_timestamp(timestamp=cutoff_ms))
+            offset = max(each.offset, start.offset, 0)
+            reply = store.run(partition.lag(offset=offset))
+            records = held_records(reply, cutoff_ms)
+            if each.group and records:
+                yield Finding(
+                    "note",
+                    "retention",
+                    f"group {each.group} holds {records} records of {name}-{number}: it has "
+                    f"committed {'nothing' if each.offset < 0 else each.offset} "
+                    "(retention.consumed.max.ms sets a limit)",
+                )
+
+
+def unfinished(checked: Checked) -> Iterator[Finding]:
+    """Yield the partitions with records that members of share groups do not finish.
+
+    Their next delivery is the last one.
+    """
+    store, keys = checked.store, checked.keys
+    for field in store.command("HKEYS", keys.groups()):
+        if field.startswith(b":"):
+            continue
+        group = decode_group(field.decode())
+        if store.command("HGET", keys.group(group).group, "type") != b"share":
+            continue
+        limit = _limit(checked, group)
+        flat = store.command("HGETALL", keys.group(group).share_topics)
+        for name, topic_id in zip(flat[::2], flat[1::2], strict=True):
+            definition = checked.topics.get(name.decode())
+            if definition is not None and definition.id == topic_id.decode():
+                yield from _of_topic(checked, group, limit, name.decode(), definition)
+
+
+def _of_topic(
+    checked: Checked, group: str, limit: int, topic: str, definition: Definition
+) -> Iterator[Finding]:
+    for number in range(definition.partitions):
+        partition = checked.keys.partition(topic, number, definition.id)
+        reply = checked.store.run(partition.share_describe(group=group, most=MAX_RUNS))
+        rows = [tuple(map(int, reply.runs[at : at + 3])) for at in range(0, len(reply.runs), 5)]
+        found = [
+            f"{first}" if first == last else f"{first}-{last}"
+            for first, last, deliveries in rows
+            if deliveries >= 2 and deliveries >= limit - 1
+        ]
+        if found:
+            shown = ", ".join(found[:SHOWN]) + (", ..." if len(found) > SHOWN else "")
+            yield Finding(
+                "note",
+                "queues",
+                f"members of share group {group} do not finish {topic}-{number} at offset {shown}: "
+                f"one more delivery of {limit} archives it; read the record and the member's log",
+            )
+
+
+def _limit(checked: Checked, group: str) -> int:
+    """Return the group's own limit of deliveries, or the default."""
+    resource = group_resource(group)
+    raw = checked.store.command("HGET", checked.keys.configs(), resource)
+    configs = decode_configs(resource, raw) if raw else {}
+    return int(select_valid(configs, GROUP).get("share.delivery.count.limit", DELIVERY_LIMIT))

@@ -1,0 +1,249 @@
+"""Measure the highest rates of Produce and Fetch."""
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from korvet.testing.bench import frames
+from korvet.testing.bench.load import (
+    IN_FLIGHT,
+    Pump,
+    Tally,
+    Target,
+    connections,
+    drain,
+    measured,
+    topic,
+)
+from korvet.testing.bench.payloads import batch
+
+TIERED = {
+    "remote.storage.enable": "true",
+    "local.retention.ms": "1",
+    "segment.bytes": str(32 << 20),
+    "segment.ms": "2000",
+}
+"""Topic configs with which all records leave Redis within seconds."""
+COPY_TRIES, COPY_PAUSE_S = 1200, 0.1
+REST_S = 3.0
+"""Seconds between writing and reading a log: its file is synced meanwhile."""
+VARIANTS = 8
+"""Distinct batches sent in turn, so that consecutive requests differ."""
+
+
+@dataclass(slots=True)
+class Range:
+    """A range of a partition's offsets to fetch, and the offset of its next request."""
+
+    partition: int
+    start: int
+    stop: int
+    position: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin at the start."""
+        self.position = self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    """Produce requests with `records` of `size` bytes for each of `parts` partitions.
+
+    They are sent over `width` connections, each with partitions that no other connection uses.
+    """
+
+    records: int
+    size: int
+    width: int = 1
+    codec: str = "none"
+    parts: int = 1
+
+    async def run(self, target: Target) -> Tally:
+        """Send requests until one of the target's limits is reached."""
+        batches = [batch(self.records, self.size, self.codec, seed) for seed in range(VARIANTS)]
+        async with topic(target, "bench-produce", self.width * self.parts) as name:
+            tally = Tally()
+            async with measured(target, tally):
+                await self.send(target, name, batches, tally)
+            return tally
+
+    async def send(self, target: Target, name: str, batches: list[bytes], tally: Tally) -> None:
+        """Send these batches in turn until one of the target's limits is reached."""
+        payload = self.records * self.size * self.parts
+        budget = max(target.megabytes * 1_000_000 // payload // self.width, 1)
+        deadline = time.perf_counter() + target.seconds
+        async with connections(target, self.width) as opened:
+            pumps = []
+            for nth, connection in enumerate(opened):
+                partitions = range(nth * self.parts, (nth + 1) * self.parts)
+                requests = [frames.produce(name, dict.fromkeys(partitions, one)) for one in batches]
+                pumps.append(
+                    Pump(
+                        connection,
+                        _limited(requests, budget, deadline),
+                        self._count(name, payload, tally),
+                    )
+                )
+            await drain(pumps)
+
+    def _count(self, name: str, payload: int, tally: Tally) -> Callable[[memoryview], None]:
+        reply_of = frames.ProduceReply(name)
+        records = self.records * self.parts
+
+        def received(reply: memoryview) -> None:
+            reply_of.base_offset(reply)
+            tally.requests += 1
+            tally.records += records
+            tally.payload += payload
+
+        return received
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Fetch a log of `megabytes`, written in batches of `records` x `size` bytes.
+
+    By default, five ranges of one partition, each repeatedly from its start to its end. `once`:
+    five partitions from start to end, as a consumer that was away reads them. The broker has
+    REST_S before that, to bring the log to its disk. `tiered`: wait instead until all of it is in
+    segments, if the broker has a remote store. `again`: read it once before the timed part, so that
+    caches have it.
+    """
+
+    records: int
+    size: int
+    megabytes: int = 100
+    once: bool = False
+    codec: str = "none"
+    tiered: bool = False
+    again: bool = False
+
+    async def run(self, target: Target) -> Tally:
+        """Write the log, then read it until its end if `once`, or until the time limit."""
+        write = self._write_partitions if self.once else self._write_ranges
+        width, configs = IN_FLIGHT if self.once else 1, self._configs(target)
+        async with topic(target, "bench-fetch", width, configs) as name:
+            ranges = deque(await write(target, name))
+            if self.tiered and target.is_tiered:
+                await _wait_for_segments(target, name, ranges)
+            elif self.once:
+                await asyncio.sleep(REST_S)
+            if self.again:
+                first = deque(Range(each.partition, each.start, each.stop) for each in ranges)
+                await self._read(target, name, first, Tally())
+            tally = Tally()
+            async with measured(target, tally):
+                await self._read(target, name, ranges, tally)
+            return tally
+
+    def about(self, target: Target) -> dict[str, str | int]:
+        """Return what the row reads: the broker's cache, or a log larger than it."""
+        log = self._batches(target) * self.records * self.size
+        reads = "cache" if log <= target.cache_bytes else "log"
+        if self.tiered and target.is_tiered:
+            reads = "segments"
+        return {"reads": reads, "log_mb": round(log / 1e6)}
+
+    def _configs(self, target: Target) -> dict[str, str]:
+        configs = {} if self.codec == "none" else {"compression.type": self.codec}
+        if self.tiered and target.is_tiered:
+            configs |= TIERED
+        return configs
+
+    def _batches(self, target: Target) -> int:
+        megabytes = min(self.megabytes, target.megabytes)
+        return max(megabytes * 1_000_000 // (self.records * self.size), IN_FLIGHT)
+
+    async def _write_ranges(self, target: Target, name: str) -> list[Range]:
+        shapes = [(self.records, self.size)] * self._batches(target)
+        bases = await fill(target, name, shapes, partition=0)
+        firsts = [bases[len(bases) * nth // IN_FLIGHT] for nth in range(IN_FLIGHT)]
+        return [Range(0, *cut) for cut in itertools.pairwise([*firsts, bases[-1] + 1])]
+
+    async def _write_partitions(self, target: Target, name: str) -> list[Range]:
+        """Write all partitions in step: the cache then has the ends of all, not one entirely."""
+        batches = [batch(self.records, self.size, self.codec, seed) for seed in range(VARIANTS)]
+        requests = [frames.produce(name, dict.fromkeys(range(IN_FLIGHT), one)) for one in batches]
+        queue = itertools.islice(itertools.cycle(requests), self._batches(target) // IN_FLIGHT)
+        reply_of = frames.ProduceReply(name)
+        async with connections(target, 1) as (connection,):
+            await drain([Pump(connection, lambda: next(queue, None), reply_of.base_offset)])
+        async with connections(target, 1) as (connection,):
+            offsets = []
+            for timestamp in (frames.EARLIEST, frames.LATEST):
+                request = frames.list_offsets(name, IN_FLIGHT, timestamp)
+                reply = memoryview(await connection.ask(request))
+                offsets.append([offset for _, offset in frames.listed(reply, name)])
+        return [Range(nth, *cut) for nth, cut in enumerate(zip(*offsets, strict=True))]
+
+    async def _read(self, target: Target, name: str, waiting: deque[Range], tally: Tally) -> None:
+        deadline = time.perf_counter() + target.seconds
+        reply_of = frames.FetchReply(name)
+        in_flight: deque[Range] = deque()
+
+        def following() -> bytes | None:
+            if not waiting or time.perf_counter() >= deadline:
+                return None
+            in_flight.append(waiting.popleft())
+            return frames.fetch(name, in_flight[-1].partition, in_flight[-1].position)
+
+        def received(reply: memoryview) -> None:
+            part = in_flight.popleft()
+            records, _, reached = reply_of.read(reply, part.stop)
+            if records == 0 and part.position == part.start:
+                raise frames.Refused(f"no records at offset {part.start}, below the log's end")
+            tally.requests += 1
+            tally.records += records
+            tally.payload += records * self.size
+            # Offsets may have gaps: a range also ends if it has no more records below `stop`.
+            if records and reached < part.stop:
+                part.position = reached
+                waiting.append(part)
+            elif not self.once:
+                part.position = part.start
+                waiting.append(part)
+
+        async with connections(target, 1) as opened:
+            await drain([Pump(opened[0], following, received)])
+
+
+async def _wait_for_segments(target: Target, name: str, written: Iterable[Range]) -> None:
+    """Wait until Redis has dropped the ranges; the last records of a partition may stay there."""
+    request = frames.local_starts(name, IN_FLIGHT)
+    async with connections(target, 1) as (connection,):
+        for _ in range(COPY_TRIES):
+            reply = memoryview(await connection.ask(request))
+            starts = [offset for _, offset in frames.listed_newer(reply, name)]
+            if all(starts[part.partition] >= part.stop for part in written):
+                return
+            await asyncio.sleep(COPY_PAUSE_S)
+    raise frames.Refused(f"{name}: records outside the remote store after 120 s: {starts}")
+
+
+def _limited(requests: list[bytes], budget: int, deadline: float) -> Callable[[], bytes | None]:
+    left = itertools.islice(itertools.cycle(requests), budget)
+    return lambda: next(left, None) if time.perf_counter() < deadline else None
+
+
+async def fill(
+    target: Target, name: str, shapes: list[tuple[int, int]], partition: int
+) -> list[int]:
+    """Produce one batch for each shape (records, size) and return their base offsets."""
+    built = {
+        shape: [frames.produce(name, {partition: batch(*shape, seed=seed)}) for seed in range(4)]
+        for shape in set(shapes)
+    }
+    queue = iter([built[shape][index % 4] for index, shape in enumerate(shapes)])
+    reply_of = frames.ProduceReply(name)
+    bases: list[int] = []
+    async with connections(target, 1) as opened:
+        pump = Pump(
+            opened[0],
+            lambda: next(queue, None),
+            lambda reply: bases.append(reply_of.base_offset(reply)),
+        )
+        await drain([pump])
+    return bases

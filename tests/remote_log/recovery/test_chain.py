@@ -1,0 +1,66 @@
+"""Check the manifest that is rebuilt from objects, of which several may have equal offsets."""
+
+import pytest
+
+from korvet.remote_log.recovery.chain import Found, build_chain
+from korvet.wire.segments import SegmentHeader
+
+
+def sound(first: int, last: int, created_ms: int = 0) -> Found:
+    name = f"{first}{last}{created_ms}"
+    header = SegmentHeader(
+        id=name,
+        cluster_id="c",
+        topic="t",
+        topic_id="i",
+        partition=0,
+        first=first,
+        last=last,
+        records=last - first + 1,
+        bytes=90,
+        max_timestamp=5,
+        storage_format="batch",
+        offset_mode="dense",
+        created_ms=created_ms,
+    )
+    return Found(f"c/i/0/{first:020d}-{name}.segment", first, 100, header)
+
+
+def corrupt(first: int) -> Found:
+    return Found(f"c/i/0/{first:020d}-bad.segment", first, 100, None, "differs")
+
+
+CASES = {
+    "none": ([], 0, -1, [], []),
+    "in order": ([sound(5, 9), sound(0, 4)], 0, 10, [(0, 4), (5, 9)], []),
+    "an orphan that ends early": (
+        [sound(0, 4, 9), sound(0, 6, 1), sound(7, 9)],
+        0,
+        10,
+        [(0, 6), (7, 9)],
+        [],
+    ),
+    "an orphan at the end": ([sound(0, 4), sound(5, 6), sound(5, 9)], 0, 5, [(0, 4), (5, 9)], []),
+    "below the log start": ([sound(0, 4), sound(5, 9)], 7, 10, [(5, 9)], []),
+    "expired since the snapshot": ([sound(5, 9)], 0, 10, [(5, 9)], []),
+    "a missing one": ([sound(0, 4), sound(8, 9)], 0, 10, [(0, 4), (8, 9)], [(5, 7)]),
+    "the last is missing": ([sound(0, 4)], 0, 10, [(0, 4)], [(5, 9)]),
+    "a corrupt one": (
+        [sound(0, 4), corrupt(5), sound(8, 9)],
+        0,
+        10,
+        [(0, 4), (5, 7), (8, 9)],
+        [(5, 7)],
+    ),
+    "the first is corrupt": ([corrupt(0), sound(5, 9)], 0, 10, [(0, 4), (5, 9)], [(0, 4)]),
+    "a corrupt orphan": ([sound(0, 4), corrupt(0)], 0, 5, [(0, 4)], []),
+    "all are corrupt": ([corrupt(0)], 0, 5, [(0, 4)], [(0, 4)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_chain_reaches_as_far_as_sound_segments_do(name: str) -> None:
+    objects, start, tiered, rows, holes = CASES[name]
+    chain = build_chain(objects, start, tiered)
+    assert [row[:2] for row in chain.rows] == rows
+    assert chain.holes == holes

@@ -1,0 +1,97 @@
+"""Full disks and quotas: what a failed job leaves, and how the next run continues.
+
+Without root: the running JVM is limited to a file size, so a write fails like on a full disk, in
+the middle of any file. Rows are larger than the tables' metadata files, so each limit stops a
+commit at another point.
+"""
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.spark.options import Connection
+from korvet.spark.pipeline.archive import ArchiveJob, Archiver
+from korvet.spark.pipeline.errors import PipelineError
+from korvet.spark.pipeline.open_table import open_table
+from korvet.spark.pipeline.spark_session import plain_error
+from korvet.spark.pipeline.table import ArchiveTable, TableCreation
+from korvet.spark.pipeline.verify import verify_archive
+from korvet.wire.records import Record
+from tests.spark.pipeline.archive_readers import offsets_in
+from tests.spark.pipeline.conftest import location_for
+from tests.spark.topic_log import Log
+
+# Py4J closes its sockets only when they are garbage-collected.
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+LIMITS = (0, 200, 1000, 2000, 4000, 8000, 16_000)
+
+
+@contextmanager
+def no_file_above(size: int, process: int) -> Iterator[None]:
+    """Limit the size of files that the process can write."""
+    before = resource.prlimit(process, resource.RLIMIT_FSIZE)
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(process, resource.RLIMIT_FSIZE, before)
+
+
+def incompressible(count: int) -> list[Record]:
+    return [(n, 1_700_000_000_000 + n, None, os.urandom(100), []) for n in range(count)]
+
+
+def said(archiver: Archiver) -> str:
+    """Return the archiver's error message, or an empty string."""
+    try:
+        archiver.catch_up(lambda _: None)
+    except Exception as error:
+        found = plain_error(error)
+        assert isinstance(found, PipelineError), error
+        return str(found)
+    return ""
+
+
+def exact(table: ArchiveTable, path: Path, format: str) -> int:
+    """Return the rows that other readers see; each row of the state must be there once."""
+    found = offsets_in(path, format)
+    held = {
+        (span.topic, span.partition, offset)
+        for span in table.state().archived
+        for offset in range(span.start, span.end)
+    }
+    assert len(found) == len(held) and set(found) == held
+    return len(found)
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
+def test_a_failed_write_leaves_no_incomplete_commit_and_the_next_run_continues(
+    spark: Any, log: Log, tmp_path: Path, format: str
+) -> None:
+    topic = log.create("orders", 2, "batch", "dense")
+    log.append(topic, 0, incompressible(100))
+    location = location_for(spark, tmp_path, format)
+    path = Path(location.path)
+    table = open_table(spark, location, TableCreation())
+    archiver = Archiver(spark, table, ArchiveJob(Connection(log.url), ("orders",), trim_older_ms=0))
+    assert not said(archiver)
+    jvm = spark.sparkContext._gateway.proc.pid
+    sentences = []
+    for size in LIMITS:
+        for number in (0, 1):
+            log.append(topic, number, incompressible(200))
+        before = exact(table, path, format)
+        with no_file_above(size, jvm):
+            sentences.append(said(archiver))
+        after = exact(table, path, format)
+        assert after == before if sentences[-1] else after > before
+    assert all("file too large" in each for each in sentences[:-1])
+    assert not said(archiver)
+    assert exact(table, path, format) == 100 + 400 * len(LIMITS)
+    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
