@@ -110,7 +110,7 @@ REVIEWED = {
         broker/background/scheduled_delivery.py:_called
         broker/background/scheduled_delivery.py:_due broker/background/tasks.py:_unfinished
         config/dynamic.py:_parsed config/dynamic.py:_rows fetch/replica_log.py:_logged
-        groups/counted_lags.py:_before groups/counted_lags.py:_now groups/lag_survey.py:_found
+        groups/lag_survey.py:_counted groups/lag_survey.py:_counted_before
         log/read_cache.py:_maps log/read_cache.py:_natural log/read_cache.py:_skip_logged
         log/recent_states.py:_states log/recent_states.py:_used log/size_estimates.py:_by_offset
         log/size_estimates.py:_by_partition log/size_estimates.py:_copied

@@ -26,12 +26,12 @@ SMALL = """
     broker/network/response_queue broker/ops/readiness broker/telemetry cli/bench cli/brokers
     cli/check cli/doctor cli/pipeline_session cli/redis_acl cli/serve_from cli/settings
     config/server_settings config/toml_file config/type_text console/charts
-    console/lag_over_time console/lag_recorder console/openapi console/pages/groups
+    console/openapi console/pages/groups
     console/pages/quotas console/pages/transactions console/thread embedded_redis/defaults
     fetch/replica_log groups/internal_topics groups/presence groups/redis_groups
     log/partition_state remote_log/cached_store remote_log/inline_reader remote_log/slices
     scripts/argument_check security/principal_mapping share/dead_letter_records share/log_reads
-    share/start_offset spark/decode/aborted_transactions spark/entry_points/pyspark_korvet
+    spark/decode/aborted_transactions spark/entry_points/pyspark_korvet
     spark/pipeline/html_report spark/pipeline/open_table spark/pipeline/units
     spark/plan/split_checkpoint spark/write/partition_buffer store/router testing/bench/rows
     testing/faults testing/fixtures testing/redis_commands

@@ -4,15 +4,15 @@ A lag counts records in every offset mode, as `korvet groups describe` does. Tha
 counts what it has not finished.
 """
 
-from asyncio import gather
 from collections.abc import Sequence
 
 import msgspec
 
 from korvet.base.bounded import chunks
 from korvet.console.visit import Visit
-from korvet.groups.lag import lag_call, read_groups
-from korvet.groups.share_offsets import describe_partitions, list_partitions
+from korvet.groups.description import SHARE
+from korvet.groups.lag import GroupPositions, lag_call, read_groups
+from korvet.groups.share_offsets import describe_partitions, share_places
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic
 
@@ -52,18 +52,27 @@ async def lags_of(visit: Visit, topics: Sequence[Topic]) -> TopicLags:
     names = names[:MAX_GROUPS]
     if not topics or not names:
         return TopicLags({}, is_complete)
-    wanted, found = {topic.id for topic in topics}, []
+    wanted = {topic.id for topic in topics}
+    groups: list[GroupPositions] = []
     for some in chunks(names, GROUPS_AT_ONCE):
-        for group in await read_groups(store, keys, services.topics, some):
-            found += [(group.name, *row) for row in group.commits if row[0].id in wanted]
-    replies = await store.run_many(lag_call(keys, *row[1:]) for row in found[:MAX_LAGS])
+        groups += await read_groups(store, keys, services.topics, some)
+    found = [(group.name, *row) for group in groups for row in group.commits if row[0].id in wanted]
+    replies = await store.run_many(lag_call(*row[1:]) for row in found[:MAX_LAGS])
     lags = [
         (name, topic.name, reply.records, commit.time_ms)
         for (name, topic, _, commit), reply in zip(found, replies, strict=False)
     ]
-    shared, has_all_shares = await _shared(visit, names, topics)
+    left = MAX_LAGS
+    for name in (group.name for group in groups if group.type == SHARE):
+        if left < 0:
+            break
+        places = await share_places(store, keys, services.topics, name)
+        places = [place for place in places if place[0].id in wanted]
+        parts = await describe_partitions(store, keys, name, places[:left])
+        lags += [(name, part.topic.name, part.lag, -1) for part in parts if part.start >= 0]
+        left -= len(places)
     sums: dict[str, dict[str, list[int]]] = {}
-    for name, topic_name, lag, time_ms in [*lags, *shared]:
+    for name, topic_name, lag, time_ms in lags:
         row = sums.setdefault(topic_name, {}).setdefault(name, [0, 0, -1])
         row[0] += max(0, lag)
         row[1] += 1
@@ -71,35 +80,10 @@ async def lags_of(visit: Visit, topics: Sequence[Topic]) -> TopicLags:
     return TopicLags(
         {
             topic: sorted(
-                (GroupLag(name, *row) for name, row in groups.items()),
+                (GroupLag(name, *row) for name, row in by_group.items()),
                 key=lambda lag: (-lag.lag, lag.group),
             )
-            for topic, groups in sums.items()
+            for topic, by_group in sums.items()
         },
-        is_complete and has_all_shares and len(found) <= MAX_LAGS,
+        is_complete and left >= 0 and len(found) <= MAX_LAGS,
     )
-
-
-async def _shared(
-    visit: Visit, names: Sequence[str], topics: Sequence[Topic]
-) -> tuple[list[tuple[str, str, int, int]], bool]:
-    """Return the lag of share groups by partition, and whether these are all of them."""
-    store, keys = visit.services.store, visit.services.keys
-    types = await gather(
-        *(store.submit_command("HGET", keys.group(name).group, "type") for name in names)
-    )
-    shares = [name for name, kind in zip(names, types, strict=True) if kind == b"share"]
-    rows = await gather(
-        *(store.submit_command("HGETALL", keys.group(name).share_topics) for name in shares)
-    )
-    found: list[tuple[str, str, int, int]] = []
-    left = MAX_LAGS
-    for name, flat in zip(shares, rows, strict=True):
-        ids = set(flat[1::2])
-        places = list_partitions(topic for topic in topics if topic.id.encode() in ids)
-        parts = await describe_partitions(store, keys, name, places[:left])
-        found += [(name, part.topic.name, part.lag, -1) for part in parts if part.start >= 0]
-        left -= len(places)
-        if left < 0:
-            return found, False
-    return found, True

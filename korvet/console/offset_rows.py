@@ -70,8 +70,7 @@ async def _rows(
         keys.partition(name, number, topics[name].id).list_offsets() for name, number in places
     )
     lags = await store.run_many(
-        lag_call(keys, topics[place[0]], place[1], commits.get(place, NO_COMMIT))
-        for place in places
+        lag_call(topics[place[0]], place[1], commits.get(place, NO_COMMIT)) for place in places
     )
     now_ms = await redis_ms(store)
     rows = []

@@ -6,6 +6,7 @@ broker's signals stop the process.
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -16,6 +17,7 @@ from uvicorn.server import ServerState
 from korvet.base.uptime import clock
 from korvet.broker.background.audit_writer import AuditWriter
 from korvet.broker.background.leases import Leases
+from korvet.broker.background.runner import TaskRunner
 from korvet.broker.network.stall_watch import StallWatch, has_ended
 from korvet.broker.network.tls_stream import TlsState, TlsStream
 from korvet.broker.network.tls_transport import RECEIVE_BYTES
@@ -25,12 +27,15 @@ from korvet.broker.server import connected
 from korvet.config.broker_config import Config
 from korvet.console.app import build
 from korvet.console.inbox import BrokerPages, Inbox
-from korvet.console.lag_recorder import LagRecorder
 from korvet.console.services import ConsoleServices
+from korvet.groups import lag_history
+from korvet.groups.lag_survey import INTERVAL_S
 
 MAX_CONNECTIONS = 100
 """Max connections; further ones get 503."""
 KEEP_ALIVE_S = 20
+LAG_LEASE = "lag-history"
+LAG_LEASE_S = 60.0
 CLIENT_S = 30
 """Seconds for a client to send a request, and to read what the socket has not taken."""
 
@@ -136,14 +141,11 @@ async def serve(config: Config, pages: BrokerPages, inbox: Inbox, stop: asyncio.
             )
             tasks.start_soon(writer.run)
         if not config.read_only:
-            recorder = LagRecorder(
-                services.store,
-                services.keys,
-                services.topics,
-                lambda: services.settings,
-                Leases(services.store, services.keys, config.node_id),
-            )
-            tasks.start_soon(recorder.run)
+            leases = Leases(services.store, services.keys, config.node_id)
+            hold = partial(leases.hold, LAG_LEASE, LAG_LEASE_S)
+            record = partial(lag_history.record_if_due, services.lag_survey, hold)
+            runner = TaskRunner(services.notifier, services.metrics)
+            tasks.start_soon(runner.repeat, "lag history", INTERVAL_S, record)
         console = ConsoleServices(services, pages)
         await console.start()
         stalls = StallWatch(lambda: services.settings.integer("connections.max.stall.ms") / 1000)

@@ -20,6 +20,7 @@ from korvet.fetch.replica_log import ReplicaLog
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.groups.internal_topics import InternalTopics
+from korvet.groups.lag_survey import LagSurvey
 from korvet.groups.offset_commit import Row
 from korvet.groups.offsets_view import OffsetsView
 from korvet.groups.share_offsets import ShareOffsets
@@ -112,6 +113,7 @@ class Services:
             self.metrics.rebalances.add,
             self.registration.first_broker_age_ms,
         )
+        self.lag_survey = LagSurvey(store, keys, topics, self._settings)
         self.share_offsets = ShareOffsets(store, keys, topics, self.groups)
         self.transactions = TransactionCoordinator(store, keys, topics)
         self.transactions.on_commit = self._move_redis_groups

@@ -55,16 +55,15 @@ class GroupPositions(msgspec.Struct, frozen=True):
 
 
 async def find_offset(
-    store: AsyncStore,
-    keys: Keys,
-    reader: LogReader,
-    topic: Topic,
-    partition: int,
-    position: Position,
+    store: AsyncStore, reader: LogReader, topic: Topic, partition: int, position: Position
 ) -> int:
-    """Return the offset of a position, from log start to log end. The position of a time is the
-    first record at or after it."""
-    bounds = await store.run(keys.partition(topic.name, partition, topic.id).list_offsets())
+    """Return the offset of a position, from log start to log end; -1 without the partition.
+
+    The position of a time is the first record at or after it.
+    """
+    bounds = await store.run(topic.partition(partition).list_offsets())
+    if bounds.error:
+        return -1
     if isinstance(position, int):
         return min(max(position, bounds.first), bounds.next)
     if position == EARLIEST:
@@ -83,7 +82,7 @@ async def list_lags(
     """Return the lag of every partition that the group has committed or is assigned, in order."""
     replies = [await store.command(*each) for each in _commands(keys, group_id)]
     rows = (await _positions(topics, group_id, replies)).commits
-    lags = await store.run_many(lag_call(keys, *row) for row in rows)
+    lags = await store.run_many(lag_call(*row) for row in rows)
     now_ms = await redis_ms(store)
     return [
         PartitionLag(
@@ -100,9 +99,9 @@ async def list_lags(
     ]
 
 
-def lag_call(keys: Keys, topic: Topic, number: int, commit: CommittedOffset) -> Call[LagReply]:
+def lag_call(topic: Topic, number: int, commit: CommittedOffset) -> Call[LagReply]:
     """Return the call that counts a group's lag: without a commit that of all records."""
-    return keys.partition(topic.name, number, topic.id).lag(offset=max(commit.offset, 0))
+    return topic.partition(number).lag(offset=max(commit.offset, 0))
 
 
 async def redis_ms(store: AsyncStore) -> int:

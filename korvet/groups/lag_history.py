@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from korvet.groups.lag_survey import Survey
+from korvet.groups.lag_survey import INTERVAL_S, LagSurvey, Proceed, Survey
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 
@@ -40,6 +40,14 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
 
     cut: int
     groups: dict[str, Topics]
+
+
+async def record_if_due(survey: LagSurvey, proceed: Proceed) -> None:
+    """Record the lag of this minute, unless another process does. Raises StoreError."""
+    if await is_due(survey.store, survey.keys) and await proceed():
+        found = await survey.newest(INTERVAL_S, proceed)
+        if found is not None:
+            await record(survey.store, survey.keys, found)
 
 
 async def is_due(store: AsyncStore, keys: Keys) -> bool:

@@ -4,13 +4,16 @@ Rules
 - Every group is read: which ones are shown depends on their lag and their ids only.
 - Redis works for it a part of the time only: after each pipeline the survey sleeps for
   THROTTLE_FACTOR times the pipeline's duration.
-- The end of a partition is read once for all groups. Only a group below the end of a log needs a
-  call more, and none if an earlier count still holds.
+- The end of a partition is read once for all groups. A group at the end of a log needs no call
+  more. Others need none while a count of this survey or the one before is valid: until the log's
+  ends or its number of records change. Groups with one committed offset share a count.
+- One survey serves all readers in the process for INTERVAL_S.
 - As everywhere, a partition that is assigned and has no commit counts from the log start.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from heapq import nsmallest
 from time import monotonic
 from typing import TypeVar
@@ -18,7 +21,8 @@ from typing import TypeVar
 import msgspec
 
 from korvet.base.bounded import chunks
-from korvet.groups.counted_lags import CountedLags
+from korvet.config.values import Settings
+from korvet.groups.description import SHARE, Place
 from korvet.groups.lag import (
     Commit,
     GroupPositions,
@@ -32,20 +36,27 @@ from korvet.groups.registry import GroupRegistry
 from korvet.groups.share_offsets import (
     SharePartition,
     describe_partitions,
-    find_topics,
-    list_partitions,
+    share_places,
 )
 from korvet.scripts.calls.partition import ListOffsetsReply
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 
+INTERVAL_S = 15.0
+"""Seconds until the next survey."""
 GROUPS_PER_PIPELINE = 50
 CALLS_PER_PIPELINE = 100
 THROTTLE_FACTOR = 4
 """Sleep after a pipeline, in durations of the pipeline."""
 
 T = TypeVar("T")
+Ends = dict[Place, ListOffsetsReply]
+"""The ends of partitions."""
+LogOffset = tuple[str, int, int]
+"""Id of the topic, partition and offset."""
+Counted = tuple[tuple[int, int, int], int, int]
+"""Bounds of a log, records from an offset to its end, and the first one's time in ms, or -1."""
 
 
 class LagRow(msgspec.Struct, frozen=True):
@@ -78,6 +89,8 @@ class Survey(msgspec.Struct, frozen=True):
     groups: list[GroupLag] = []
     total_groups: int = 0
     seconds: float = 0.0
+    ends: Ends = {}
+    """The ends of the partitions that groups have committed or are assigned."""
 
     @property
     def hidden_groups(self) -> int:
@@ -96,117 +109,112 @@ class Survey(msgspec.Struct, frozen=True):
 Proceed = Callable[[], Awaitable[bool]]
 
 
-class PartitionEnds:
-    """The ends of partitions, each read once."""
-
-    def __init__(self, store: AsyncStore, keys: Keys) -> None:
-        self._store = store
-        self._keys = keys
-        self._found: dict[tuple[str, int], ListOffsetsReply] = {}
-
-    def __getitem__(self, place: tuple[str, int]) -> ListOffsetsReply:
-        return self._found[place]
-
-    async def read(self, partitions: Iterable[tuple[Topic, int]]) -> None:
-        """Read the ends of the partitions that are not known yet."""
-        missing = {
-            (topic.name, number): topic
-            for topic, number in partitions
-            if (topic.name, number) not in self._found
-        }
-        for some in chunks(list(missing.items()), CALLS_PER_PIPELINE):
-            replies = await await_throttled(
-                self._store.run_many(
-                    self._keys.partition(topic.name, number, topic.id).list_offsets()
-                    for (_, number), topic in some
-                )
-            )
-            self._found.update(zip((place for place, _ in some), replies, strict=True))
-
-
+@dataclass(eq=False, repr=False)
 class LagSurvey:
-    """A pass over all groups."""
+    """The passes of one process over all groups, and what the last one found."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        keys: Keys,
-        topics: TopicTable,
-        ends: PartitionEnds | None = None,
-        counted: CountedLags | None = None,
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
-        self._ends = ends or PartitionEnds(store, keys)
-        self._lags = counted or CountedLags()
+    store: AsyncStore
+    keys: Keys
+    topics: TopicTable
+    settings: Callable[[], Settings]
+
+    def __post_init__(self) -> None:
+        self._newest = Survey()
+        self._began = -INTERVAL_S
+        self._turn = asyncio.Lock()
+        self._ends: Ends = {}
+        self._counted: dict[LogOffset, Counted] = {}
+        self._counted_before: dict[LogOffset, Counted] = {}
         self._now_ms = 0
-        self._lags.begin()
 
-    async def run(self, max_groups: int, proceed: Proceed | None = None) -> Survey | None:
-        """Read all groups and return those with the most lag.
+    async def newest(self, max_age_s: float, proceed: Proceed | None = None) -> Survey | None:
+        """Return the last survey if it began in the last `max_age_s`, else a new one.
 
         `proceed` is called between pipelines. Returns None once it returns False.
         """
+        async with self._turn:
+            began = monotonic()
+            if began - self._began >= max_age_s:
+                max_groups = self.settings().integer("monitoring.max.groups")
+                found = await self.run(max_groups, proceed)
+                if found is None:
+                    return None
+                self._newest, self._began = found, began
+            return self._newest
+
+    async def read_ends(self, ends: Ends, partitions: Iterable[tuple[Topic, int]]) -> None:
+        """Add the ends of the partitions that `ends` does not have."""
+        missing = {
+            (topic.name, number): topic.partition(number)
+            for topic, number in partitions
+            if (topic.name, number) not in ends
+        }
+        for some in chunks(list(missing.items()), CALLS_PER_PIPELINE):
+            calls = (partition.list_offsets() for _, partition in some)
+            replies = await await_throttled(self.store.run_many(calls))
+            ends.update(zip((place for place, _ in some), replies, strict=True))
+
+    async def run(self, max_groups: int, proceed: Proceed | None = None) -> Survey | None:
+        """Read all groups and return those with the most lag."""
         began, total = monotonic(), 0
-        self._now_ms = await redis_ms(self._store)
+        self._ends = {}
+        self._counted_before, self._counted = self._counted, {}
+        self._now_ms = await redis_ms(self.store)
         kept: list[GroupLag] = []
-        names = await GroupRegistry(self._store, self._keys).scan_all()
+        names = await GroupRegistry(self.store, self.keys).scan_all()
         for some in chunks(names, GROUPS_PER_PIPELINE):
             if proceed is not None and not await proceed():
                 return None
             found = await self._read(some)
             total += len(found)
             kept = nsmallest(max_groups, [*kept, *found], key=_rank)
-        return Survey(kept, total, monotonic() - began)
+        return Survey(kept, total, monotonic() - began, self._ends)
 
     async def _read(self, names: Sequence[str]) -> list[GroupLag]:
         """Return the groups of these names, with their lag."""
-        groups = await await_throttled(read_groups(self._store, self._keys, self._topics, names))
-        found = [group for group in groups if group.type != "share"]
-        await self._ends.read(
-            (topic, number) for group in found for topic, number, _ in group.commits
-        )
-        shared = [
-            await self._shared(group.name, group.members)
-            for group in groups
-            if group.type == "share"
-        ]
+        groups = await await_throttled(read_groups(self.store, self.keys, self.topics, names))
+        found = [group for group in groups if group.type != SHARE]
+        commits = (commit for group in found for commit in group.commits)
+        await self.read_ends(self._ends, ((topic, number) for topic, number, _ in commits))
+        shared = [await self._shared(group) for group in groups if group.type == SHARE]
         return [await self._lag_of(group) for group in found] + shared
 
-    async def _shared(self, name: str, members: int) -> GroupLag:
+    async def _shared(self, group: GroupPositions) -> GroupLag:
         """Return a share group's rows, of the partitions that it has read."""
-        store, keys = self._store, self._keys
-        flat = await store.command("HGETALL", keys.group(name).share_topics)
-        places = list_partitions(await find_topics(self._topics, flat))
+        places = await share_places(self.store, self.keys, self.topics, group.name)
         found: list[SharePartition] = []
         for some in chunks(places, CALLS_PER_PIPELINE // 2):
-            found += await await_throttled(describe_partitions(store, keys, name, some))
+            found += await await_throttled(
+                describe_partitions(self.store, self.keys, group.name, some)
+            )
         found = [part for part in found if part.start >= 0 and part.lag >= 0]
         found.sort(key=lambda part: (part.topic.name, part.partition))
         rows = [
             LagRow(part.topic.name, part.partition, part.start, part.log_end, part.lag)
             for part in found
         ]
-        return GroupLag(name, members, rows, sum(row.lag for row in rows), found)
+        return GroupLag(group.name, group.members, rows, sum(row.lag for row in rows), found)
 
     async def _lag_of(self, group: GroupPositions) -> GroupLag:
         """Return the group's rows, in order of topic and partition."""
         rows: list[LagRow] = []
-        counted: list[Commit] = []
+        uncounted: list[Commit] = []
         for topic, number, commit in group.commits:
             end = self._ends[topic.name, number]
             if end.error:
                 continue
-            lag: tuple[int, int] | None = (0, -1)
-            if commit.offset < end.next:
-                lag = self._lags.find(topic, number, max(commit.offset, 0), end)
-            if lag is None:
-                counted.append((topic, number, commit))
-            else:
-                rows.append(self._row(topic, number, commit, end.next, *lag))
-        for some in chunks(counted, CALLS_PER_PIPELINE):
-            rows += await self._counted(some)
+            if commit.offset >= end.next:
+                rows.append(self._row(topic, number, commit, end.next, 0, -1))
+                continue
+            place = (topic.id, number, max(commit.offset, 0))
+            known = self._counted.get(place) or self._counted_before.get(place)
+            if known is None or known[0] != _bounds(end):
+                uncounted.append((topic, number, commit))
+                continue
+            self._counted[place] = known
+            rows.append(self._row(topic, number, commit, end.next, known[1], known[2]))
+        for some in chunks(uncounted, CALLS_PER_PIPELINE):
+            rows += await self._count(some)
         rows.sort(key=lambda row: (row.topic, row.partition))
         return GroupLag(group.name, group.members, rows, sum(row.lag for row in rows))
 
@@ -216,21 +224,24 @@ class LagSurvey:
         age = age_ms(lag, oldest, self._now_ms)
         return LagRow(topic.name, number, commit.offset, end, lag, age)
 
-    async def _counted(self, commits: Sequence[Commit]) -> list[LagRow]:
+    async def _count(self, commits: Sequence[Commit]) -> list[LagRow]:
         """Return the rows of these commits, with records counted by Redis."""
-        replies = await await_throttled(
-            self._store.run_many(lag_call(self._keys, *commit) for commit in commits)
-        )
+        replies = await await_throttled(self.store.run_many(lag_call(*each) for each in commits))
         rows = []
         for (topic, number, commit), reply in zip(commits, replies, strict=True):
             if reply.error:
                 continue
             end = self._ends[topic.name, number]
             if reply.next == end.next:
-                found = (reply.records, reply.oldest)
-                self._lags.keep(topic, number, max(commit.offset, 0), end, found)
+                place = (topic.id, number, max(commit.offset, 0))
+                self._counted[place] = (_bounds(end), reply.records, reply.oldest)
             rows.append(self._row(topic, number, commit, reply.next, reply.records, reply.oldest))
         return rows
+
+
+def _bounds(end: ListOffsetsReply) -> tuple[int, int, int]:
+    """Return what changes with each change of a log, except for its configs."""
+    return end.first, end.next, end.records
 
 
 def _rank(group: GroupLag) -> tuple[int, str]:

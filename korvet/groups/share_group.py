@@ -1,6 +1,8 @@
 """Share groups (KIP-932): the configs in effect."""
 
+from datetime import UTC, datetime
 from functools import lru_cache
+from time import time
 
 import msgspec
 
@@ -8,6 +10,7 @@ from korvet.config.dynamic import ConfigTable, group_resource, group_values, sel
 from korvet.config.group_settings import GROUP
 from korvet.config.share_settings import reset_duration_ms
 from korvet.config.values import Settings
+from korvet.log.position import EARLIEST, LATEST, Position
 
 
 class ShareGroupConfig(msgspec.Struct, frozen=True):
@@ -38,6 +41,12 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     def has_dead_letters(self) -> bool:
         """Return whether the group has a dead letter queue."""
         return bool(self.dead_letter_topic)
+
+    def start_position(self) -> Position:
+        """Return where the group starts in a partition."""
+        if self.auto_offset_reset in (EARLIEST, LATEST):
+            return self.auto_offset_reset
+        return datetime.fromtimestamp(max(0.0, time() - self.reset_duration_ms / 1000), UTC)
 
 
 def share_group_config(configs: ConfigTable, settings: Settings, group_id: str) -> ShareGroupConfig:

@@ -104,7 +104,7 @@ class ShareOffsets:
         return ErrorCode.NONE, errors
 
     def _move(self, group_id: str, topic: Topic, number: int, offset: int) -> Call[Any]:
-        partition = self.keys.partition(topic.name, number, topic.id)
+        partition = topic.partition(number)
         if offset < 0:
             return partition.share_delete(group=group_id)
         return partition.share_reset(group=group_id, offset=offset)
@@ -132,7 +132,7 @@ class ShareOffsets:
     async def _delete_states(self, group_id: str, topics: Sequence[Topic]) -> None:
         async def one(topic: Topic) -> None:
             await self.store.run_many(
-                self.keys.partition(topic.name, number, topic.id).share_delete(group=group_id)
+                topic.partition(number).share_delete(group=group_id)
                 for number in range(topic.partitions)
             )
 
@@ -161,6 +161,14 @@ async def find_topics(topics: TopicTable, flat: Sequence[bytes]) -> list[Topic]:
     return found
 
 
+async def share_places(
+    store: AsyncStore, keys: Keys, topics: TopicTable, group_id: str
+) -> list[tuple[Topic, int]]:
+    """Return all partitions of the topics of a share group."""
+    flat = await store.command("HGETALL", keys.group(group_id).share_topics)
+    return list_partitions(await find_topics(topics, flat))
+
+
 def list_partitions(topics: Iterable[Topic]) -> list[tuple[Topic, int]]:
     """Return all partitions of the topics."""
     return [(topic, number) for topic in topics for number in range(topic.partitions)]
@@ -176,11 +184,11 @@ async def describe_partitions(
 ) -> list[SharePartition]:
     """Return a share group's state in partitions, with at most `runs` delivered runs of each."""
     states = await store.run_many(
-        keys.partition(topic.name, number, topic.id).share_describe(group=group_id, most=runs)
+        topic.partition(number).share_describe(group=group_id, most=runs)
         for topic, number in places
     )
     lags = await store.run_many(
-        keys.partition(topic.name, number, topic.id).lag(offset=max(state.end, 0))
+        topic.partition(number).lag(offset=max(state.end, 0))
         for (topic, number), state in zip(places, states, strict=True)
     )
     return [

@@ -152,4 +152,7 @@ class RecordCalls(TopicCalls):
         """Return the offset at a position; a time finds the first record at or after it."""
         found = await self.find_topic(topic)
         check_partition(found, partition)
-        return await find_offset(self.store, self.keys, self.reader, found, partition, position)
+        offset = await find_offset(self.store, self.reader, found, partition, position)
+        if offset < 0:
+            check(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"find offset of {topic}-{partition}")
+        return offset

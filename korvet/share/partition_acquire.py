@@ -13,6 +13,7 @@ from functools import partial
 
 from korvet.base.errors import ErrorCode
 from korvet.fetch.record_format import encode_records
+from korvet.groups.lag import find_offset
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
 from korvet.log.read_result import ReadResult
@@ -35,7 +36,6 @@ from korvet.share.ranges import (
     keyed_records,
     ranges_of,
 )
-from korvet.share.start_offset import find_start
 from korvet.topics.table import Topic
 from korvet.wire.records import BadBatch
 
@@ -134,12 +134,9 @@ class PartitionAcquire:
         if reply.error != Signal.START_FIRST:
             return reply
         services = self.services
-        start = await find_start(
-            services.store,
-            services.log_reader,
-            self.topic,
-            self.partition,
-            self.params.config,
+        position = self.params.config.start_position()
+        start = await find_offset(
+            services.store, services.log_reader, self.topic, self.partition, position
         )
         if start < 0:
             return ShareAcquireReply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, 0, [])

@@ -1,15 +1,17 @@
 """Check the lag of groups over time: recorded once a minute, read by any broker."""
 
+from functools import partial
+
 import pytest
 
 from korvet.broker.background.leases import Leases
 from korvet.broker.background.tasks import BackgroundTasks
-from korvet.console.lag_recorder import LEASE, LagRecorder
+from korvet.console.server import LAG_LEASE
 from korvet.context import Services
 from korvet.groups import lag_history, lag_survey
 from korvet.groups.lag_survey import GroupLag, LagRow, Survey
 from tests.groups.test_classic_groups import commit
-from tests.groups.test_lag_survey import produce
+from tests.groups.test_lag_survey import produce, survey_of
 from tests.support.connected_broker import Broker, broker
 
 __all__ = ["broker"]
@@ -69,15 +71,11 @@ async def test_a_thousand_groups_take_a_few_kilobytes_a_minute(broker: Broker) -
     assert sum(sizes) < 30_000
 
 
-def recorder(services: Services, leases: Leases | None = None) -> LagRecorder:
-    store, keys = services.store, services.keys
-    return LagRecorder(
-        store,
-        keys,
-        services.topics,
-        lambda: services.settings,
-        leases or Leases(store, keys, 2),
-    )
+async def record(services: Services, leases: Leases | None = None) -> None:
+    """Record as a console does."""
+    leases = leases or Leases(services.store, services.keys, 2)
+    hold = partial(leases.hold, LAG_LEASE, 60)
+    await lag_history.record_if_due(survey_of(services), hold)
 
 
 async def test_the_first_of_scrapes_and_consoles_records(broker: Broker) -> None:
@@ -93,7 +91,7 @@ async def test_the_first_of_scrapes_and_consoles_records(broker: Broker) -> None
     (sample,) = await lag_history.read(services.store, services.keys, "g")
     assert sample.lags == {("t", 0): 4}
     before = await minutes(broker)
-    await recorder(services).record_if_due()
+    await record(services)
     assert await minutes(broker) == before, "the minute has a sample"
 
 
@@ -103,9 +101,9 @@ async def test_a_console_records_without_a_scrape(broker: Broker) -> None:
     await commit(broker, group_id="g", offset=1)
     services = broker.services
     first = Leases(services.store, services.keys, 1)
-    assert await first.hold(LEASE, 60)
-    await recorder(services).record_if_due()
+    assert await first.hold(LAG_LEASE, 60)
+    await record(services)
     assert await minutes(broker) == [], "the console of another broker records it"
-    await recorder(services, first).record_if_due()
+    await record(services, first)
     (sample,) = await lag_history.read(services.store, services.keys, "g")
     assert sample.lags == {("t", 0): 2}

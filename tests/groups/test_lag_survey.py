@@ -1,5 +1,6 @@
 """Check the lag of all groups: exact in every offset mode, and bounded."""
 
+import asyncio
 import struct
 from typing import Any
 
@@ -8,7 +9,6 @@ import pytest
 from korvet.broker.background.tasks import BackgroundTasks
 from korvet.context import Services
 from korvet.groups import lag_survey
-from korvet.groups.counted_lags import CountedLags
 from korvet.groups.lag import list_lags
 from korvet.groups.lag_survey import LagSurvey, Survey
 from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -54,9 +54,12 @@ async def delete_below(broker: Broker, offset: int) -> None:
     await broker.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
 
 
+def survey_of(services: Services) -> LagSurvey:
+    return LagSurvey(services.store, services.keys, services.topics, lambda: services.settings)
+
+
 async def surveyed(services: Services, *, groups: int = 100) -> Survey:
-    survey = LagSurvey(services.store, services.keys, services.topics)
-    found = await survey.run(groups)
+    found = await survey_of(services).run(groups)
     assert found is not None
     return found
 
@@ -69,7 +72,7 @@ async def test_a_count_is_used_again_until_the_log_changes(
     offsets = await produce(broker, "t", 9)
     for name, at in (("a", 3), ("b", 3), ("c", 6)):
         await commit(broker, group_id=name, offset=offsets[at])
-    services, counted, calls = broker.services, CountedLags(), list[str]()
+    services, survey, calls = broker.services, survey_of(broker.services), list[str]()
     run_many = services.store.run_many
 
     async def watched(asked: Any) -> Any:
@@ -81,7 +84,6 @@ async def test_a_count_is_used_again_until_the_log_changes(
 
     async def lags() -> tuple[list[int], int]:
         calls.clear()
-        survey = LagSurvey(services.store, services.keys, services.topics, counted=counted)
         found = await survey.run(10)
         assert found is not None
         by_name = {group.group: group.lag for group in found.groups}
@@ -184,6 +186,17 @@ async def test_a_process_that_is_not_scraped_leaves_the_groups_to_one_that_is(
     await seen.update()
     await second.update()
     assert (seen.members(), second.members()) == ({("g",): 0}, {})
+
+
+async def test_one_survey_serves_all_readers_for_an_interval(broker: Broker) -> None:
+    await broker.create("t", 1)
+    await commit(broker, group_id="a")
+    survey = survey_of(broker.services)
+    first, second = await asyncio.gather(*(survey.newest(lag_survey.INTERVAL_S) for _ in range(2)))
+    await commit(broker, group_id="b")
+    assert first is second is await survey.newest(lag_survey.INTERVAL_S)
+    newest = await survey.newest(0)
+    assert newest is not None and newest.total_groups == 2
 
 
 async def test_an_update_ends_when_another_broker_has_the_lease(

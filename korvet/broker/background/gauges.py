@@ -1,15 +1,108 @@
-"""Metrics of Redis, of scheduled records, and of the records that groups hold.
+"""Metrics of Redis, of groups, of scheduled records, and of the records that groups hold.
 
-One broker process at a time updates them, by lease; the others report no rows.
+Rules
+- One broker process at a time updates them, by lease, so that sums are right; the others report
+  none. Only a process that a scrape has asked recently takes the lease.
+- Groups and rows of groups above the limits are left out, least lag first; gauges say how many.
+- An update of the groups also records their lag for the console, once a minute.
 """
 
 import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from korvet.base.metrics import Labels, Metrics
+from korvet.base.metrics import Gauge, Labels, Metrics
+from korvet.broker.background.leases import Leases
+from korvet.config.values import Settings
+from korvet.groups import lag_history
 from korvet.groups.consumed import list_held
+from korvet.groups.lag_survey import INTERVAL_S, LagRow, LagSurvey, Survey
+from korvet.groups.share_offsets import SharePartition
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
+
+LEASE = "group-gauges"
+ROWS = 1000
+"""Max rows of the metrics of held and of scheduled records; the largest are shown."""
+AT_ONCE = 100
+
+
+@dataclass(eq=False, repr=False)
+class GroupGauges:
+    """Rows of the group metrics as of the last update."""
+
+    survey: LagSurvey
+    settings: Callable[[], Settings]
+    metrics: Metrics
+    leases: Leases
+
+    def __post_init__(self) -> None:
+        self._found: Survey | None = None
+        self._rows: list[tuple[str, LagRow]] = []
+        self._hidden_rows = 0
+        self.metrics.group_members.ask = self.members
+        self.metrics.group_lag.ask = self.lag
+        self.metrics.group_age.ask = self.age
+        self.metrics.share_records.ask = lambda: self._shared(
+            available=lambda part: part.available,
+            acquired=lambda part: part.acquired,
+            dead_letter=lambda part: part.dead_letters,
+        )
+        self.metrics.share_finished.ask_rows = lambda: self._shared(
+            accepted=lambda part: part.acknowledged, archived=lambda part: part.archived
+        )
+        self._show(self.metrics.groups, lambda found: found.total_groups)
+        self._show(self.metrics.groups_not_shown, lambda found: found.hidden_groups)
+        self._show(self.metrics.group_rows_not_shown, lambda _: self._hidden_rows)
+        self._show(self.metrics.group_update_seconds, lambda found: found.seconds)
+
+    def _show(self, gauge: Gauge, number: Callable[[Survey], Any]) -> None:
+        """Let the gauge show a number of the last update, and nothing without one."""
+        gauge.ask = lambda: {} if self._found is None else {(): number(self._found)}
+
+    def members(self) -> Mapping[Labels, float]:
+        """Return the members of each group."""
+        groups = self._found.groups if self._found is not None else ()
+        return {(group.group,): group.members for group in groups}
+
+    def lag(self) -> Mapping[Labels, float]:
+        """Return the lag of each partition that a group has committed or is assigned."""
+        return {(group, row.topic, str(row.partition)): row.lag for group, row in self._rows}
+
+    def age(self) -> Mapping[Labels, float]:
+        """Return the age of the oldest unread record of each, in seconds."""
+        return {
+            (group, row.topic, str(row.partition)): row.age_ms / 1000
+            for group, row in self._rows
+            if row.age_ms >= 0
+        }
+
+    def _shared(self, **numbers: Callable[[SharePartition], int]) -> Mapping[Labels, float]:
+        """Return the numbers of share groups' partitions that have rows, by their names."""
+        shown = {(group, row.topic, row.partition) for group, row in self._rows}
+        return {
+            (group.group, part.topic.name, str(part.partition), name): number(part)
+            for group in (self._found.groups if self._found is not None else ())
+            for part in group.shared
+            if (group.group, part.topic.name, part.partition) in shown
+            for name, number in numbers.items()
+        }
+
+    async def update(self) -> None:
+        """Update the rows if this process is scraped and holds the lease, else drop them."""
+        found = None
+        if self.metrics.is_scraped and await self._hold():
+            found = await self.survey.newest(0, self._hold)
+        if found is not None:
+            await lag_history.record_if_due(self.survey, self._hold)
+        most = self.settings().integer("monitoring.max.partitions")
+        self._rows, self._hidden_rows = found.rows(most) if found is not None else ([], 0)
+        self._found = found
+
+    async def _hold(self) -> bool:
+        return await self.leases.hold(LEASE, INTERVAL_S * 2)
 
 
 class RedisGauges:
@@ -41,9 +134,6 @@ class RedisGauges:
         self._most = {(str(place),): int(info.get("maxmemory", 0)) for place, info in servers}
 
 
-"""Max rows of the metric; the largest are shown."""
-
-
 class ConsumedGauges:
     """Rows of the metric as of the last update."""
 
@@ -66,11 +156,6 @@ class ConsumedGauges:
     def clear(self) -> None:
         """Report no rows: another process does."""
         self._rows = {}
-
-
-ROWS = 1000
-"""Max topics of the metrics; those with the most waiting records are shown."""
-AT_ONCE = 100
 
 
 class ScheduleGauges:

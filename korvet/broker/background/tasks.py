@@ -15,8 +15,12 @@ from korvet.broker.background.compaction import Compaction
 from korvet.broker.background.consumed_retention import ConsumedRetention
 from korvet.broker.background.dead_letter_copies import CHECK_S as DEAD_LETTERS_S
 from korvet.broker.background.dead_letter_copies import DeadLetterCopies
-from korvet.broker.background.gauges import ConsumedGauges, RedisGauges, ScheduleGauges
-from korvet.broker.background.group_metrics import UPDATE_S, GroupGauges
+from korvet.broker.background.gauges import (
+    ConsumedGauges,
+    GroupGauges,
+    RedisGauges,
+    ScheduleGauges,
+)
 from korvet.broker.background.leases import Leases
 from korvet.broker.background.retention import PRODUCERS_S, Retention
 from korvet.broker.background.runner import Action, TaskRunner, log_retry
@@ -25,6 +29,7 @@ from korvet.cluster.registration import HEARTBEAT_S, MIN_RENEWAL_GAP_S
 from korvet.config.values import Settings
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
+from korvet.groups.lag_survey import INTERVAL_S
 from korvet.remote_log.recovery.task import SnapshotTask
 from korvet.scripts.keys import Keys
 from korvet.security.authorizer import CHECK_S
@@ -65,7 +70,7 @@ class BackgroundTasks:
         self.dead_letters = DeadLetterCopies(
             store, services.configs, services.share_offsets, services.share, self.leases
         )
-        self.group_gauges = GroupGauges(store, keys, topics, self._settings, metrics, self.leases)
+        self.group_gauges = GroupGauges(services.lag_survey, self._settings, metrics, self.leases)
         self.consumed_gauges = ConsumedGauges(store, keys, topics, metrics)
         self.schedule_gauges = ScheduleGauges(store, topics, metrics)
         self._redis_gauges = RedisGauges(store, keys, metrics)
@@ -98,8 +103,8 @@ class BackgroundTasks:
             followed.append(("ACL refresh", acls, CHECK_S, services.authorizer.refresh))
         repeated: list[tuple[str, float, Action]] = [
             ("group deadline check", GROUPS_S, self._tick_groups),
-            ("group metrics update", UPDATE_S, self.group_gauges.update),
-            ("Redis metrics update", UPDATE_S, self._redis_gauges.update),
+            ("group metrics update", INTERVAL_S, self.group_gauges.update),
+            ("Redis metrics update", INTERVAL_S, self._redis_gauges.update),
         ]
         if not services.config.read_only:
             repeated += [
@@ -109,8 +114,8 @@ class BackgroundTasks:
                 ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
                 ("consumed retention", consumed_retention.CHECK_S, self.consumed.run_once),
                 ("dead letters", DEAD_LETTERS_S, self.dead_letters.run_once),
-                ("consumed retention metric", UPDATE_S, held),
-                ("schedule metric", UPDATE_S, scheduled),
+                ("consumed retention metric", INTERVAL_S, held),
+                ("schedule metric", INTERVAL_S, scheduled),
             ]
         tasks: dict[str, Action] = {"broker heartbeat": self._heartbeats}
         tasks |= {row[0]: partial(self._runner.follow, *row) for row in followed}
@@ -166,7 +171,7 @@ class BackgroundTasks:
         """
 
         async def run() -> None:
-            if self._services.metrics.is_scraped and await self.leases.hold(lease, UPDATE_S * 2):
+            if self._services.metrics.is_scraped and await self.leases.hold(lease, INTERVAL_S * 2):
                 await gauges.update()
             else:
                 gauges.clear()

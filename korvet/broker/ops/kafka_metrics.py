@@ -7,7 +7,7 @@ Rules
   it, so that rates, lag and differences are in records.
 - A page is read from Redis at most once per FRESH_S, and is the same for all scrapes until then.
   Reading takes only a part of Redis's time. If the next page takes more than WAIT_S, a scrape gets
-  the last one.
+  the last one. The lag is that of /metrics: the process's last survey, if it is INTERVAL_S young.
 - The bounds are the settings `monitoring.max.partitions` and `monitoring.max.groups`; gauges say
   what is left out.
 """
@@ -24,19 +24,19 @@ from korvet.base.bounded import chunks
 from korvet.broker.ops.prometheus import escaped
 from korvet.cluster.registration import BrokerRegistration, leader_of
 from korvet.config.values import Settings
-from korvet.groups.counted_lags import CountedLags
+from korvet.groups.description import Place
 from korvet.groups.lag_survey import (
     CALLS_PER_PIPELINE,
+    INTERVAL_S,
+    Ends,
     LagRow,
     LagSurvey,
-    PartitionEnds,
     Survey,
     await_throttled,
 )
-from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
+from korvet.groups.share_offsets import list_partitions
 from korvet.store.errors import StoreError
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.table import Topic
 
 FRESH_S = 10.0
 """Age until which a page is served again."""
@@ -58,7 +58,6 @@ class Span(msgspec.Struct, frozen=True):
     is_offsets: bool
 
 
-Place = tuple[str, int]
 Row = tuple[str, float]
 """The labels of a row as text, and its value."""
 
@@ -67,14 +66,11 @@ Row = tuple[str, float]
 class KafkaPage:
     """The page, and the reading of the next one."""
 
-    store: AsyncStore
-    keys: Keys
-    topics: TopicTable
+    survey: LagSurvey
     settings: Callable[[], Settings]
     registration: BrokerRegistration
 
     def __post_init__(self) -> None:
-        self._counted = CountedLags()
         self._text = b""
         self._read_at = -FRESH_S
         self._reading: asyncio.Task[None] | None = None
@@ -98,22 +94,17 @@ class KafkaPage:
 
     async def _read(self) -> None:
         """Read the next page."""
-        store, keys, settings = self.store, self.keys, self.settings()
-        topics = await self.topics.all()
-        most = settings.integer("monitoring.max.partitions")
+        topics = await self.survey.topics.all()
+        most = self.settings().integer("monitoring.max.partitions")
         shown = list(_first(topics, most))
-        ends = PartitionEnds(store, keys)
-        places = [(topic, number) for topic in shown for number in range(topic.partitions)]
-        await ends.read(places)
-        spans = await self._spans(places, ends)
-        survey = LagSurvey(store, keys, self.topics, ends, self._counted)
-        found = await survey.run(settings.integer("monitoring.max.groups"))
+        found = await self.survey.newest(INTERVAL_S) or Survey()
+        spans = await self._spans(list_partitions(shown), found.ends)
         parts: list[str] = []
         hidden = len(topics) - len(shown)
         families = chain(
             self._brokers(),
             self._partitions(shown, spans),
-            self._groups(found or Survey(), spans, most),
+            self._groups(found, spans, most),
             [("korvet_kafka_topics_not_shown", "Topics left out of this page.", [("", hidden)])],
         )
         for name, sentence, rows in families:
@@ -121,10 +112,9 @@ class KafkaPage:
         self._text = "".join(parts).encode("utf-8", "replace")
         self._read_at = monotonic()
 
-    async def _spans(
-        self, places: list[tuple[Topic, int]], ends: PartitionEnds
-    ) -> dict[Place, Span]:
-        """Return the records of each partition."""
+    async def _spans(self, places: list[tuple[Topic, int]], ends: Ends) -> dict[Place, Span]:
+        """Return the records of each partition; `ends` has those of partitions with groups."""
+        await self.survey.read_ends(ends, places)
         spans: dict[Place, Span] = {}
         numbered: list[tuple[Topic, int]] = []
         for topic, number in places:
@@ -135,7 +125,7 @@ class KafkaPage:
                 spans[topic.name, number] = Span(end.first, end.next, True)
             else:
                 numbered.append((topic, number))
-        submit = self.store.submit_command
+        submit = self.survey.store.submit_command
         for some in chunks(numbered, CALLS_PER_PIPELINE):
             logs = [topic.partition(number).log for topic, number in some]
             totals = await await_throttled(

@@ -1,16 +1,22 @@
 """Read one group: members, assignment, offsets, lag, and evidence for why it is stuck."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from korvet.broker.ops.finding import Finding
-from korvet.console import diagnosis, lag_over_time
+from korvet.console import diagnosis
 from korvet.console.described_group import DescribedGroup, describe, redis_time_ms
-from korvet.console.lag_over_time import LagOverTime
 from korvet.console.offset_rows import OffsetRow, offsets_of
 from korvet.console.queues import LockRow, QueueRow, read_queue
 from korvet.console.visit import PageError, Visit
-from korvet.groups.description import CLASSIC
+from korvet.groups import lag_history
+from korvet.groups.description import CLASSIC, Place
 from korvet.groups.streams_group import name_tasks
+
+HOUR_MS = 3_600_000
+MAX_LINES = 500
+"""Max partitions with a line of lag over time."""
 
 
 class MemberRow(msgspec.Struct, frozen=True):
@@ -26,6 +32,29 @@ class MemberRow(msgspec.Struct, frozen=True):
     active: list[str]
     """Tasks of a streams group."""
     standby: list[str]
+
+
+class LagLine(msgspec.Struct, frozen=True):
+    """The lag of a partition in the last hour, in records, at the times of the hour."""
+
+    topic: str
+    partition: int
+    lags: list[int]
+
+
+class LagOverTime(msgspec.Struct, frozen=True):
+    """The lag of a group over time, in records. Empty until a sample is recorded."""
+
+    times_ms: list[int]
+    """A sample each minute for an hour, then one each quarter of an hour for a day."""
+    totals: list[int]
+    """The lag of all partitions at these times."""
+    partitions: list[LagLine]
+    """Partitions that had a lag in the last hour, in order."""
+    hour: int
+    """Samples of the last hour: the last ones of `times_ms`."""
+    cut: int
+    """The greatest lag that a partition without a row may have had, 0 if all have one."""
 
 
 class GroupPage(msgspec.Struct, frozen=True):
@@ -94,9 +123,7 @@ async def load(visit: Visit) -> GroupPage:
         at_ms=found.at_ms,
         topics=sorted({row.topic for row in rows}),
         history=(
-            None
-            if visit.query("history") == "0"
-            else await lag_over_time.read(visit, name, found.at_ms)
+            None if visit.query("history") == "0" else await _history(visit, name, found.at_ms)
         ),
     )
 
@@ -121,3 +148,28 @@ async def described(visit: Visit, name: str) -> DescribedGroup:
         return DescribedGroup(
             id=name, type=CLASSIC, state="Empty", epoch=-1, assignor="", members=[], at_ms=now_ms
         )
+
+
+async def _history(visit: Visit, group: str, at_ms: int) -> LagOverTime:
+    """Return the recorded lag of a group, of topics that the user may see."""
+    services = visit.services
+    samples = await lag_history.read(services.store, services.keys, group)
+    names = {topic for each in samples for topic, _ in each.lags}
+    seen = {name for name in names if visit.context().may_describe(name, audit=False)}
+    rows = [
+        {place: lag for place, lag in each.lags.items() if place[0] in seen} for each in samples
+    ]
+    times = [each.at_ms for each in samples]
+    hour = sum(time > at_ms - HOUR_MS for time in times)
+    return LagOverTime(
+        times,
+        [sum(row.values()) for row in rows],
+        _lines(rows[len(rows) - hour :]),
+        hour,
+        max((each.cut for each in samples), default=0),
+    )
+
+
+def _lines(rows: Sequence[dict[Place, int]]) -> list[LagLine]:
+    places = sorted({place for row in rows for place in row})
+    return [LagLine(*place, [row.get(place, 0) for row in rows]) for place in places[:MAX_LINES]]

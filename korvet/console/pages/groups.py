@@ -61,7 +61,7 @@ async def load(visit: Visit) -> Groups:
         ]
         is_counted = counted + len(commits) <= MAX_LAGS
         topics, partitions = sorted({row[0].name for row in commits}), len(commits)
-        calls = [lag_call(keys, *row) for row in commits] if is_counted else []
+        calls = [lag_call(*row) for row in commits] if is_counted else []
         replies = await store.run_many(calls)
         lag = sum(max(0, reply.records) for reply in replies if not reply.error)
         if group.type == "share" and is_counted:

@@ -196,9 +196,7 @@ async def _start(
     position = parse(visit.query("from") or "earliest")
     services = visit.services
     return {
-        number: await find_offset(
-            services.store, services.keys, visit.log.reader, topic, number, position
-        )
+        number: await find_offset(services.store, visit.log.reader, topic, number, position)
         for number in ends
     }
 

@@ -131,7 +131,7 @@ async def _preview(visit: Visit, topic: Topic, to: str, before: dict[int, Held])
     services = visit.services
     numbers = range(topic.partitions)
     offsets = [
-        await find_offset(services.store, services.keys, visit.log.reader, topic, number, position)
+        await find_offset(services.store, visit.log.reader, topic, number, position)
         for number in numbers
     ]
     held = [before.get(number, NONE) for number in numbers]

@@ -13,7 +13,7 @@ from korvet.broker.ops.kafka_metrics import KafkaPage, NoPage
 from korvet.groups import lag_survey
 from korvet.store.errors import RedisUnreachable
 from tests.groups.test_classic_groups import commit, stable
-from tests.groups.test_lag_survey import produce
+from tests.groups.test_lag_survey import produce, survey_of
 from tests.support.connected_broker import Broker, broker
 
 __all__ = ["broker"]
@@ -48,13 +48,7 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def page_of(broker: Broker) -> KafkaPage:
     services = broker.services
-    return KafkaPage(
-        services.store,
-        services.keys,
-        services.topics,
-        lambda: services.settings,
-        services.registration,
-    )
+    return KafkaPage(survey_of(services), lambda: services.settings, services.registration)
 
 
 async def rows(broker: Broker) -> dict[str, float]:
