@@ -22,7 +22,7 @@ OTHERS = {
 """The folders that test no single package, and their content."""
 SMALL = """
     base/metrics/topic_traffic broker/background/consumed_retention
-    broker/background/dead_letter_copies broker/background/runner broker/network/direct_write
+    broker/background/dead_letter_copies broker/network/direct_write
     broker/network/response_queue broker/ops/readiness broker/telemetry cli/bench cli/brokers
     cli/check cli/doctor cli/pipeline_session cli/redis_acl cli/serve_from cli/settings
     config/server_settings config/toml_file config/type_text console/charts
