@@ -1,24 +1,20 @@
 """A Fetch that waits for records: Kafka's DelayedFetch.
 
 Rules
-- Read all partitions once. With fewer than min_bytes, wait for appends, at most max_wait_ms.
+- Read all partitions once. With fewer than min_bytes, wait (`delayed_operation`).
 - Complete at once on an error, or if a partition has more records than fit the response.
-- Read a partition again only on a message on its channel, which an append by any broker
-  publishes. An entry that another Redis client has added publishes none: partitions of layout
-  `record` are read again every RECHECK_S, and less often if they are more than RECHECK_PARTITIONS.
 - With a min_bytes above ESTIMATE_ABOVE_BYTES, ask for the counters of the notified partitions
   first: read those partitions only if min_bytes may be satisfied.
 - While waiting, do not keep more than MAX_KEPT_BYTES of records: read them again at the end.
-- A client that disconnects cancels the wait: it holds a subscription and bytes of ResponseMemory,
-  and gives back both.
+- A client that disconnects cancels the read: it holds bytes of ResponseMemory, and gives them back.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from time import monotonic
 
+from korvet.fetch.delayed_operation import DelayedOperation
 from korvet.fetch.partition_reader import (
     FetchParams,
     PartitionFetch,
@@ -28,49 +24,29 @@ from korvet.fetch.partition_reader import (
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
 from korvet.log.read_result import ReadResult
-from korvet.store.notifications import Notifier
 
 MAX_KEPT_BYTES = 1 << 16
 ESTIMATE_ABOVE_BYTES = 1 << 12
-RECHECK_S = 0.2
-RECHECK_PARTITIONS = 100
 YIELD_RECORDS = 500
 """Records of one partition whose encoding takes some milliseconds: other tasks run after it."""
 
 
 @dataclass(eq=False, repr=False)
-class DelayedFetch:
+class DelayedFetch(DelayedOperation):
     """A Fetch in progress: its partitions, and the conditions that complete it."""
 
-    reader: PartitionReader
-    notifier: Notifier
     partitions: Sequence[PartitionFetch]
+    reader: PartitionReader
     params: FetchParams
 
     def __post_init__(self) -> None:
-        self._deadline = monotonic() + max(self.params.max_wait_ms, 0) / 1000
-        self.waited_s = 0.0
-        """Seconds spent waiting for appends."""
+        super().__post_init__()
         self._size = 0
-        self._is_complete = False
         self._changed: set[int] = set()
         """Notified partitions that have not been read since."""
-        self._foreign: list[int] = []
-        """Partitions to which other Redis clients may add entries."""
-        self._recheck_s = 0.0
-        self._recheck_at = 0.0
 
-    @property
-    def remaining_s(self) -> float:
-        """Seconds that are left of max_wait_ms."""
-        return max(0.0, self._deadline - monotonic())
-
-    async def run(self) -> None:
-        """Read the partitions, and wait until the response is complete."""
-        seen = self.notifier.message_count
+    async def _begin(self) -> None:
         await self._read(self.partitions)
-        if not self._is_complete and self.params.max_wait_ms > 0 and self.partitions:
-            await self._wait(seen)
 
     async def _read(self, partitions: Sequence[PartitionFetch]) -> None:
         """Read partitions, a wave at a time that fits the response, and decide if it is complete.
@@ -112,44 +88,32 @@ class DelayedFetch:
             memory.bytes -= planned
 
     async def _wait(self, seen: int) -> None:
-        """Wait for messages on the partitions' channels.
-
-        `seen` is the notifier's count before the read.
-        """
-        channels: dict[str, list[int]] = {}
-        for at, one in enumerate(self.partitions):
-            channels.setdefault(self.reader.channel(one), []).append(at)
-            if not layout_of(one.topic).holds_batches:
-                self._foreign.append(at)
-        self._recheck_s = RECHECK_S * max(1.0, len(self._foreign) / RECHECK_PARTITIONS)
-        self._recheck_at = monotonic() + self._recheck_s if self._foreign else self._deadline
-        async with self.notifier.listen(sorted(channels), seen) as subscription:
-            while not self._is_complete:
-                self._drop_large()
-                timeout_s = min(self._recheck_at, self._deadline) - monotonic()
-                began = monotonic()
-                notified = await subscription.wait(timeout_s)
-                self.waited_s += monotonic() - began
-                await self._try_complete([at for channel in notified for at in channels[channel]])
+        await super()._wait(seen)
         await self._read([one for one in self.partitions if one.response is None])
 
-    async def _try_complete(self, changed: Sequence[int]) -> None:
-        """Read the notified partitions, unless their counters say that they are too few bytes."""
-        now = monotonic()
-        is_expired = now >= self._deadline
+    def _channels(self, one: PartitionFetch) -> Sequence[str]:
+        return [one.topic.partition(one.request.partition).channel]
+
+    def _before_wait(self) -> None:
+        """Drop the records read so far, if they are too large to keep while waiting."""
+        if self._size > MAX_KEPT_BYTES:
+            for one in self.partitions:
+                if one.size:
+                    one.response = None
+
+    async def _try_again(
+        self, notified: Collection[str], changed: Sequence[int], foreign: Sequence[int]
+    ) -> None:
+        """Read the changed partitions, unless their counters say that they are too few bytes."""
         self._changed.update(changed)
         stale = set(self._changed)
-        estimates = self.params.min_bytes > ESTIMATE_ABOVE_BYTES and not is_expired
+        estimates = self.params.min_bytes > ESTIMATE_ABOVE_BYTES and not self._is_expired
         if stale and estimates and not await self._may_satisfy(changed):
             stale.clear()
-        if self._foreign and now >= self._recheck_at:
-            kept = (at for at in self._foreign if self.partitions[at].size <= MAX_KEPT_BYTES)
-            stale.update(kept)
-            self._recheck_at = now + self._recheck_s
+        stale.update(at for at in foreign if self.partitions[at].size <= MAX_KEPT_BYTES)
         if stale:
             await self._read([self.partitions[at] for at in sorted(stale)])
             self._changed -= stale
-        self._is_complete = self._is_complete or is_expired
 
     async def _may_satisfy(self, changed: Sequence[int]) -> bool:
         """Return whether the partitions may have min_bytes, or more than fits, by the counters."""
@@ -163,13 +127,6 @@ class DelayedFetch:
             one.grown and one.size + one.grown > one.request.partition_max_bytes
             for one in self.partitions
         )
-
-    def _drop_large(self) -> None:
-        """Drop the records read so far, if they are too large to keep while waiting."""
-        if self._size > MAX_KEPT_BYTES:
-            for one in self.partitions:
-                if one.size:
-                    one.response = None
 
 
 def _next_wave(

@@ -45,7 +45,6 @@ class FetchParams(msgspec.Struct, frozen=True):
 
     version: int
     client_id: str | None
-    max_wait_ms: int
     min_bytes: int
     max_bytes: int
     committed: bool
@@ -84,10 +83,6 @@ class PartitionReader:
         """Return how many bytes of records the response may have, after its first batch."""
         most = min(params.max_bytes, self.settings().integer("fetch.max.bytes"))
         return min(max(most, 0), self.memory.available)
-
-    def channel(self, fetch: PartitionFetch) -> str:
-        """Return the channel on which appends to the partition are published."""
-        return fetch.topic.partition(fetch.request.partition).channel
 
     async def read(self, fetch: PartitionFetch, params: FetchParams, limit: int) -> ReadResult:
         """Read the partition from its fetch offset, or what its client's Redis group delivers."""

@@ -73,7 +73,6 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
     params = FetchParams(
         version=context.version,
         client_id=context.client_id,
-        max_wait_ms=request.max_wait_ms,
         min_bytes=request.min_bytes,
         max_bytes=request.max_bytes,
         committed=request.isolation_level == READ_COMMITTED,
@@ -81,7 +80,9 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
     topics = [await _resolve(topic, context) for topic in request.topics]
     partitions = [row for rows in topics for row in rows if isinstance(row, PartitionFetch)]
     services = context.services
-    delayed = DelayedFetch(services.partition_reader, context.notifier, partitions, params)
+    delayed = DelayedFetch(
+        context.notifier, partitions, request.max_wait_ms, services.partition_reader, params
+    )
     await delayed.run()
     if delayed.waited_s and services.authorizer.enabled:
         _refuse_denied(partitions, context)

@@ -171,11 +171,11 @@ async def _fetch(
             min_bytes=min(request.min_bytes, most),
         )
         fetch = DelayedShareFetch(
-            acquirer,
             context.notifier,
-            params,
             list(partitions.values()),
             0 if refused or request.min_bytes <= 0 else request.max_wait_ms,
+            acquirer,
+            params,
             Budget(request.max_records, most),
             partial(_refusal_of, session.group, context),
         )

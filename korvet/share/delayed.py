@@ -1,10 +1,9 @@
 """A ShareFetch that waits for records: Kafka's DelayedShareFetch.
 
 Rules
-- Acquire from all partitions once. Without records or an error wait, at most max_wait_ms.
-- A partition is tried again on a message of an append, or of records released in a full or used
-  share partition. It is also tried when a lock expires or a delay ends. An entry that another
-  Redis client has added publishes none: layout `record` is tried every RECHECK_S.
+- Acquire from all partitions once. Without records or an error wait (`delayed_operation`).
+- Records released in a full or used share partition publish a message too. A partition is also
+  tried again when a lock expires or a delay ends.
 - With a min_bytes above 1 the log's bytes from the group's next records on are counted first: with
   fewer than min_bytes in all partitions nothing is acquired before the wait ends.
 """
@@ -19,13 +18,11 @@ import msgspec
 
 from korvet.base.bounded import gather_bounded
 from korvet.base.errors import ErrorCode
-from korvet.log.layouts import layout_of
+from korvet.fetch.delayed_operation import DelayedOperation
 from korvet.share.acquire_values import Acquired, Available, Budget, ShareFetchParams
 from korvet.share.acquirer import Acquirer
-from korvet.store.notifications import Notifier
 from korvet.topics.table import Topic
 
-RECHECK_S = 0.2
 AT_ONCE = 8
 """Partitions that are read at the same time."""
 
@@ -42,40 +39,23 @@ class SharedPartition(msgspec.Struct):
 
 
 @dataclass(eq=False, repr=False)
-class DelayedShareFetch:
+class DelayedShareFetch(DelayedOperation):
     """A ShareFetch in progress."""
 
-    acquirer: Acquirer
-    notifier: Notifier
-    params: ShareFetchParams
     partitions: Sequence[SharedPartition]
-    max_wait_ms: int
+    acquirer: Acquirer
+    params: ShareFetchParams
     budget: Budget
     refusal_of: Callable[[str], ErrorCode]
     """Returns why the client may not read a topic now, NONE if it may."""
 
     def __post_init__(self) -> None:
-        self._deadline = monotonic() + max(self.max_wait_ms, 0) / 1000
-        self._waits = self.max_wait_ms > 0
-        self._counts_bytes = self.params.min_bytes > 1 and self._waits and self.budget.records > 0
+        super().__post_init__()
+        waits = self.params.min_bytes > 1 and self.max_wait_ms > 0
+        self._counts_bytes = waits and self.budget.records > 0
 
-    @property
-    def remaining_s(self) -> float:
-        """Seconds that are left of max_wait_ms."""
-        return max(0.0, self._deadline - monotonic())
-
-    @property
-    def _is_complete(self) -> bool:
-        return any(one.acquired.runs or one.acquired.error for one in self.partitions)
-
-    async def run(self) -> None:
-        """Acquire records, and wait until there are some."""
-        seen = self.notifier.message_count
-        everything = range(len(self.partitions))
-        if not self._counts_bytes or await self._suffices(everything):
-            await self._try(everything)
-        if not self._is_complete and self._waits and self.partitions:
-            await self._wait(seen)
+    async def _begin(self) -> None:
+        await self._try_again((), range(len(self.partitions)), ())
 
     async def _try(self, which: Collection[int]) -> None:
         """Acquire from these partitions in turn, until the budget is used up."""
@@ -113,42 +93,26 @@ class DelayedShareFetch:
         )
         _note_expiry(one, one.acquired.wait_ms)
 
-    async def _wait(self, seen: int) -> None:
-        """Wait for messages on the partitions' channels.
+    def _channels(self, one: SharedPartition) -> Sequence[str]:
+        return self.acquirer.channels(one.topic, one.partition)
 
-        `seen` is the notifier's count before the first try.
-        """
-        appends: dict[str, int] = {}
-        releases: dict[str, int] = {}
+    def _before_wait(self) -> None:
+        self._wake_at = min(one.expire_at for one in self.partitions)
+
+    async def _try_again(
+        self, notified: Collection[str], changed: Sequence[int], foreign: Sequence[int]
+    ) -> None:
+        due, now = {*changed, *foreign}, monotonic()
         for at, one in enumerate(self.partitions):
-            append, release = self.acquirer.channels(one.topic, one.partition)
-            appends[append] = releases[release] = at
-        foreign = [
-            at for at, one in enumerate(self.partitions) if not layout_of(one.topic).holds_batches
-        ]
-        recheck_at = monotonic() + RECHECK_S if foreign else inf
-        async with self.notifier.listen([*appends, *releases], seen) as subscription:
-            while not self._is_complete:
-                expire_at = min(one.expire_at for one in self.partitions)
-                timeout_s = min(self._deadline, recheck_at, expire_at) - monotonic()
-                notified = await subscription.wait(timeout_s)
-                now = monotonic()
-                freed = {releases[channel] for channel in notified if channel in releases}
-                freed.update(at for at, one in enumerate(self.partitions) if one.expire_at <= now)
-                for at in freed:
-                    one = self.partitions[at]
-                    self.acquirer.forget_position(self.params.group, one.topic, one.partition)
-                due = freed | {appends[channel] for channel in notified if channel in appends}
-                if now >= recheck_at:
-                    due.update(foreign)
-                    recheck_at = now + RECHECK_S
-                is_expired = now >= self._deadline
-                if not self._counts_bytes:
-                    await self._try(sorted(due))
-                elif is_expired or (due and await self._suffices(sorted(due))):
-                    await self._try(range(len(self.partitions)))
-                if is_expired:
-                    return
+            _, releases = self._channels(one)
+            if releases in notified or one.expire_at <= now:
+                self.acquirer.forget_position(self.params.group, one.topic, one.partition)
+                due.add(at)
+        if not self._counts_bytes:
+            await self._try(sorted(due))
+        elif self._is_expired or (due and await self._suffices(sorted(due))):
+            await self._try(range(len(self.partitions)))
+        self._is_complete = any(one.acquired.runs or one.acquired.error for one in self.partitions)
 
     def only_storage_errors(self) -> bool:
         """Return whether there are no records, and an error because Redis is unreachable."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from korvet.base.errors import ErrorCode as E
-from korvet.fetch import delayed
+from korvet.fetch import delayed_operation
 from korvet.fetch.delayed import DelayedFetch
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.connected_broker import Broker
@@ -92,7 +92,7 @@ async def test_a_fetch_that_waits_for_many_bytes_reads_them_once_they_are_there(
     await fetch(broker, first)
     least = sum(map(len, values[: before + 40]))
     sent = note_sent(broker, monkeypatch)
-    monkeypatch.setattr(delayed, "RECHECK_S", 60)
+    monkeypatch.setattr(delayed_operation, "RECHECK_S", 60)
     waiting = asyncio.create_task(fetch(broker, first, wait=60_000, least=least, size=1 << 20))
     for value in values[before:]:
         await produce(broker, packed(rows(value), 13))
@@ -138,7 +138,7 @@ async def test_a_fetch_that_waits_for_more_than_fits_returns_what_fits(
     topic = await broker.services.topics.get("t")
     assert topic is not None
     first = (await produce(broker, packed(rows(b"first"), 13))).base_offset
-    monkeypatch.setattr(delayed, "RECHECK_S", 60)
+    monkeypatch.setattr(delayed_operation, "RECHECK_S", 60)
     place = FetchPartition(partition=0, fetch_offset=first, partition_max_bytes=most)
     row = FetchTopic(topic="t", topic_id=topic.uuid, partitions=[place])
     request = FetchRequest(max_wait_ms=60_000, min_bytes=1 << 20, max_bytes=200_000, topics=[row])
@@ -177,10 +177,10 @@ async def test_a_fetch_that_waits_below_a_trimmed_start_ends_at_the_next_append(
     await broker.create("t", storage_format=form, offset_mode=mode)
     topic = await broker.services.topics.get("t")
     assert topic is not None
-    monkeypatch.setattr(delayed, "RECHECK_S", 60)
+    monkeypatch.setattr(delayed_operation, "RECHECK_S", 60)
     first = (await produce(broker, packed(rows(bytes(80_000)), 13))).base_offset
     waits = asyncio.Event()
-    monkeypatch.setattr(DelayedFetch, "_drop_large", lambda fetch: waits.set())
+    monkeypatch.setattr(DelayedFetch, "_before_wait", lambda fetch: waits.set())
     waiting = asyncio.create_task(fetch(broker, first, wait=60_000, least=100_000))
     await waits.wait()
     trimmed = broker.services.keys.partition("t", 0, topic.id).delete_records(before=-1)
@@ -198,19 +198,19 @@ async def test_a_fetch_that_times_out_returns_records_of_the_wait(
     kept: list[int] = []
     waits = asyncio.Event()
 
-    drop_large = DelayedFetch._drop_large
+    before_wait = DelayedFetch._before_wait
 
     def dropped(fetch: DelayedFetch) -> None:
         waits.set()
-        drop_large(fetch)
+        before_wait(fetch)
         kept.append(
             sum(len(one.response.records or ()) for one in fetch.partitions if one.response)
         )
 
-    monkeypatch.setattr(DelayedFetch, "_drop_large", dropped)
-    monkeypatch.setattr(delayed, "RECHECK_S", 60)
+    monkeypatch.setattr(DelayedFetch, "_before_wait", dropped)
+    monkeypatch.setattr(delayed_operation, "RECHECK_S", 60)
     clock = 0.0
-    monkeypatch.setattr(delayed, "monotonic", lambda: clock)
+    monkeypatch.setattr(delayed_operation, "monotonic", lambda: clock)
     for several in (1, 2):
         waits.clear()
         waiting = asyncio.create_task(fetch(broker, first, wait=50_000, least=1 << 20))

@@ -193,9 +193,9 @@ async def test_a_fetch_of_a_recreated_topic_gets_no_id_error_for_a_name(
     await broker.create("t")
     place = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)
     waiting = PartitionFetch(await broker.made_again("t"), place)
-    params = FetchParams(version, "test", 0, 0, 100, committed=False)
+    params = FetchParams(version, "test", 0, 100, committed=False)
     services = broker.services
-    await DelayedFetch(services.partition_reader, services.notifier, [waiting], params).run()
+    await DelayedFetch(services.notifier, [waiting], 0, services.partition_reader, params).run()
     known = E.UNKNOWN_TOPIC_ID if version >= 13 else E.UNKNOWN_TOPIC_OR_PARTITION
     assert waiting.response is not None and waiting.response.error_code == known
 
