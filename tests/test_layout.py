@@ -25,7 +25,7 @@ SMALL = """
     broker/background/dead_letter_copies broker/network/direct_write
     broker/network/response_queue broker/ops/readiness broker/telemetry cli/bench cli/brokers
     cli/check cli/doctor cli/pipeline_session cli/redis_acl cli/serve_from cli/settings
-    config/server_settings config/toml_file config/type_text console/charts
+    console/charts
     console/openapi console/pages/groups
     console/pages/quotas console/pages/transactions console/thread embedded_redis/defaults
     fetch/replica_log groups/internal_topics groups/presence groups/redis_groups

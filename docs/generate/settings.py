@@ -7,9 +7,8 @@ from korvet.base.metrics import Metrics
 from korvet.config.broker_config import OPTIONS, Config
 from korvet.config.broker_settings import BROKER
 from korvet.config.group_settings import GROUP
-from korvet.config.setting import Setting
+from korvet.config.setting import Setting, type_of
 from korvet.config.topic_settings import FROM_BROKER, TOPIC
-from korvet.config.type_text import type_of
 
 WIDTH = 100
 

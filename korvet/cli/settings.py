@@ -9,9 +9,8 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.config.broker_settings import BROKER
 from korvet.config.group_settings import GROUP
-from korvet.config.setting import Setting, find_setting
+from korvet.config.setting import Setting, find_setting, type_of
 from korvet.config.topic_settings import TOPIC
-from korvet.config.type_text import type_of
 
 _KINDS = ("broker", "topic", "group")
 _COLUMNS = ("of", "name", "default", "type", "changes", "description")

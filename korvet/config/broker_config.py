@@ -9,6 +9,7 @@ Rules
 """
 
 import re
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ import msgspec
 from korvet.config.broker_settings import BROKER, LISTENER_PREFIX, find_broker_setting
 from korvet.config.listeners import MAP, PLAINTEXT, Address, Listener, parse_listeners
 from korvet.config.setting import ConfigError, StartError, find_setting
-from korvet.config.toml_file import read_toml
 from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import Settings
 
@@ -266,10 +266,68 @@ def _plain(text: str) -> bool:
 def _read(file: Path) -> tuple[dict[str, str], dict[str, str], tuple[Pattern, ...]]:
     """Read the options, settings and topic patterns of a TOML file."""
     try:
-        flat, patterns = read_toml(file)
+        flat, patterns = _read_toml(file)
         options = {name: flat.pop(name) for name in OPTIONS if name in flat}
         for name in flat:
             _refuse_unknown(name, options=OPTIONS)
         return options, flat, patterns
     except ConfigError as error:
         raise ConfigError(f"--config {file}: {error}") from None
+
+
+def _read_toml(file: Path) -> tuple[dict[str, str], tuple[Pattern, ...]]:
+    """Return the values by dotted name, and the topic patterns. Raises ConfigError."""
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        # TOML sees `redis = ...` and `redis.timeout.ms = ...` as one key with two values.
+        hint = '; names with dots may be quoted: "redis.timeout.ms" = 15000'
+        advice = hint if "overwrite" in str(error) else ""
+        if file.suffix == ".properties":
+            advice = (
+                "; Kafka's own file is not read: write each setting as NAME = VALUE with quotes "
+                "around text, in a file named *.toml"
+            )
+        raise ConfigError(f"the file is not valid TOML: {error}{advice}.") from None
+    patterns = tuple(_pattern(block) for block in _topic_blocks(content.pop("topics", [])))
+    return _flatten(content), patterns
+
+
+def _topic_blocks(blocks: object) -> list[dict[str, Any]]:
+    if isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks):
+        return blocks
+    raise ConfigError('topics must be [[topics]] blocks, each with match = "glob".')
+
+
+def _pattern(block: dict[str, Any]) -> Pattern:
+    match = block.pop("match", None)
+    if not isinstance(match, str) or not match:
+        raise ConfigError('Each [[topics]] block needs match = "glob".')
+    return Pattern(match, _flatten(block))
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Flatten nested TOML tables to dotted names, so that `log.retention.ms = 1` works unquoted.
+
+    Values become text.
+    """
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            flat |= _flatten(value, name + ".")
+        else:
+            flat[name] = _toml_text(name, value)
+    return flat
+
+
+def _toml_text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    raise ConfigError(f"{name} must be a text, a number, true, false or a list of texts.")

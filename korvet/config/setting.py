@@ -7,16 +7,26 @@ Rules
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
+from fractions import Fraction
 from typing import Protocol
 
 import msgspec
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+INTERNAL = "Belongs to the inside of Kafka's brokers."
 LONGEST_ARRAY = INT_MAX - 8
 """Longest array of the JVM, in bytes: the largest record that Kafka can hold."""
+
+_DURATION = re.compile(
+    r"([-+]?)P(?:([-+]?\d{1,9})D)?"
+    r"(?:T(?=[-+\d])(?:([-+]?\d{1,9})H)?(?:([-+]?\d{1,9})M)?(?:([-+]?\d{1,9}(?:[.,]\d{0,9})?)S)?)?",
+    re.IGNORECASE,
+)
+BY_DURATION = "by_duration:"
+_BLOCK = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)(.*?)(-----END [A-Z0-9 ]+-----)", re.DOTALL)
 
 Value = bool | int | float | str | tuple[str, ...]
 
@@ -202,6 +212,66 @@ def long(lowest: int, highest: int = LONG_MAX) -> Whole:
     return Whole(lowest, highest, Kind.LONG)
 
 
+class OffsetReset(msgspec.Struct, frozen=True):
+    """The start of a share group in a partition: one of its ends, or a duration before now."""
+
+    kind: Kind = Kind.STRING
+
+    def parse(self, text: str) -> str:
+        if text in ("latest", "earliest") or reset_duration_ms(text) is not None:
+            return text
+        raise ValueError("latest, earliest or by_duration:PnDTnHnMn.nS")
+
+
+def reset_duration_ms(text: str) -> int | None:
+    """Return the duration of a `share.auto.offset.reset` in ms; None without a valid one."""
+    match = _DURATION.fullmatch(text.removeprefix(BY_DURATION))
+    if not text.startswith(BY_DURATION) or match is None or not any(match.groups()[1:]):
+        return None
+    sign, *parts = match.groups()
+    units = (86_400_000, 3_600_000, 60_000, 1000)
+    total = sum(
+        Fraction((part or "0").replace(",", ".").removesuffix(".")) * unit
+        for part, unit in zip(parts, units, strict=True)
+    )
+    total = -total if sign == "-" else total
+    return int(total) if total >= 0 else None
+
+
+class PemType(msgspec.Struct, frozen=True):
+    """The type of a key store or trust store: PEM only."""
+
+    kind: Kind = Kind.STRING
+
+    def parse(self, text: str) -> str:
+        if text.upper() == "PEM":
+            return "PEM"
+        raise ValueError(
+            "PEM: convert a JKS file to PKCS12 with `keytool -importkeystore -deststoretype "
+            "PKCS12`, and that with `openssl pkcs12 -in FILE -out FILE.pem -nodes`"
+        )
+
+
+class Pem(msgspec.Struct, frozen=True):
+    """PEM blocks in lines, or in one line with spaces, as a properties file has them."""
+
+    kind: Kind = Kind.STRING
+
+    def parse(self, text: str) -> str:
+        blocks = _BLOCK.findall(text)
+        if not blocks or len(text) > 1 << 20:
+            raise ValueError("PEM: text from -----BEGIN to -----END")
+        if "\n" in text:
+            return text
+        return "".join(f"{begin}\n{_lines(body)}\n{end}\n" for begin, body, end in blocks)
+
+
+def _lines(body: str) -> str:
+    """Wrap base64 to the 64 characters a line that OpenSSL reads."""
+    text = "".join(body.split())
+    return "\n".join(text[at : at + 64] for at in range(0, len(text), 64))
+
+
 class Setting(msgspec.Struct, frozen=True):
     """A named setting; `default` is text, or None for a setting that is unset by default.
 
@@ -245,6 +315,35 @@ class Setting(msgspec.Struct, frozen=True):
     def shown(self, text: str) -> str:
         """Return the text as Kafka's tools show it: without repeated words."""
         return ",".join(self.type.parse(text)) if isinstance(self.type, SomeOf) else text
+
+
+def accept(
+    name: str, type_: Type, default: str | None, sentence: str = INTERNAL, *, dynamic: bool = True
+) -> Setting:
+    """Return a setting without effect here: Kafka's tools send it."""
+    return Setting(name, type_, default, sentence, dynamic=dynamic, effect=False)
+
+
+def type_of(setting: Setting, quoted: Callable[[str], str] = str) -> str:
+    """Return the type of a setting, with its range or its values."""
+    kind = setting.kind.name.lower()
+    match setting.type:
+        case Flag():
+            return "boolean"
+        case OneOf(values=values):
+            return "one of " + ", ".join(map(quoted, values))
+        case OffsetReset():
+            words = ("latest", "earliest", f"{BY_DURATION}PnDTnHnMn.nS")
+            return "one of " + ", ".join(map(quoted, words))
+        case SomeOf(values=values):
+            return "list of " + ", ".join(map(quoted, values))
+        case Whole(lowest=lowest, highest=highest) if highest >= 2**31 - 9 or highest == LONG_MAX:
+            return f"{kind}, at least {lowest}"
+        case Levels(lowest=lowest, highest=highest):
+            return f"{kind}, {lowest} to {highest}, or -1"
+        case Whole(lowest=lowest, highest=highest) | Decimal(lowest=lowest, highest=highest):
+            return f"{kind}, {lowest} to {highest}"
+    return kind
 
 
 def table(settings: Iterable[Setting]) -> dict[str, Setting]:

@@ -10,13 +10,12 @@ Rules
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import translate
 
 import msgspec
 from msgspec import field
 
-from korvet.config.remote_settings import find_conflict
 from korvet.config.setting import ConfigError, Source, Value
 from korvet.config.topic_settings import FROM_BROKER, IMMUTABLE, TOPIC, topic_setting
 from korvet.config.values import ConfigValue, Settings, Synonym
@@ -234,7 +233,7 @@ class TopicConfigs:
 
         if value("delivery.schedule.enable") and value("offset.mode") == "bytes":
             return "delivery.schedule.enable does not support topics with offset.mode=bytes."
-        return find_conflict(value, self._settings.flag("remote.log.storage.system.enable"))
+        return _find_remote_conflict(value, self._settings.flag("remote.log.storage.system.enable"))
 
     def pinned(self, topic: str, explicit: Mapping[str, str]) -> dict[str, str]:
         """Return the configs to store with a new topic: the explicit and the immutable ones."""
@@ -288,6 +287,71 @@ class TopicConfigs:
         return ConfigValue(
             TOPIC[name], value, first.source, tuple(synonym for _, synonym in synonyms)
         )
+
+
+def _find_remote_conflict(value: Callable[[str], Value], is_enabled: bool) -> str | None:
+    """Return why a topic may not have its remote configs together, or None if it may.
+
+    `value` returns a topic config in effect; `is_enabled`: the broker has a remote store.
+    """
+    for unit in ("ms", "bytes"):
+        total, local = value(f"retention.{unit}"), value(f"local.retention.{unit}")
+        assert isinstance(total, int) and isinstance(local, int)
+        if local > total >= 0 or (local == -1 and total >= 0):
+            return (
+                f"Invalid value {local} for configuration local.retention.{unit}: Value must not "
+                f"be more than retention.{unit} property value: {total}"
+            )
+        kept, lag = total if local == -2 else local, value(f"remote.copy.lag.{unit}")
+        assert isinstance(lag, int)
+        if lag > kept >= 0:
+            return (
+                f"Invalid value {lag} for configuration remote.copy.lag.{unit}: Value must not be "
+                f"more than local.retention.{unit}, which is {kept}: records stay in Redis until "
+                "they are copied"
+            )
+        if value("remote.log.copy.disable") and local not in (-2, total):
+            return (
+                f"When `remote.log.copy.disable` is set to true, the `local.retention.{unit}` and "
+                f"`retention.{unit}` must be set to the identical value because there will be no "
+                "more logs copied to the remote storage."
+            )
+    conflict = _find_consumed_conflict(value)
+    if conflict is not None or not value("remote.storage.enable"):
+        return conflict
+    if not is_enabled:
+        return "Tiered Storage functionality is disabled in the broker."
+    cleanup = value("cleanup.policy")
+    if isinstance(cleanup, tuple) and "compact" in cleanup:
+        return (
+            "Remote log storage only supports topics with cleanup.policy=delete or cleanup.policy "
+            "being an empty list."
+        )
+    if value("offset.mode") == "bytes":
+        return "Remote log storage does not support topics with offset.mode=bytes."
+    return None
+
+
+def _find_consumed_conflict(value: Callable[[str], Value]) -> str | None:
+    """Return why retention.consumed has no effect with the topic's other configs, or None."""
+    groups = value("retention.consumed")
+    if not groups:
+        return None
+    assert isinstance(groups, tuple)
+    if groups[0].startswith("[") and groups[-1].endswith("]"):
+        return (
+            "retention.consumed must be group,group without brackets: only kafka-configs takes "
+            "and removes them."
+        )
+    cleanup, deletes = value("cleanup.policy"), value("retention.consumed.delete")
+    if deletes and isinstance(cleanup, tuple) and "delete" not in cleanup:
+        return "retention.consumed.delete=true needs cleanup.policy=delete."
+    if not deletes and not value("remote.storage.enable"):
+        return (
+            "retention.consumed needs remote.storage.enable=true or retention.consumed.delete="
+            "true: records that are not copied can only leave memory by deletion."
+        )
+    return None
 
 
 _POLICY_CONFIGS = [

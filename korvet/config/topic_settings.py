@@ -6,24 +6,23 @@ FROM_BROKER names the broker settings that give the default: the first that is s
 
 import msgspec
 
-from korvet.config.accepted import ACCEPTED_TOPIC
-from korvet.config.broker_settings import AT_REST, BROKER, CODECS
-from korvet.config.remote_settings import TOPIC_ROWS as REMOTE
+from korvet.config.broker_settings import AT_REST, BOTH, BROKER, CODECS, LONGEST
 from korvet.config.setting import (
-    LONG_MAX,
     LONGEST_ARRAY,
     Decimal,
     Flag,
     OneOf,
     Setting,
     SomeOf,
+    Text,
     Whole,
+    Words,
+    accept,
     find_setting,
     long,
     table,
 )
 
-_LONGEST = str(LONG_MAX)
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 MAX_DELAY_MS = 100 * 366 * 24 * _HOUR_MS
 """Max time until a scheduled record is due: Lua's numbers are exact there."""
@@ -64,7 +63,7 @@ _EFFECTIVE = (
         BROKER["records.validation"].sentence),
     Setting("message.timestamp.type", OneOf(("CreateTime", "LogAppendTime")), "CreateTime",
         BROKER["log.message.timestamp.type"].sentence),
-    Setting("message.timestamp.before.max.ms", long(0), _LONGEST,
+    Setting("message.timestamp.before.max.ms", long(0), LONGEST,
         BROKER["log.message.timestamp.before.max.ms"].sentence),
     Setting("message.timestamp.after.max.ms", long(0), "3600000",
         BROKER["log.message.timestamp.after.max.ms"].sentence),
@@ -88,7 +87,57 @@ _EFFECTIVE = (
         BROKER["log.cleaner.min.cleanable.ratio"].sentence),
 )  # fmt: skip
 
-TOPIC = table(_EFFECTIVE + REMOTE + ACCEPTED_TOPIC)
+_REMOTE = (
+    Setting("retention.consumed", Words(), "",
+        "Groups, or *: records leave Redis once all of them have committed, if they are copied."),
+    Setting("retention.consumed.delete", Flag(), "false",
+        "Whether records that all groups of retention.consumed have committed are deleted."),
+    Setting("retention.consumed.max.ms", long(-1), "-1",
+        "Age in ms from which a record is no longer held for retention.consumed; -1 is no limit."),
+    Setting("remote.storage.enable", Flag(), "false",
+        "Whether records are copied to the remote store, and read from there once they left "
+        "Redis."),
+    Setting("local.retention.ms", long(-2), "-2",
+        "How long copied records stay in Redis, in milliseconds; -2 is as long as retention.ms."),
+    Setting("local.retention.bytes", long(-2), "-2",
+        "How many bytes of copied records stay in Redis; -2 is as many as retention.bytes."),
+    Setting("remote.log.copy.disable", Flag(), "false",
+        "Whether no further records are copied; those that are copied stay readable."),
+    Setting("remote.log.delete.on.disable", Flag(), "false",
+        "Whether segments are deleted when the topic stops to be tiered; without it a topic that "
+        "has segments stays tiered."),
+    Setting("remote.copy.lag.ms", long(-1), "0",
+        "Age in ms of its newest record at which a segment may be copied; 0 is at once, -1 is as "
+        "long as local.retention.ms. It is also copied if remote.copy.lag.bytes permits it."),
+    Setting("remote.copy.lag.bytes", long(-1), "-1",
+        "Bytes of later records at which a segment may be copied; 0 is at once, -1 is as many as "
+        "local.retention.bytes. It is also copied if remote.copy.lag.ms permits it."),
+    Setting("segment.bytes", Whole(14), "1073741824",
+        "Bytes of a segment of the remote store, at most 33554432."),
+    Setting("segment.ms", long(1), "604800000",
+        "Age of a record, in milliseconds, after which a segment with fewer bytes is copied."),
+    Setting("file.delete.delay.ms", long(0), "60000",
+        "Time between removal of a segment from the log and of its object, in milliseconds."),
+)  # fmt: skip
+
+_ACCEPTED = (
+    *BOTH,
+    accept("max.compaction.lag.ms", long(1), LONGEST),
+    accept("segment.jitter.ms", long(0), "0"),
+    accept("segment.index.bytes", Whole(4), "10485760"),
+    accept("index.interval.bytes", Whole(0), "4096"),
+    accept("flush.messages", long(1), LONGEST),
+    accept("flush.ms", long(0), LONGEST),
+    accept("preallocate", Flag(), "false"),
+    accept("leader.replication.throttled.replicas", Words(), ""),
+    accept("follower.replication.throttled.replicas", Words(), ""),
+    # Removed in Kafka 4, still sent by tools of Kafka 2 and 3.
+    accept("message.timestamp.difference.max.ms", long(0), LONGEST),
+    accept("message.downconversion.enable", Flag(), "true"),
+    accept("message.format.version", Text(40), "3.0-IV1"),
+)  # fmt: skip
+
+TOPIC = table(_EFFECTIVE + _REMOTE + _ACCEPTED)
 IMMUTABLE = frozenset(name for name, setting in TOPIC.items() if setting.immutable)
 
 _RENAMED: dict[str, tuple[FromBroker, ...]] = {

@@ -1,6 +1,6 @@
 """Values of the broker's settings: dynamic configs over start configuration over defaults."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,15 @@ BOUNDS = tuple(
     if name.startswith("group.") and ".min." in name
 )
 """Pairs of settings: the first must not exceed the second."""
+
+STORED_URL = "remote_storage_url"
+STORED: Mapping[str, str] = {
+    STORED_URL: "remote.storage.url",
+    "remote_storage_topics": "log.remote.storage.enable",
+    "local_memory_bytes": "local.memory.bytes",
+}
+"""Settings that brokers store in Redis, for programs that read the log without a broker: field of
+the cluster hash -> setting. `lua/broker/set_storage.lua` writes them."""
 
 
 class Synonym(msgspec.Struct, frozen=True):
@@ -190,3 +199,20 @@ class Settings:
                 raise ConfigError(
                     f"{low} ({self.integer(low)}) must not exceed {high} ({self.integer(high)})."
                 )
+
+
+def with_stored(settings: Settings, values: Sequence[bytes | None]) -> Settings:
+    """Return the settings with the stored ones that they do not give themselves.
+
+    `values` are those of STORED, in its order. A remote store that brokers had is one to read from,
+    whether or not they still copy to it.
+    """
+    found = {
+        setting: value.decode()
+        for setting, value in zip(STORED.values(), values, strict=True)
+        if value is not None
+    }
+    if "remote.storage.url" in found:
+        found["remote.log.storage.system.enable"] = "true"
+    missing = {name: text for name, text in found.items() if settings.describe(name).is_default}
+    return settings.with_start(missing)

@@ -8,7 +8,7 @@ import msgspec
 
 from korvet.config.dynamic import ConfigTable, group_resource, group_values, select_valid
 from korvet.config.group_settings import GROUP
-from korvet.config.share_settings import reset_duration_ms
+from korvet.config.setting import reset_duration_ms
 from korvet.config.values import Settings
 from korvet.log.position import EARLIEST, LATEST, Position
 

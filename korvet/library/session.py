@@ -9,9 +9,8 @@ from typing import cast
 from korvet.base.errors import ErrorCode
 from korvet.base.metrics import Metrics
 from korvet.config.dynamic import ConfigTable
-from korvet.config.stored_settings import FIELDS, with_stored
 from korvet.config.topic_policy import TopicConfigs
-from korvet.config.values import Settings
+from korvet.config.values import STORED, Settings, with_stored
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.library.batches import Batcher
 from korvet.library.values import KorvetError
@@ -76,7 +75,7 @@ class Session:
     async def _use_stored_settings(self) -> bool:
         """Take the remote store that brokers stored in Redis, unless the settings name one."""
         self._asked_for_stored = True
-        values = await self.store.command("HMGET", self.keys.cluster(), *FIELDS)
+        values = await self.store.command("HMGET", self.keys.cluster(), *STORED)
         before = self._started_with
         if any(value is not None for value in values):
             self._started_with = with_stored(before, values)

@@ -9,9 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from korvet.config.stored_settings import FIELDS, with_stored
 from korvet.config.topic_policy import TopicConfigs
-from korvet.config.values import Settings
+from korvet.config.values import STORED, Settings, with_stored
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import FindTimestampReply, ListOffsetsReply, NumberEntriesReply
 from korvet.scripts.keys import Keys
@@ -78,7 +77,7 @@ class MetadataClient:
     def _configs(self) -> TopicConfigs:
         """Return the defaults of topics, as far as the brokers stored them."""
         if self._stored is None:
-            found = self.store.command("HMGET", self.keys.cluster(), *FIELDS)
+            found = self.store.command("HMGET", self.keys.cluster(), *STORED)
             self._stored = TopicConfigs(with_stored(Settings(), found))
         return self._stored
 

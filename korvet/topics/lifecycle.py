@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from korvet.base.bounded import chunks
 from korvet.base.errors import ErrorCode
-from korvet.config.stored_settings import URL
 from korvet.config.topic_policy import TopicConfigs, validate_all
+from korvet.config.values import STORED_URL
 from korvet.scripts.keys import Keys, Partition
 from korvet.scripts.signals import Signal
 from korvet.store.calls import AsyncCalls
@@ -225,7 +225,7 @@ async def _find_remote_id(store: AsyncCalls, keys: Keys, topic: Topic) -> str:
     """Return the topic's id if it may have segments in a remote store, else empty."""
     if topic.policy.remote_storage or topic.definition().remote_id:
         return topic.id
-    if await store.command("HGET", keys.cluster(), URL) is None:
+    if await store.command("HGET", keys.cluster(), STORED_URL) is None:
         return ""
     # It may have had the brokers' default: each copy begins with this lease.
     for number in range(topic.partitions):

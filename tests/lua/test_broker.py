@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.config.stored_settings import FIELDS
+from korvet.config.values import STORED
 from korvet.testing import LuaRunner
 from tests.lua.partition import KEYS
 from tests.support.redis_servers import TestServer
@@ -101,7 +101,7 @@ def test_the_last_storage_settings_are_stored_and_a_url_stays(runner: Runner) ->
     def store(url: str, topics: str, memory: int) -> list[bytes | None]:
         call = KEYS.broker_set_storage(url=url, topics=topics, memory=memory)
         assert runner.run(call).error == 0
-        found: list[bytes | None] = runner.command("HMGET", KEYS.cluster(), *FIELDS)
+        found: list[bytes | None] = runner.command("HMGET", KEYS.cluster(), *STORED)
         return found
 
     assert store("", "false", -1) == [None, None, None]

@@ -11,8 +11,7 @@ from korvet.broker.ops.finding import Finding
 from korvet.broker.ops.topic_checks import Checked
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import ALL_BROKERS, decode_configs, select_valid
-from korvet.config.stored_settings import FIELDS, with_stored
-from korvet.config.values import Settings
+from korvet.config.values import STORED, Settings, with_stored
 from korvet.embedded_redis import aof
 from korvet.remote_log.memory_shares import REFUSE_MARK, SLOW_MARK, above_share
 from korvet.scripts import lock
@@ -178,7 +177,7 @@ def _memory(checked: Checked) -> Iterator[Finding]:
 def _budget(checked: Checked) -> Iterator[Finding]:
     """Compare the used memory with the budget of the brokers, if they have one."""
     store, keys = checked.store, checked.keys
-    stored = store.command("HMGET", keys.cluster(), *FIELDS)
+    stored = store.command("HMGET", keys.cluster(), *STORED)
     settings = with_stored(Settings(), stored)
     changed = store.command("HGET", keys.configs(), ALL_BROKERS)
     if changed:

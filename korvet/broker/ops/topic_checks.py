@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from korvet.broker.ops.finding import Finding, times_as_offsets
+from korvet.config.broker_settings import DELIVERY_LIMIT
 from korvet.config.dynamic import decode_configs, group_resource, select_valid
 from korvet.config.group_settings import GROUP
-from korvet.config.share_settings import DELIVERY_LIMIT
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.groups.consumed import (
