@@ -72,7 +72,7 @@ LAYERS: dict[str, Layer] = {
     "log": Layer(("log",), ours=(*BASE, "store", "config", "topics"), others=("msgspec",)),
     # Tiered storage: segments in a remote store.
     "remote_log": Layer(("remote_log",), ours=LOG, others=("msgspec", "obstore", "crc32c")),
-    # The services of a broker: each takes what it uses as typed parameters.
+    # The services of a broker: each takes what it uses as typed parameters; most take the Node.
     "cluster": Layer(("cluster",), ours=LOG, others=("msgspec",)),
     "admin": Layer(("admin",), ours=(*LOG, "cluster"), others=("anyio", "msgspec")),
     "groups": Layer(("groups",), ours=(*LOG, "cluster"), others=("anyio", "msgspec")),

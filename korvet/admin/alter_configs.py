@@ -37,10 +37,10 @@ from korvet.config.dynamic import (
 from korvet.config.setting import ConfigError
 from korvet.config.topic_policy import REMOTE, validate_change
 from korvet.config.topic_settings import IMMUTABLE
-from korvet.scripts.keys import Keys
 from korvet.store.calls import AsyncCalls
 from korvet.topics.lifecycle import Refused, invalid_request, unknown_topic
-from korvet.topics.table import Topic, TopicTable, encode_definition
+from korvet.topics.node import Node
+from korvet.topics.table import Topic, encode_definition
 
 TIERING = (REMOTE, "cleanup.policy")
 """Configs whose change can end tiered storage of a topic."""
@@ -95,9 +95,7 @@ R = TypeVar("R")
 class ConfigAdmin:
     """Validates and writes config changes."""
 
-    store: AsyncCalls
-    keys: Keys
-    topics: TopicTable
+    node: Node
     config: DynamicBrokerConfig
     node_id: int
 
@@ -135,7 +133,7 @@ class ConfigAdmin:
     async def _alter_topic(self, change: Change) -> None:
         check_topic_change(change)
         for _ in range(MAX_ATTEMPTS):
-            topic = await self.topics.get(change.name)
+            topic = await self.node.topics.get(change.name)
             if topic is None:
                 raise unknown_topic(change.name)
             effective = self.config.topic_configs.resolve(topic.name, topic.configs)
@@ -151,14 +149,16 @@ class ConfigAdmin:
             if change.validate_only or configs == topic.configs:
                 return
             definition = encode_definition(topic.definition(configs=configs))
-            reply = await self.store.run(
-                self.keys.topic_alter(topic=topic.name, expected=topic.raw, definition=definition)
+            reply = await self.node.store.run(
+                self.node.keys.topic_alter(
+                    topic=topic.name, expected=topic.raw, definition=definition
+                )
             )
-            self.topics.invalidate()
+            self.node.topics.invalidate()
             if reply.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise unknown_topic(change.name)
             if reply.error == ErrorCode.NONE:
-                await drop_segments(self.store, topic, dropped)
+                await drop_segments(self.node.store, topic, dropped)
                 return
         raise _too_many_conflicts(change.name)
 
@@ -171,7 +171,7 @@ class ConfigAdmin:
         is_same = all(topic.configs.get(name) == configs.get(name) for name in TIERING)
         if policy.remote_storage or is_same:
             return []
-        found = await with_segments(self.store, topic)
+        found = await with_segments(self.node.store, topic)
         if found and not policy.remote_delete_on_disable:
             raise Refused(ErrorCode.INVALID_CONFIG, SEGMENTS_WOULD_STAY)
         return found
@@ -231,8 +231,8 @@ class ConfigAdmin:
             expected, wanted = table.raw(resource), encode_configs(changed())
             if validate_only or wanted == expected:
                 return
-            reply = await self.store.run(
-                self.keys.config_alter(resource=resource, expected=expected, wanted=wanted)
+            reply = await self.node.store.run(
+                self.node.keys.config_alter(resource=resource, expected=expected, wanted=wanted)
             )
             await self.config.refresh()
             if reply.error == ErrorCode.NONE:

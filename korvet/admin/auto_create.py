@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from korvet.base import logfmt
 from korvet.config.dynamic import DynamicBrokerConfig
-from korvet.scripts.keys import Keys
-from korvet.store.calls import AsyncCalls
 from korvet.topics.lifecycle import Refused, create_topic, plan_topic, refuse_above
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
 
 NO_CONFIGS: Mapping[str, str] = {}
 logger = logfmt.get("admin.auto_create")
@@ -18,9 +17,7 @@ logger = logfmt.get("admin.auto_create")
 class TopicAutoCreator:
     """Creates topics with the broker's defaults."""
 
-    store: AsyncCalls
-    keys: Keys
-    topics: TopicTable
+    node: Node
     config: DynamicBrokerConfig
 
     async def create(
@@ -33,18 +30,18 @@ class TopicAutoCreator:
 
         `charge` counts the partitions against the client's quota. It may raise Refused.
         """
-        if self.topics.find_colliding(name) is not None:
+        if self.node.topics.find_colliding(name) is not None:
             return None
         partitions = self.config.settings.integer("num.partitions")
         try:
             most = self.config.settings.integer("max.topics")
-            refuse_above(most, await self.topics.count())
+            refuse_above(most, await self.node.topics.count())
             definition = plan_topic(name, partitions, configs, self.config.topic_configs)
             if charge is not None:
                 await charge(definition.partitions)
-            await create_topic(self.store, self.keys, name, definition)
+            await create_topic(self.node.store, self.node.keys, name, definition)
         except Refused as refused:
             logger.warning_again("topic not created", topic=name, reason=refused.reason)
             return None
-        self.topics.invalidate()
-        return await self.topics.get(name)
+        self.node.topics.invalidate()
+        return await self.node.topics.get(name)

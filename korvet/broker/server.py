@@ -161,7 +161,7 @@ async def _serve(
             max_idle_s = services.settings.integer("connections.max.idle.ms") / 1000
             tasks.start_soon(connections.close_idle, max_idle_s)
             tasks.start_soon(refresh_tls, [each.tls for each in bound if each.tls])
-            kafka = KafkaPage(services.lag_survey, lambda: services.settings, services.registration)
+            kafka = KafkaPage(services.lag_survey, services.registration)
             ready_now = partial(_ready, services.store, stop)
             starting.page = http.OpsPage(services.metrics, ready_now, kafka)
             for each in bound:

@@ -8,6 +8,7 @@ import typer
 
 from korvet.admin.alter_configs import ConfigAdmin
 from korvet.admin.config_edits import DELETE, SET, Change, ConfigResourceType, Edit
+from korvet.base.metrics import Metrics
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog, on_log
@@ -15,6 +16,7 @@ from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 from korvet.config.setting import StartError
 from korvet.log.position import BadPosition, parse_position
 from korvet.scripts.keys import Partition
+from korvet.topics.node import Node
 
 
 def alter(
@@ -43,7 +45,8 @@ def alter(
         configs = DynamicBrokerConfig(
             table, log.settings, log.topic_configs, (), -1, log.table.use_configs
         )
-        admin = ConfigAdmin(log.store, log.keys, log.table, configs, -1)
+        node = Node(log.store, log.keys, log.table, lambda: log.settings, Metrics())
+        admin = ConfigAdmin(node, configs, -1)
         await admin.alter(Change(ConfigResourceType.TOPIC, name, edits, False, False))
 
     on_log(run, target)

@@ -42,6 +42,7 @@ from korvet.share.service import ShareService
 from korvet.store.async_store import AsyncStore
 from korvet.store.notifications import Notifier
 from korvet.store.replica_wait import ReplicaWait
+from korvet.topics.node import Node
 from korvet.topics.table import TopicTable
 from korvet.transactions.add_partitions import EnlistedPartitions
 from korvet.transactions.coordinator import TransactionCoordinator
@@ -70,6 +71,7 @@ class Services:
         self.pause_ms: Callable[[Any, Session], int] | None = None
         """Returns for how long the client of a Produce request shall send nothing, in ms."""
         self.tracing: Tracing | None = None
+        self.node = Node(self.store, self.keys, self.topics, self._settings, self.metrics)
         self.replica_wait = ReplicaWait(self.store)
         self.store.decision_wait = self._wait_for_decision
         self.response_memory = ResponseMemory()
@@ -91,9 +93,9 @@ class Services:
             config.node_id,
             topics.use_configs,
         )
-        self.auto_creator = TopicAutoCreator(store, keys, topics, self.dynamic_config)
-        self.internal_topics = InternalTopics(store, keys, topics, self.dynamic_config)
-        self.config_admin = ConfigAdmin(store, keys, topics, self.dynamic_config, config.node_id)
+        self.auto_creator = TopicAutoCreator(self.node, self.dynamic_config)
+        self.internal_topics = InternalTopics(self.node, self.dynamic_config)
+        self.config_admin = ConfigAdmin(self.node, self.dynamic_config, config.node_id)
 
     def _add_security(self) -> None:
         store, keys, start = self.store, self.keys, self.config.settings
@@ -113,26 +115,17 @@ class Services:
             self.metrics.rebalances.add,
             self.registration.first_broker_age_ms,
         )
-        self.lag_survey = LagSurvey(store, keys, topics, self._settings)
+        self.lag_survey = LagSurvey(self.node)
         self.share_offsets = ShareOffsets(store, keys, topics, self.groups)
-        self.transactions = TransactionCoordinator(store, keys, topics)
+        self.transactions = TransactionCoordinator(self.node)
         self.transactions.on_commit = self._move_redis_groups
-        self.hanging_transactions = HangingTransactions(
-            store, keys, self.transactions, self._settings
-        )
+        self.hanging_transactions = HangingTransactions(self.node, self.transactions)
         self.enlisted = EnlistedPartitions(self.transactions, lambda: store.connection_epoch)
 
     def _add_log(self) -> None:
         store, keys = self.store, self.keys
         self.tiered = TieredStorage(
-            self.config,
-            store,
-            keys,
-            self.topics,
-            self._settings,
-            self.metrics,
-            self.replica_wait,
-            lambda: self.registration.cluster_id,
+            self.config, self.node, self.replica_wait, lambda: self.registration.cluster_id
         )
         self.memory = self.tiered.memory
         self.append_batcher = AppendBatcher(store, keys)
@@ -149,19 +142,15 @@ class Services:
     def _add_produce(self) -> None:
         unknown_producers = UnknownProducers()
         appender = PartitionAppender(
-            self.store,
-            self._settings,
+            self.node,
             self.append_batcher,
             unknown_producers,
             self.log_reader.cache,
-            self.metrics,
             self.memory,
             self.tiered.demand,
         )
         self.produce = ProduceService(
-            self.store,
-            self._settings,
-            self.topics,
+            self.node,
             self.auto_creator,
             self.enlisted,
             appender,
@@ -171,24 +160,19 @@ class Services:
 
     def _add_fetch(self) -> None:
         store, keys, topics = self.store, self.keys, self.topics
-        self.stream_reads = StreamReads(store, keys, self.configs, self._settings)
+        self.stream_reads = StreamReads(self.node, self.configs)
         self.offsets_view = OffsetsView(store, keys, self.groups.registry, self.topic_configs)
         topics.add_view(self.offsets_view.topic)
         self.partition_reader = PartitionReader(
-            store,
-            topics,
+            self.node,
             self.log_reader,
             self.stream_reads,
             self.response_memory,
-            self._settings,
             self.offsets_view,
         )
         self.replica_log = ReplicaLog()
         self.share = ShareService(
-            store,
-            keys,
-            topics,
-            self._settings,
+            self.node,
             self.configs,
             self.log_reader,
             self.produce,

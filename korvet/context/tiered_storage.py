@@ -4,10 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from korvet.base import logfmt
-from korvet.base.metrics import Metrics
 from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
-from korvet.config.values import Settings
 from korvet.log.read_cache import ReadCache
 from korvet.remote_log.cached_store import open_store
 from korvet.remote_log.chunk_cache import chunk_source
@@ -20,10 +18,8 @@ from korvet.remote_log.memory_shares import SharesReader
 from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
-from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
 from korvet.store.replica_wait import ReplicaWait
-from korvet.topics.table import TopicTable
+from korvet.topics.node import Node
 
 logger = logfmt.get("context.tiered_storage")
 
@@ -33,22 +29,20 @@ class TieredStorage:
     """The memory budget, and the store of segments if remote.log.storage.system.enable is set."""
 
     config: Config
-    store: AsyncStore
-    keys: Keys
-    topics: TopicTable
-    settings: Callable[[], Settings]
-    metrics: Metrics
+    node: Node
     replica_wait: ReplicaWait
     cluster_id: Callable[[], str]
 
     def __post_init__(self) -> None:
-        self.memory = MemoryBudget(self.store, self.settings, SharesReader(self.store, self.topics))
+        self.memory = MemoryBudget(
+            self.node.store, self.node.settings, SharesReader(self.node.store, self.node.topics)
+        )
         self.read_cache: ReadCache | None = None
         """The broker's batch cache: what is copied is taken from it."""
         self.demand = CopyDemand(self._cache_bytes, max(self.config.workers, 1))
         self.segments: SegmentStore | None = None
         self.reader: RemoteLogReader | None = None
-        if self.settings().flag("remote.log.storage.system.enable"):
+        if self.node.settings().flag("remote.log.storage.system.enable"):
             self.segments = self._open_segments(self.config)
             self.reader = self._open_reader(self.segments)
 
@@ -56,7 +50,7 @@ class TieredStorage:
         return self.read_cache.capacity if self.read_cache is not None else 0
 
     def _open_segments(self, config: Config) -> SegmentStore:
-        start = self.settings()
+        start = self.node.settings()
         url = start.text_of("remote.storage.url")
         if not url:
             raise StartError(
@@ -65,40 +59,40 @@ class TieredStorage:
             )
         rate = "remote.log.manager.fetch.max.bytes.per.second"
         limit = ReadLimit(
-            lambda: self.settings().integer(rate),
+            lambda: self.node.settings().integer(rate),
             start.integer("remote.log.reader.threads"),
             start.integer("remote.log.reader.max.pending.tasks"),
         )
         try:
             return open_store(
-                url, start, config.data_dir, config.workers, metrics=self.metrics, limit=limit
+                url, start, config.data_dir, config.workers, metrics=self.node.metrics, limit=limit
             )
         except RemoteStorageError as error:
             raise StartError(f"remote.storage.url {error}.") from None
 
     def _open_reader(self, segments: SegmentStore) -> RemoteLogReader:
-        source = chunk_source(segments, self.settings().integer("remote.fetch.cache.bytes"))
-        self.metrics.remote_cache_hits.ask = lambda: source.hits
-        self.metrics.remote_cache_misses.ask = lambda: source.misses
+        source = chunk_source(segments, self.node.settings().integer("remote.fetch.cache.bytes"))
+        self.node.metrics.remote_cache_hits.ask = lambda: source.hits
+        self.node.metrics.remote_cache_misses.ask = lambda: source.misses
         return RemoteLogReader(
-            self.store,
-            self.keys,
+            self.node.store,
+            self.node.keys,
             segments,
             source,
-            self.metrics,
+            self.node.metrics,
             self.cluster_id,
-            lambda: self.settings().integer("remote.fetch.max.wait.ms") / 1000,
-            lambda: self.store.connection_epoch,
-            lambda: self.settings().integer("remote.log.index.file.cache.total.size.bytes"),
+            lambda: self.node.settings().integer("remote.fetch.max.wait.ms") / 1000,
+            lambda: self.node.store.connection_epoch,
+            lambda: self.node.settings().integer("remote.log.index.file.cache.total.size.bytes"),
         )
 
     async def publish(self) -> None:
         """Store remote store and memory budget in Redis: readers of the log need no broker."""
-        settings, segments = self.settings(), self.segments
+        settings, segments = self.node.settings(), self.segments
         await self._compare_url()
         has_default = segments is not None and settings.flag("log.remote.storage.enable")
-        await self.store.run(
-            self.keys.broker_set_storage(
+        await self.node.store.run(
+            self.node.keys.broker_set_storage(
                 url=segments.public_url if segments is not None else "",
                 topics="true" if has_default else "false",
                 memory=settings.integer("local.memory.bytes"),
@@ -107,7 +101,7 @@ class TieredStorage:
 
     async def _compare_url(self) -> None:
         """Log a warning if other brokers have stored another URL."""
-        found = await self.store.command("HGET", self.keys.cluster(), REMOTE_STORAGE_URL)
+        found = await self.node.store.command("HGET", self.node.keys.cluster(), REMOTE_STORAGE_URL)
         stored = found.decode() if found else ""
         own = self.segments.public_url if self.segments is not None else "none"
         if stored and own and own != stored:
@@ -123,15 +117,11 @@ class TieredStorage:
         if self.segments is None:
             return None
         return RemoteLogManager(
-            self.store,
-            self.keys,
-            self.topics,
+            self.node,
             self.segments,
             self.replica_wait,
-            self.settings,
             self.cluster_id,
             holder,
-            self.metrics,
             self.demand,
             self.memory,
             self.read_cache,
@@ -139,6 +129,4 @@ class TieredStorage:
 
     def evictor(self, manager: RemoteLogManager, holder: str) -> MemoryEvictor:
         """Return the task that keeps Redis below local.memory.bytes."""
-        return MemoryEvictor(
-            self.store, self.keys, self.topics, manager, self.memory, holder=holder
-        )
+        return MemoryEvictor(self.node, manager, self.memory, holder=holder)

@@ -5,7 +5,7 @@ delivers to it; every other client reads the log from its fetch offset.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -14,7 +14,6 @@ import msgspec
 
 from korvet.base import logfmt
 from korvet.base.errors import TOPIC_GONE, ErrorCode
-from korvet.config.values import Settings
 from korvet.fetch.leader_epoch import check_leader_epoch
 from korvet.fetch.record_format import BATCHES_SINCE, ZSTD_SINCE, encode_records
 from korvet.fetch.response_memory import ResponseMemory
@@ -26,9 +25,9 @@ from korvet.log.opening import in_thread
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.log.reader import LogReader
-from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
 from korvet.wire.messages.fetch import AbortedTransaction, FetchPartition, PartitionData
 from korvet.wire.records import BadBatch, Buffer
 
@@ -71,17 +70,15 @@ class PartitionFetch(msgspec.Struct):
 class PartitionReader:
     """Reads partitions for Fetch requests, and encodes their responses."""
 
-    store: AsyncStore
-    topics: TopicTable
+    node: Node
     log_reader: LogReader
     stream_reads: StreamReads
     memory: ResponseMemory
-    settings: Callable[[], Settings]
     offsets_view: OffsetsView
 
     def response_limit(self, params: FetchParams) -> int:
         """Return how many bytes of records the response may have, after its first batch."""
-        most = min(params.max_bytes, self.settings().integer("fetch.max.bytes"))
+        most = min(params.max_bytes, self.node.settings().integer("fetch.max.bytes"))
         return min(max(most, 0), self.memory.available)
 
     async def read(self, fetch: PartitionFetch, params: FetchParams, limit: int) -> ReadResult:
@@ -180,7 +177,7 @@ class PartitionReader:
         error = result.error
         parts: list[Buffer] = []
         if error in TOPIC_GONE:
-            self.topics.invalidate()
+            self.node.topics.invalidate()
             if params.version < TOPIC_IDS_SINCE:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif not error and result.remote and (result.size <= limit or first):
@@ -219,7 +216,7 @@ class PartitionReader:
         if any(one.is_open or (one.response and one.response.error_code) for one in fetches):
             return False
         pending = [
-            self.store.submit_command(
+            self.node.store.submit_command(
                 "HMGET", one.topic.partition(one.request.partition).log, *GROWTH
             )
             for one in fetches

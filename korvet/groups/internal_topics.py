@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from korvet.base.errors import ErrorCode
 from korvet.config.dynamic import DynamicBrokerConfig
 from korvet.groups.streams_group import decode_pairs
-from korvet.scripts.keys import Keys
-from korvet.store.calls import AsyncCalls
 from korvet.store.errors import StoreError
 from korvet.topics.lifecycle import (
     MAX_PARTITIONS,
@@ -17,7 +15,8 @@ from korvet.topics.lifecycle import (
     refuse_above,
     refuse_colliding,
 )
-from korvet.topics.table import Definition, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Definition
 
 CELLS = 4
 """Cells per topic in the reply of lua/group/streams_heartbeat.lua."""
@@ -27,9 +26,7 @@ CELLS = 4
 class InternalTopics:
     """Creates internal topics with the partitions and configs that their topology has."""
 
-    store: AsyncCalls
-    keys: Keys
-    topics: TopicTable
+    node: Node
     config: DynamicBrokerConfig
 
     async def create(
@@ -58,11 +55,11 @@ class InternalTopics:
             await self._create(planned, charge)
         except (Refused, StoreError) as error:
             failures.append(f"{', '.join(planned)} ({error})")
-        self.topics.invalidate()
+        self.node.topics.invalidate()
         return f"Creation failed: {', '.join(failures)}." if failures else ""
 
     def _plan(self, name: str, partitions: int, configs: Mapping[str, str]) -> Definition:
-        refuse_colliding(self.topics.find_colliding(name), name)
+        refuse_colliding(self.node.topics.find_colliding(name), name)
         return plan_topic(name, partitions, configs, self.config.topic_configs)
 
     async def _create(
@@ -74,9 +71,9 @@ class InternalTopics:
             raise Refused(ErrorCode.POLICY_VIOLATION, reason)
         if planned:
             most = self.config.settings.integer("max.topics")
-            refuse_above(most, await self.topics.count())
+            refuse_above(most, await self.node.topics.count())
             await charge(total)
         for name, definition in planned.items():
-            error = await create_topic(self.store, self.keys, name, definition)
+            error = await create_topic(self.node.store, self.node.keys, name, definition)
             if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise Refused(error, f"{name}: {error.message}")

@@ -44,10 +44,11 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
 
 async def record_if_due(survey: LagSurvey, proceed: Proceed) -> None:
     """Record the lag of this minute, unless another process does. Raises StoreError."""
-    if await is_due(survey.store, survey.keys) and await proceed():
+    store, keys = survey.node.store, survey.node.keys
+    if await is_due(store, keys) and await proceed():
         found = await survey.newest(INTERVAL_S, proceed)
         if found is not None:
-            await record(survey.store, survey.keys, found)
+            await record(store, keys, found)
 
 
 async def is_due(store: AsyncStore, keys: Keys) -> bool:

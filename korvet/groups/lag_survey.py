@@ -21,7 +21,6 @@ from typing import TypeVar
 import msgspec
 
 from korvet.base.bounded import chunks
-from korvet.config.values import Settings
 from korvet.groups.description import SHARE, Place
 from korvet.groups.lag import (
     Commit,
@@ -39,9 +38,8 @@ from korvet.groups.share_offsets import (
     share_places,
 )
 from korvet.scripts.calls.partition import ListOffsetsReply
-from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
 
 INTERVAL_S = 15.0
 """Seconds until the next survey."""
@@ -113,10 +111,7 @@ Proceed = Callable[[], Awaitable[bool]]
 class LagSurvey:
     """The passes of one process over all groups, and what the last one found."""
 
-    store: AsyncStore
-    keys: Keys
-    topics: TopicTable
-    settings: Callable[[], Settings]
+    node: Node
 
     def __post_init__(self) -> None:
         self._newest = Survey()
@@ -135,7 +130,7 @@ class LagSurvey:
         async with self._turn:
             began = monotonic()
             if began - self._began >= max_age_s:
-                max_groups = self.settings().integer("monitoring.max.groups")
+                max_groups = self.node.settings().integer("monitoring.max.groups")
                 found = await self.run(max_groups, proceed)
                 if found is None:
                     return None
@@ -151,7 +146,7 @@ class LagSurvey:
         }
         for some in chunks(list(missing.items()), CALLS_PER_PIPELINE):
             calls = (partition.list_offsets() for _, partition in some)
-            replies = await await_throttled(self.store.run_many(calls))
+            replies = await await_throttled(self.node.store.run_many(calls))
             ends.update(zip((place for place, _ in some), replies, strict=True))
 
     async def run(self, max_groups: int, proceed: Proceed | None = None) -> Survey | None:
@@ -159,9 +154,9 @@ class LagSurvey:
         began, total = monotonic(), 0
         self._ends = {}
         self._counted_before, self._counted = self._counted, {}
-        self._now_ms = await redis_ms(self.store)
+        self._now_ms = await redis_ms(self.node.store)
         kept: list[GroupLag] = []
-        names = await GroupRegistry(self.store, self.keys).scan_all()
+        names = await GroupRegistry(self.node.store, self.node.keys).scan_all()
         for some in chunks(names, GROUPS_PER_PIPELINE):
             if proceed is not None and not await proceed():
                 return None
@@ -172,7 +167,9 @@ class LagSurvey:
 
     async def _read(self, names: Sequence[str]) -> list[GroupLag]:
         """Return the groups of these names, with their lag."""
-        groups = await await_throttled(read_groups(self.store, self.keys, self.topics, names))
+        groups = await await_throttled(
+            read_groups(self.node.store, self.node.keys, self.node.topics, names)
+        )
         found = [group for group in groups if group.type != SHARE]
         commits = (commit for group in found for commit in group.commits)
         await self.read_ends(self._ends, ((topic, number) for topic, number, _ in commits))
@@ -181,11 +178,11 @@ class LagSurvey:
 
     async def _shared(self, group: GroupPositions) -> GroupLag:
         """Return a share group's rows, of the partitions that it has read."""
-        places = await share_places(self.store, self.keys, self.topics, group.name)
+        places = await share_places(self.node.store, self.node.keys, self.node.topics, group.name)
         found: list[SharePartition] = []
         for some in chunks(places, CALLS_PER_PIPELINE // 2):
             found += await await_throttled(
-                describe_partitions(self.store, self.keys, group.name, some)
+                describe_partitions(self.node.store, self.node.keys, group.name, some)
             )
         found = [part for part in found if part.start >= 0 and part.lag >= 0]
         found.sort(key=lambda part: (part.topic.name, part.partition))
@@ -226,7 +223,9 @@ class LagSurvey:
 
     async def _count(self, commits: Sequence[Commit]) -> list[LagRow]:
         """Return the rows of these commits, with records counted by Redis."""
-        replies = await await_throttled(self.store.run_many(lag_call(*each) for each in commits))
+        replies = await await_throttled(
+            self.node.store.run_many(lag_call(*each) for each in commits)
+        )
         rows = []
         for (topic, number, commit), reply in zip(commits, replies, strict=True):
             if reply.error:

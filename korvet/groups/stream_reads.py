@@ -10,7 +10,7 @@ Rules
   records are acknowledged, and no seek delivers them again.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic
 
 import msgspec
@@ -18,9 +18,7 @@ import msgspec
 from korvet.base import logfmt
 from korvet.base.bounded import ByteBounded
 from korvet.config.dynamic import ConfigTable, group_resource
-from korvet.config.values import Settings
-from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
+from korvet.topics.node import Node
 from korvet.topics.table import Topic
 
 CLAIM_ALL, ALL_CLAIMED = b"0-0", b""
@@ -107,23 +105,21 @@ class GroupMembers:
         self._claims.put((topic.id, partition, member.group), (owner, claimed))
 
 
+@dataclass(eq=False, repr=False)
 class StreamReads:
     """Delivers entries of partitions to the members of Redis groups."""
 
-    def __init__(
-        self, store: AsyncStore, keys: Keys, configs: ConfigTable, settings: Callable[[], Settings]
-    ) -> None:
-        self._store = store
-        self._keys = keys
-        self._configs = configs
-        self._settings = settings
+    node: Node
+    configs: ConfigTable
+
+    def __post_init__(self) -> None:
         self._members = GroupMembers()
 
     def is_stream_group(self, group: str) -> bool:
         """Return whether the group reads through the Redis group of its name."""
-        configs = self._configs
+        configs = self.configs
         own = configs.explicit(group_resource(group)) if configs.has_groups else {}
-        return (own.get(MODE) or self._settings().text(MODE)) == "stream"
+        return (own.get(MODE) or self.node.settings().text(MODE)) == "stream"
 
     def note_member(self, client_id: str | None, group: str, member: str, generation: int) -> None:
         """Record a request of a group's member, if the group reads streams."""
@@ -150,8 +146,8 @@ class StreamReads:
         """
         members = self._members
         while True:
-            reply = await self._store.run(
-                self._keys.partition(topic.name, partition, topic.id).group_read(
+            reply = await self.node.store.run(
+                topic.partition(partition).group_read(
                     group=member.group,
                     consumer=member.client_id,
                     offset=offset,

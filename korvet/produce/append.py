@@ -7,7 +7,6 @@ Rules
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from time import time
 from typing import Protocol
@@ -15,8 +14,6 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from korvet.base.errors import ErrorCode
-from korvet.base.metrics import Metrics
-from korvet.config.values import Settings
 from korvet.log.append_batcher import AppendBatcher
 from korvet.log.append_parts import send_append
 from korvet.log.layouts import layout_of
@@ -27,7 +24,7 @@ from korvet.produce.unknown_producers import ProducerKey, UnknownProducers, Verd
 from korvet.scripts.append_call import allow_expired_producer, count_of, sequence_of, size_of
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import AppendReply
-from korvet.store.async_store import AsyncStore
+from korvet.topics.node import Node
 from korvet.topics.table import Topic
 from korvet.wire.records import BadBatch, Buffer
 
@@ -128,12 +125,10 @@ class PartitionAppend(ABC):
 class PartitionAppender:
     """Sends the batches of every Produce request to their partitions' logs."""
 
-    store: AsyncStore
-    settings: Callable[[], Settings]
+    node: Node
     batcher: AppendBatcher
     unknown_producers: UnknownProducers
     read_cache: ReadCache
-    metrics: Metrics
     memory: Memory
     copies: Copies
 
@@ -155,7 +150,7 @@ class PartitionAppender:
 
     async def prepare_in_thread(self, append: PartitionAppend, transaction: int | None) -> None:
         """Validate a batch that opens much, once Redis takes more. Raises BadBatch."""
-        await self.store.room()
+        await self.node.store.room()
         allowance = Allowance()
         try:
             append.call = await in_thread(lambda: self._call(append, transaction, allowance))
@@ -171,7 +166,7 @@ class PartitionAppender:
             append.data,
             version=append.version,
             now_ms=int(time() * 1000),
-            settings=self.settings(),
+            settings=self.node.settings(),
             transaction=transaction,
             allowance=allowance,
         )
@@ -188,7 +183,9 @@ class PartitionAppender:
         call, topic = append.call, append.topic
         if self.unknown_producers:
             self.unknown_producers.forget(append.producer[0])
-        self.metrics.appended(topic.name, count_of(call) if reply.stored else 0, len(append.data))
+        self.node.metrics.appended(
+            topic.name, count_of(call) if reply.stored else 0, len(append.data)
+        )
         if not reply.stored:
             return
         is_wanted = self.copies.appended(topic, append.index, len(append.data))
@@ -210,7 +207,7 @@ class PartitionAppender:
             append.attempts += 1
             append.call = call
             append.epoch = self.read_cache.connection_epoch()
-            send_append(self.store, call, append)
+            send_append(self.node.store, call, append)
             return None
         if error == ErrorCode.UNKNOWN_PRODUCER_ID:
             return replace(reply, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)

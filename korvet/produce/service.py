@@ -27,7 +27,6 @@ from msgspec.structs import replace
 from korvet.admin.auto_create import TopicAutoCreator
 from korvet.base.deferred import CloseWithoutResponse
 from korvet.base.errors import ErrorCode
-from korvet.config.values import Settings
 from korvet.log.opening import OpensMuch
 from korvet.produce.acks import (
     DurabilityRequirement,
@@ -38,10 +37,10 @@ from korvet.produce.acks import (
 from korvet.produce.append import TOPIC_IDS_SINCE, PartitionAppender
 from korvet.produce.in_flight import ProduceInFlight, RequestAppend, Row, rejection
 from korvet.produce.unknown_producers import UnknownProducers
-from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
 from korvet.store.replica_wait import ReplicaWait
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
 from korvet.transactions.add_partitions import EnlistedPartitions, Producer, producer_of
 from korvet.wire.messages.produce import (
     PartitionProduceData,
@@ -73,9 +72,7 @@ NONE_REJECTED: Rejected = {}
 class ProduceService:
     """Handles the Produce requests of one broker."""
 
-    store: AsyncStore
-    settings: Callable[[], Settings]
-    topics: TopicTable
+    node: Node
     auto_creator: TopicAutoCreator
     enlisted: EnlistedPartitions
     appender: PartitionAppender
@@ -99,7 +96,7 @@ class ProduceService:
         if not _acks_valid(request.acks, version):
             return self._reject_all(request, ErrorCode.INVALID_REQUIRED_ACKS, version)
         request = _without_repeats(request, version)
-        durability = durability_required(request.acks, self.settings())
+        durability = durability_required(request.acks, self.node.settings())
         topics = self._cached_topics(request, version)
         if (
             durability is not None
@@ -135,7 +132,7 @@ class ProduceService:
         self, request: ProduceRequest, version: int, opened: Callable[[int], None] | None = None
     ) -> ProduceInFlight:
         """Return the request with no append sent yet."""
-        services = self.appender, self.topics, self.enlisted
+        services = self.appender, self.node.topics, self.enlisted
         return ProduceInFlight(request, version, *services, opened)
 
     async def _produce_in_steps(
@@ -158,7 +155,7 @@ class ProduceService:
         if durability and not await enough_replicas(durability, streams, self.replica_wait):
             return await self._reject_all(request, ErrorCode.NOT_ENOUGH_REPLICAS, version)
         rejected = await self.enlisted.enlist(self.enlisted.missing(request, topics, version))
-        runs = {self.store.run_of(stream): stream for stream in streams}
+        runs = {self.node.store.run_of(stream): stream for stream in streams}
         sending = _yielding(self._send(in_flight, topics, rejected))
         await asyncio.shield(asyncio.create_task(sending))
         waiting = in_flight.response()
@@ -172,7 +169,7 @@ class ProduceService:
 
     def _cached_topics(self, request: ProduceRequest, version: int) -> list[Topic] | None:
         """Return the request's topics; None if the topic table must be read for one."""
-        by_id, table = version >= TOPIC_IDS_SINCE, self.topics
+        by_id, table = version >= TOPIC_IDS_SINCE, self.node.topics
         topics: list[Topic] = []
         for data in request.topic_data:
             topic = table.peek_id(data.topic_id) if by_id else table.peek(data.name)
@@ -186,11 +183,11 @@ class ProduceService:
     ) -> Topic | None:
         """Return the topic, created if missing and auto.create.topics.enable is set."""
         if version >= TOPIC_IDS_SINCE:
-            return await self.topics.get_id(data.topic_id)
-        topic = await self.topics.get(data.name)
+            return await self.node.topics.get_id(data.topic_id)
+        topic = await self.node.topics.get(data.name)
         if (
             topic is None
-            and self.settings().flag("auto.create.topics.enable")
+            and self.node.settings().flag("auto.create.topics.enable")
             and may_create(data.name)
         ):
             topic = await self.auto_creator.create(data.name, charge=charge)

@@ -20,10 +20,9 @@ from korvet.log.adoption import adopt
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.memory import COPY_MARK, TRIM_MARK, MemoryBudget
 from korvet.remote_log.store import RemoteStorageError
-from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
 
 LEASE_MS = 5000
 REST_S = 0.25
@@ -51,9 +50,7 @@ class LocalPart(msgspec.Struct, order=True):
 class MemoryEvictor:
     """Keeps Redis below its budget; `holder` names this process in the lease."""
 
-    store: AsyncStore
-    keys: Keys
-    topics: TopicTable
+    node: Node
     manager: RemoteLogManager
     memory: MemoryBudget
     holder: str
@@ -90,7 +87,7 @@ class MemoryEvictor:
         """Return the tiered partitions on servers that are above COPY_MARK."""
         found = [
             (topic, number)
-            for topic in await self.topics.all()
+            for topic in await self.node.topics.all()
             for number in range(topic.partitions if topic.policy.remote_storage else 0)
             if self._level(topic, number) > COPY_MARK
         ]
@@ -99,15 +96,15 @@ class MemoryEvictor:
 
     def _level(self, topic: Topic, number: int) -> float:
         stream = topic.partition(number).stream
-        return self.memory.level_of(self.store.run_of(stream))
+        return self.memory.level_of(self.node.store.run_of(stream))
 
     async def _part(self, topic: Topic, number: int) -> LocalPart | None:
         """Return the records that a partition has in Redis; None if there are none."""
-        await adopt(self.store, topic, number)
+        await adopt(self.node.store, topic, number)
         keys = topic.partition(number)
         heads, totals = await asyncio.gather(
-            self.store.command("ZRANGE", keys.index, 0, 1),
-            self.store.command("HMGET", keys.log, "bytes", "start_bytes"),
+            self.node.store.command("ZRANGE", keys.index, 0, 1),
+            self.node.store.command("HMGET", keys.log, "bytes", "start_bytes"),
         )
         if not heads or totals[0] is None:
             return None
@@ -119,14 +116,14 @@ class MemoryEvictor:
 
     async def _trim(self, parts: Sequence[LocalPart]) -> bool:
         """Drop copied records, the oldest first, until TRIM_MARK; return whether there were any."""
-        lease = self.keys.broker_lease(name="memory", holder=self.holder, ttl_ms=LEASE_MS)
+        lease = self.node.keys.broker_lease(name="memory", holder=self.holder, ttl_ms=LEASE_MS)
         trimmed, queue = False, list(parts)
         heapq.heapify(queue)
-        while queue and (await self.store.run(lease)).held:
+        while queue and (await self.node.store.run(lease)).held:
             part = heapq.heappop(queue)
             if self._level(part.topic, part.number) <= TRIM_MARK:
                 continue
-            reply = await self.store.run(
+            reply = await self.node.store.run(
                 part.topic.partition(part.number).apply_retention(
                     retention_ms=-1, retention_bytes=0, steps=self._steps(), is_local=1
                 )

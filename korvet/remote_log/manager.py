@@ -12,8 +12,6 @@ from time import monotonic, time
 
 from korvet.base import logfmt
 from korvet.base.bounded import chunks
-from korvet.base.metrics import Metrics
-from korvet.config.values import Settings
 from korvet.log.adoption import adopt
 from korvet.log.read_cache import ReadCache
 from korvet.log.unchanged import LOOKED_AT, WORK, WORKED_AT, Unchanged, pace
@@ -24,11 +22,10 @@ from korvet.remote_log.memory import MemoryBudget
 from korvet.remote_log.retention import RemoteRetention, delete_orphans
 from korvet.remote_log.segment_buffers import SegmentBuffers
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
-from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.store.replica_wait import ReplicaWait
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
 
 TOPIC_DELAY_MS = 60_000
 """Time between deletion of a topic and of its objects."""
@@ -49,15 +46,11 @@ logger = logfmt.get("remote_log.manager")
 class RemoteLogManager:
     """Moves the records of every topic with remote.storage.enable."""
 
-    store: AsyncStore
-    keys: Keys
-    topics: TopicTable
+    node: Node
     segments: SegmentStore
     replica_wait: ReplicaWait
-    settings: Callable[[], Settings]
     cluster_id: Callable[[], str]
     holder: str
-    metrics: Metrics
     demand: CopyDemand
     memory: MemoryBudget
     cache: ReadCache | None = None
@@ -65,14 +58,14 @@ class RemoteLogManager:
     def __post_init__(self) -> None:
         self._logged_at: dict[tuple[str, int], float] = {}
         self._lags: dict[tuple[str, str], tuple[int, int]] = {}
-        self.metrics.remote_copy_lag_records.ask = lambda: self._largest_lags(0)
-        self.metrics.remote_copy_lag_bytes.ask = lambda: self._largest_lags(1)
+        self.node.metrics.remote_copy_lag_records.ask = lambda: self._largest_lags(0)
+        self.node.metrics.remote_copy_lag_bytes.ask = lambda: self._largest_lags(1)
         self._copied: set[tuple[str, int]] = set()
         self._buffers = SegmentBuffers()
-        self._unchanged = Unchanged(self.store, self.keys)
-        self._retention = RemoteRetention(self.store, self.segments, self.cluster_id)
+        self._unchanged = Unchanged(self.node.store, self.node.keys)
+        self._retention = RemoteRetention(self.node.store, self.segments, self.cluster_id)
         self._pace = CopyPace(
-            self.settings,
+            self.node.settings,
             self.memory,
             lambda: (
                 self.demand.appended_bytes
@@ -109,7 +102,7 @@ class RemoteLogManager:
         except (StoreError, RemoteStorageError) as error:
             self.log_failure("", -1, error)
         try:
-            topics = await self.topics.all()
+            topics = await self.node.topics.all()
         except StoreError as error:
             return self.log_failure("", -1, error)
         present = {topic.name for topic in topics if topic.policy.remote_storage}
@@ -146,12 +139,12 @@ class RemoteLogManager:
 
     @property
     def _interval_s(self) -> float:
-        return self.settings().integer("remote.log.manager.task.interval.ms") / 1000
+        return self.node.settings().integer("remote.log.manager.task.interval.ms") / 1000
 
     @property
     def copies(self) -> int:
         """Partitions to copy at a time: most of a copy is a wait for the remote store."""
-        return self.settings().integer("remote.log.manager.copier.thread.pool.size")
+        return self.node.settings().integer("remote.log.manager.copier.thread.pool.size")
 
     async def _move_one(self, topic: Topic, partition: int, collects: bool) -> None:
         """Copy and trim a partition; log its failure."""
@@ -170,8 +163,8 @@ class RemoteLogManager:
 
     async def delete_objects(self, now_ms: int) -> None:
         """Delete the objects of topics deleted TOPIC_DELAY_MS before."""
-        due = await self.store.command(
-            "ZRANGEBYSCORE", self.keys.deleted_topics(), "-inf", now_ms - TOPIC_DELAY_MS
+        due = await self.node.store.command(
+            "ZRANGEBYSCORE", self.node.keys.deleted_topics(), "-inf", now_ms - TOPIC_DELAY_MS
         )
         for topic_id in due:
             names = await self.segments.names(f"{self.cluster_id()}/{topic_id.decode()}")
@@ -179,7 +172,9 @@ class RemoteLogManager:
                 await self.segments.delete(name)
             # A copy in progress may have added one: forgotten only once a listing is empty.
             if not names:
-                await self.store.run(self.keys.topic_forget_deleted(topic_id=topic_id.decode()))
+                await self.node.store.run(
+                    self.node.keys.topic_forget_deleted(topic_id=topic_id.decode())
+                )
 
     async def collect_orphans(self, topic: Topic, partition: int) -> None:
         """Delete the objects of crashed copies, unless this process is copying the partition.
@@ -192,7 +187,7 @@ class RemoteLogManager:
         self._copied.add(place)
         try:
             count = await delete_orphans(
-                self.store,
+                self.node.store,
                 self.segments,
                 self.cluster_id(),
                 self.holder,
@@ -219,7 +214,7 @@ class RemoteLogManager:
 
     async def move(self, topic: Topic, partition: int) -> None:
         """Copy what is due, trim the local part, and remove old segments."""
-        await adopt(self.store, topic, partition)
+        await adopt(self.node.store, topic, partition)
         while await self.copy(topic, partition) and not self._pace.is_slow:
             pass  # while copies are slow, what is due follows in the other task
         await self._retention.trim(topic, partition)
@@ -236,7 +231,7 @@ class RemoteLogManager:
                 return []
             counts = await asyncio.gather(
                 *(
-                    self.store.command("EXISTS", each.segments, each.deleted_segments)
+                    self.node.store.command("EXISTS", each.segments, each.deleted_segments)
                     for each in keys
                 )
             )
@@ -247,9 +242,9 @@ class RemoteLogManager:
 
     async def _any_exists(self, names: Sequence[str]) -> bool:
         """Return whether a key exists; True in a cluster, where a command has keys of one slot."""
-        if self.store.is_cluster:
+        if self.node.store.is_cluster:
             return True
-        counts = [await self.store.command("EXISTS", *some) for some in chunks(names, AT_ONCE)]
+        counts = [await self.node.store.command("EXISTS", *some) for some in chunks(names, AT_ONCE)]
         return any(counts)
 
     async def copy(
@@ -276,7 +271,7 @@ class RemoteLogManager:
             if not await self._is_durable(topic, partition):
                 return 0
             copier = PartitionCopier(
-                self.store,
+                self.node.store,
                 self.segments,
                 self.cluster_id(),
                 self.holder,
@@ -305,7 +300,7 @@ class RemoteLogManager:
 
     async def _is_durable(self, topic: Topic, partition: int) -> bool:
         """Return whether replicas and disk have the log, as acks=-1 asks for."""
-        settings = self.settings()
+        settings = self.node.settings()
         replicas = settings.integer("acks.all.wait.replicas")
         fsync = settings.flag("acks.all.fsync")
         if not replicas and not fsync:
@@ -313,7 +308,7 @@ class RemoteLogManager:
         key = topic.partition(partition).stream
         return await self.replica_wait.wait(
             key,
-            run=self.store.run_of(key),
+            run=self.node.store.run_of(key),
             replicas=replicas,
             fsync=fsync,
             timeout_s=REPLICA_WAIT_S,

@@ -5,15 +5,12 @@ the same records, and one would get them.
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from korvet.base.bounded import ByteBounded
 from korvet.base.errors import TOPIC_GONE, ErrorCode
-from korvet.config.values import Settings
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.log.reader import LogReader
-from korvet.scripts.keys import Keys
 from korvet.share.acquire_values import (
     Acquired,
     AcquireServices,
@@ -24,26 +21,23 @@ from korvet.share.acquire_values import (
 )
 from korvet.share.dead_letters import DeadLetters
 from korvet.share.partition_acquire import PartitionAcquire
-from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
 
 
 @dataclass(eq=False, repr=False)
 class Acquirer:
     """Acquires records of the partitions of one store."""
 
-    store: AsyncStore
-    keys: Keys
-    topics: TopicTable
+    node: Node
     log_reader: LogReader
-    settings: Callable[[], Settings]
     dead_letters: DeadLetters
     memory: ResponseMemory
 
     def __post_init__(self) -> None:
         self._services = AcquireServices(
-            self.store, self.keys, self.log_reader, self.dead_letters, self.memory
+            self.node.store, self.node.keys, self.log_reader, self.dead_letters, self.memory
         )
         self._positions = ByteBounded[tuple[str, str, int], ReadPosition](
             "share positions", 16 << 20
@@ -51,7 +45,7 @@ class Acquirer:
 
     def max_bytes(self, asked: int) -> int:
         """Return how many bytes of records a response may have, after its first batch."""
-        most = min(asked, self.settings().integer("fetch.max.bytes"))
+        most = min(asked, self.node.settings().integer("fetch.max.bytes"))
         return max(0, min(most, self._services.memory.available))
 
     def channels(self, topic: Topic, partition: int) -> tuple[str, str]:
@@ -79,7 +73,7 @@ class Acquirer:
                 position.next = -1
                 return Acquired(ErrorCode.KAFKA_STORAGE_ERROR)
         if acquired.error in TOPIC_GONE:
-            self.topics.invalidate()
+            self.node.topics.invalidate()
         return acquired
 
     async def measure(

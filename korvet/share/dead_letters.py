@@ -17,25 +17,23 @@ Rules
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 
 from korvet.admin.auto_create import TopicAutoCreator
 from korvet.base import logfmt
 from korvet.base.errors import ErrorCode
-from korvet.config.values import Settings
 from korvet.groups.share_group import ShareGroupConfig
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.log.records_in import read_records
 from korvet.produce.service import ProduceService
-from korvet.scripts.keys import Keys
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.share.dead_letter_records import DeadLetter, batches
-from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
 from korvet.wire import batch_builder
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from korvet.wire.records import Record
@@ -60,13 +58,10 @@ class CopyFailed(Exception):
 class DeadLetters:
     """Copies the dead letters of this broker's share groups."""
 
-    store: AsyncStore
-    keys: Keys
-    topics: TopicTable
+    node: Node
     log_reader: LogReader
     produce: ProduceService
     auto_creator: TopicAutoCreator
-    settings: Callable[[], Settings]
 
     def __post_init__(self) -> None:
         self._tasks: dict[tuple[str, str, int], asyncio.Task[None]] = {}
@@ -122,18 +117,18 @@ class DeadLetters:
         """
         queue = await self._queue(config.dead_letter_topic)
         key = topic.partition(partition).log
-        run = self.store.run_of(key)
+        run = self.node.store.run_of(key)
         producer_id, letters = await self._read(group, topic, partition)
         if not letters:
             return 0
-        await self.store.until_durable(key, run)
+        await self.node.store.until_durable(key, run)
         target = partition % queue.partitions
         done = await self._stored(queue, target, producer_id, letters[0].number)
         waiting = letters[done:]
         records = await self._records(config, topic, partition, waiting)
         for rows in batches(group, topic, partition, waiting, records, queue):
             await self._append(queue, target, producer_id, rows)
-        reply = await self.store.run(
+        reply = await self.node.store.run(
             topic.partition(partition).share_dead_letters_copied(
                 group=group, to=letters[-1].number + 1
             )
@@ -142,14 +137,14 @@ class DeadLetters:
 
     async def _queue(self, name: str) -> Topic:
         """Return the topic of the queue. Raises CopyFailed."""
-        settings = self.settings()
+        settings = self.node.settings()
         prefix = settings.text_of("errors.deadletterqueue.topic.name.prefix") or ""
         if not name.startswith(prefix):
             raise CopyFailed(
                 f"the queue's name does not begin with {prefix!r}, as "
                 "errors.deadletterqueue.topic.name.prefix asks for"
             )
-        topic = await self.topics.get(name)
+        topic = await self.node.topics.get(name)
         if topic is None and settings.flag("errors.deadletterqueue.auto.create.topics.enable"):
             configs = {"errors.deadletterqueue.group.enable": "true"}
             topic = await self.auto_creator.create(name, configs)
@@ -166,17 +161,17 @@ class DeadLetters:
             call = topic.partition(partition).share_dead_letters(
                 group=group, producer_id=fresh, most=RUNS
             )
-            reply = await self.store.run(call)
+            reply = await self.node.store.run(call)
             if reply.error or not reply.dead_letters:
                 return 0, []
             if reply.producer_id:
                 return reply.producer_id, _expand(reply.dead_letters)
-            fresh = (await self.store.run(self.keys.producer_allocate())).producer_id
+            fresh = (await self.node.store.run(self.node.keys.producer_allocate())).producer_id
 
     async def _stored(self, queue: Topic, partition: int, producer_id: int, first: int) -> int:
         """Return how many dead letters from number `first` on the queue's partition has."""
         key = queue.partition(partition).producers
-        row = await self.store.command("HGET", key, producer_id)
+        row = await self.node.store.command("HGET", key, producer_id)
         if row is None:
             return 0
         ahead = (ProducerStateEntry.of(row).next - first) % WRAP
@@ -194,7 +189,7 @@ class DeadLetters:
         if not config.copies_dead_letters or not letters:
             return {}
         key = topic.partition(partition).log
-        start = int(await self.store.command("HGET", key, "start") or 0)
+        start = int(await self.node.store.command("HGET", key, "start") or 0)
         wanted = {letter.offset for letter in letters if letter.offset >= start}
         found: dict[int, Record] = {}
         for first, last in _spans(sorted(wanted)):

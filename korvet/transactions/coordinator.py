@@ -13,6 +13,7 @@ Rules
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from korvet.base.bounded import chunks
@@ -27,9 +28,7 @@ from korvet.scripts.calls.transaction import (
     ExpireReply,
     InitReply,
 )
-from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
-from korvet.topics.table import TopicTable
+from korvet.topics.node import Node
 from korvet.transactions.completion import OnCommit, PreparedEnd, complete, prepared_end
 
 FIRST = -2
@@ -50,13 +49,13 @@ async def _ignore_commit(group_id: str, rows: list[Row]) -> None:
     """Default of `on_commit`."""
 
 
+@dataclass(eq=False, repr=False)
 class TransactionCoordinator:
     """The transactions of one store, as one broker coordinates them."""
 
-    def __init__(self, store: AsyncStore, keys: Keys, topics: TopicTable) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
+    node: Node
+
+    def __post_init__(self) -> None:
         self.on_commit: OnCommit = _ignore_commit
         """Called with a group and its offsets that a transaction committed."""
 
@@ -67,8 +66,8 @@ class TransactionCoordinator:
         await self._schedule_check(transactional_id, timeout_ms)
 
         def attempt(fresh_id: int, earlier: InitReply | None) -> Awaitable[InitReply]:
-            return self._store.run(
-                self._keys.transaction(transactional_id).init(
+            return self.node.store.run(
+                self.node.keys.transaction(transactional_id).init(
                     timeout_ms=timeout_ms,
                     producer_id=producer_id,
                     producer_epoch=producer_epoch,
@@ -80,7 +79,7 @@ class TransactionCoordinator:
         mark = self._mark(transactional_id)
         reply = await self._repeat(transactional_id, attempt)
         if not reply.error:
-            await self._store.until_durable(*mark)
+            await self.node.store.until_durable(*mark)
         return reply
 
     async def add_members(
@@ -92,17 +91,17 @@ class TransactionCoordinator:
             reply = await self._add_some(transactional_id, producer_id, producer_epoch, some)
             if reply.error:
                 break
-        if self._store.is_cluster and not reply.error:
+        if self.node.store.is_cluster and not reply.error:
             # A failover that loses the member and keeps its records would split the transaction.
-            await self._store.until_durable(*mark)
+            await self.node.store.until_durable(*mark)
         return reply
 
     async def _add_some(
         self, transactional_id: str, producer_id: int, producer_epoch: int, members: Sequence[str]
     ) -> AddPartitionsReply:
         for attempt in range(2):
-            reply = await self._store.run(
-                self._keys.transaction(transactional_id).add_partitions(
+            reply = await self.node.store.run(
+                self.node.keys.transaction(transactional_id).add_partitions(
                     producer_id=producer_id, producer_epoch=producer_epoch, members=members
                 )
             )
@@ -115,8 +114,8 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, producer_epoch: int, member: str
     ) -> AddPartitionsReply:
         """Return the number of the open transaction if the member is in it."""
-        return await self._store.run(
-            self._keys.transaction(transactional_id).verify(
+        return await self.node.store.run(
+            self.node.keys.transaction(transactional_id).verify(
                 producer_id=producer_id, producer_epoch=producer_epoch, member=member
             )
         )
@@ -139,8 +138,8 @@ class TransactionCoordinator:
         async def attempt(fresh_id: int, earlier: EndReply | None) -> EndReply:
             mark = self._mark(transactional_id)
             scheduled = self._schedule_check(transactional_id, COMPLETION_TIMEOUT_MS)
-            prepared = self._store.submit(
-                self._keys.transaction(transactional_id).end(
+            prepared = self.node.store.submit(
+                self.node.keys.transaction(transactional_id).end(
                     producer_id=producer_id,
                     producer_epoch=producer_epoch,
                     committed=int(committed),
@@ -169,7 +168,9 @@ class TransactionCoordinator:
         for _ in range(MAX_ATTEMPTS):
             reply = await attempt(fresh_id, reply)
             if reply.fresh:
-                fresh_id = (await self._store.run(self._keys.producer_allocate())).producer_id
+                fresh_id = (
+                    await self.node.store.run(self.node.keys.producer_allocate())
+                ).producer_id
             elif reply.error == ErrorCode.CONCURRENT_TRANSACTIONS:
                 await self._complete_prepared(transactional_id)
             else:
@@ -179,7 +180,7 @@ class TransactionCoordinator:
 
     async def describe(self, transactional_id: str) -> DescribeReply:
         """Return the state of one id."""
-        return await self._store.run(self._keys.transaction(transactional_id).describe())
+        return await self.node.store.run(self.node.keys.transaction(transactional_id).describe())
 
     async def describe_all(self, ids: Sequence[str]) -> AsyncIterator[tuple[str, DescribeReply]]:
         """Yield the state of each id, reading EXPIRE_BATCH at a time.
@@ -193,7 +194,7 @@ class TransactionCoordinator:
 
     async def list_ids(self) -> list[str]:
         """Return every transactional id."""
-        found = await self._store.command("ZRANGE", self._keys.transactions(), 0, -1)
+        found = await self.node.store.command("ZRANGE", self.node.keys.transactions(), 0, -1)
         return [decode_group(raw.decode()) for raw in found if not raw.startswith(b":")]
 
     async def expire(
@@ -201,8 +202,8 @@ class TransactionCoordinator:
     ) -> ExpireReply:
         """Apply the id's timeouts and complete an end that was prepared too long ago."""
         mark = self._mark(transactional_id)
-        reply = await self._store.run(
-            self._keys.transaction(transactional_id).expire(
+        reply = await self.node.store.run(
+            self.node.keys.transaction(transactional_id).expire(
                 forget_ms=forget_ms, completion_timeout_ms=completion_timeout_ms
             )
         )
@@ -216,7 +217,9 @@ class TransactionCoordinator:
 
         Raises the first error after all of them were checked.
         """
-        flat = (await self._store.run(self._keys.transaction_list_due(limit=EXPIRE_BATCH))).ids
+        flat = (
+            await self.node.store.run(self.node.keys.transaction_list_due(limit=EXPIRE_BATCH))
+        ).ids
         outcomes = await asyncio.gather(
             *(
                 self._expire_one(decode_group(raw.decode()), int(float(due_ms)), forget_ms)
@@ -238,8 +241,8 @@ class TransactionCoordinator:
             )
             wait_ms = -1 if reply.wait_ms < 0 else max(reply.wait_ms, MIN_CHECK_INTERVAL_MS)
         finally:
-            await self._store.run(
-                self._keys.transaction_schedule_check(
+            await self.node.store.run(
+                self.node.keys.transaction_schedule_check(
                     id=transactional_id, after_ms=wait_ms, seen=due_ms
                 )
             )
@@ -252,15 +255,15 @@ class TransactionCoordinator:
         self, transactional_id: str, after_ms: int
     ) -> asyncio.Future[TransactionScheduleCheckReply]:
         """Schedule a check of the id, to be run by any broker."""
-        return self._store.submit(
-            self._keys.transaction_schedule_check(id=transactional_id, after_ms=after_ms)
+        return self.node.store.submit(
+            self.node.keys.transaction_schedule_check(id=transactional_id, after_ms=after_ms)
         )
 
     def _mark(self, transactional_id: str) -> tuple[str, str]:
         """Return the id's key and the run of its server, for `until_durable`."""
-        key = self._keys.transaction(transactional_id).transaction
-        return key, self._store.run_of(key)
+        key = self.node.keys.transaction(transactional_id).transaction
+        return key, self.node.store.run_of(key)
 
     async def _complete(self, end: PreparedEnd, mark: tuple[str, str]) -> None:
-        await self._store.until_durable(*mark)
-        await complete(self._store, self._keys, self._topics, end, self.on_commit)
+        await self.node.store.until_durable(*mark)
+        await complete(self.node.store, self.node.keys, self.node.topics, end, self.on_commit)

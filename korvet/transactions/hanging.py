@@ -12,15 +12,13 @@ Rules
   than transaction.max.timeout.ms: no Kafka tool does that.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from time import monotonic, time
 from typing import NamedTuple
 
 from korvet.base import logfmt
-from korvet.config.values import Settings
-from korvet.scripts.keys import Keys
-from korvet.store.calls import AsyncCalls
+from korvet.topics.node import Node
 from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.members import group_member, member_names
 
@@ -45,10 +43,8 @@ class Participation(NamedTuple):
 class HangingTransactions:
     """Looks for open transactions that no transactional id has."""
 
-    store: AsyncCalls
-    keys: Keys
+    node: Node
     transactions: TransactionCoordinator
-    settings: Callable[[], Settings]
 
     def __post_init__(self) -> None:
         self.next_checks: dict[str, float] = {}
@@ -80,9 +76,9 @@ class HangingTransactions:
         """
         if not self._is_due(group_id):
             return False
-        flat = await self.store.command("HGETALL", self.keys.group(group_id).txn_offsets)
+        flat = await self.node.store.command("HGETALL", self.node.keys.group(group_id).txn_offsets)
         # The broker's clock is exact enough: checked too early, the transaction still has its id.
-        max_age_ms = self.settings().integer("transaction.max.timeout.ms")
+        max_age_ms = self.node.settings().integer("transaction.max.timeout.ms")
         oldest_ms = int(time() * 1000) - max_age_ms
         member, epochs = group_member(group_id), dict[Participation, int]()
         for field, text in zip(flat[::2], flat[1::2], strict=True):
@@ -94,13 +90,13 @@ class HangingTransactions:
             logger.warning(
                 "hanging transaction discarded", group=group_id, producer=part.producer_id
             )
-            call = self.keys.group(group_id).txn_complete(
+            call = self.node.keys.group(group_id).txn_complete(
                 producer_id=part.producer_id,
                 producer_epoch=epochs[part],
                 transaction=part.transaction,
                 committed=0,
             )
-            while (await self.store.run(call)).more:
+            while (await self.node.store.run(call)).more:
                 pass
         return bool(hanging)
 

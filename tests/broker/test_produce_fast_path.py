@@ -32,6 +32,7 @@ from korvet.security.authorizer import Authorizer
 from korvet.security.session import Session
 from korvet.store.errors import StoreUnavailable
 from korvet.store.reply_waiter import ReplyWaiter
+from korvet.topics.node import Node
 from korvet.topics.table import Topic
 from korvet.transactions.add_partitions import EnlistedPartitions
 from korvet.wire.headers import decode_request_header
@@ -96,20 +97,23 @@ class Bench:
         )
         nothing: Any = None
         unknown_producers = UnknownProducers()
-        appender = PartitionAppender(
+        node = Node(
             nothing,
+            nothing,
+            self.services.topics,
             lambda: cast(Settings, self.services.settings),
+            metrics,
+        )
+        appender = PartitionAppender(
+            node,
             cast(Any, SimpleNamespace(submit=lambda *sent: self.submitted.append(sent))),
             unknown_producers,
             cast(Any, SimpleNamespace(add_append=lambda *_, **__: None, connection_epoch=int)),
-            metrics,
             self.services.memory,
             cast(Any, SimpleNamespace(appended=lambda *_: False)),
         )
         self.services.produce = ProduceService(
-            nothing,
-            lambda: cast(Settings, self.services.settings),
-            self.services.topics,
+            node,
             nothing,
             EnlistedPartitions(nothing, lambda: 0),
             appender,

@@ -55,7 +55,7 @@ async def delete_below(broker: Broker, offset: int) -> None:
 
 
 def survey_of(services: Services) -> LagSurvey:
-    return LagSurvey(services.store, services.keys, services.topics, lambda: services.settings)
+    return LagSurvey(services.node)
 
 
 async def surveyed(services: Services, *, groups: int = 100) -> Survey:

@@ -149,9 +149,7 @@ async def test_a_pass_of_compaction_asks_only_for_the_state_of_unchanged_partiti
     await broker.create("t", partitions=PARTITIONS, cleanup_policy="compact")
     services = broker.services
     leases = Leases(services.store, services.keys, 7)
-    compaction = Compaction(
-        services.store, services.keys, services.topics, lambda: services.settings, leases
-    )
+    compaction = Compaction(services.node, leases)
     first = await cost(broker, compaction.compact_all)
     idle = await cost(broker, compaction.compact_all)
     assert idle <= LOOK * PARTITIONS + 10 < first / 2

@@ -73,13 +73,10 @@ class Setup:
 def copier_of(broker: Broker, store: Any = None) -> DeadLetters:
     services = broker.services
     return DeadLetters(
-        store or services.store,
-        services.keys,
-        services.topics,
+        replace(services.node, store=store or services.store),
         services.log_reader,
         services.produce,
         services.auto_creator,
-        lambda: services.settings,
     )
 
 

@@ -1,5 +1,6 @@
 """Check the end of transactions: each due one is checked, whatever fails before it."""
 
+from dataclasses import replace
 from time import monotonic
 
 import pytest
@@ -120,7 +121,7 @@ async def test_a_broker_without_the_new_partitions_in_its_table_marks_them_too(
     await node.topics.refresh()
     producer_id, epoch = await opened(broker, "tx", "t", 2)
     deaf._fresh_until = monotonic() + 60
-    reply = await TransactionCoordinator(node.store, node.keys, deaf).end(
+    reply = await TransactionCoordinator(replace(node.node, topics=deaf)).end(
         "tx", producer_id=producer_id, producer_epoch=epoch, committed=True, bump=True
     )
     assert reply.error == 0

@@ -1,7 +1,7 @@
 """Log compaction: run the cleaner on every compacted topic, in one broker process at a time."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -10,14 +10,12 @@ import anyio
 from korvet.base import logfmt
 from korvet.base.bounded import chunks
 from korvet.broker.background.leases import Leases
-from korvet.config.values import Settings
 from korvet.log.cleaner import LogCleaner
 from korvet.log.compacted_copy import Superseded
 from korvet.log.unchanged import LOOKED_AT, Unchanged, pace
-from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, StoreRefused, StoreUnavailable
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
 
 LEASE_S = 60.0
 BACKOFF_CHECK_S = 3.0
@@ -33,16 +31,13 @@ logger = logfmt.get("broker.background")
 class Compaction:
     """Compacts logs while this process holds the lease."""
 
-    store: AsyncStore
-    keys: Keys
-    topics: TopicTable
-    settings: Callable[[], Settings]
+    node: Node
     leases: Leases
 
     def __post_init__(self) -> None:
         self._held_at = 0.0
         self._without_copies: set[str] = set()
-        self._unchanged = Unchanged(self.store, self.keys)
+        self._unchanged = Unchanged(self.node.store, self.node.keys)
 
     async def run(self) -> None:
         """Compact all topics after each log.cleaner.backoff.ms."""
@@ -64,11 +59,11 @@ class Compaction:
 
     @property
     def _backoff_s(self) -> float:
-        return self.settings().integer("log.cleaner.backoff.ms") / 1000
+        return self.node.settings().integer("log.cleaner.backoff.ms") / 1000
 
     async def compact_all(self) -> None:
         """Compact every compacted topic whose log is dirty enough."""
-        topics = await self.topics.all()
+        topics = await self.node.topics.all()
         if not await self._drop_copies([each for each in topics if not each.policy.compact]):
             return
         compact = [each for each in topics if each.policy.compact]
@@ -98,7 +93,7 @@ class Compaction:
         for some in chunks(places, AT_ONCE):
             names = [topic.partition(number).compacted for topic, number in some]
             found = await asyncio.gather(
-                *(self.store.submit_command("UNLINK", name) for name in names),
+                *(self.node.store.submit_command("UNLINK", name) for name in names),
                 return_exceptions=True,
             )
             for (topic, number), error in zip(some, found, strict=True):
@@ -118,7 +113,7 @@ class Compaction:
         """Run the cleaner on a partition; its failure does not affect other partitions."""
         place = {"topic": topic.name, "partition": number}
         try:
-            outcome = await LogCleaner(self.store, topic, number, self.rest_and_hold).run()
+            outcome = await LogCleaner(self.node.store, topic, number, self.rest_and_hold).run()
         except StoreUnavailable as error:
             if isinstance(error, StoreRefused) and error.code == "OOM":
                 logger.warning("partition compaction failed: Redis is out of memory", **place)

@@ -17,10 +17,9 @@ from korvet.base import logfmt
 from korvet.broker.background.leases import Leases
 from korvet.groups.consumed import Consumed, list_consumed
 from korvet.scripts.call import Call
-from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
 
 CHECK_S = 1.0
 """Seconds between two passes over the topics with retention.consumed."""
@@ -34,14 +33,12 @@ logger = logfmt.get("broker.consumed_retention")
 class ConsumedRetention:
     """Removes consumed records while this process holds the lease."""
 
-    store: AsyncStore
-    keys: Keys
-    topics: TopicTable
+    node: Node
     leases: Leases
 
     async def run_once(self) -> None:
         """Remove what is consumed, of every topic with retention.consumed."""
-        topics = [each for each in await self.topics.all() if each.policy.consumed_by]
+        topics = [each for each in await self.node.topics.all() if each.policy.consumed_by]
         if not topics or not await self.leases.hold("consumed-retention", LEASE_S):
             return
         for topic in topics:
@@ -54,11 +51,11 @@ class ConsumedRetention:
 
     async def remove_consumed(self, topic: Topic) -> None:
         """Remove what is consumed or too old, of each partition."""
-        for number, found in enumerate(await list_consumed(self.store, self.keys, topic)):
+        for number, found in enumerate(await list_consumed(self.node.store, self.node.keys, topic)):
             for call in self._calls(topic, number, found):
                 more = 1
                 while more:
-                    more = (await self.store.run(call)).more
+                    more = (await self.node.store.run(call)).more
             if topic.policy.consumed_delete and found.offset > 0:
                 await self._delete(topic, number, found.offset)
 
@@ -77,5 +74,5 @@ class ConsumedRetention:
 
     async def _delete(self, topic: Topic, number: int, before: int) -> None:
         while before >= 0:
-            reply = await self.store.run(topic.partition(number).delete_records(before=before))
+            reply = await self.node.store.run(topic.partition(number).delete_records(before=before))
             before = -1 if reply.error else reply.again

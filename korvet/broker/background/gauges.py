@@ -12,16 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from korvet.base.metrics import Gauge, Labels, Metrics
+from korvet.base.metrics import Gauge, Labels
 from korvet.broker.background.leases import Leases
-from korvet.config.values import Settings
 from korvet.groups import lag_history
 from korvet.groups.consumed import list_held
 from korvet.groups.lag_survey import INTERVAL_S, LagRow, LagSurvey, Survey
 from korvet.groups.share_offsets import SharePartition
-from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
 
 LEASE = "group-gauges"
 ROWS = 1000
@@ -34,29 +32,28 @@ class GroupGauges:
     """Rows of the group metrics as of the last update."""
 
     survey: LagSurvey
-    settings: Callable[[], Settings]
-    metrics: Metrics
     leases: Leases
 
     def __post_init__(self) -> None:
         self._found: Survey | None = None
         self._rows: list[tuple[str, LagRow]] = []
         self._hidden_rows = 0
-        self.metrics.group_members.ask = self.members
-        self.metrics.group_lag.ask = self.lag
-        self.metrics.group_age.ask = self.age
-        self.metrics.share_records.ask = lambda: self._shared(
+        metrics = self.survey.node.metrics
+        metrics.group_members.ask = self.members
+        metrics.group_lag.ask = self.lag
+        metrics.group_age.ask = self.age
+        metrics.share_records.ask = lambda: self._shared(
             available=lambda part: part.available,
             acquired=lambda part: part.acquired,
             dead_letter=lambda part: part.dead_letters,
         )
-        self.metrics.share_finished.ask_rows = lambda: self._shared(
+        metrics.share_finished.ask_rows = lambda: self._shared(
             accepted=lambda part: part.acknowledged, archived=lambda part: part.archived
         )
-        self._show(self.metrics.groups, lambda found: found.total_groups)
-        self._show(self.metrics.groups_not_shown, lambda found: found.hidden_groups)
-        self._show(self.metrics.group_rows_not_shown, lambda _: self._hidden_rows)
-        self._show(self.metrics.group_update_seconds, lambda found: found.seconds)
+        self._show(metrics.groups, lambda found: found.total_groups)
+        self._show(metrics.groups_not_shown, lambda found: found.hidden_groups)
+        self._show(metrics.group_rows_not_shown, lambda _: self._hidden_rows)
+        self._show(metrics.group_update_seconds, lambda found: found.seconds)
 
     def _show(self, gauge: Gauge, number: Callable[[Survey], Any]) -> None:
         """Let the gauge show a number of the last update, and nothing without one."""
@@ -93,11 +90,11 @@ class GroupGauges:
     async def update(self) -> None:
         """Update the rows if this process is scraped and holds the lease, else drop them."""
         found = None
-        if self.metrics.is_scraped and await self._hold():
+        if self.survey.node.metrics.is_scraped and await self._hold():
             found = await self.survey.newest(0, self._hold)
         if found is not None:
             await lag_history.record_if_due(self.survey, self._hold)
-        most = self.settings().integer("monitoring.max.partitions")
+        most = self.survey.node.settings().integer("monitoring.max.partitions")
         self._rows, self._hidden_rows = found.rows(most) if found is not None else ([], 0)
         self._found = found
 
@@ -105,14 +102,15 @@ class GroupGauges:
         return await self.leases.hold(LEASE, INTERVAL_S * 2)
 
 
+@dataclass(eq=False, repr=False)
 class RedisGauges:
     """Rows of the Redis metrics as of the last update."""
 
-    def __init__(self, store: AsyncStore, keys: Keys, metrics: Metrics) -> None:
-        self._store = store
-        self._keys = keys
+    node: Node
+
+    def __post_init__(self) -> None:
+        metrics = self.node.metrics
         self._counts = {"topics": 0, "transactional_ids": 0}
-        self._metrics = metrics
         self._used: dict[Labels, float] = {}
         self._most: dict[Labels, float] = {}
         metrics.redis_used_memory.ask = lambda: self._used
@@ -122,34 +120,38 @@ class RedisGauges:
 
     async def update(self) -> None:
         """Update the rows, if this process is scraped."""
-        if not self._metrics.is_scraped:
+        if not self.node.metrics.is_scraped:
             return
-        servers = (await self._store.info("memory")).values()
+        servers = (await self.node.store.info("memory")).values()
         self._used = {(str(place),): int(info["used_memory"]) for place, info in servers}
-        fields = await self._store.command("HLEN", self._keys.topics())
+        fields = await self.node.store.command("HLEN", self.node.keys.topics())
         self._counts = {
             "topics": max(0, int(fields) - 1),  # one field is the table's version
-            "transactional_ids": await self._store.command("ZCARD", self._keys.transactions()),
+            "transactional_ids": await self.node.store.command(
+                "ZCARD", self.node.keys.transactions()
+            ),
         }
         self._most = {(str(place),): int(info.get("maxmemory", 0)) for place, info in servers}
 
 
+@dataclass(eq=False, repr=False)
 class ConsumedGauges:
     """Rows of the metric as of the last update."""
 
-    def __init__(self, store: AsyncStore, keys: Keys, topics: TopicTable, metrics: Metrics) -> None:
-        self._store = store
-        self._keys = keys
-        self._topics = topics
+    node: Node
+
+    def __post_init__(self) -> None:
         self._rows: dict[Labels, float] = {}
-        metrics.held_records.ask = lambda: self._rows
+        self.node.metrics.held_records.ask = lambda: self._rows
 
     async def update(self) -> None:
         """Update the rows: one for each group and partition of topics with retention.consumed."""
         rows: dict[Labels, float] = {}
-        for topic in await self._topics.all():
+        for topic in await self.node.topics.all():
             if topic.policy.consumed_by:
-                for number, group, records in await list_held(self._store, self._keys, topic):
+                for number, group, records in await list_held(
+                    self.node.store, self.node.keys, topic
+                ):
                     rows[topic.name, str(number), group] = records
         self._rows = dict(sorted(rows.items(), key=lambda row: -row[1])[:ROWS])
 
@@ -158,12 +160,14 @@ class ConsumedGauges:
         self._rows = {}
 
 
+@dataclass(eq=False, repr=False)
 class ScheduleGauges:
     """Rows of the metrics as of the last update."""
 
-    def __init__(self, store: AsyncStore, topics: TopicTable, metrics: Metrics) -> None:
-        self._store = store
-        self._topics = topics
+    node: Node
+
+    def __post_init__(self) -> None:
+        metrics = self.node.metrics
         self._rows: list[tuple[str, int, int, float]] = []
         metrics.scheduled_records.ask = lambda: {(row[0],): row[1] for row in self._rows}
         metrics.scheduled_bytes.ask = lambda: {(row[0],): row[2] for row in self._rows}
@@ -171,7 +175,7 @@ class ScheduleGauges:
 
     async def update(self) -> None:
         """Update the rows: one for each topic with delivery.schedule.enable."""
-        topics = await self._topics.all()
+        topics = await self.node.topics.all()
         rows = [await self._row(topic) for topic in topics if topic.policy.schedules]
         self._rows = sorted(rows, key=lambda row: -row[1])[:ROWS]
 
@@ -185,7 +189,7 @@ class ScheduleGauges:
         for first in range(0, topic.partitions, AT_ONCE):
             numbers = range(first, min(first + AT_ONCE, topic.partitions))
             calls = (topic.partition(number).schedule_list(most=0) for number in numbers)
-            for reply in await asyncio.gather(*map(self._store.run, calls)):
+            for reply in await asyncio.gather(*map(self.node.store.run, calls)):
                 records, size = records + reply.records, size + reply.size
                 overdue_ms = max(overdue_ms, reply.overdue_ms)
         return topic.name, records, size, overdue_ms / 1000

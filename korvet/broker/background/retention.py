@@ -1,21 +1,19 @@
 """Retention of records and of idle producers, on every partition of every topic."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from korvet.base import logfmt
-from korvet.base.metrics import Metrics
 from korvet.broker.background.leases import Leases
-from korvet.config.values import Settings
 from korvet.log.adoption import adopt
 from korvet.log.unchanged import pace
 from korvet.scripts.call import Call, Reply
 from korvet.scripts.writer import CLASSES
-from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, StoreUnavailable
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
 
 AT_ONCE = 64
 """Max partitions of a topic that one round of calls covers."""
@@ -35,21 +33,18 @@ logger = logfmt.get("broker.background")
 class Retention:
     """Removes expired entries and idle producers while this process holds the lease."""
 
-    store: AsyncStore
-    topics: TopicTable
-    settings: Callable[[], Settings]
-    metrics: Metrics
+    node: Node
     leases: Leases
 
     def __post_init__(self) -> None:
-        self.interval_s = self.settings().integer("log.retention.check.interval.ms") / 1000
+        self.interval_s = self.node.settings().integer("log.retention.check.interval.ms") / 1000
 
     async def retain_all(self) -> None:
         """Apply retention to every topic, and count its foreign entries.
 
         The pass is spread over time: the commands of all partitions at once would delay clients.
         """
-        topics = await self.topics.all()
+        topics = await self.node.topics.all()
         total = sum(topic.partitions for topic in topics)
         rate = pace(total, self.interval_s)
         for topic in topics:
@@ -70,20 +65,20 @@ class Retention:
             replies = await self._each(topic, calls, "retention", self.interval_s)
             removed = sum(reply.removed for reply in replies.values())
             if removed:
-                self.metrics.expired_records.add(removed)
+                self.node.metrics.expired_records.add(removed)
                 logger.info("expired entries removed", topic=topic.name, entries=removed)
             uncounted = {n for n, reply in replies.items() if reply.uncounted} - adopted
             adopted |= uncounted
             for number in uncounted:
-                await adopt(self.store, topic, number)
+                await adopt(self.node.store, topic, number)
             more = [n for n, reply in replies.items() if reply.more or n in uncounted]
             pending = more + pending[AT_ONCE:]
             await asyncio.sleep(len(calls) / rate)
 
     async def expire_producers(self) -> None:
         """Expire the idle producers of every partition."""
-        silence_ms = self.settings().integer("producer.id.expiration.ms")
-        for topic in await self.topics.all():
+        silence_ms = self.node.settings().integer("producer.id.expiration.ms")
+        for topic in await self.node.topics.all():
             for number in range(topic.partitions):
                 cursor = b"0"
                 while True:
@@ -105,7 +100,7 @@ class Retention:
         the lease raises.
         """
         found = await asyncio.gather(
-            *(self.store.submit(call) for call in calls.values()), return_exceptions=True
+            *(self.node.store.submit(call) for call in calls.values()), return_exceptions=True
         )
         replies: dict[int, R] = {}
         away: StoreUnavailable | None = None

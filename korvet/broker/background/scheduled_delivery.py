@@ -20,14 +20,11 @@ from heapq import heappop, heappush
 import anyio
 
 from korvet.base import logfmt
-from korvet.base.metrics import Metrics
 from korvet.broker.background.leases import Leases
 from korvet.scripts.calls.partition import ScheduleAppendDueReply
-from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.store.notifications import Notifier
-from korvet.topics.table import TopicTable
+from korvet.topics.node import Node
 
 LEASE = "schedule"
 LEASE_S = 3.0
@@ -56,11 +53,8 @@ logger = logfmt.get("broker.scheduled_delivery")
 class ScheduledDelivery:
     """Appends the scheduled records that are due, while this process holds the lease."""
 
-    store: AsyncStore
-    keys: Keys
-    topics: TopicTable
+    node: Node
     notifier: Notifier
-    metrics: Metrics
     leases: Leases
 
     def __post_init__(self) -> None:
@@ -91,7 +85,7 @@ class ScheduledDelivery:
         """Subscribe to partitions with a new first record, once in this process."""
         if not self._watches:
             self._watches = True
-            await self.notifier.watch(self.keys.schedule_channel(), self.on_message)
+            await self.notifier.watch(self.node.keys.schedule_channel(), self.on_message)
 
     async def run_once(self) -> float:
         """Move what is due by now; return the seconds until there is more to do."""
@@ -113,7 +107,7 @@ class ScheduledDelivery:
         if not self._holds:
             return
         if message:
-            stream = message.decode().removeprefix(f"{self.keys.namespace}:")
+            stream = message.decode().removeprefix(f"{self.node.keys.namespace}:")
             topic, _, partition = stream.rpartition(":")
             self._expect((topic, int(partition)), 0.0)
         else:
@@ -191,11 +185,11 @@ class ScheduledDelivery:
     async def _call(self, place: Place) -> ScheduleAppendDueReply | None:
         """Run the script; None if there is no such partition."""
         name, partition = place
-        topic = await self.topics.get(name)
+        topic = await self.node.topics.get(name)
         if topic is None or partition >= topic.partitions:
             return None
-        return await self.store.run(
-            self.keys.partition(name, partition, topic.id).schedule_append_due(
+        return await self.node.store.run(
+            self.node.keys.partition(name, partition, topic.id).schedule_append_due(
                 stamp=int(topic.policy.log_append_time), max_rows=MAX_ROWS, max_bytes=MAX_BYTES
             )
         )
@@ -209,13 +203,13 @@ class ScheduledDelivery:
                 self._called.pop(place, None)
             self._expect(place, reply.wait_ms / 1000)
         if reply is not None and reply.records:
-            self.metrics.scheduled_appended.add(reply.records)
-            self.metrics.scheduled_late_seconds.observe(reply.late_ms / 1000)
+            self.node.metrics.scheduled_appended.add(reply.records)
+            self.node.metrics.scheduled_late_seconds.observe(reply.late_ms / 1000)
 
     async def _scan(self, now: float) -> None:
         """Expect the partitions that have scheduled records and are not expected yet, or all."""
         complete = now >= self._scan_all_at
-        topics = await self.topics.all()
+        topics = await self.node.topics.all()
         places = [
             place
             for topic in topics
@@ -225,10 +219,14 @@ class ScheduledDelivery:
         ]
         for first in range(0, len(places), AT_ONCE):
             some = places[first : first + AT_ONCE]
-            names = [self.keys.partition(*place).scheduled for place in some]
-            if not self.store.is_cluster and not await self.store.command("EXISTS", *names):
+            names = [self.node.keys.partition(*place).scheduled for place in some]
+            if not self.node.store.is_cluster and not await self.node.store.command(
+                "EXISTS", *names
+            ):
                 continue
-            counts = await asyncio.gather(*(self.store.command("ZCARD", name) for name in names))
+            counts = await asyncio.gather(
+                *(self.node.store.command("ZCARD", name) for name in names)
+            )
             for place, count in zip(some, counts, strict=True):
                 if count:
                     self._expect(place, 0.0)

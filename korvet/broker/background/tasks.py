@@ -26,7 +26,6 @@ from korvet.broker.background.retention import PRODUCERS_S, Retention
 from korvet.broker.background.runner import Action, TaskRunner, log_retry
 from korvet.broker.background.scheduled_delivery import ScheduledDelivery
 from korvet.cluster.registration import HEARTBEAT_S, MIN_RENEWAL_GAP_S
-from korvet.config.values import Settings
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
 from korvet.groups.lag_survey import INTERVAL_S
@@ -58,27 +57,21 @@ class BackgroundTasks:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        store, keys, topics = services.store, services.keys, services.topics
-        metrics = services.metrics
-        self.leases = Leases(store, keys, services.config.node_id)
-        self.retention = Retention(store, topics, self._settings, metrics, self.leases)
-        self.compaction = Compaction(store, keys, topics, self._settings, self.leases)
-        self.consumed = ConsumedRetention(store, keys, topics, self.leases)
-        self.scheduled = ScheduledDelivery(
-            store, keys, topics, services.notifier, metrics, self.leases
-        )
+        node, store = services.node, services.store
+        self.leases = Leases(store, services.keys, services.config.node_id)
+        self.retention = Retention(node, self.leases)
+        self.compaction = Compaction(node, self.leases)
+        self.consumed = ConsumedRetention(node, self.leases)
+        self.scheduled = ScheduledDelivery(node, services.notifier, self.leases)
         self.dead_letters = DeadLetterCopies(
             store, services.configs, services.share_offsets, services.share, self.leases
         )
-        self.group_gauges = GroupGauges(services.lag_survey, self._settings, metrics, self.leases)
-        self.consumed_gauges = ConsumedGauges(store, keys, topics, metrics)
-        self.schedule_gauges = ScheduleGauges(store, topics, metrics)
-        self._redis_gauges = RedisGauges(store, keys, metrics)
+        self.group_gauges = GroupGauges(services.lag_survey, self.leases)
+        self.consumed_gauges = ConsumedGauges(node)
+        self.schedule_gauges = ScheduleGauges(node)
+        self._redis_gauges = RedisGauges(node)
         self._unfinished: dict[str, bytes] = {}
-        self._runner = TaskRunner(services.notifier, metrics)
-
-    def _settings(self) -> Settings:
-        return self._services.settings
+        self._runner = TaskRunner(services.notifier, services.metrics)
 
     async def run(self) -> None:
         """Run until cancelled."""

@@ -13,7 +13,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from time import monotonic
@@ -23,7 +23,6 @@ import msgspec
 from korvet.base.bounded import chunks
 from korvet.broker.ops.prometheus import escaped
 from korvet.cluster.registration import BrokerRegistration, leader_of
-from korvet.config.values import Settings
 from korvet.groups.description import Place
 from korvet.groups.lag_survey import (
     CALLS_PER_PIPELINE,
@@ -67,7 +66,6 @@ class KafkaPage:
     """The page, and the reading of the next one."""
 
     survey: LagSurvey
-    settings: Callable[[], Settings]
     registration: BrokerRegistration
 
     def __post_init__(self) -> None:
@@ -94,8 +92,8 @@ class KafkaPage:
 
     async def _read(self) -> None:
         """Read the next page."""
-        topics = await self.survey.topics.all()
-        most = self.settings().integer("monitoring.max.partitions")
+        topics = await self.survey.node.topics.all()
+        most = self.survey.node.settings().integer("monitoring.max.partitions")
         shown = list(_first(topics, most))
         found = await self.survey.newest(INTERVAL_S) or Survey()
         spans = await self._spans(list_partitions(shown), found.ends)
@@ -125,7 +123,7 @@ class KafkaPage:
                 spans[topic.name, number] = Span(end.first, end.next, True)
             else:
                 numbered.append((topic, number))
-        submit = self.survey.store.submit_command
+        submit = self.survey.node.store.submit_command
         for some in chunks(numbered, CALLS_PER_PIPELINE):
             logs = [topic.partition(number).log for topic, number in some]
             totals = await await_throttled(

@@ -11,6 +11,7 @@ from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.values import Record
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
+from korvet.topics.node import Node
 from korvet.topics.table import TopicTable
 from tests.support.redis_servers import TestServer
 
@@ -24,6 +25,6 @@ async def test_expired_records_are_removed_and_counted(valkey_server: TestServer
         await anyio.sleep(0.01)
         topics = TopicTable(store, keys, TopicConfigs(settings))
         leases = Leases(store, keys, node_id=1)
-        await Retention(store, topics, lambda: settings, metrics, leases).retain_all()
+        await Retention(Node(store, keys, topics, lambda: settings, metrics), leases).retain_all()
         assert await store.command("XLEN", keys.partition("t", 0).stream) == 0
     assert metrics.expired_records.values[()] == 2

@@ -227,7 +227,7 @@ async def test_only_a_process_that_is_scraped_shows_what_retention_holds(broker:
             seen.append("clear")
 
     services = broker.services
-    gauges = Gauges(services.store, services.keys, services.topics, services.metrics)
+    gauges = Gauges(services.node)
     action = BackgroundTasks(services)._gauges("held-gauge", gauges)
     await action()
     services.metrics.scraped()

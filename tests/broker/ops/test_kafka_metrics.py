@@ -48,7 +48,7 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def page_of(broker: Broker) -> KafkaPage:
     services = broker.services
-    return KafkaPage(survey_of(services), lambda: services.settings, services.registration)
+    return KafkaPage(survey_of(services), services.registration)
 
 
 async def rows(broker: Broker) -> dict[str, float]:
