@@ -16,8 +16,7 @@ from korvet.produce.unknown_producers import UnknownProducers
 from korvet.scripts.keys import Keys
 from korvet.security.acl import ResourceType
 from korvet.security.attempts import Attempts
-from korvet.security.principal import Principal
-from korvet.security.session import Session
+from korvet.security.session import Principal, Session
 from korvet.store.slots import slot_of_key
 from korvet.transactions.add_partitions import EnlistedPartitions
 from tests.support.connected_broker import Broker, broker

@@ -34,8 +34,7 @@ from korvet.broker.network.request_decoder import API_VERSIONS, CloseConnection,
 from korvet.security.audit import Audit
 from korvet.security.exchange import AuthenticationFailed, Exchange, Identity, Step
 from korvet.security.mechanisms import ListenerPolicy, Mechanisms
-from korvet.security.principal import Principal
-from korvet.security.session import Session
+from korvet.security.session import Principal, Session
 from korvet.store.errors import StoreError
 from korvet.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,

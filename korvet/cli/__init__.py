@@ -48,21 +48,23 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "segments": "List, show and verify segments of tiered storage.",
     }
 )
-"""The commands with the sentences of --help. A module has the name of its command."""
+"""The commands with the sentences of --help."""
+_MODULES = {"serve": "serve_from", "check": "settings", "redis-acl": "doctor"}
+"""The modules of commands that have another name."""
 
 
 def load(name: str) -> Any:
     """Import the module of a command and return the command.
 
-    The module has an `app` with subcommands, or a function with the name of the module.
+    The module has an `app` with subcommands, or a function with the name of the command.
     """
-    stem = "serve_from" if name == "serve" else name.replace("-", "_")
-    module = import_module(f"korvet.cli.{stem}")
+    module = import_module(f"korvet.cli.{_MODULES.get(name, name)}")
     if hasattr(module, "app"):
         command = typer.main.get_group(module.app)
         command.name, command.help = name, COMMANDS[name]
         return command
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    stem = "serve_from" if name == "serve" else name.replace("-", "_")
     options.command(single, name)(getattr(module, stem))
     return typer.main.get_command(single)
 

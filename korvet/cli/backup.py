@@ -13,8 +13,7 @@ from korvet.cli.target import make_files_private
 from korvet.config.setting import StartError
 from korvet.config.topic_policy import TopicConfigs
 from korvet.remote_log.manifest import CLUSTER_ID
-from korvet.remote_log.recovery.backup import Backup
-from korvet.remote_log.recovery.cut import BackupRefused
+from korvet.remote_log.recovery.backup import Backup, BackupRefused
 from korvet.remote_log.recovery.report import BackupReport
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 

@@ -1,4 +1,7 @@
-"""`korvet doctor`: check whether a Redis is fit to hold a log; correct what can be corrected."""
+"""`korvet doctor`: check whether a Redis is fit to hold a log; correct what can be corrected.
+
+`korvet redis-acl`: print or create the Redis user that brokers and Spark need.
+"""
 
 from collections.abc import Generator, Iterator
 from typing import Annotated
@@ -7,11 +10,12 @@ import typer
 
 from korvet.broker.ops.checks import examine
 from korvet.cli import options as o
-from korvet.cli import table_output
+from korvet.cli import passwords, table_output
 from korvet.cli.redis_target import store
 from korvet.scripts import bundle
 from korvet.store.errors import CommandFailed
 from korvet.store.handshake import parse_info
+from korvet.store.redis_user import rules
 from korvet.store.sync_store import SyncStore
 
 _MARKS = {"ok": "ok", "note": "note", "bad": "WARNING"}
@@ -93,3 +97,44 @@ def _load(store: SyncStore) -> Iterator[str]:
         store.command("SCRIPT", "LOAD", each.text)
     if missing:
         yield f"{len(missing)} scripts loaded"
+
+
+def redis_acl(
+    target: o.Target,
+    user: Annotated[str, typer.Option("--user", help="Name of the Redis user.")] = "korvet",
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Create or replace the user in the Redis of --redis.")
+    ] = False,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="Read the password from standard input.")
+    ] = False,
+) -> None:
+    """Print or create the Redis user that Korvet needs.
+
+    Its ACL rule has the least privileges, on the keys and channels of --namespace. With
+    --password-stdin it has the password's SHA-256, else a placeholder. With --apply the command
+    asks for the password. The setting acks.all.fsync also needs +waitaof, which --apply adds if the
+    server has it.
+    """
+    password = None
+    if password_stdin:
+        password = passwords.from_stdin()
+    elif apply:
+        password = passwords.ask()
+    if not apply:
+        rule = rules(target.namespace, password, waitaof=False)
+        table_output.line(" ".join(["ACL", "SETUSER", user, *rule]))
+        return
+    with store(target) as reached:
+        try:
+            reached.command(
+                "ACL", "SETUSER", user, *rules(target.namespace, password, waitaof=True)
+            )
+        except CommandFailed as error:
+            if "waitaof" not in str(error).lower():
+                raise
+            # Servers before Redis 7.2 have no WAITAOF and refuse a rule that names it.
+            reached.command(
+                "ACL", "SETUSER", user, *rules(target.namespace, password, waitaof=False)
+            )
+    table_output.line(f"user {user} may use the keys of namespace {target.namespace}")

@@ -1,17 +1,22 @@
 """`korvet pipeline`: Spark jobs between the log and a data lake."""
 
+import signal
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from korvet.cli import options as o
-from korvet.cli import table_output
+from korvet.cli import redis_target, table_output
 from korvet.cli.avro_records import RegistryUrl
 from korvet.cli.help_text import group
-from korvet.cli.pipeline_session import need_spark, spark_session
 from korvet.cli.progress import progress
+from korvet.config.setting import StartError
 
 if TYPE_CHECKING:
     from korvet.spark.pipeline.archive import ArchivedCommit
@@ -217,8 +222,6 @@ def stats(
     Also rates over time, sizes and latency.
     """
     need_spark()
-    from pathlib import Path
-
     from korvet.spark.pipeline.html_report import render_html
     from korvet.spark.pipeline.stats import stats as numbers
     from korvet.spark.pipeline.text_report import print_report as report
@@ -275,17 +278,12 @@ def _row(each: "PartitionComparison") -> tuple[object, ...]:
 
 def _print_line(done: "ArchivedCommit | ReplayResult") -> None:
     """Print the result as one line of JSON."""
-    import msgspec
-
     table_output.line(msgspec.json.encode(done).decode())
     sys.stdout.flush()
 
 
 def _stopper() -> Callable[[float], bool]:
     """Return a wait that ends with True on SIGINT or SIGTERM; the running commit is finished."""
-    import signal
-    import threading
-
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
@@ -314,9 +312,80 @@ def _avro_schemas(
 
 
 def _text_of(path: str) -> str:
-    from pathlib import Path
-
     try:
         return Path(path).read_text()
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}") from None
+
+
+def need_spark() -> None:
+    """Raise StartError if PySpark, NumPy or PyArrow is not installed."""
+    from importlib.util import find_spec
+
+    if not all(map(find_spec, ("pyspark", "numpy", "pyarrow"))):
+        raise StartError("This needs PySpark: install korvet[spark].")
+
+
+@contextmanager
+def spark_session(
+    app_name: str,
+    table: str | None,
+    format: str | None,
+    target: o.Target,
+    master: str | None,
+    conf: list[str] | None,
+    *,
+    topics: list[str],
+    there: bool = False,
+    avro: bool = False,
+) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield a session, the table's location and the connection, and stop the session afterwards.
+
+    Unknown topics, and a table that should be `there` and is not, are reported before Spark starts.
+    """
+    from korvet.spark.options import Connection
+    from korvet.spark.pipeline.spark_session import (
+        open_session,
+        plain_error,
+        stop_session,
+        submitted_settings,
+    )
+    from korvet.spark.pipeline.table_location import parse_location
+
+    # An archive draws its own progress bar; other jobs have Spark's.
+    bars = sys.stderr.isatty() and app_name != "archive"
+    given = {"spark.ui.showConsoleProgress": str(bars).lower()}
+    given |= o.assignments("--conf", conf)
+    location = (
+        None if table is None else parse_location(table, format, {**submitted_settings(), **given})
+    )
+    with redis_target.url(target) as url:
+        connection = Connection(url, target.namespace)
+        _check_exist(connection, topics, location if there else None)
+        spark = open_session(
+            location, app=f"korvet {app_name}", master=master, conf=given, avro=avro
+        )
+        try:
+            yield spark, location, connection
+        except Exception as error:
+            raise plain_error(error) from error
+        finally:
+            stop_session(spark)
+
+
+def _check_exist(connection: Any, topics: list[str], location: Any) -> None:
+    """Raise StartError if a topic or the table does not exist: Spark needs seconds to find out."""
+    from korvet.spark.errors import UnknownTopic
+    from korvet.spark.metadata import MetadataClient
+    from korvet.spark.pipeline.table import no_archive_error
+
+    try:
+        with MetadataClient(connection) as metadata:
+            for name in topics:
+                metadata.topic(name)
+    except UnknownTopic as error:
+        raise StartError(str(error)) from None
+    # Delta's paths depend on Spark's settings (fs.defaultFS); other paths are on this machine.
+    local = location is not None and location.is_path and location.format != "delta"
+    if local and not Path(location.path).exists():
+        raise no_archive_error(location)

@@ -11,9 +11,9 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from korvet.base import logfmt
-from korvet.console import access, openapi, render
+from korvet.console import access, render
 from korvet.console.pages import record
-from korvet.console.routes import FORMS, PAGES, RECORD, Form, Page
+from korvet.console.routes import FORMS, PAGES, RECORD, Form, Page, openapi
 from korvet.console.services import ConsoleServices
 from korvet.console.visit import PageError, Visit
 from korvet.library.values import KorvetError
@@ -159,7 +159,7 @@ class _Endpoints:
     async def document(self, request: Request) -> Response:
         """Send the OpenAPI document."""
         await self._visit(request)
-        return Response(openapi.document(), media_type="application/json")
+        return Response(openapi(), media_type="application/json")
 
     async def download(self, request: Request) -> Response:
         """Send a key, a value or a record as a file."""

@@ -24,8 +24,7 @@ from korvet.console.services import ConsoleServices
 from korvet.console.sessions import ConsoleSession
 from korvet.context import Context
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
-from korvet.security.principal import ANONYMOUS, Principal
-from korvet.security.session import Session
+from korvet.security.session import ANONYMOUS, Principal, Session
 from korvet.wire.schema import Message
 
 T = TypeVar("T")

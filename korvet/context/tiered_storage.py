@@ -7,9 +7,9 @@ from korvet.base import logfmt
 from korvet.config.broker_config import Config
 from korvet.config.setting import StartError
 from korvet.log.read_cache import ReadCache
-from korvet.remote_log.cached_store import open_store
 from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.copy_demand import CopyDemand
+from korvet.remote_log.disk_cache import open_store
 from korvet.remote_log.evictor import MemoryEvictor
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.manifest import REMOTE_STORAGE_URL

@@ -15,8 +15,7 @@ from korvet.groups.coordinator import GroupCoordinator
 from korvet.library.batches import Batcher
 from korvet.library.values import KorvetError
 from korvet.log.reader import LogReader
-from korvet.remote_log.chunk_cache import chunk_source
-from korvet.remote_log.inline_reader import InlineChunks, InlineSegmentStore
+from korvet.remote_log.chunk_cache import InlineChunks, InlineSegmentStore, chunk_source
 from korvet.remote_log.manifest import CLUSTER_ID
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import RemoteStorageError, SegmentStore

@@ -127,3 +127,31 @@ def chunks_of(segment: Segment, block: int) -> tuple[int, int]:
     """Return the first chunk of a block and the one after its last."""
     first = segment.rows.at_position(block * BLOCK_BYTES)
     return first, segment.rows.at_position((block + 1) * BLOCK_BYTES, first)
+
+
+class InlineSegmentStore(SegmentStore):
+    """A store of segments whose reads block the calling thread."""
+
+    async def get(self, name: str, start: int, end: int) -> memoryview:
+        """Return the object's bytes from `start` to below `end`."""
+        return self.get_blocking(name, start, end)
+
+
+class InlineChunks(ChunkCache):
+    """Reads chunks of an InlineSegmentStore, a block at a time; the last block is kept.
+
+    For calls without an event loop: its coroutines never suspend, and nothing is read ahead.
+    """
+
+    def __init__(self, store: SegmentStore) -> None:
+        super().__init__(store, 0)
+        self._block: tuple[tuple[str, int], memoryview] | None = None
+
+    async def read(self, name: str, segment: Segment, first: int, after: int) -> memoryview:
+        """Return the verified bytes of chunks of one block."""
+        key = (name, block_of(segment, first))
+        if self._block is None or self._block[0] != key:
+            self._block = key, await self._read_block(name, segment, key[1])
+        start = segment.rows.positions[chunks_of(segment, key[1])[0]]
+        data = self._block[1]
+        return data[segment.rows.positions[first] - start : segment.end_of(after - 1) - start]

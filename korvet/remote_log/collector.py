@@ -7,10 +7,10 @@ from time import time
 
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
+from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.log.reader import LogReader
-from korvet.remote_log.copy_cache import CopyCache
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
 from korvet.wire import compression
@@ -18,6 +18,37 @@ from korvet.wire.batch_runs import headers_in
 from korvet.wire.records import Buffer
 from korvet.wire.segment_writer import SegmentWriter
 from korvet.wire.segments import CHUNK_BYTES, AbortedRow, SegmentHeader
+
+MAX_BATCHES = 512
+"""Batches of one read from the cache: other tasks run between two of them."""
+
+
+class CopyCache(ReadCache):
+    """Reads from `shared` without changing its order; caches nothing itself."""
+
+    def __init__(self, shared: ReadCache) -> None:
+        super().__init__(0, lambda: 0)
+        self._shared = shared
+
+    def is_valid(self) -> bool:
+        """Return whether the store still uses the connection that filled the broker's cache."""
+        return self._shared.is_valid()
+
+    def batches_from(
+        self, topic: Topic, partition: int, offset: int, max_bytes: int
+    ) -> list[Entry]:
+        """Return the broker's cached batches from the offset on."""
+        return self._shared.peek(topic, partition, offset, max_bytes)[:MAX_BATCHES]
+
+    def is_catch_up(self, topic: Topic, partition: int, offset: int, max_bytes: int) -> bool:
+        """Return whether `max_bytes` of large batches are expected that are not cached."""
+        is_cached = self.has(topic, partition, offset)
+        return not is_cached and super().is_catch_up(topic, partition, offset, max_bytes)
+
+    def has(self, topic: Topic, partition: int, offset: int) -> bool:
+        """Return whether the broker has cached the batch that a read from the offset finds."""
+        return self._shared.has(topic, partition, offset)
+
 
 ID_DIGITS = 12
 READ_BYTES = 1 << 20

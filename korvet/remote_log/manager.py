@@ -15,12 +15,11 @@ from korvet.base.bounded import chunks
 from korvet.log.adoption import adopt
 from korvet.log.read_cache import ReadCache
 from korvet.log.unchanged import LOOKED_AT, WORK, WORKED_AT, Unchanged, pace
-from korvet.remote_log.copier import PartitionCopier
+from korvet.remote_log.copier import PartitionCopier, SegmentBuffers
 from korvet.remote_log.copy_demand import CopyDemand
 from korvet.remote_log.copy_pace import CopyPace, follow
 from korvet.remote_log.memory import MemoryBudget
 from korvet.remote_log.retention import RemoteRetention, delete_orphans
-from korvet.remote_log.segment_buffers import SegmentBuffers
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.store.errors import StoreError
 from korvet.store.replica_wait import ReplicaWait

@@ -30,9 +30,8 @@ from korvet.security.acl import (
     read_rules,
 )
 from korvet.security.audit import Audit, Decision
-from korvet.security.principal import Principal
 from korvet.security.rule_index import RuleIndex
-from korvet.security.session import Session
+from korvet.security.session import Principal, Session
 from korvet.store.calls import AsyncCalls
 from korvet.store.errors import StoreUnavailable
 

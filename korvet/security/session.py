@@ -1,10 +1,30 @@
-"""The session of a connection: identity and address of its client."""
+"""Principals, and the session of a connection: identity and address of its client."""
 
 from collections.abc import Callable
 
 import msgspec
 
-from korvet.security.principal import ANONYMOUS, Principal
+
+class Principal(msgspec.Struct, frozen=True):
+    """An identity, written `User:alice` as in Kafka's ACLs."""
+
+    type: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Principal":
+        """Return the principal that `TYPE:NAME` names. Raises ValueError."""
+        kind, colon, name = text.partition(":")
+        if not (kind and colon and name):
+            raise ValueError(f"a principal must be TYPE:NAME, for example User:alice, not {text!r}")
+        return cls(kind, name)
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS = Principal("User", "ANONYMOUS")
+"""The principal of a client that has not authenticated."""
 
 
 class Session(msgspec.Struct):

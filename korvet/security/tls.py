@@ -20,10 +20,9 @@ from korvet.base import logfmt
 from korvet.config.listeners import Listener
 from korvet.config.setting import ConfigError
 from korvet.config.values import Settings
-from korvet.security.certificate import alternative_names, subject_der, subject_of
+from korvet.security.certificate import PrincipalMapping, alternative_names, subject_der, subject_of
 from korvet.security.file_state import file_state
-from korvet.security.principal import ANONYMOUS, Principal
-from korvet.security.principal_mapping import PrincipalMapping
+from korvet.security.session import ANONYMOUS, Principal
 
 CHECK_S = 1.0
 """Interval between two checks of the files."""

@@ -139,9 +139,9 @@ class FilteringReader(BatchReader):
 
 def read_range(options: ReadOptions, names: Sequence[str], wanted: OffsetRange) -> Iterator[Any]:
     """Read a range as Arrow record batches with these columns: from Redis, or from segments."""
+    from korvet.spark.columns import arrow_schema
     from korvet.spark.decode.decoder import OFFSET_COLUMNS, Decoder
     from korvet.spark.decode.range_scan import RangeScan, aborted_transactions
-    from korvet.spark.decode.schema import arrow_schema
 
     with task_scope(), MetadataClient(options.connection).with_reconnect() as metadata:
         store, keys = metadata.store, metadata.keys

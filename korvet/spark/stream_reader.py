@@ -26,8 +26,12 @@ from korvet.spark.partitions import OffsetRange, PartitionLog
 from korvet.spark.plan.checkpoint_check import CheckpointCheck
 from korvet.spark.plan.offset_resolution import resolve_offsets
 from korvet.spark.plan.read_limits import TriggerDelay, limit_ends, unread_ranges
-from korvet.spark.plan.split_checkpoint import apply_splitting, plan_splitting
-from korvet.spark.plan.splits import group_stream_splits, split_stream
+from korvet.spark.plan.splits import (
+    apply_splitting,
+    group_stream_splits,
+    plan_splitting,
+    split_stream,
+)
 from korvet.spark.plan.stream_offset import (
     StreamOffset,
     fingerprints_in,

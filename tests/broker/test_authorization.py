@@ -25,8 +25,7 @@ from korvet.security.acl import (
     ResourceType,
     Rule,
 )
-from korvet.security.principal import Principal
-from korvet.security.session import Session
+from korvet.security.session import Principal, Session
 from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from korvet.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from korvet.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

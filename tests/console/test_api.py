@@ -5,19 +5,18 @@ from typing import Any
 import httpx
 import msgspec
 
-from korvet.console import openapi
-from korvet.console.routes import PAGES
+from korvet.console.routes import PAGES, path_of
 from tests.support.running_console import RunningConsole
 
 
 def test_each_page_is_described_with_its_parameters_and_a_schema(browser: httpx.Client) -> None:
     document = browser.get("/api/openapi.json").json()
     assert document["openapi"] == "3.1.0"
-    assert set(document["paths"]) == {openapi.path_of(page) for page in PAGES}
+    assert set(document["paths"]) == {path_of(page) for page in PAGES}
     ids = [path["get"]["operationId"] for path in document["paths"].values()]
     assert len(set(ids)) == len(ids)
     for page in PAGES:
-        operation = document["paths"][openapi.path_of(page)]["get"]
+        operation = document["paths"][path_of(page)]["get"]
         named = {each["name"] for each in operation["parameters"]}
         assert {each.name for each in page.query} <= named
         assert all(f"{{{name}" in page.path for name in named - {each.name for each in page.query})
@@ -38,7 +37,7 @@ def test_what_the_api_sends_has_the_described_type(
     row = console.api("/topics/orders/records", key="k1")["records"][0]
     values: dict[str, Any] = {"topic": "orders", "group": "billing", **row}
     for page in PAGES:
-        path = openapi.path_of(page).format(**values)
+        path = path_of(page).format(**values)
         sent = browser.get(path, params={"id": "billing"})
         assert sent.status_code == 200, (path, sent.text)
         msgspec.json.decode(sent.content, type=page.returns)

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from korvet import Record
-from korvet.console.charts import chart
+from korvet.console.render import chart
 from tests.support.lag_samples import plant
 from tests.support.redis_servers import TestServer
 from tests.support.running_console import RunningConsole, running_console

@@ -15,9 +15,8 @@ import pytest
 from korvet.base.metrics import Metrics
 from korvet.config.values import Settings
 from korvet.remote_log import disk_cache
-from korvet.remote_log.cached_store import CachedSegmentStore, open_store
 from korvet.remote_log.chunk_cache import ChunkCache
-from korvet.remote_log.disk_cache import DiskCache
+from korvet.remote_log.disk_cache import CachedSegmentStore, DiskCache, open_store
 from korvet.remote_log.known_segments import Footers
 from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.store import RemoteStorageError, SegmentStore

@@ -1,6 +1,6 @@
 """Check that a buffer serves one segment at a time."""
 
-from korvet.remote_log.segment_buffers import SegmentBuffers
+from korvet.remote_log.copier import SegmentBuffers
 
 
 def test_a_buffer_is_used_again_once_its_segment_is_written() -> None:

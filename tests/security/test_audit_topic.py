@@ -14,8 +14,7 @@ from korvet.config.values import Settings
 from korvet.security import audit as module
 from korvet.security.acl import Operation, ResourceType
 from korvet.security.audit import Audit, Decision
-from korvet.security.principal import Principal
-from korvet.security.session import Session
+from korvet.security.session import Principal, Session
 from korvet.store.errors import StoreUnavailable
 from korvet.testing import Broker
 from korvet.topics.lifecycle import delete_topic

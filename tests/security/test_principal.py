@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.security.principal import ANONYMOUS, Principal
+from korvet.security.session import ANONYMOUS, Principal
 
 
 def test_a_principal_is_written_as_type_and_name() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from korvet.config.setting import ConfigError
-from korvet.security.principal_mapping import PrincipalMapping
+from korvet.security.certificate import PrincipalMapping
 
 USERS = "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/"
 MAPPED = [

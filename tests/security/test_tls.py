@@ -11,7 +11,7 @@ import pytest
 from korvet.config.listeners import Listener
 from korvet.config.setting import ConfigError
 from korvet.config.values import Settings
-from korvet.security.principal import ANONYMOUS
+from korvet.security.session import ANONYMOUS
 from korvet.security.tls import ListenerTls, openssl_name
 from tests.support.certificates import Authority
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.types import _parse_datatype_json_string
 
+from korvet.spark.columns import arrow_schema, spark_json
 from korvet.spark.data_source import KorvetDataSource
-from korvet.spark.decode.schema import arrow_schema, spark_json
 
 T = TypeVar("T")
 Row = dict[str, Any]

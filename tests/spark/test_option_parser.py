@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import _parse_datatype_json_string
 
+from korvet.spark.columns import spark_json
 from korvet.spark.data_source import KorvetDataSource
-from korvet.spark.decode.schema import spark_json
 from korvet.spark.errors import InvalidOption
 from korvet.spark.option_parser import parse_read, parse_write
 from korvet.spark.options import EARLIEST, LATEST

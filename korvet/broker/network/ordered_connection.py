@@ -28,8 +28,7 @@ from korvet.broker.network.request_decoder import CloseConnection
 from korvet.broker.network.stall_watch import has_ended
 from korvet.broker.network.tls_transport import TlsTransport
 from korvet.config.listeners import Listener
-from korvet.security.principal import ANONYMOUS
-from korvet.security.session import Session
+from korvet.security.session import ANONYMOUS, Session
 from korvet.wire.records import Buffer
 
 AT_WORK = 32

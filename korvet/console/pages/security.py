@@ -1,4 +1,4 @@
-"""Read and change users and ACL rules, as Kafka's tools do."""
+"""Read and change users, ACL rules and quotas, as Kafka's tools do."""
 
 import hashlib
 import secrets
@@ -18,6 +18,12 @@ from korvet.security.acl import (
     ResourceType,
 )
 from korvet.security.credentials import DEFAULT_ITERATIONS, SALT_BYTES, Mechanism
+from korvet.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
 from korvet.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -26,6 +32,7 @@ from korvet.wire.messages.alter_user_scram_credentials import (
 from korvet.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from korvet.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from korvet.wire.messages.describe_acls import DescribeAclsRequest
+from korvet.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from korvet.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
 MAX_ROWS = 1_000
@@ -240,3 +247,51 @@ def _rule_in(visit: Visit) -> RuleRow:
     if not row.principal or not row.name:
         raise PageError(400, "A rule needs a principal and the name of a resource.")
     return row
+
+
+class QuotaRow(msgspec.Struct, frozen=True):
+    """The quotas of an entity. An empty name is the default of its type."""
+
+    entity: dict[str, str]
+    values: dict[str, float]
+
+
+class QuotasPage(msgspec.Struct, frozen=True):
+    """The quotas."""
+
+    quotas: list[QuotaRow]
+    total: int
+
+
+async def load_quotas(visit: Visit) -> QuotasPage:
+    """Return the quotas; a user needs DESCRIBE_CONFIGS on the cluster."""
+    answer = await visit.call(DescribeClientQuotasRequest(components=[], strict=False))
+    check_row(answer)
+    rows = [
+        QuotaRow(
+            {each.entity_type: each.entity_name or "" for each in entry.entity},
+            {each.key: each.value for each in entry.values},
+        )
+        for entry in answer.entries or []
+    ]
+    rows.sort(key=lambda row: sorted(row.entity.items()))
+    return QuotasPage(rows[:MAX_ROWS], len(rows))
+
+
+async def set_quota(visit: Visit) -> Done:
+    """Set a quota of an entity, or remove it if the value is empty."""
+    form = visit.form
+    entity = [
+        EntityData(entity_type=kind, entity_name=None if form[kind] == "<default>" else form[kind])
+        for kind in ("user", "client-id", "ip")
+        if form.get(kind)
+    ]
+    key, text = form.get("key", ""), form.get("value", "").strip()
+    try:
+        value = float(text or 0)
+    except ValueError:
+        raise PageError(400, f"A quota is a number, not {text!r}.") from None
+    entry = EntryData(entity=entity, ops=[OpData(key=key, value=value, remove=not text)])
+    answer = await visit.call(AlterClientQuotasRequest(entries=[entry], validate_only=False))
+    check_row(answer.entries[0])
+    return Done("/quotas", f"{key} {f'is {text} now' if text else 'was removed'}.")

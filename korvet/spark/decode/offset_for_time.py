@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from korvet.spark.columns import ALWAYS
+from korvet.spark.columns import ALWAYS, arrow_schema
 from korvet.spark.decode.decoder import Decoder
 from korvet.spark.decode.range_scan import RangeScan
-from korvet.spark.decode.schema import arrow_schema
 from korvet.spark.decode.segment_scan import decode_segments
 from korvet.spark.errors import LeftRedis
 from korvet.spark.metadata import MetadataClient

@@ -15,8 +15,8 @@ import msgspec
 from korvet.log.entry_id import entry_id
 from korvet.remote_log.store import RemoteStorageError
 from korvet.remote_log.sync_reader import SyncSegmentReader
+from korvet.spark.columns import arrow_schema
 from korvet.spark.decode.decoder import Decoder
-from korvet.spark.decode.schema import arrow_schema
 from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import ReadOptions

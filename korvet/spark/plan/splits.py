@@ -1,13 +1,19 @@
-"""Divide offset ranges into splits and group small splits into tasks."""
+"""Divide offset ranges into splits and group small splits into tasks.
 
-from collections.abc import Iterator, Sequence
+Rules
+- A stream's batch is divided by its end offset alone. Spark logs the end before any task starts, so
+  a repeated batch has the same tasks even if the options have changed.
+- The end records the decision to group small splits as if the user had set joinPartitions.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from korvet.spark.metadata import MetadataClient
-from korvet.spark.options import ReadOptions
+from korvet.spark.options import DEFAULT_SPLIT_BYTES, SPLITTING, ReadOptions
 from korvet.spark.partitions import OffsetRange
 
 MAX_SPLITS = 10_000
@@ -240,3 +246,31 @@ def _split_by_bytes(metadata: MetadataClient, whole: OffsetRange, count: int) ->
     cuts = sorted({int(member[0].split(b":")[0]) for member in found if member})
     edges = [whole.start, *(cut for cut in cuts if whole.start < cut < whole.end), whole.end]
     return [OffsetRange(whole.log, start, end) for start, end in pairwise(edges)]
+
+
+_FIELDS: dict[str, tuple[str, int | None]] = {
+    "maxBytesPerPartition": ("split_bytes", DEFAULT_SPLIT_BYTES),
+    "maxRecordsPerPartition": ("max_records", None),
+    "minPartitions": ("min_partitions", None),
+    "joinPartitions": ("joined", None),
+}
+"""The field of each recorded option, and its default."""
+
+
+def plan_splitting(
+    metadata: MetadataClient, options: ReadOptions, ranges: Sequence[OffsetRange]
+) -> dict[str, Any]:
+    """Return the recorded options for a batch of these ranges, without defaults."""
+    options = join_small_ranges(metadata, options, ranges)
+    return {
+        name: value
+        for name, (field, default) in _FIELDS.items()
+        if (value := getattr(options, field)) != default
+    }
+
+
+def apply_splitting(end: Mapping[str, Any], options: ReadOptions) -> ReadOptions:
+    """Return the options with the values recorded in the batch's end offset."""
+    recorded = end.get(SPLITTING, {})
+    planned = {field: recorded.get(name, default) for name, (field, default) in _FIELDS.items()}
+    return msgspec.structs.replace(options, **planned)

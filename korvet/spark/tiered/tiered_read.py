@@ -113,7 +113,7 @@ def _missing_error(wanted: OffsetRange, held: ArchivedRange | None) -> DataLoss:
 
 def read_archive(options: ReadOptions, names: Sequence[str], wanted: OffsetRange) -> Iterator[Any]:
     """Yield the records of a range in the table, as Arrow record batches with these columns."""
-    from korvet.spark.decode.schema import arrow_schema
+    from korvet.spark.columns import arrow_schema
 
     schema = arrow_schema(tuple(names))
     for file in _open_files(options, wanted):

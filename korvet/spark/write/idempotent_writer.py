@@ -26,11 +26,10 @@ from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import AppendReply
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.spark.errors import InvalidDataFrame, NotRepeatable, UnknownTopic
-from korvet.spark.write import partition_buffer
+from korvet.spark.write import record_block
 from korvet.spark.write.durability_check import AppendedUpTo, lost_append_error
-from korvet.spark.write.partition_buffer import NumberedBatch, PartitionBuffer
 from korvet.spark.write.producer_claim import ProducerClaim
-from korvet.spark.write.record_block import RecordBlock
+from korvet.spark.write.record_block import NumberedBatch, PartitionBuffer, RecordBlock
 from korvet.store.sync_store import SyncStore
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, record_entries, records
@@ -140,7 +139,7 @@ class IdempotentWriter:
     def _append(self, batch: NumberedBatch) -> None:
         self._ready.append(batch)
         self._ready_bytes += batch.size
-        most_bytes = MAX_IN_FLIGHT * partition_buffer.BATCH_BYTES
+        most_bytes = MAX_IN_FLIGHT * record_block.BATCH_BYTES
         if len(self._ready) >= MAX_IN_FLIGHT or self._ready_bytes >= most_bytes:
             self._send()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from korvet.spark.decode import range_scan
-from korvet.spark.decode.aborted_transactions import AbortedIndex
+from korvet.spark.decode.layout_decoder import AbortedIndex
 from korvet.spark.partitions import OffsetRange, partitions_of
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder, control_records, record_entries

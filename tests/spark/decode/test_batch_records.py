@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.spark.columns import ALWAYS
+from korvet.spark.columns import ALWAYS, arrow_schema
 from korvet.spark.decode.batch_records import MAX_VECTORIZED_HEADERS, BatchBody, decode_records
-from korvet.spark.decode.schema import arrow_schema
 from korvet.spark.decode.uniform_entries import NotUniform
 from korvet.wire import batch_builder, records
 from korvet.wire.records import Record

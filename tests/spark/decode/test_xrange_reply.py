@@ -8,11 +8,10 @@ import pyarrow as pa
 import pytest
 
 from korvet.log.entry_id import DENSE_MS
-from korvet.spark.columns import ALWAYS
+from korvet.spark.columns import ALWAYS, arrow_schema
 from korvet.spark.decode import xrange_reply
 from korvet.spark.decode.decoder import Decoder
 from korvet.spark.decode.record_decoder import RecordDecoder
-from korvet.spark.decode.schema import arrow_schema
 from korvet.spark.decode.uniform_entries import NotUniform, UniformEntries
 from korvet.spark.decode.xrange_reply import FixedWidth, XRangeReply
 from korvet.spark.partitions import OffsetRange, PartitionLog

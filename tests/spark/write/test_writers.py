@@ -24,7 +24,7 @@ from korvet.spark.errors import (
 from korvet.spark.metadata import FIRST_CONNECT_TIMEOUT_S, RECONNECT_TIMEOUT_S, MetadataClient
 from korvet.spark.option_parser import parse_write
 from korvet.spark.options import WriteOptions
-from korvet.spark.write import durability_check, idempotent_writer, partition_buffer, row_router
+from korvet.spark.write import durability_check, idempotent_writer, record_block, row_router
 from korvet.spark.write.writers import (
     BatchWriter,
     StreamWriter,
@@ -107,7 +107,7 @@ def test_rows_become_the_records_that_they_say(log: Log, form: str, mode: str) -
 def test_an_attempt_that_is_repeated_appends_only_what_was_missing(
     log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_buffer, "BATCH_RECORDS", 7)
+    monkeypatch.setattr(record_block, "BATCH_RECORDS", 7)
     log.create("out", 3, form, mode)
     columns = frame(600)
     for rows in (30, 210, 211, 600):
@@ -142,7 +142,7 @@ def test_a_large_batch_is_copied_and_sent_in_small_parts(
     rows = row_router.RowRouter
     monkeypatch.setattr(row_router, "RowRouter", rows_of)
     monkeypatch.setattr(row_router, "MAX_BATCH_BYTES", 1_000_000)
-    monkeypatch.setattr(partition_buffer, "BATCH_BYTES", 150_000)
+    monkeypatch.setattr(record_block, "BATCH_BYTES", 150_000)
     monkeypatch.setattr(SyncStore, "run_many", asked)
     written = write(options(log), columns)
     assert written.records == 40 and len(copied) == 10
@@ -158,7 +158,7 @@ def test_a_large_batch_is_copied_and_sent_in_small_parts(
 def test_partitions_added_between_two_attempts_get_no_row_twice(
     log: Log, form: str, mode: str, keyed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_buffer, "BATCH_RECORDS", 7)
+    monkeypatch.setattr(record_block, "BATCH_RECORDS", 7)
     topic = log.create("out", 2, form, mode)
     columns = frame(600)
     if not keyed:
@@ -179,7 +179,7 @@ def test_a_redis_that_lost_the_writers_key_gets_no_row_twice(
     log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a cluster a failover may lose the writer's key but not the partitions."""
-    monkeypatch.setattr(partition_buffer, "BATCH_RECORDS", 7)
+    monkeypatch.setattr(record_block, "BATCH_RECORDS", 7)
     log.create("out", 2, form, mode)
     columns = frame(600)
     with pytest.raises(Killed):
@@ -212,7 +212,7 @@ def test_an_attempt_whose_rows_ended_early_can_be_repeated(
     log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark ends the iterator without an error if the source of the rows fails."""
-    monkeypatch.setattr(partition_buffer, "BATCH_RECORDS", 50)
+    monkeypatch.setattr(record_block, "BATCH_RECORDS", 50)
     log.create("out", 2, form, mode)
     columns = frame(600)
     for rows in (30, 33, 36, 39, 42, 45, 48, 130, 131, 400):
@@ -230,7 +230,7 @@ def test_an_attempt_whose_rows_ended_early_can_be_repeated(
 def test_two_attempts_of_a_task_at_the_same_time_append_each_row_once(
     log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_buffer, "BATCH_RECORDS", 7)
+    monkeypatch.setattr(record_block, "BATCH_RECORDS", 7)
     log.create("out", 2, form, mode)
     columns = frame(1500)
 
