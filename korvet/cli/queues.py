@@ -127,7 +127,7 @@ async def _reset(
 
     found = await gather_bounded(find, places)
     counts = await log.store.run_many(
-        log.keys.partition(topic.name, number, topic.id).lag(offset=offset)
+        topic.partition(number).lag(offset=offset)
         for (topic, number), offset in zip(places, found, strict=True)
     )
     before = await offsets.describe(name, places)

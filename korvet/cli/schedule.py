@@ -67,7 +67,7 @@ def cancel(
         topic = await log.find_topic(name)
         cancelled = 0
         for each in o.chosen_partitions(name, topic.partitions, partition):
-            call = log.keys.partition(name, each, topic.id).schedule_cancel(
+            call = topic.partition(each).schedule_cancel(
                 id=(id_ or "").encode("utf-8", "surrogateescape"),
                 number=-1 if number is None else number,
             )
@@ -91,7 +91,7 @@ async def _rows(log: CommandLog, topic: Topic, partition: int, most: int) -> lis
     while len(found) < most:
         count = min(PER_CALL, most - len(found))
         reply = await log.store.run(
-            log.keys.partition(topic.name, partition, topic.id).schedule_list(
+            topic.partition(partition).schedule_list(
                 timed=len(found) - delayed, delayed=delayed, most=count
             )
         )

@@ -121,7 +121,7 @@ def repair(
         topic = await log.find_topic(name)
         rows: list[table_output.Row] = []
         for number in o.chosen_partitions(name, topic.partitions, partition):
-            place, more = log.keys.partition(name, number, topic.id), 1
+            place, more = topic.partition(number), 1
             while more:
                 more = (await log.store.run(place.number_entries())).more
             entries, size, after, done = 0, 0, b"", "-"

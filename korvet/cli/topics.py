@@ -86,7 +86,7 @@ def describe(
                 part.records,
                 part.bytes,
                 table_output.moment(part.newest_timestamp_ms),
-                log.keys.partition(name, part.partition).stream,
+                topic.partition(part.partition).stream,
             )
             for part in offsets
         ]

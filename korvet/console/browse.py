@@ -143,11 +143,9 @@ async def newest(
     log: AsyncKorvet, topic: Topic, ends: Mapping[int, PartitionOffsets], count: int
 ) -> Cursors:
     """Return the offsets from which each partition has about its newest `count` records."""
-    states = await log.store.run_many(
-        log.keys.partition(topic.name, number, topic.id).list_offsets() for number in ends
-    )
+    states = await log.store.run_many(topic.partition(number).list_offsets() for number in ends)
     skipped = await log.store.run_many(
-        log.keys.partition(topic.name, number, topic.id).skip_records(
+        topic.partition(number).skip_records(
             offset=state.local_first, records=max(1, state.records - count), end=state.next
         )
         for number, state in zip(ends, states, strict=True)
@@ -168,9 +166,7 @@ async def _search(log: AsyncKorvet, topic: Topic, end: PartitionOffsets, count: 
     low, high = end.earliest, end.latest
     for _ in range(MAX_STEPS):
         middle = (low + high) // 2
-        (reply,) = await log.store.run_many(
-            [log.keys.partition(topic.name, end.partition, topic.id).lag(offset=middle)]
-        )
+        (reply,) = await log.store.run_many([topic.partition(end.partition).lag(offset=middle)])
         if reply.records < count:
             high = middle
         else:

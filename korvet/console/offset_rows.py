@@ -67,7 +67,7 @@ async def _rows(
 ) -> list[OffsetRow]:
     store, keys = visit.services.store, visit.services.keys
     ends = await store.run_many(
-        keys.partition(name, number, topics[name].id).list_offsets() for name, number in places
+        topics[name].partition(number).list_offsets() for name, number in places
     )
     lags = await store.run_many(
         lag_call(topics[place[0]], place[1], commits.get(place, NO_COMMIT)) for place in places

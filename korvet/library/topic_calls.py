@@ -77,9 +77,7 @@ class TopicCalls(Session):
             )
         again = before
         while again >= 0:  # a long range is deleted by several calls
-            reply = await self.store.run(
-                self.keys.partition(name, partition, topic.id).delete_records(before=again)
-            )
+            reply = await self.store.run(topic.partition(partition).delete_records(before=again))
             check(reply.error, f"Partition {partition} of {name!r} cannot be trimmed to {before}")
             again = reply.again
         return reply.start
@@ -88,10 +86,7 @@ class TopicCalls(Session):
         """Return where each partition starts and ends."""
         found = await self.find_topic(topic)
         replies = await self.store.run_many(
-            [
-                self.keys.partition(topic, number, found.id).list_offsets()
-                for number in range(found.partitions)
-            ]
+            [found.partition(number).list_offsets() for number in range(found.partitions)]
         )
         return [
             PartitionOffsets(

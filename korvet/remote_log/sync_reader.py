@@ -19,7 +19,7 @@ from korvet.remote_log.manifest import (
     checked_footer,
 )
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
-from korvet.scripts.keys import Keys
+from korvet.scripts.keys import Keys, Partition
 from korvet.wire.segments import CorruptSegment, Segment
 
 RUN_BYTES = 4 << 20
@@ -48,8 +48,8 @@ class SyncSegmentReader:
     def __init__(
         self, store: ManifestStore, keys: Keys, segments: SegmentStore, cluster_id: str
     ) -> None:
+        self.keys = keys
         self._store = store
-        self._keys = keys
         self._segments = segments
         self._cluster_id = cluster_id
         self._footers: dict[str, Segment] = {}
@@ -82,18 +82,18 @@ class SyncSegmentReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def rows(self, topic: str, partition: int, start: int, end: int) -> list[SegmentRow]:
+    def rows(self, place: Partition, start: int, end: int) -> list[SegmentRow]:
         """Return the segments with offsets from `start` up to `end` (exclusive), in order."""
-        key = self._keys.partition(topic, partition).segments
+        key = place.segments
         found = self._store.command(
             "ZREVRANGEBYSCORE", key, start, "-inf", "LIMIT", 0, 1
         ) + self._store.command("ZRANGEBYSCORE", key, f"({start}", f"({end}")
         return [row for row in map(SegmentRow.parse, found) if row.last >= start]
 
-    def cuts(self, topic: str, partition: int, start: int, end: int, size: int) -> Iterator[int]:
+    def cuts(self, place: Partition, start: int, end: int, size: int) -> Iterator[int]:
         """Yield offsets up to `end` that divide the segments into pieces of about `size` bytes."""
         held = 0
-        for row in self.rows(topic, partition, start, end):
+        for row in self.rows(place, start, end):
             held += row.data_bytes
             if held >= size:
                 yield min(row.last + 1, end)
@@ -101,17 +101,17 @@ class SyncSegmentReader:
         if held and start < end:
             yield end
 
-    def bytes_in(self, topic: str, partition: int, start: int, end: int) -> int:
+    def bytes_in(self, place: Partition, start: int, end: int) -> int:
         """Return about how many bytes segments have of these offsets."""
         total = 0
-        for row in self.rows(topic, partition, start, end) if start < end else ():
+        for row in self.rows(place, start, end) if start < end else ():
             share = min(row.last + 1, end) - max(row.first, start)
             total += row.data_bytes * share // (row.last + 1 - row.first)
         return total
 
-    def footer(self, topic_id: str, partition: int, row: SegmentRow) -> Segment:
-        """Return a segment's footer, verified."""
-        name = row.object_name(self._cluster_id, topic_id, partition)
+    def _segment(self, place: Partition, row: SegmentRow) -> tuple[str, Segment]:
+        """Return the name of a segment's object, and its footer, verified."""
+        name = row.object_name(self._cluster_id, place.topic_id, place.number)
         found = self._footers.get(name)
         if found is None:
             data = self._segments.get_blocking(name, row.data_bytes, row.size)
@@ -119,41 +119,27 @@ class SyncSegmentReader:
             if len(self._footers) >= MAX_FOOTERS:
                 self._footers.clear()
             self._footers[name] = found
-        return found
+        return name, found
 
-    def runs(
-        self, topic: str, topic_id: str, partition: int, start: int, end: int
-    ) -> Iterator[Run]:
+    def runs(self, place: Partition, start: int, end: int) -> Iterator[Run]:
         """Yield the batches with offsets from `start` up to `end` (exclusive), in order."""
-        at = start
+        at, log = start, f"{place.topic}-{place.number}"
         while at < end:
-            row = next(iter(self.rows(topic, partition, at, at + 1)), None)
+            row = next(iter(self.rows(place, at, at + 1)), None)
             if row is None:
-                raise RemoteStorageError(
-                    f"{topic}-{partition}: offsets {at} to {end - 1} are in no segment"
-                )
+                raise RemoteStorageError(f"{log}: offsets {at} to {end - 1} are in no segment")
             last = min(row.last + 1, end)
             try:
-                segment = self.footer(topic_id, partition, row)
-                name = row.object_name(self._cluster_id, topic_id, partition)
-                yield from self._runs_of(name, segment, at, last)
+                yield from self._runs_of(*self._segment(place, row), at, last)
             except RemoteStorageError as error:
                 raise RemoteStorageError(
-                    f"{topic}-{partition}: offsets {at} to {last - 1} cannot be read from "
+                    f"{log}: offsets {at} to {last - 1} cannot be read from "
                     f"{self._segments.url}: {error}"
                 ) from error
             at = last
 
     def skip_records(
-        self,
-        topic: str,
-        topic_id: str,
-        partition: int,
-        start: int,
-        end: int,
-        records: int,
-        *,
-        exact: bool,
+        self, place: Partition, start: int, end: int, records: int, *, exact: bool
     ) -> tuple[int, int]:
         """Return the offset after at most `records` records from `start` on, and their count.
 
@@ -161,8 +147,8 @@ class SyncSegmentReader:
         whole chunks, at least one.
         """
         at, counted = start, 0
-        for row in self.rows(topic, partition, start, end):
-            segment = self.footer(topic_id, partition, row)
+        for row in self.rows(place, start, end):
+            _, segment = self._segment(place, row)
             edges = [each.offset for each in segment.rows[1:]] + [row.last + 1]
             for chunk, edge in zip(segment.rows, edges, strict=True):
                 stop = min(edge, end)
@@ -176,13 +162,11 @@ class SyncSegmentReader:
                 at, counted = stop, counted + held
         return max(at, end), counted
 
-    def find_chunk(
-        self, topic: str, topic_id: str, partition: int, start: int, end: int, timestamp: int
-    ) -> int | None:
+    def find_chunk(self, place: Partition, start: int, end: int, timestamp: int) -> int | None:
         """Return the first offset of the first chunk with a record at or after a timestamp."""
-        for row in self.rows(topic, partition, start, end):
+        for row in self.rows(place, start, end):
             if row.max_timestamp >= timestamp:
-                segment = self.footer(topic_id, partition, row)
+                _, segment = self._segment(place, row)
                 chunk = segment.chunk_since(timestamp)
                 if chunk is not None:
                     return segment.rows[chunk].offset

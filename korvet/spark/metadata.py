@@ -13,7 +13,7 @@ from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import STORED, Settings, with_stored
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import FindTimestampReply, ListOffsetsReply, NumberEntriesReply
-from korvet.scripts.keys import Keys
+from korvet.scripts.keys import Keys, Partition
 from korvet.spark.errors import TopicChanged, UnknownTopic
 from korvet.spark.options import Connection, Selection
 from korvet.spark.partitions import (
@@ -70,7 +70,7 @@ class MetadataClient:
 
     def local_starts(self, ranges: Sequence[OffsetRange]) -> list[int]:
         """Return for each range the offset in it below which Redis has no records."""
-        logs = (self.keys.partition(each.log.topic, each.log.partition).log for each in ranges)
+        logs = (each.log.place(self.keys).log for each in ranges)
         starts = self.store.commands([("HGET", key, "local_start") for key in logs])
         return [each.local_edge(found) for each, found in zip(ranges, starts, strict=True)]
 
@@ -139,22 +139,17 @@ class MetadataClient:
         return ask(self.logs(selection))
 
     def _run_each(
-        self, logs: Sequence[PartitionLog], call: Callable[[PartitionLog], Call[R]]
+        self, logs: Sequence[PartitionLog], call: Callable[[Partition], Call[R]]
     ) -> list[R]:
         """Run a call for each log in one pipeline; raise TopicChanged if a log is gone."""
-        replies = self.store.run_many(map(call, logs))
+        replies = self.store.run_many(call(part.place(self.keys)) for part in logs)
         for part, reply in zip(logs, replies, strict=True):
             raise_if_gone(part, reply.error)
         return replies
 
     def find_timestamp(self, logs: Sequence[PartitionLog], timestamp: int) -> list[int]:
         """Return for each log an offset below which every appended record is older (ms)."""
-        replies = self._run_each(
-            logs,
-            lambda part: self.keys.partition(
-                part.topic, part.partition, part.topic_id
-            ).find_timestamp(timestamp=timestamp),
-        )
+        replies = self._run_each(logs, lambda place: place.find_timestamp(timestamp=timestamp))
         return [reply.offset for reply in replies]
 
     def bounds(
@@ -166,19 +161,9 @@ class MetadataClient:
         """
         left = list(logs)
         while left:
-            numbered = self._run_each(
-                left,
-                lambda part: self.keys.partition(
-                    part.topic, part.partition, part.topic_id
-                ).number_entries(),
-            )
+            numbered = self._run_each(left, Partition.number_entries)
             left = [part for part, reply in zip(left, numbered, strict=True) if reply.more]
-        replies = self._run_each(
-            logs,
-            lambda part: self.keys.partition(
-                part.topic, part.partition, part.topic_id
-            ).list_offsets(),
-        )
+        replies = self._run_each(logs, Partition.list_offsets)
         # In time mode a transaction starts at the log end of that moment, before its first record.
         nexts = [reply.stable if committed else reply.next for reply in replies]
         return [
@@ -209,9 +194,9 @@ class MetadataClient:
         left = list(filter(is_unfinished, range(len(ranges))))
         while left:
             replies = self.store.run_many(
-                self.keys.partition(
-                    ranges[n].log.topic, ranges[n].log.partition, ranges[n].log.topic_id
-                ).skip_records(
+                ranges[n]
+                .log.place(self.keys)
+                .skip_records(
                     offset=found[n][0], records=records[n] - found[n][1], end=ranges[n].end
                 )
                 for n in left
@@ -238,9 +223,8 @@ class MetadataClient:
         with self.open_segments() as reader:
             for n in remote:
                 part, start = ranges[n].log, ranges[n].start
-                place = part.topic, part.topic_id, part.partition
                 found[n] = reader.skip_records(
-                    *place, start, edges[n], records[n], exact=part.mode != "time"
+                    part.place(self.keys), start, edges[n], records[n], exact=part.mode != "time"
                 )
         return found
 

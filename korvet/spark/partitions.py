@@ -4,6 +4,7 @@ import msgspec
 
 from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import REMOTE
+from korvet.scripts.keys import Keys, Partition
 from korvet.spark.errors import DataLoss, TopicChanged
 from korvet.topics.table import Topic
 
@@ -23,6 +24,10 @@ class PartitionLog(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    def place(self, keys: Keys) -> Partition:
+        """Return the partition's keys, and the calls of scripts on it."""
+        return keys.partition(self.topic, self.partition, self.topic_id)
 
 
 class PartitionBounds(msgspec.Struct, frozen=True):

@@ -35,7 +35,7 @@ async def read(tier: Tier, reader: SyncSegmentReader, start: int, end: int) -> l
     """Return timestamp and value of the records of a range."""
     topic = await tier.broker.services.topics.get("t")
     assert topic is not None
-    runs = reader.runs("t", topic.id, 0, start, end)
+    runs = reader.runs(topic.partition(0), start, end)
     entries = [each for run in runs for each in entries_of(topic, run.batches)]
     found = [row for row in records_in(topic, entries) if start <= row[0] < end]
     return [(row[1], row[3]) for row in found]
@@ -48,7 +48,7 @@ async def test_a_range_of_offsets_is_read(
     await tier.fill(form, mode)
     await tier.move()
     start, end = (await tier.offset(-2)).offset, (await tier.offset(-6)).offset
-    rows = reader.rows("t", 0, start, end)
+    rows = reader.rows(reader.keys.partition("t", 0), start, end)
     assert (rows[0].first, rows[-1].last + 1) == (start, end)
     assert await read(tier, reader, start, end) == tier.sent[: sum(row.records for row in rows)]
     third = (await tier.offset(1003)).offset

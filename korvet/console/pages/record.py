@@ -86,7 +86,7 @@ async def load(visit: Visit) -> OneRecord:
 
 def redis_cli(visit: Visit, topic: Topic, partition: int, offset: int) -> str:
     """Return the redis-cli command that shows the entry with the record."""
-    stream = visit.services.keys.partition(topic.name, partition).stream
+    stream = topic.partition(partition).stream
     first = entry_id(topic.policy.offset_mode, topic.policy.offset_bits, offset)
     # An entry of several records has the id of its last one.
     last = "+" if topic.is_batch else first

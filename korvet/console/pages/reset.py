@@ -147,8 +147,7 @@ async def _preview(visit: Visit, topic: Topic, to: str, before: dict[int, Held])
 
 async def _lags(visit: Visit, topic: Topic, offsets: list[int]) -> list[int]:
     replies = await visit.services.store.run_many(
-        visit.services.keys.partition(topic.name, number, topic.id).lag(offset=offset)
-        for number, offset in enumerate(offsets)
+        topic.partition(number).lag(offset=offset) for number, offset in enumerate(offsets)
     )
     return [max(0, reply.records) for reply in replies]
 

@@ -134,12 +134,9 @@ async def _findings(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[
 
 async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[PartitionRow]:
     store, keys = visit.services.store, visit.services.keys
-    replies = await store.run_many(
-        keys.partition(topic.name, number, topic.id).list_offsets() for number in numbers
-    )
+    replies = await store.run_many(topic.partition(number).list_offsets() for number in numbers)
     opened = [
-        store.submit_command("ZCARD", keys.partition(topic.name, number).open_txns)
-        for number in numbers
+        store.submit_command("ZCARD", topic.partition(number).open_txns) for number in numbers
     ]
     counts = [max(0, reply.records) for reply in replies]
     if is_tiered(topic):
@@ -168,7 +165,7 @@ async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> lis
                 segment_records=tiered.segment_records,
                 segment_bytes=tiered.segment_bytes,
                 open_transactions=await open_count,
-                stream=keys.partition(topic.name, number).stream,
+                stream=topic.partition(number).stream,
                 held_by=held.get(number, ""),
             )
         )
@@ -178,8 +175,7 @@ async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> lis
 async def count_records(visit: Visit, topic: Topic, numbers: Iterable[int]) -> list[int]:
     """Return the records of partitions, those of segments included."""
     replies = await visit.services.store.run_many(
-        visit.services.keys.partition(topic.name, number, topic.id).lag(offset=0)
-        for number in numbers
+        topic.partition(number).lag(offset=0) for number in numbers
     )
     return [max(0, reply.records) for reply in replies]
 

@@ -67,10 +67,7 @@ async def load(visit: Visit) -> Topics:
     for topic in shown:
         if len(calls) + topic.partitions <= MAX_PARTITIONS:
             sized.add(topic.name)
-            calls += [
-                visit.services.keys.partition(topic.name, number, topic.id).list_offsets()
-                for number in range(topic.partitions)
-            ]
+            calls += [topic.partition(number).list_offsets() for number in range(topic.partitions)]
     replies = iter(await visit.services.store.run_many(calls))
     rows = []
     for topic in shown:

@@ -51,7 +51,7 @@ class RangeScan:
         self._store = store
         self._log = wanted.log
         self._layout = decoder_of(wanted.log)
-        self._names = keys.partition(wanted.log.topic, wanted.log.partition)
+        self._names = wanted.log.place(keys)
         self._end = wanted.end
         self._strict = fail_on_data_loss
         self._foreign_count = 0
@@ -220,7 +220,7 @@ class RangeScan:
 
 def aborted_transactions(store: SyncStore, keys: Keys, wanted: OffsetRange) -> list[AbortedRow]:
     """Return the aborted transactions that have records in the range."""
-    names = keys.partition(wanted.log.topic, wanted.log.partition)
+    names = wanted.log.place(keys)
     found: list[AbortedRow] = []
     low = f"({wanted.start}"
     while True:

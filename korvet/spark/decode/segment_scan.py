@@ -57,7 +57,7 @@ def decode_segments(
     log = msgspec.structs.replace(wanted.log, is_batch=True)
     whole = OffsetRange(log, wanted.start, wanted.end)
     schema = arrow_schema(tuple(names))
-    for run in reader.runs(log.topic, log.topic_id, log.partition, wanted.start, wanted.end):
+    for run in reader.runs(log.place(reader.keys), wanted.start, wanted.end):
         aborted = run.segment.aborted if committed else ()
         rows = []
         for at, size, header in headers_in(run.batches):

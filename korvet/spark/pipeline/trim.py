@@ -42,9 +42,7 @@ def _trim(metadata: MetadataClient, held: Sequence[tuple[PartitionLog, int]], mo
     while left:
         steps = max(1, STEPS // len(left))
         replies = metadata.store.run_many(
-            metadata.keys.partition(part.topic, part.partition, part.topic_id).delete_records(
-                before=before, steps=steps
-            )
+            part.place(metadata.keys).delete_records(before=before, steps=steps)
             for part, before in left
         )
         for (part, _), reply in zip(left, replies, strict=True):
@@ -63,7 +61,7 @@ def _old_until(
 ) -> tuple[list[PartitionBounds], list[int]]:
     """Return each log's bounds, and the offset below which every record is older than `moment`."""
     # Read in this order: records appended meanwhile are new and change none of the results.
-    names = [metadata.keys.partition(part.topic, part.partition).log for part in parts]
+    names = [part.place(metadata.keys).log for part in parts]
     ends = metadata.store.commands([("HGET", name, "next") for name in names])
     _adopt(metadata, parts)
     sought = metadata.find_timestamp(parts, moment)
@@ -81,10 +79,7 @@ def _adopt(metadata: MetadataClient, parts: Sequence[PartitionLog]) -> None:
     """Count the foreign entries of each log: its newest time is then theirs, too."""
     left = list(parts)
     while left:
-        replies = metadata.store.run_many(
-            metadata.keys.partition(part.topic, part.partition, part.topic_id).adopt()
-            for part in left
-        )
+        replies = metadata.store.run_many(part.place(metadata.keys).adopt() for part in left)
         left = [part for part, reply in zip(left, replies, strict=True) if reply.more]
 
 
@@ -114,7 +109,7 @@ def _old_step(metadata: MetadataClient, part: PartitionLog, moment: int) -> int:
 
     A concurrent trim shifts the rows: the result may then be too low.
     """
-    index = metadata.keys.partition(part.topic, part.partition).index
+    index = part.place(metadata.keys).index
     found, low, high = 0, 0, int(metadata.store.command("ZCARD", index))
     while low < high:
         middle = (low + high) // 2

@@ -120,7 +120,7 @@ def _compared_ranges(
 
 def _appended(metadata: MetadataClient, logs: Sequence[PartitionLog]) -> list[int]:
     """Return how many entries were appended to each log, without foreign entries."""
-    names = [metadata.keys.partition(part.topic, part.partition) for part in logs]
+    names = [part.place(metadata.keys) for part in logs]
     found = metadata.store.commands([("HGET", each.log, "entries") for each in names])
     return [int(entries or 0) for entries in found]
 

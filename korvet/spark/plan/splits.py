@@ -37,9 +37,8 @@ def split_batch(
     with metadata.open_segments() as reader:
         for each, edge in zip(ranges, edges, strict=True):
             low = each.start
-            for high in reader.cuts(
-                each.log.topic, each.log.partition, low, edge, options.split_bytes
-            ):
+            place = each.log.place(metadata.keys)
+            for high in reader.cuts(place, low, edge, options.split_bytes):
                 found.append(OffsetRange(each.log, low, high))
                 low = high
             found.append(OffsetRange(each.log, low, each.end))
@@ -194,7 +193,7 @@ def range_sizes(metadata: MetadataClient, ranges: Sequence[OffsetRange]) -> list
     """
     commands: list[tuple[Any, ...]] = []
     for each in ranges:
-        names = metadata.keys.partition(each.log.topic, each.log.partition)
+        names = each.log.place(metadata.keys)
         low, high = f"({each.start}", f"({each.end}"
         commands.append(("ZRANGEBYSCORE", names.index, low, high, "LIMIT", 0, 1))
         commands.append(("ZREVRANGEBYSCORE", names.index, high, low, "LIMIT", 0, 1))
@@ -217,7 +216,7 @@ def _bytes_in_segments(
         return [0] * len(ranges)
     with metadata.open_segments() as reader:
         return [
-            reader.bytes_in(each.log.topic, each.log.partition, each.start, edge)
+            reader.bytes_in(each.log.place(metadata.keys), each.start, edge)
             for each, edge in zip(ranges, edges, strict=True)
         ]
 
@@ -230,7 +229,7 @@ def _split_by_bytes(metadata: MetadataClient, whole: OffsetRange, count: int) ->
     """Divide a range into about `count` splits of equal size by rows of the sparse index."""
     if count <= 1:
         return [whole]
-    index = metadata.keys.partition(whole.log.topic, whole.log.partition).index
+    index = whole.log.place(metadata.keys).index
     below = ("ZCOUNT", index, "-inf", whole.start)
     steps, low = metadata.store.commands(
         [("ZCOUNT", index, f"({whole.start}", f"({whole.end}"), below]

@@ -52,7 +52,7 @@ def _has_fingerprint(part: PartitionLog, offset: int) -> bool:
 def _commands(
     metadata: MetadataClient, part: PartitionLog, offset: int
 ) -> Iterator[tuple[str | int, ...]]:
-    names = metadata.keys.partition(part.topic, part.partition)
+    names = part.place(metadata.keys)
     yield "XRANGE", names.stream, entry_id(part.mode, part.bits, offset), "+", "COUNT", 1
     yield "HGET", names.log, "cleaned"  # after the entry: compaction may replace it in between
 
