@@ -27,9 +27,8 @@ SMALL = """
     console/pages/transactions console/thread embedded_redis/defaults fetch/replica_log
     groups/internal_topics groups/presence groups/redis_groups log/partition_state
     scripts/argument_check share/dead_letter_records share/log_reads
-    spark/entry_points/pyspark_korvet spark/pipeline/html_report spark/pipeline/open_table
-    spark/pipeline/units store/router testing/bench/rows testing/faults testing/fixtures
-    testing/redis_commands
+    spark/entry_points/pyspark_korvet spark/pipeline/open_table store/router testing/bench/rows
+    testing/faults testing/fixtures testing/redis_commands
 """
 """Modules below 100 lines with one importer that were there before the rule."""
 

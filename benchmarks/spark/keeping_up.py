@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.fresh import Column, Running, korvet
-from korvet.spark.pipeline import units
+from korvet.cli import pipeline
 from korvet.testing.bench import processes
 
 TOPIC = "busy"
@@ -96,10 +96,10 @@ def complaints(line: dict[str, Any], given: argparse.Namespace) -> list[str]:
     found = []
     if line["produced_per_s"] < 0.98 * given.rate:
         found.append(f"only {line['produced_per_s']} records/s could be produced")
-    every = units.milliseconds("--every", given.every) / 1000
+    every = pipeline.milliseconds("--every", given.every) / 1000
     if line["behind_s_most"] > every:
         found.append(f"the table was {line['behind_s_most']} s behind when a commit was done")
-    target = units.size("--target-file-size", given.target_file_size) / 2**20
+    target = pipeline.size("--target-file-size", given.target_file_size) / 2**20
     if not 0.5 * target <= line["file_mb_median"] <= 1.25 * target:
         found.append(f"files have {line['file_mb_median']} MiB")
     for name in ("redis_mb_most", "archiver_mb_most"):

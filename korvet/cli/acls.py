@@ -1,5 +1,6 @@
 """`korvet acls`: list, add and delete, in Redis and without a broker."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -56,43 +57,41 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
     table_output.listing(_COLUMNS, sorted(map(_row, rules)), as_json=json, header=header)
 
 
+def _of_rules(change: Callable[[o.Target, list[bytes]], None]) -> Callable[..., None]:
+    """Return a command with the options that name rules; `change` gets the rules as stored."""
+
+    def command(
+        target: o.Target,
+        principal: _Principals = None,
+        operation: _Operations = None,
+        topic: _Topics = None,
+        group: _Groups = None,
+        transactional_id: _TransactionalIds = None,
+        cluster: _Cluster = False,
+        prefixed: _Prefixed = False,
+        host: _Host = "*",
+        deny: _Deny = False,
+    ) -> None:
+        resources = _resources(topic, group, transactional_id, cluster)
+        change(target, _encoded_rules(principal, operation, resources, prefixed, host, deny))
+
+    command.__doc__ = change.__doc__
+    return command
+
+
 @o.command(app, "add")
-def add(
-    target: o.Target,
-    principal: _Principals = None,
-    operation: _Operations = None,
-    topic: _Topics = None,
-    group: _Groups = None,
-    transactional_id: _TransactionalIds = None,
-    cluster: _Cluster = False,
-    prefixed: _Prefixed = False,
-    host: _Host = "*",
-    deny: _Deny = False,
-) -> None:
+@_of_rules
+def add(target: o.Target, rules: list[bytes]) -> None:
     """Add a rule for each principal, operation and resource. Brokers use them within a second."""
-    resources = _resources(topic, group, transactional_id, cluster)
-    rules = _encoded_rules(principal, operation, resources, prefixed, host, deny)
     with store(target, create=True) as reached:
         created = reached.run(Keys(target.namespace).acl_create(rules)).created
     table_output.line(f"{created} rules added, {len(rules) - created} existed")
 
 
 @o.command(app, "delete")
-def delete(
-    target: o.Target,
-    principal: _Principals = None,
-    operation: _Operations = None,
-    topic: _Topics = None,
-    group: _Groups = None,
-    transactional_id: _TransactionalIds = None,
-    cluster: _Cluster = False,
-    prefixed: _Prefixed = False,
-    host: _Host = "*",
-    deny: _Deny = False,
-) -> None:
+@_of_rules
+def delete(target: o.Target, rules: list[bytes]) -> None:
     """Delete the rules that `add` makes of the same options."""
-    resources = _resources(topic, group, transactional_id, cluster)
-    rules = _encoded_rules(principal, operation, resources, prefixed, host, deny)
     with store(target) as reached:
         deleted = sum(reached.run(Keys(target.namespace).acl_delete(rules)).deleted)
     table_output.line(f"{deleted} rules deleted")

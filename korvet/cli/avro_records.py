@@ -11,8 +11,9 @@ from korvet.avro.decoder import Decoded, Decoder, Encoder, read_schema, registry
 from korvet.avro.registry import NotInRegistry, RegistryUnavailable, SchemaRegistry
 from korvet.avro.schema import AvroError, require_fastavro
 from korvet.cli import options as o
-from korvet.cli import record_format, table_output
+from korvet.cli import table_output
 from korvet.config.setting import StartError
+from korvet.library import record_lines
 from korvet.library.values import Record, StoredRecord
 
 SchemaFile = Annotated[
@@ -78,7 +79,7 @@ class AvroReader:
             for name, held in (("key", record.key), ("value", record.value))
             if (found := self._decoded(held, is_key=name == "key")) is not None
         }
-        return record_format.to_json(record, parts)
+        return record_lines.to_json(record, parts)
 
     def _is_avro(self, held: bytes, *, is_key: bool) -> bool:
         """Return whether bytes that cannot be decoded are Avro: a key may only look like it."""

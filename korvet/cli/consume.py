@@ -4,21 +4,21 @@ import os
 import stat
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from korvet.base.errors import ErrorCode
-from korvet.cli import avro_records, completion, record_format, record_template
+from korvet.cli import avro_records, completion, record_template
 from korvet.cli import options as o
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.avro_records import AvroReader
 from korvet.cli.progress import progress
 from korvet.cli.record_reader import Reader
+from korvet.cli.topic_positions import position
 from korvet.config.broker_config import StartError
+from korvet.library import record_lines
 from korvet.library.values import KorvetError, StoredRecord
-from korvet.log.position import BadPosition, Position, parse_position
 from korvet.store.notifications import Notifier
 
 _RECHECK_S = 0.2
@@ -85,7 +85,8 @@ def consume(
     """
     avro = avro_records.reader(target, registry, key_schema, schema)
     write = _writer(format_, avro)
-    start, stop = _position("--from", from_), _position("--to", to)
+    start = None if from_ is None else position("--from", from_)
+    stop = None if to is None else position("--to", to)
     if isolation not in _LEVELS:
         raise typer.BadParameter(
             f"--isolation-level must be {' or '.join(_LEVELS)}, not {isolation!r}"
@@ -167,7 +168,7 @@ def _writer(text: str, avro: AvroReader | None) -> Callable[[StoredRecord], None
         o.check_format(text)
     encode: Callable[[StoredRecord], bytes]
     if text == "json":
-        encode = record_format.to_json if avro is None else avro.to_json
+        encode = record_lines.to_json if avro is None else avro.to_json
     else:
         encode = record_template.writer("%s\\n" if text == "text" else text)
 
@@ -176,13 +177,6 @@ def _writer(text: str, avro: AvroReader | None) -> Callable[[StoredRecord], None
         sys.stdout.buffer.write(encode(avro.texts(record) if avro and is_text else record))
 
     return write
-
-
-def _position(option: str, text: str | None) -> Position | None:
-    try:
-        return None if text is None else parse_position(text, datetime.now(UTC))
-    except BadPosition as error:
-        raise typer.BadParameter(f"{option}: {error}") from None
 
 
 def _writes_file() -> bool:

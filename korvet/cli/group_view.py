@@ -1,10 +1,10 @@
 """A consumer group as `korvet groups describe` shows it: state, members, offsets, lag."""
 
-from collections.abc import Iterable
 from typing import NamedTuple, cast
 
 from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog
+from korvet.cli.table_output import Rows, View
 from korvet.config.setting import StartError
 from korvet.groups.description import CLASSIC, STREAMS, describe_any
 from korvet.groups.streams_group import name_tasks
@@ -25,34 +25,11 @@ class _Described(NamedTuple):
     columns: tuple[str, ...] = _MEMBER
 
 
-class GroupView(NamedTuple):
-    """A group; `described` is None if only its offsets are stored."""
-
-    name: str
-    described: _Described | None
-    offsets: list[table_output.Row]
-
-    def document(self) -> dict[str, object]:
-        """Return the group for JSON."""
-        found = self.described
-        members = [] if found is None else table_output.objects(found.columns, found.members)
-        state = {} if found is None else found.state
-        columns = [f"{name}_ms" if name in _TIMES else name for name in _OFFSET]
-        rows = table_output.objects(columns, self.offsets)
-        return {"group": self.name, **state, "members": members, "offsets": rows}
-
-    def parts(self) -> Iterable[table_output.Part]:
-        """Yield a line with the state, a table of the members and one of the offsets."""
-        found = self.described
-        if found is not None:
-            words = (f"{key} {'-' if held is None else held}" for key, held in found.state.items())
-            yield table_output.Part(f"{self.name}: {', '.join(words).removeprefix('state ')}")
-            yield table_output.Part(None, found.columns, found.members)
-            yield table_output.Part("")
-        yield table_output.Part(None, _OFFSET, list(map(_with_seconds, self.offsets)))
+NOT_DESCRIBED = _Described({}, [], {})
+"""A group of which only the offsets are stored."""
 
 
-async def read(log: CommandLog, name: str) -> GroupView:
+async def read(log: CommandLog, name: str) -> View:
     """Read a group. Raises StartError if there is none."""
     found = await _described(log, name)
     rows: dict[tuple[str, int], tuple[object, ...]] = {
@@ -66,12 +43,18 @@ async def read(log: CommandLog, name: str) -> GroupView:
         )
         for row in await log.lags(name)
     }
-    if found is None and not rows:
+    if not found.state and not rows:
         raise StartError(f"There is no group {name!r}.")
-    owners = found.owners if found else {}
-    for place in owners.keys() - rows.keys():
+    for place in found.owners.keys() - rows.keys():
         rows[place] = (None, await _end(log, *place), None, None, None, None)
-    return GroupView(name, found, [(*at, *row, owners.get(at)) for at, row in sorted(rows.items())])
+    offsets = [(*at, *row, found.owners.get(at)) for at, row in sorted(rows.items())]
+    columns = [f"{name}_ms" if name in _TIMES else name for name in _OFFSET]
+    in_seconds = list(map(_with_seconds, offsets))
+    tables = [
+        Rows("members", found.columns, found.members, is_printed=bool(found.state)),
+        Rows("offsets", _OFFSET, in_seconds, in_json=(columns, offsets)),
+    ]
+    return View(name, found.state, tables)
 
 
 def _with_seconds(row: table_output.Row) -> table_output.Row:
@@ -91,12 +74,12 @@ async def _end(log: CommandLog, topic: str, partition: int) -> int | None:
     return (await log.offsets(topic))[partition].latest
 
 
-async def _described(log: CommandLog, name: str) -> _Described | None:
-    """Read the group, of any protocol; None if there is none."""
+async def _described(log: CommandLog, name: str) -> _Described:
+    """Read the group, of any protocol."""
     try:
         group = await describe_any(log.coordinator, name)
     except Refused:
-        return None
+        return NOT_DESCRIBED
     state: dict[str, object] = {"state": group.state}
     if group.type == CLASSIC:
         state |= {"generation": group.epoch, "protocol": group.assignor or None}

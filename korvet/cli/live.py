@@ -9,14 +9,12 @@ import typer
 
 from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog, on_log
-from korvet.cli.group_view import GroupView
-from korvet.cli.queue_view import QueueView
-from korvet.cli.table_output import Part
+from korvet.cli.table_output import Part, View
 from korvet.cli.target import Target
 
 
 def show(
-    read: Callable[[CommandLog], Awaitable[GroupView | QueueView]],
+    read: Callable[[CommandLog], Awaitable[View]],
     target: Target,
     *,
     watch: float | None,

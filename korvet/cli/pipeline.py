@@ -17,6 +17,7 @@ from korvet.cli.avro_records import RegistryUrl
 from korvet.cli.help_text import group
 from korvet.cli.progress import progress
 from korvet.config.setting import StartError
+from korvet.spark.option_text import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from korvet.spark.pipeline.archive import ArchivedCommit
@@ -87,19 +88,18 @@ def archive(
     Each record exactly once; a later run continues where the table ends.
     """
     need_spark()
-    from korvet.spark.pipeline import units
     from korvet.spark.pipeline.archive import ArchiveJob, Archiver, run_archiver
     from korvet.spark.pipeline.open_table import open_table
     from korvet.spark.pipeline.table import TableCreation
     from korvet.spark.pipeline.typed_columns import check_mode
 
-    every_s = None if every is None else units.milliseconds("--every", every) / 1000
+    every_s = None if every is None else milliseconds("--every", every) / 1000
     if once and every is not None:
         raise typer.BadParameter("--once and --every exclude each other")
     older_ms = None
     if delete_archived_before is not None:
-        older_ms = units.milliseconds("--delete-archived-before", delete_archived_before)
-    target_bytes = units.size("--target-file-size", target_file_size)
+        older_ms = milliseconds("--delete-archived-before", delete_archived_before)
+    target_bytes = size("--target-file-size", target_file_size)
     schema = _avro_schemas(avro_schema or [], target, registry, is_used=value == "avro")
     check_mode(value, schema)
     with spark_session(
@@ -222,9 +222,9 @@ def stats(
     Also rates over time, sizes and latency.
     """
     need_spark()
-    from korvet.spark.pipeline.html_report import render_html
+    from korvet.spark.pipeline.report import print_report as report
+    from korvet.spark.pipeline.report import render_html
     from korvet.spark.pipeline.stats import stats as numbers
-    from korvet.spark.pipeline.text_report import print_report as report
 
     with spark_session("stats", None, None, target, master, conf, topics=topics) as (
         spark,
@@ -389,3 +389,19 @@ def _check_exist(connection: Any, topics: list[str], location: Any) -> None:
     local = location is not None and location.is_path and location.format != "delta"
     if local and not Path(location.path).exists():
         raise no_archive_error(location)
+
+
+def milliseconds(option: str, text: str) -> int:
+    """Return a duration in ms; a number without a unit is refused."""
+    found = None if text.strip().isdigit() else parse_duration(text)
+    if found is None:
+        raise StartError(f"{option} must be a time such as 30s, 5m, 2h or 7d, not {text!r}.")
+    return found
+
+
+def size(option: str, text: str) -> int:
+    """Return a size in bytes."""
+    found = parse_size(text)
+    if not found:
+        raise StartError(f"{option} must be a size such as 128m, not {text!r}.")
+    return found

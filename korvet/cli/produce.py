@@ -13,11 +13,12 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 import typer
 
-from korvet.cli import avro_records, record_format, record_template, table_output
+from korvet.cli import avro_records, record_template, table_output
 from korvet.cli import options as o
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.progress import progress
 from korvet.config.broker_config import StartError
+from korvet.library import record_lines
 from korvet.library.values import Record
 
 T = TypeVar("T")
@@ -92,10 +93,10 @@ def _parser(
 ) -> Callable[[bytes, int], tuple[int | None, Record]]:
     """Return a function that reads a line in the format of --format."""
     if text == "json":
-        return partial(record_format.from_json, parts=avro)
+        return partial(record_lines.from_json, parts=avro)
     if text == "text":
         divider = separator.encode() if separator else None
-        return lambda line, number: (None, record_format.from_text(line, divider))
+        return lambda line, number: (None, record_lines.from_text(line, divider))
     o.check_format(text)
     return record_template.reader(text)
 

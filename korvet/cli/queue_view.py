@@ -1,10 +1,8 @@
 """Share groups as `korvet queues` shows them: members, partitions, delivered records."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
-
 from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog
+from korvet.cli.table_output import Rows, View
 from korvet.config.setting import StartError
 from korvet.groups.description import SHARE, describe_modern
 from korvet.groups.share_offsets import Delivered, ShareOffsets, SharePartition
@@ -28,37 +26,6 @@ _RUNS = 100
 """Delivered runs that are shown of each partition."""
 
 
-class QueueView(NamedTuple):
-    """A share group: its state, and rows of its members, partitions and delivered records."""
-
-    name: str
-    state: dict[str, object]
-    members: list[table_output.Row]
-    partitions: list[table_output.Row]
-    delivered: list[table_output.Row]
-
-    def document(self) -> dict[str, object]:
-        """Return the group for JSON."""
-        return {
-            "group": self.name,
-            **self.state,
-            "members": table_output.objects(_MEMBER, self.members),
-            "partitions": table_output.objects(_PARTITION, self.partitions),
-            "delivered": table_output.objects(_DELIVERED, self.delivered),
-        }
-
-    def parts(self) -> Iterable[table_output.Part]:
-        """Yield a line with the state, and tables of members, partitions, delivered records."""
-        words = ", ".join(f"{key} {held}" for key, held in self.state.items())
-        yield table_output.Part(f"{self.name}: {words.removeprefix('state ')}")
-        yield table_output.Part(None, _MEMBER, self.members)
-        yield table_output.Part("")
-        yield table_output.Part(None, _PARTITION, self.partitions)
-        if self.delivered:
-            yield table_output.Part("")
-            yield table_output.Part(None, _DELIVERED, self.delivered)
-
-
 async def summaries(log: CommandLog) -> list[table_output.Row]:
     """Return a row of each share group."""
     offsets = _offsets(log)
@@ -76,7 +43,7 @@ async def summaries(log: CommandLog) -> list[table_output.Row]:
     return rows
 
 
-async def read(log: CommandLog, name: str) -> QueueView:
+async def read(log: CommandLog, name: str) -> View:
     """Read a share group. Raises StartError if there is none."""
     try:
         group = await describe_modern(log.coordinator, name, SHARE)
@@ -93,13 +60,13 @@ async def read(log: CommandLog, name: str) -> QueueView:
         for member in group.members
     ]
     parts = await _offsets(log).describe_all(name, runs=_RUNS)
-    return QueueView(
-        name,
-        {"state": group.state, "epoch": group.epoch},
-        members,
-        [_partition(part) for part in parts],
-        [_delivered(part, run) for part in parts for run in part.runs],
-    )
+    delivered = [_delivered(part, run) for part in parts for run in part.runs]
+    tables = [
+        Rows("members", _MEMBER, members),
+        Rows("partitions", _PARTITION, list(map(_partition, parts))),
+        Rows("delivered", _DELIVERED, delivered, is_printed=bool(delivered)),
+    ]
+    return View(name, {"state": group.state, "epoch": group.epoch}, tables)
 
 
 def _offsets(log: CommandLog) -> ShareOffsets:

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +40,40 @@ class Part(NamedTuple):
         if self.text is None:
             return _shown(self.columns, self.rows, header=header)
         return Text(_plain(self.text))
+
+
+class Rows(NamedTuple):
+    """A table of a view: its name in JSON, its columns and its rows."""
+
+    name: str
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    is_printed: bool = True
+    in_json: tuple[Sequence[str], Sequence[Row]] | None = None
+    """The columns and rows in JSON, if they are others."""
+
+
+class View(NamedTuple):
+    """A group as `describe` shows it: its state, which may be unknown, and its tables."""
+
+    name: str
+    state: Mapping[str, object]
+    tables: Sequence[Rows]
+
+    def document(self) -> dict[str, object]:
+        """Return the group for JSON."""
+        tables = {each.name: objects(*each.in_json or each[1:3]) for each in self.tables}
+        return {"group": self.name, **self.state, **tables}
+
+    def parts(self) -> Iterable[Part]:
+        """Yield a line with the state, and the tables with an empty line between two of them."""
+        if self.state:
+            words = (f"{key} {'-' if held is None else held}" for key, held in self.state.items())
+            yield Part(f"{self.name}: {', '.join(words).removeprefix('state ')}")
+        for at, each in enumerate(each for each in self.tables if each.is_printed):
+            if at:
+                yield Part("")
+            yield Part(None, each.columns, each.rows)
 
 
 def table(columns: Sequence[str], rows: Iterable[Row], *, header: bool = True) -> None:

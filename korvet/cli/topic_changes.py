@@ -1,6 +1,5 @@
 """`korvet topics alter`, `add-partitions`, `trim` and `repair`."""
 
-from datetime import UTC, datetime
 from typing import Annotated
 from uuid import uuid4
 
@@ -12,9 +11,9 @@ from korvet.base.metrics import Metrics
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.topic_positions import position
 from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 from korvet.config.setting import StartError
-from korvet.log.position import BadPosition, parse_position
 from korvet.scripts.keys import Partition
 from korvet.topics.node import Node
 
@@ -80,17 +79,14 @@ def trim(
     In topics of layout `batch` readers start at the position, and the batch that reaches past it
     stays in Redis.
     """
-    try:
-        position = parse_position(before, datetime.now(UTC))
-    except BadPosition as error:
-        raise typer.BadParameter(f"--before: {error}") from None
+    wanted = position("--before", before)
 
     async def run(log: CommandLog) -> list[table_output.Row]:
         count = (await log.topic(name)).partitions
         first = [part.earliest for part in await log.offsets(name)]
         rows: list[table_output.Row] = []
         for number in o.chosen_partitions(name, count, partition):
-            offset = await log.find_offset(name, number, position)
+            offset = await log.find_offset(name, number, wanted)
             rows.append((number, first[number], await log.delete_records(name, number, offset)))
         return rows
 

@@ -24,6 +24,14 @@ Topics = Annotated[
 To = Annotated[str | None, typer.Option("--to", metavar="POSITION", help=o.POSITIONS)]
 
 
+def position(option: str, text: str) -> Position:
+    """Parse the position of an option. Raises BadParameter."""
+    try:
+        return parse_position(text, datetime.now(UTC))
+    except BadPosition as error:
+        raise typer.BadParameter(f"{option}: {error}") from None
+
+
 def parse_positions(topics: list[str], to: str | None) -> dict[str, Position]:
     """Parse each topic's position before anything is read or changed."""
     now, found = datetime.now(UTC), {}

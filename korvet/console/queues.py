@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import asdict
 
 from korvet.console.visit import Visit
 from korvet.groups.share_offsets import ShareOffsets, SharePartition
@@ -63,31 +64,14 @@ async def lag_of(visit: Visit, group: str) -> tuple[int, list[str], int]:
 
 
 def _row(part: SharePartition) -> QueueRow:
-    return QueueRow(
-        part.topic.name,
-        part.partition,
-        part.start,
-        part.available,
-        part.acquired,
-        part.acknowledged,
-        part.archived,
-        part.dead_letters,
-        part.lag,
-    )
+    values = asdict(part) | {"topic": part.topic.name}
+    return QueueRow(**{name: values[name] for name in QueueRow.__struct_fields__})
 
 
 def _locks(parts: Sequence[SharePartition]) -> list[LockRow]:
     """Return the delivered runs, those with the most deliveries first."""
     rows = [
-        LockRow(
-            part.topic.name,
-            part.partition,
-            run.first,
-            run.last,
-            run.deliveries,
-            run.member,
-            run.deadline_ms,
-        )
+        LockRow(topic=part.topic.name, partition=part.partition, **asdict(run))
         for part in parts
         for run in part.runs
     ]

@@ -36,6 +36,7 @@ def _environment() -> Environment:
         "query": lambda pairs: urlencode(pairs),
     }
     made.globals |= {"version": __version__, "bar": bar, "chart": chart, "formats": FORMATS}
+    made.globals["p"] = made.get_template("parts.html").module
     return made
 
 

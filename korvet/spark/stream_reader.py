@@ -228,14 +228,7 @@ class FailingReader(DataSourceStreamReader):
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def initialOffset(self) -> StreamOffset:
+    def _fail(self, *_: Any, **__: Any) -> Any:
         raise self._error
 
-    def latestOffset(self, start: StreamOffset | None = None, limit: Any = None) -> StreamOffset:
-        raise self._error
-
-    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
-        raise self._error
-
-    def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        raise self._error
+    initialOffset = latestOffset = partitions = read = _fail

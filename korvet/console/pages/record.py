@@ -1,11 +1,9 @@
 """Read one record: its page, the commands that show it, its download."""
 
-import base64
 from urllib.parse import urlsplit
 
 import msgspec
 
-from korvet.avro.decoder import Decoded
 from korvet.base.human import size
 from korvet.console.avro import TopicAvro
 from korvet.console.large import large_at
@@ -13,6 +11,7 @@ from korvet.console.pages.records import RecordRow, format_of, row_of
 from korvet.console.pages.topic import find_topic
 from korvet.console.shown import DETAIL_BYTES
 from korvet.console.visit import PageError, Visit
+from korvet.library.record_lines import to_json
 from korvet.library.values import PartitionOffsets, StoredRecord
 from korvet.log.entry_id import entry_id
 from korvet.security.acl import Operation
@@ -129,23 +128,5 @@ async def download(visit: Visit) -> tuple[bytes, str, str]:
 
 def _encode(record: StoredRecord, avro: TopicAvro) -> bytes:
     """Return the record as `korvet consume --format json` prints it."""
-
-    def held(part: bytes | None, decoded: Decoded | None = None) -> object:
-        if decoded is not None:
-            return decoded.value
-        try:
-            return None if part is None else part.decode()
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(part or b"").decode()}
-
-    return msgspec.json.encode(
-        {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp_ms,
-            "key": held(record.key, avro.found(record.key, is_key=True)),
-            "value": held(record.value, avro.found(record.value)),
-            "headers": [(name, held(value)) for name, value in record.headers],
-        }
-    )
+    decoded = {"key": avro.found(record.key, is_key=True), "value": avro.found(record.value)}
+    return to_json(record, {name: each.value for name, each in decoded.items() if each is not None})

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from korvet.spark.pipeline import html_report, text_report
+from korvet.spark.pipeline import report
 from korvet.spark.pipeline.stats import Key, Part, Point, Quantiles, TopicStats
 
 FULL = TopicStats(
@@ -29,14 +29,14 @@ EMPTY = TopicStats("none", 0, 0, 0, 0, 1, (), (), 0, 0, 0, (), Quantiles(()), No
 
 
 def test_the_text_report_has_counts_shares_and_times(capsys: pytest.CaptureFixture[str]) -> None:
-    text_report.print_report([FULL, EMPTY])
+    report.print_report([FULL, EMPTY])
     said = capsys.readouterr().out
     for text in ("1,500 records", "2.9 MiB", "66.7 %", "▄ █", "latency", "0 records"):
         assert text in said
 
 
 def test_the_html_report_is_self_contained_and_escapes_keys() -> None:
-    text = html_report.render_html([FULL, EMPTY])
+    text = report.render_html([FULL, EMPTY])
     HTMLParser().feed(text)
     assert "<script" not in text
     assert not re.search(r"(src|href)=|https?://|@import", text)
@@ -45,7 +45,7 @@ def test_the_html_report_is_self_contained_and_escapes_keys() -> None:
 
 
 def test_a_topic_without_append_times_has_no_latency() -> None:
-    text = html_report.render_html([msgspec.structs.replace(FULL, latency_ms=None)])
+    text = report.render_html([msgspec.structs.replace(FULL, latency_ms=None)])
     assert "Latency" not in text
 
 
@@ -54,6 +54,6 @@ def test_times_outside_of_the_calendar_are_shown_in_ms(capsys: pytest.CaptureFix
     for late in (1_700_000_000_000_000, 9_223_372_036_854_775):
         point = Point(late, 1, 1)
         far = msgspec.structs.replace(FULL, last_ms=late, over_time=(*FULL.over_time, point))
-        text_report.print_report([far])
+        report.print_report([far])
         assert f"{late} ms" in " ".join(capsys.readouterr().out.split())
-        assert f"{late} ms" in html_report.render_html([far])
+        assert f"{late} ms" in report.render_html([far])
