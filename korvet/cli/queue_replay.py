@@ -15,7 +15,7 @@ Rules
 import asyncio
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Self
 
@@ -130,7 +130,8 @@ class Replay:
             producer = await self._log.new_producer()
             chunk = Chunk(producer, fetched.next_offset)
             await self._commit(partition, offset, chunk.metadata)
-        letters = [letter async for letter in self._letters(partition, offset, chunk.to)]
+        found = self._log.records(self._queue, partition, offset, chunk.to, committed=True)
+        letters = [letter async for letter in found]
         targets = await self._by_target(letters)
         done = {target: await self._stored(chunk.producer, target) for target in targets}
         known = len(chunk.gone)
@@ -164,18 +165,6 @@ class Replay:
 
     async def _commit(self, partition: int, offset: int, metadata: str) -> None:
         await self._log.commit(GROUP, {(self._queue, partition): offset}, metadata)
-
-    async def _letters(self, partition: int, offset: int, to: int) -> AsyncIterator[StoredRecord]:
-        while offset < to:
-            fetched = await self._log.fetch(
-                self._queue, partition, offset, max_bytes=CHUNK_BYTES, committed=True
-            )
-            if fetched.next_offset == offset:
-                return
-            for record in fetched.records:
-                if record.offset < to:
-                    yield record
-            offset = fetched.next_offset
 
     async def _by_target(self, letters: Sequence[StoredRecord]) -> "dict[Target, list[Row]]":
         """Return the dead letters with the records to put back, by topic and partition."""

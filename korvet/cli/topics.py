@@ -96,7 +96,7 @@ def describe(
         if topic.policy.consumed_by:
             columns = (*columns, "held_by", "held_records")
             parts = [(*row, *held.get(number, (None, 0))) for number, row in enumerate(parts)]
-        segments = [await totals(log.store, log.keys, name, n) for n in range(topic.partitions)]
+        segments = [await totals(log.store, topic.partition(n)) for n in range(topic.partitions)]
         if topic.policy.remote_storage or any(each.segments for each in segments):
             columns = (*columns, *ManifestTotals._fields, *RemoteOnly._fields)
             below = [

@@ -76,7 +76,6 @@ class TieredStorage:
         self.node.metrics.remote_cache_misses.ask = lambda: source.misses
         return RemoteLogReader(
             self.node.store,
-            self.node.keys,
             segments,
             source,
             self.node.metrics,

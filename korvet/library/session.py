@@ -95,7 +95,7 @@ class Session:
         capacity = self.settings.integer("remote.fetch.cache.bytes")
         source = InlineChunks(segments) if is_inline else chunk_source(segments, capacity)
         self.reader.remote = RemoteLogReader(
-            self.store, self.keys, segments, source, Metrics(), lambda: cluster_id, lambda: inf
+            self.store, segments, source, Metrics(), lambda: cluster_id, lambda: inf
         )
 
     async def find_topic(self, name: str) -> Topic:

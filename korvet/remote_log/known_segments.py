@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from korvet.remote_log.manifest import ManifestStore, SegmentRow, checked_footer, find_segment
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
-from korvet.scripts.keys import Keys
 from korvet.topics.table import Topic
 from korvet.wire.segments import Segment
 
@@ -77,7 +76,6 @@ class KnownSegments:
     """Finds segments by offset or timestamp, and keeps the last ones of each partition."""
 
     store: ManifestStore
-    keys: Keys
     cluster_id: Callable[[], str]
     connection_epoch: Callable[[], int]
 
@@ -102,7 +100,7 @@ class KnownSegments:
         if found is not None:
             return found
         key, known, epoch = (topic.id, partition), self._of(topic, partition), self._epoch
-        row = await find_segment(self.store, self.keys, topic.name, partition, offset)
+        row = await find_segment(self.store, topic.partition(partition), offset)
         if row is None:
             return None
         found = KnownSegment(row, row.object_name(self.cluster_id(), *key))

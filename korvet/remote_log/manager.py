@@ -19,7 +19,7 @@ from korvet.remote_log.copier import PartitionCopier, SegmentBuffers
 from korvet.remote_log.copy_demand import CopyDemand
 from korvet.remote_log.copy_pace import CopyPace, follow
 from korvet.remote_log.memory import MemoryBudget
-from korvet.remote_log.retention import RemoteRetention, delete_orphans
+from korvet.remote_log.retention import RemoteRetention
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.store.errors import StoreError
 from korvet.store.replica_wait import ReplicaWait
@@ -62,7 +62,9 @@ class RemoteLogManager:
         self._copied: set[tuple[str, int]] = set()
         self._buffers = SegmentBuffers()
         self._unchanged = Unchanged(self.node.store, self.node.keys)
-        self._retention = RemoteRetention(self.node.store, self.segments, self.cluster_id)
+        self._retention = RemoteRetention(
+            self.node.store, self.segments, self.cluster_id, self.holder
+        )
         self._pace = CopyPace(
             self.node.settings,
             self.memory,
@@ -185,14 +187,7 @@ class RemoteLogManager:
             return
         self._copied.add(place)
         try:
-            count = await delete_orphans(
-                self.node.store,
-                self.segments,
-                self.cluster_id(),
-                self.holder,
-                topic,
-                partition,
-            )
+            count = await self._retention.delete_orphans(topic, partition)
         finally:
             self._copied.discard(place)
         if count:

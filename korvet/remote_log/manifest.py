@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from korvet.remote_log.store import RemoteStorageError
-from korvet.scripts.keys import Keys, Partition
+from korvet.scripts.keys import Partition
 from korvet.topics.table import Topic
 from korvet.wire.segments import CorruptSegment, Segment, read_footer
 
@@ -66,9 +66,8 @@ class ManifestTotals(NamedTuple):
     segment_bytes: int
 
 
-async def totals(store: ManifestStore, keys: Keys, topic: str, partition: int) -> ManifestTotals:
+async def totals(store: ManifestStore, names: Partition) -> ManifestTotals:
     """Return the totals of a partition's manifest."""
-    names = keys.partition(topic, partition)
     fields = ("start", "local_start", "tiered_records", "tiered_bytes")
     start, local_start, records, size = (
         int(each or 0) for each in await store.command("HMGET", names.log, *fields)
@@ -131,10 +130,10 @@ def object_name(cluster_id: str, topic_id: str, partition: int, first: int, name
 
 
 async def find_segment(
-    store: ManifestStore, keys: Keys, topic: str, partition: int, offset: int
+    store: ManifestStore, partition: Partition, offset: int
 ) -> SegmentRow | None:
     """Return the segment with the offset, or else the next one; None if there is none."""
-    key = keys.partition(topic, partition).segments
+    key = partition.segments
     rows = await store.command("ZREVRANGEBYSCORE", key, offset, "-inf", "LIMIT", 0, 1)
     if rows:
         found = SegmentRow.parse(rows[0])

@@ -33,7 +33,6 @@ from korvet.remote_log.known_segments import CACHE_BYTES, MAX_PARTITIONS, Footer
 from korvet.remote_log.manifest import ManifestStore
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.remote_log.stored_entries import entries_of
-from korvet.scripts.keys import Keys
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 from korvet.wire.batch_runs import count_records, find_batches, last_offset, skip_batches
@@ -142,7 +141,6 @@ class RemoteLogReader:
     """Reads segments for LogReader; `source` reads their chunks."""
 
     store: ManifestStore
-    keys: Keys
     segments: SegmentStore
     source: ChunkSource
     metrics: Metrics
@@ -152,7 +150,7 @@ class RemoteLogReader:
     footer_bytes: Callable[[], int] = lambda: CACHE_BYTES
 
     def __post_init__(self) -> None:
-        self._known = KnownSegments(self.store, self.keys, self.cluster_id, self.connection_epoch)
+        self._known = KnownSegments(self.store, self.cluster_id, self.connection_epoch)
         self._footers = Footers(self.segments, self.footer_bytes)
         self._next_chunks: dict[tuple[str, int], int] = {}
         """The chunk that a reader continues with, by object and offset."""
@@ -308,7 +306,7 @@ class RemoteLogReader:
                     self.source, name, segment, offset, request.max_bytes
                 )
                 if not request.batches:
-                    entries = _entries(request, parts)
+                    entries = [each for part in parts for each in entries_of(request.topic, part)]
             except FORGED as error:
                 raise RemoteStorageError(f"{name}: {error}") from None
             except RemoteStorageError:
@@ -370,7 +368,3 @@ def _taken(
     except FORGED:
         return None
     return ReadyBatches(data, after, count, segment), following
-
-
-def _entries(request: ReadRequest, parts: list[memoryview]) -> list[Entry]:
-    return [entry for part in parts for entry in entries_of(request.topic, part)]

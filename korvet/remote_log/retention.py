@@ -25,42 +25,6 @@ MIN_AGE_S = 3600.0
 LEASE_MS = 60_000
 
 
-async def delete_orphans(
-    store: AsyncStore,
-    segments: SegmentStore,
-    cluster_id: str,
-    holder: str,
-    topic: Topic,
-    partition: int,
-) -> int:
-    """Delete the partition's objects that no manifest names. Returns how many there were."""
-    claim = await store.run(topic.partition(partition).claim_copy(holder=holder, ttl_ms=LEASE_MS))
-    if claim.error or not claim.fence:
-        return 0
-    prefix, now = f"{cluster_id}/{topic.id}/{partition}", datetime.now(UTC)
-    await segments.delete_staged(prefix, MIN_AGE_S)
-    old = {
-        name
-        for name, written in await segments.objects(prefix)
-        if (now - written).total_seconds() >= MIN_AGE_S
-    }
-    orphans = old - await _named(store, cluster_id, topic, partition) if old else old
-    for name in orphans:
-        await segments.delete(name)
-    return len(orphans)
-
-
-async def _named(store: AsyncStore, cluster_id: str, topic: Topic, partition: int) -> set[str]:
-    """Return the names of the objects of both manifests."""
-    key = topic.partition(partition)
-    found: set[str] = set()
-    for rows in (key.segments, key.deleted_segments):
-        for row in await store.command("ZRANGE", rows, 0, -1):
-            segment = SegmentRow.parse(row)
-            found.add(segment.object_name(cluster_id, topic.id, partition))
-    return found
-
-
 STEPS = 64
 """Max index steps one log.apply_retention removes: bounds how long the script blocks Redis."""
 MOST = 100
@@ -69,11 +33,39 @@ MOST = 100
 
 @dataclass(eq=False, repr=False)
 class RemoteRetention:
-    """Trims the local part of partitions, and removes old segments with their objects."""
+    """Trims the local part of partitions, and removes old segments with their objects.
+
+    `holder` names this process in leases.
+    """
 
     store: AsyncStore
     segments: SegmentStore
     cluster_id: Callable[[], str]
+    holder: str
+
+    async def delete_orphans(self, topic: Topic, partition: int) -> int:
+        """Delete the partition's objects that no manifest names. Returns how many there were."""
+        place = topic.partition(partition)
+        claim = await self.store.run(place.claim_copy(holder=self.holder, ttl_ms=LEASE_MS))
+        if claim.error or not claim.fence:
+            return 0
+        prefix, now = f"{self.cluster_id()}/{topic.id}/{partition}", datetime.now(UTC)
+        await self.segments.delete_staged(prefix, MIN_AGE_S)
+        orphans = {
+            name
+            for name, written, _ in await self.segments.listing(prefix)
+            if (now - written).total_seconds() >= MIN_AGE_S
+        }
+        for key in (place.segments, place.deleted_segments) if orphans else ():
+            for row in await self.store.command("ZRANGE", key, 0, -1):
+                orphans.discard(self._object_name(row, topic, partition))
+        for name in orphans:
+            await self.segments.delete(name)
+        return len(orphans)
+
+    def _object_name(self, row: bytes, topic: Topic, partition: int) -> str:
+        """Return the name of the object of a manifest's row."""
+        return SegmentRow.parse(row).object_name(self.cluster_id(), topic.id, partition)
 
     async def trim(self, topic: Topic, partition: int) -> None:
         """Remove copied records from Redis as local.retention.ms and .bytes say."""
@@ -105,9 +97,7 @@ class RemoteRetention:
                 # A failover must not bring back rows of objects that are gone.
                 await self.store.until_durable(key, run)
             for row in reply.due:
-                segment = SegmentRow.parse(row)
-                name = segment.object_name(self.cluster_id(), topic.id, partition)
-                await self.segments.delete(name)
+                await self.segments.delete(self._object_name(row, topic, partition))
             if reply.due:
                 await self.store.run(topic.partition(partition).forget_segments(rows=reply.due))
 

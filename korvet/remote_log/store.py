@@ -232,7 +232,7 @@ class SegmentStore:
 
     async def names(self, prefix: str) -> list[str]:
         """Return the names of the objects below a prefix, which ends with a whole part."""
-        return [name for name, _ in await self.objects(prefix)]
+        return [name for name, _, _ in await self.listing(prefix)]
 
     async def folders(self, prefix: str) -> list[str]:
         """Return the last parts of the common prefixes one level below a prefix."""
@@ -241,10 +241,6 @@ class SegmentStore:
         with self._request("listing", prefix):
             found = await obstore.list_with_delimiter_async(self._store, prefix or None)
         return sorted(name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"])
-
-    async def objects(self, prefix: str) -> list[tuple[str, datetime]]:
-        """Return name and time of writing of the objects below a prefix."""
-        return [(name, written) for name, written, _ in await self.listing(prefix)]
 
     async def listing(self, prefix: str) -> list[tuple[str, datetime, int]]:
         """Return name, time of writing and bytes of the objects below a prefix."""

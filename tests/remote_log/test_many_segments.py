@@ -105,7 +105,7 @@ async def costs(lua: LuaRunner, folder: Path, count: int) -> list[list[tuple[int
 async def paid(manifest: Counted, store: CountedStore, first: int) -> list[tuple[int, int]]:
     """Return calls and requests of each read of a segment, by a new reader."""
     reader = RemoteLogReader(
-        manifest, KEYS, store, chunk_source(store, 0), Metrics(), lambda: "c", lambda: 5
+        manifest, store, chunk_source(store, 0), Metrics(), lambda: "c", lambda: 5
     )
     found = []
     for offset in (first + SPAN // 2 + 3, first, first + SPAN - 1, None):
@@ -145,7 +145,7 @@ async def test_consumers_at_several_depths_ask_the_manifest_once_each(
     lua.run(KEYS.partition("t", 0, ID).restore(rows, **shape, epoch=0, start=0, next=5 * SPAN))
     manifest = Counted(lua)
     reader = RemoteLogReader(
-        manifest, KEYS, store, chunk_source(store, 0), Metrics(), lambda: "c", lambda: 5
+        manifest, store, chunk_source(store, 0), Metrics(), lambda: "c", lambda: 5
     )
     for step in range(0, SPAN, 10):
         for number in range(5):

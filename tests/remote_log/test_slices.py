@@ -69,15 +69,15 @@ class OneRow:
 @pytest.mark.parametrize("kind", ["memory", "file"])
 async def test_fetches_of_every_size_return_each_batch_once(kind: str, tmp_path: Path) -> None:
     data = written()
-    topic: Any = SimpleNamespace(id=TOPIC_ID, name="t")
+    topic: Any = SimpleNamespace(
+        id=TOPIC_ID, name="t", partition=lambda number: Keys().partition("t", number)
+    )
     store = SegmentStore("memory:///" if kind == "memory" else f"file://{tmp_path}")
     await store.put(f"c/{TOPIC_ID}/0/{0:020d}-ab.segment", data)
     _, batches = read_segment(data)
     for most in (1, 100_000, 999_999, 1 << 20, 1_500_000, 10 << 20):
         source = chunk_source(store, 2 << 20)
-        reader = RemoteLogReader(
-            OneRow(data), Keys(), store, source, Metrics(), lambda: "c", lambda: 5
-        )
+        reader = RemoteLogReader(OneRow(data), store, source, Metrics(), lambda: "c", lambda: 5)
         found: list[bytes] = []
         offset = fetches = 0
         while offset <= (BATCHES - 1) * 100:

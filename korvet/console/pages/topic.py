@@ -149,7 +149,7 @@ async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> lis
         check(reply.error)
         tiered = ManifestTotals(reply.local_first, 0, 0, 0)
         if is_tiered(topic):
-            tiered = await totals(store, keys, topic.name, number)
+            tiered = await totals(store, topic.partition(number))
         is_local_start = reply.first <= reply.local_first <= reply.next
         rows.append(
             PartitionRow(

@@ -175,67 +175,11 @@ class Backup:
             cut = await find_cut(self.store, self.keys, topic, number, self.wait_s)
             if cut.end < cut.next:
                 self._left.append(Loss(topic.name, number, cut.end, cut.next - 1, "open"))
-            found = _PartitionBackup(self, topic, number, cut)
-            start, copied = await found.run()
+            start, copied = await PartitionBackup(self, topic, number, cut).run()
         if cut.scheduled:
             count = sum(int(row.partition(b":")[0]) for _, row in cut.scheduled)
             self._scheduled.append(ScheduledRecords(topic.name, number, count, cut.scheduled))
         return PartitionState(start, max(cut.end, start), copied, cut.epoch)
-
-    # Segments.
-
-    async def existing(self, topic: Topic, number: int, cut: Cut) -> tuple[int, int, set[str]]:
-        """Return where the segments in the target end, their records, and the objects' names."""
-        where = (self.cluster_id, topic.id, number)
-        found = await list_objects(self.target, *where, asyncio.Semaphore(AT_ONCE))
-        chain = build_chain(found, cut.start, -1)
-        if chain.end > cut.end:
-            raise BackupRefused(
-                f"{self.target.url} has segments of another log of {topic.name}-{number}: name "
-                "another directory or prefix."
-            )
-        names = {each.name for each in found if each.header is not None}
-        if not chain.rows or chain.rows[0][0] > cut.start:
-            return cut.start, 0, names
-        at = chain.holes[0][0] if chain.holes else chain.end
-        return at, sum(row[2] for row in chain.rows if row[1] < at), names
-
-    async def copy(self, topic: Topic, number: int, at: int, names: set[str]) -> int | None:
-        """Copy the tiered segment with the offset; return the offset after it, None without one.
-
-        Raises RemoteStorageError.
-        """
-        row = await find_segment(self.store, self.keys, topic.name, number, at)
-        if row is None or row.first > at:
-            return None
-        if self.remote is None:
-            raise BackupRefused(
-                f"{topic.name}-{number} has records in segments: start the command with the "
-                "brokers' remote.log.storage.system.enable and remote.storage.url."
-            )
-        name = row.object_name(self.cluster_id, topic.id, number)
-        if name not in names:
-            data = await self.remote.read(name)
-            try:
-                read_segment(data)
-            except CorruptSegment as error:
-                raise BackupRefused(f"The segment {name} is corrupt: {error}.") from None
-            await self.target.put(name, data)
-            self.count(row.records, len(data))
-        return row.last + 1
-
-    async def write(self, topic: Topic, number: int, writer: SegmentWriter) -> None:
-        """Write records of Redis as a segment."""
-        segment_id, parts = await self.collector(topic, number).finish(
-            writer, self.cluster_id, int(time() * 1000)
-        )
-        name = object_name(self.cluster_id, topic.id, number, writer.first, segment_id)
-        await self.target.put(name, parts)
-        self.count(writer.records, sum(map(len, parts)))
-
-    def collector(self, topic: Topic, number: int) -> Collector:
-        """Return the reader of the partition's records in Redis."""
-        return Collector(self.store, topic, number)
 
     def count(self, records: int, size: int) -> None:
         """Count a segment that was written."""
@@ -248,62 +192,109 @@ class Backup:
         self._counts["records"] += records
         self.on_records(records)
 
-    async def start_of(self, topic: Topic, number: int) -> int:
-        """Return the log start as it is now."""
-        reply = await self.store.run(topic.partition(number).list_offsets())
-        if reply.error:
-            raise deleted(topic)
-        return reply.start
 
-
-class _PartitionBackup:
+@dataclass(eq=False, repr=False)
+class PartitionBackup:
     """The records of one partition, from the start to the end of its cut."""
 
-    def __init__(self, backup: Backup, topic: Topic, number: int, cut: Cut) -> None:
-        self._backup = backup
-        self._topic = topic
-        self._number = number
-        self._cut = cut
-        self._start = cut.start
+    backup: Backup
+    topic: Topic
+    number: int
+    cut: Cut
+
+    def __post_init__(self) -> None:
+        self._start = self.cut.start
         self._copied = -1
+        self._collector = Collector(self.backup.store, self.topic, self.number)
+
+    def __str__(self) -> str:
+        return f"{self.topic.name}-{self.number}"
 
     async def run(self) -> tuple[int, int]:
         """Write what is missing; return the log start, and where the last segment ends."""
-        backup, place, end = self._backup, (self._topic, self._number), self._cut.end
-        at, records, names = await backup.existing(*place, self._cut)
+        end, tries = self.cut.end, 0
+        at, records, names = await self._existing()
         if at > self._start:
             self._copied = at
-            backup.found(records)
-        collector, tries = backup.collector(*place), 0
+            self.backup.found(records)
         while at < end:
-            after = await backup.copy(*place, at, names)
+            after = await self._copy(at, names)
             if after is None:
-                writer = await collector.collect(at, SEGMENT_BYTES, end)
+                writer = await self._collector.collect(at, SEGMENT_BYTES, end)
                 after = writer.last + 1
                 if writer.size:
-                    await backup.write(*place, writer)
+                    await self.write(writer)
             if after > at:
                 at, tries = after, 0
                 self._copied = after
                 continue
-            at, tries = await self._after_nothing(collector, at), tries + 1
+            at, tries = await self._after_nothing(at), tries + 1
             if tries > TRIES:
-                raise BackupRefused(f"{_name(*place)} cannot be read from offset {at}: try again.")
+                raise BackupRefused(f"{self} cannot be read from offset {at}: try again.")
         return self._start, self._copied
 
-    async def _after_nothing(self, collector: Collector, at: int) -> int:
+    async def _existing(self) -> tuple[int, int, set[str]]:
+        """Return where the segments in the target end, their records, and the objects' names."""
+        target, start = self.backup.target, self.cut.start
+        where = (self.backup.cluster_id, self.topic.id, self.number)
+        found = await list_objects(target, *where, asyncio.Semaphore(AT_ONCE))
+        chain = build_chain(found, start, -1)
+        if chain.end > self.cut.end:
+            raise BackupRefused(
+                f"{target.url} has segments of another log of {self}: name another directory or "
+                "prefix."
+            )
+        names = {each.name for each in found if each.header is not None}
+        if not chain.rows or chain.rows[0][0] > start:
+            return start, 0, names
+        at = chain.holes[0][0] if chain.holes else chain.end
+        return at, sum(row[2] for row in chain.rows if row[1] < at), names
+
+    async def _copy(self, at: int, names: set[str]) -> int | None:
+        """Copy the tiered segment with the offset; return the offset after it, None without one.
+
+        Raises RemoteStorageError.
+        """
+        backup = self.backup
+        row = await find_segment(backup.store, self.topic.partition(self.number), at)
+        if row is None or row.first > at:
+            return None
+        if backup.remote is None:
+            raise BackupRefused(
+                f"{self} has records in segments: start the command with the brokers' "
+                "remote.log.storage.system.enable and remote.storage.url."
+            )
+        name = row.object_name(backup.cluster_id, self.topic.id, self.number)
+        if name not in names:
+            data = await backup.remote.read(name)
+            try:
+                read_segment(data)
+            except CorruptSegment as error:
+                raise BackupRefused(f"The segment {name} is corrupt: {error}.") from None
+            await backup.target.put(name, data)
+            backup.count(row.records, len(data))
+        return row.last + 1
+
+    async def write(self, writer: SegmentWriter) -> None:
+        """Write records of Redis as a segment."""
+        cluster_id = self.backup.cluster_id
+        found = await self._collector.finish(writer, cluster_id, int(time() * 1000))
+        name = object_name(cluster_id, self.topic.id, self.number, writer.first, found[0])
+        await self.backup.target.put(name, found[1])
+        self.backup.count(writer.records, sum(map(len, found[1])))
+
+    async def _after_nothing(self, at: int) -> int:
         """Return the offset to continue from after a read that found no records."""
-        result = await collector.read(at, 1)
+        result = await self._collector.read(at, 1)
         if result.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
-            raise deleted(self._topic)
+            raise deleted(self.topic)
         if result.error:
             # Retention or DeleteRecords removed them meanwhile, or tiered storage moved them.
-            self._start = max(self._start, await self._backup.start_of(self._topic, self._number))
+            reply = await self.backup.store.run(self.topic.partition(self.number).list_offsets())
+            if reply.error:
+                raise deleted(self.topic)
+            self._start = max(self._start, reply.start)
             await asyncio.sleep(CHECK_S)
             return max(at, self._start)
-        is_more = any(each.last < self._cut.end for each in result.entries)
-        return at if is_more else self._cut.end
-
-
-def _name(topic: Topic, number: int) -> str:
-    return f"{topic.name}-{number}"
+        is_more = any(each.last < self.cut.end for each in result.entries)
+        return at if is_more else self.cut.end

@@ -42,8 +42,7 @@ COMMIT = "_commit.json"
 
 def compact_directory(spark: Any, data: Path, staged: Path, target_bytes: int) -> int:
     """Build a compacted copy of `data` in `staged`; return how many files fewer, 0 if unchanged."""
-    batches = sorted(each for each in data.iterdir() if each.name.startswith("batch="))
-    runs = _group_batches(batches, target_bytes)
+    runs = _group_batches(sorted(data.glob("batch=*")), target_bytes)
     before = sum(len(_files(batch)) for run in runs for batch in run)
     if all(len(run) == 1 for run in runs):
         return 0
@@ -153,7 +152,7 @@ class ParquetTable(ArchiveTable):
             raise _unwritable_error(self.root, error) from error
 
     def state(self) -> CommitMetadata:
-        newest = max(self._batches(), default=None)
+        newest = max(self.data.glob("batch=*"), default=None)
         return EMPTY if newest is None else decode((newest / COMMIT).read_bytes())
 
     def append(
@@ -222,12 +221,6 @@ class ParquetTable(ArchiveTable):
         for left in (self._own / "staging").iterdir():
             if left.stat().st_mtime < oldest:
                 shutil.rmtree(left, ignore_errors=True)
-
-    def _batches(self) -> Iterator[Path]:
-        try:
-            yield from (each for each in self.data.iterdir() if each.name.startswith("batch="))
-        except FileNotFoundError:
-            return
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -288,7 +288,7 @@ def test_a_backup_that_was_interrupted_continues(
 ) -> None:
     folder = tmp_path / "backup"
     monkeypatch.setattr(backup_module, "SEGMENT_BYTES", 20_000)
-    real, left, done = backup_module.Backup.write, [9], asyncio.Semaphore(0)
+    real, left, done = backup_module.PartitionBackup.write, [9], asyncio.Semaphore(0)
 
     async def failing(self: Any, *words: Any) -> None:
         left[0] -= 1
@@ -303,14 +303,14 @@ def test_a_backup_that_was_interrupted_continues(
         fill(broker)
         before = {name: read(broker.bootstrap_servers, name, "read_committed") for name in SHAPES}
         command = ("backup", str(folder), "--redis", broker.redis_url)
-        monkeypatch.setattr(backup_module.Backup, "write", failing)
+        monkeypatch.setattr(backup_module.PartitionBackup, "write", failing)
         code, _, said = korvet(*command)
         assert (code, "the disk is full" in said) == (2, True)
         written = set(folder.rglob("*.segment"))
         assert len(written) == 9
         code, _, said = korvet("restore", "--from", str(folder), "--redis", other.url)
         assert code == 2 and "has no snapshot" in said
-        monkeypatch.setattr(backup_module.Backup, "write", real)
+        monkeypatch.setattr(backup_module.PartitionBackup, "write", real)
         assert korvet(*command)[0] == 0
         assert written < set(folder.rglob("*.segment"))
         code, _, said = korvet(*command)
