@@ -7,15 +7,98 @@ import typer
 from korvet.base.bounded import gather_bounded
 from korvet.base.errors import ErrorCode
 from korvet.cli import options as o
-from korvet.cli import queue_replay, queue_view, table_output
+from korvet.cli import queue_replay, table_output
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.help_text import group
 from korvet.cli.live import show
+from korvet.cli.table_output import Rows, View
 from korvet.cli.topic_positions import To, check_group_name, parse_positions
-from korvet.config.broker_config import StartError
-from korvet.groups.share_offsets import ShareOffsets, list_partitions
+from korvet.config.setting import StartError
+from korvet.groups.description import SHARE, describe_modern
+from korvet.groups.share_offsets import Delivered, ShareOffsets, SharePartition, list_partitions
 from korvet.log.position import Position
+from korvet.topics.lifecycle import Refused
 from korvet.topics.table import Topic
+
+_SUMMARY = ("group", "state", "members", "topics", "available", "acquired", "lag")
+_MEMBER = ("member", "client", "host", "epoch", "partitions")
+_PARTITION = (
+    "topic",
+    "partition",
+    "start",
+    "available",
+    "acquired",
+    "accepted",
+    "archived",
+    "dead_letters",
+    "lag",
+)
+_DELIVERED = ("topic", "partition", "first", "last", "deliveries", "ends", "member")
+_RUNS = 100
+"""Delivered runs that are shown of each partition."""
+
+
+async def _summaries(log: CommandLog) -> list[table_output.Row]:
+    """Return a row of each share group."""
+    offsets = _offsets(log)
+    rows: list[table_output.Row] = []
+    for each in await log.groups():
+        if each.type == "share":
+            found = await offsets.describe_all(each.group)
+            counts = (
+                len({row.topic.name for row in found}),
+                sum(row.available for row in found),
+                sum(row.acquired for row in found),
+                sum(max(row.lag, 0) for row in found),
+            )
+            rows.append((each.group, each.state, each.members, *counts))
+    return rows
+
+
+async def _read(log: CommandLog, name: str) -> View:
+    """Read a share group. Raises StartError if there is none."""
+    try:
+        group = await describe_modern(log.coordinator, name, SHARE)
+    except Refused:
+        raise StartError(f"There is no share group {name!r}.") from None
+    members: list[table_output.Row] = [
+        (
+            member.id,
+            member.client_id,
+            member.client_host,
+            member.epoch,
+            sum(map(len, member.assigned.partitions.values())),
+        )
+        for member in group.members
+    ]
+    parts = await _offsets(log).describe_all(name, runs=_RUNS)
+    delivered = [_delivered(part, run) for part in parts for run in part.runs]
+    tables = [
+        Rows("members", _MEMBER, members),
+        Rows("partitions", _PARTITION, list(map(_partition, parts))),
+        Rows("delivered", _DELIVERED, delivered, is_printed=bool(delivered)),
+    ]
+    return View(name, {"state": group.state, "epoch": group.epoch}, tables)
+
+
+def _offsets(log: CommandLog) -> ShareOffsets:
+    return ShareOffsets(log.store, log.keys, log.table, log.coordinator)
+
+
+def _partition(part: SharePartition) -> table_output.Row:
+    """Return a row; a partition that the group has not read has only its place."""
+    place = (part.topic.name, part.partition)
+    if part.start < 0:
+        return (*place, *(None for _ in _PARTITION[2:]))
+    counts = (part.available, part.acquired, part.acknowledged, part.archived, part.dead_letters)
+    return (*place, part.start, *counts, part.lag)
+
+
+def _delivered(part: SharePartition, run: Delivered) -> table_output.Row:
+    place = (part.topic.name, part.partition, run.first, run.last, run.deliveries)
+    ends = table_output.moment(run.deadline_ms) if run.deadline_ms else None
+    return (*place, ends, run.member or None)
+
 
 app = group()
 
@@ -30,8 +113,8 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
 
     Available and acquired records are in delivery; the lag counts these and all later ones.
     """
-    rows = on_log(queue_view.summaries, target)
-    table_output.listing(queue_view.SUMMARY, rows, as_json=json, header=header)
+    rows = on_log(_summaries, target)
+    table_output.listing(_SUMMARY, rows, as_json=json, header=header)
 
 
 @o.command(app, "describe")
@@ -47,7 +130,7 @@ def describe(
     A lock ends at `ends`. Records without a member were delivered and are available again, from
     `ends` on.
     """
-    show(lambda log: queue_view.read(log, name), target, watch=watch, as_json=json, header=header)
+    show(lambda log: _read(log, name), target, watch=watch, as_json=json, header=header)
 
 
 @o.command(app, "reset")
@@ -115,7 +198,7 @@ async def _reset(
     Return a row of each partition: its start offset, the new one, and the records from there on.
     """
     check_group_name(name)
-    offsets = ShareOffsets(log.store, log.keys, log.table, log.coordinator)
+    offsets = _offsets(log)
     topics = await _topics(log, offsets, name, positions)
     places = list_partitions(topics)
 

@@ -65,7 +65,7 @@ async def _rows(
     owners: dict[Place, str],
     counted: dict[Place, int],
 ) -> list[OffsetRow]:
-    store, keys = visit.services.store, visit.services.keys
+    store = visit.services.store
     ends = await store.run_many(
         topics[name].partition(number).list_offsets() for name, number in places
     )
