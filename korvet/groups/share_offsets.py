@@ -8,7 +8,7 @@ Rules
   from the former offset, as in Kafka.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,7 +202,6 @@ def _partition(
 ) -> SharePartition:
     if state.error or state.start < 0:
         return SharePartition(topic, number)
-    cells = [state.runs[at : at + 5] for at in range(0, len(state.runs), 5)]
     return SharePartition(
         topic,
         number,
@@ -214,11 +213,12 @@ def _partition(
         state.archived,
         state.dead_letters,
         UNKNOWN if lag.error else lag.next,
-        tuple(_delivered(*row) for row in cells),
+        tuple(delivered_runs(state)),
     )
 
 
-def _delivered(
-    first: bytes, last: bytes, deliveries: bytes, deadline_ms: bytes, member: bytes
-) -> Delivered:
-    return Delivered(int(first), int(last), int(deliveries), int(deadline_ms), member.decode())
+def delivered_runs(state: ShareDescribeReply) -> Iterator[Delivered]:
+    """Yield the delivered runs of a share group in a partition."""
+    cells = iter(state.runs)
+    for first, last, deliveries, deadline_ms, member in zip(*[cells] * 5, strict=True):
+        yield Delivered(int(first), int(last), int(deliveries), int(deadline_ms), member.decode())

@@ -22,7 +22,7 @@ from korvet.config.topic_policy import TopicPolicy
 from korvet.config.values import Settings
 from korvet.log.layouts import layout_of
 from korvet.log.layouts.record import stored_size
-from korvet.scripts.append_call import FAR, Kind, Row
+from korvet.scripts.append_call import Kind, Row
 from korvet.scripts.call import Arg, Call
 from korvet.scripts.calls.partition import AppendReply
 from korvet.topics.table import Topic
@@ -100,7 +100,7 @@ def prepare_scheduled(
         stamp=int(topic.policy.log_append_time),
         count=len(found),
         size=size,
-        max_timestamp=min(FAR, max((record[1] for record in ordinary), default=-1)),
+        max_timestamp=max((record[1] for record in ordinary), default=-1),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,

@@ -17,8 +17,7 @@ STAMP_AT, BATCH_AT, SIZE_AT, NEWEST_AT, PRODUCER_AT, TRANSACTION_AT, FIELDS_AT =
 LATER_PART = 2
 """Added to the stamp of an append that continues a batch."""
 FAR = 1 << 62
-"""The highest timestamp in a log's state and index, in ms: Lua's integers end at 2^63, and its
-doubles are rounded up below that."""
+"""The highest timestamp in a log's state and index, in ms: lib.append limits it."""
 EXPIRED = -2
 """A `transaction`: in none, and the producer's state may have expired in the partition."""
 EXPIRED_IN_TXN = -3
@@ -92,10 +91,10 @@ def allow_expired_producer(call: Call[AppendReply]) -> Call[AppendReply]:
 
 
 def newest_of(call: Call[AppendReply]) -> int:
-    """Return the max timestamp of an append."""
+    """Return the max timestamp that the script stores for an append."""
     newest = call.args[NEWEST_AT]
     assert isinstance(newest, int)
-    return newest
+    return min(newest, FAR)
 
 
 def whole_batch(call: Call[AppendReply]) -> Arg | None:

@@ -9,12 +9,12 @@ part inside the first braces, so a script on one partition or one group uses one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from korvet.base.bounded import ByteBounded
-from korvet.scripts.call import Call, VersionReply, encode_group
+from korvet.scripts.call import encode_group
 from korvet.scripts.calls.group import GroupCalls
 from korvet.scripts.calls.namespace import NamespaceCalls
 from korvet.scripts.calls.partition import PartitionCalls
@@ -245,28 +245,13 @@ class Keys(NamespaceCalls):
         for topic, partition, offset, epoch, topic_id, metadata in rows:
             yield self.partition(topic, partition).stream, offset, epoch, topic_id, metadata
 
-    def delete_topic(
-        self,
-        groups: Sequence[str],
-        *,
-        topic: str,
-        expected: bytes,
-        registry_version: bytes,
-        remote_id: str,
-        partitions: int,
-    ) -> Call[VersionReply]:
-        """Delete a topic with its logs, Redis groups and its commits in `groups` (group ids)."""
+    def topic_parts(
+        self, topic: str, partitions: int, groups: Iterable[str]
+    ) -> tuple[list[str], list[str]]:
+        """Return the keys and fields that topic.delete takes, with the commits of these groups."""
         deleted = [self.partition(topic, number) for number in range(partitions)]
         parts = [key for partition in deleted for key in partition.all]
-        return self.topic_delete(
-            [*parts, *map(self.group_offsets, groups)],
-            [partition.stream for partition in deleted],
-            topic=topic,
-            expected=expected,
-            registry_version=registry_version,
-            remote_id=remote_id,
-            partitions=partitions,
-        )
+        return [*parts, *map(self.group_offsets, groups)], [each.stream for each in deleted]
 
     def group_offsets(self, group_id: str) -> str:
         """Name the hash: `korvet:<topic>:<p>` -> committed offset, leader epoch, metadata, time."""

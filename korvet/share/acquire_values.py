@@ -9,7 +9,6 @@ from korvet.base.errors import ErrorCode
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.share_group import ShareGroupConfig
 from korvet.log.reader import LogReader
-from korvet.scripts.keys import Keys
 from korvet.share.dead_letters import DeadLetters
 from korvet.share.ranges import Run
 from korvet.store.async_store import AsyncStore
@@ -77,7 +76,6 @@ class AcquireServices(msgspec.Struct, frozen=True):
     """The parts of the broker that an acquire uses."""
 
     store: AsyncStore
-    keys: Keys
     log_reader: LogReader
     dead_letters: DeadLetters
     memory: ResponseMemory

@@ -203,8 +203,8 @@ async def delete_topic(store: AsyncCalls, keys: Keys, topic: Topic) -> ErrorCode
     while True:
         version, registered = await stepwise.registered_groups(store, keys)
         reply = await store.run(
-            keys.delete_topic(
-                registered,
+            keys.topic_delete(
+                *keys.topic_parts(topic.name, topic.partitions, registered),
                 topic=topic.name,
                 expected=topic.raw,
                 registry_version=version,

@@ -19,6 +19,9 @@ local num = require("lib.num")
 local M = {}
 
 local INDEX_BYTES = 65536
+-- The highest timestamp in a log's state, index and entries: Lua's doubles are rounded up below
+-- 2^63, the end of Lua's integers.
+local FAR = 2 ^ 62
 
 -- The writer of a log's layout.
 local function writer_of(format, mode)
@@ -249,10 +252,13 @@ function M.put(log, args, at, last)
   local count, size, newest = tonumber(args[at]), tonumber(args[at + 1]), tonumber(args[at + 2])
   -- Entries may repeat the first and the third as they are given.
   if not (count and size and newest and size >= 0 and size < 2 ^ 53 and size % 1 == 0
-    and newest < 2 ^ 63 and string.find(args[at + 2], "^%-?%d+$")
+    and newest <= 2 ^ 63 and string.find(args[at + 2], "^%-?%d+$")
     and (count >= 1 or count == 0 and log.mode == "bytes")
     and count <= 2 ^ 31 and string.find(args[at], "^%d+$")) then
     error("no batch: count, size or max_timestamp is invalid", 0)
+  end
+  if newest > FAR then
+    newest, args[at + 2] = FAR, num.text(FAR)
   end
   local now_ms = log.now_ms
   newest = log.stamp and now_ms or newest
@@ -318,17 +324,9 @@ function M.close(log)
     "max_timestamp", log.newest, "indexed_bytes", log.indexed, "largest_append", log.largest,
     "entries", log.entries
   )
-  if log.was_untimed then
-    redis.call("HSET", log.hash, "untimed_append_ms", log.untimed)
-  end
-  if log.counted then
-    redis.call("HSET", log.hash, "counted", log.counted)
-  end
-  if log.is_shifted then
-    redis.call("HSET", log.hash, "shifts", log.map:text(log.start))
-  end
-  if log.unnumbered then
-    redis.call("HINCRBY", log.hash, "unnumbered", log.unnumbered)
+  if log.was_untimed or log.is_shifted then
+    local numbering = require("lib.numbering")
+    numbering.save_changes(log)
   end
   redis.call("PUBLISH", log.stream, log.next)
 end

@@ -219,11 +219,8 @@ function M.pass_last(log)
   end
 end
 
---- Write what numbering has changed.
-function M.save(log)
-  -- HDEL first: at maxmemory it is allowed, and after it the other writes are too.
-  redis.call("HDEL", log.hash, "")
-  redis.call("HSET", log.hash, "next", log.next)
+--- Write what numbering has changed, but for `next`.
+function M.save_changes(log)
   if log.counted then
     redis.call("HSET", log.hash, "counted", log.counted)
   end
@@ -237,6 +234,14 @@ function M.save(log)
     redis.call("HINCRBY", log.hash, "unnumbered", log.unnumbered)
   end
   log.counted, log.was_untimed, log.unnumbered = nil, nil, nil
+end
+
+--- Write what numbering has changed.
+function M.save(log)
+  -- HDEL first: at maxmemory it is allowed, and after it the other writes are too.
+  redis.call("HDEL", log.hash, "")
+  redis.call("HSET", log.hash, "next", log.next)
+  M.save_changes(log)
 end
 
 --- Raise an error if nothing can be appended, after writing what numbering has changed.

@@ -90,6 +90,13 @@ def test_an_offset_keeps_all_its_digits(lua: LuaRunner, bits: int, ms: int) -> N
     assert part.offsets() == [base, base + 1]
 
 
+@pytest.mark.parametrize("newest", [2**62, 2**62 + 1, 2**63 - 1])
+def test_the_state_has_timestamps_up_to_the_greatest_exact_one(lua: LuaRunner, newest: int) -> None:
+    part = Part(lua).create()
+    assert part.append(1, max_timestamp=newest).error == 0
+    assert float(part.state()["max_timestamp"]) == 2**62
+
+
 def test_the_append_time_is_the_servers_and_is_stored_in_the_entry(lua: LuaRunner) -> None:
     part = Part(lua).create()
     reply = part.append(2, stamp=1, max_timestamp=5)

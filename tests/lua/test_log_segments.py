@@ -141,8 +141,8 @@ def test_a_deleted_topic_with_segments_is_noted(runner: Runner, step: bool) -> N
     if step:
         call = KEYS.topic_delete_definition(topic="t", expected=b"{}", remote_id=ID)
     else:
-        call = KEYS.delete_topic(
-            [],
+        call = KEYS.topic_delete(
+            *KEYS.topic_parts("t", 1, ()),
             topic="t",
             expected=b"{}",
             registry_version=b"",

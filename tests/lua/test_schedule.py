@@ -96,6 +96,16 @@ def test_a_record_is_appended_when_it_is_due_and_not_before(
 
 
 @shapes
+def test_a_record_with_the_greatest_timestamp_is_appended(
+    lua: LuaRunner, form: str, mode: str
+) -> None:
+    part = Part(lua, form, mode).create()
+    add(part, row(part, b"a", "in", 0)._replace(max_timestamp=2**63 - 1))
+    assert move(part).wait_ms == -1
+    assert values(part) == [b"a"]
+
+
+@shapes
 def test_records_are_appended_by_due_time_and_then_by_arrival(
     runner: Runner, form: str, mode: str
 ) -> None:
@@ -350,8 +360,13 @@ def test_a_deleted_topic_has_no_scheduled_records(runner: Runner, on_cluster: bo
     if on_cluster:
         runner.run(KEYS.partition("t", 0, ID).delete())
     else:
-        call = KEYS.delete_topic(
-            [], topic="t", expected=b"{}", registry_version=b"", remote_id="", partitions=1
+        call = KEYS.topic_delete(
+            *KEYS.topic_parts("t", 1, ()),
+            topic="t",
+            expected=b"{}",
+            registry_version=b"",
+            remote_id="",
+            partitions=1,
         )
         assert runner.run(call).error == 0
     assert runner.command("EXISTS", *part.keys.all) == 0

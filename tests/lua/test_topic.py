@@ -41,8 +41,8 @@ def remove(expected: bytes, name: str = "t") -> Call[Any]:
 def delete(
     expected: bytes, name: str = "t", version: bytes = b"", groups: tuple[str, ...] = ()
 ) -> Call[Any]:
-    return KEYS.delete_topic(
-        groups,
+    return KEYS.topic_delete(
+        *KEYS.topic_parts(name, 3, groups),
         topic=name,
         expected=expected,
         registry_version=version,
@@ -322,8 +322,8 @@ def test_whatever_happened_to_a_topic_its_deletion_takes_everything(
         else:
             count = partitions.pop(name)
             reply = runner.run(
-                KEYS.delete_topic(
-                    ["g"],
+                KEYS.topic_delete(
+                    *KEYS.topic_parts(name, count, ["g"]),
                     topic=name,
                     expected=b"%d" % count,
                     registry_version=b"%d" % version if version else b"",
@@ -350,8 +350,13 @@ def test_a_topic_with_other_partitions_than_keys_is_not_deleted_by_half(
 ) -> None:
     runner.run(create())
     before = dump(runner)
-    call = KEYS.delete_topic(
-        (), topic="t", expected=b"one", registry_version=b"", remote_id="", partitions=3
+    call = KEYS.topic_delete(
+        *KEYS.topic_parts("t", 3, ()),
+        topic="t",
+        expected=b"one",
+        registry_version=b"",
+        remote_id="",
+        partitions=3,
     )
     args = (*call.args[:4], partitions, *call.args[5:])
     with pytest.raises((ScriptFailed, ScriptError), match="not those of"):

@@ -228,7 +228,9 @@ def topics(lua: Doubting, mode: str) -> None:
     version: Any = lua.command("HGET", KEYS.groups(), ":version")
     gone: dict[str, Any] = {"topic": "t", "expected": b"3", "registry_version": version}
     gone |= {"partitions": 3, "remote_id": ID}
-    assert lua.run(KEYS.delete_topic(["a", "b", "c"], **gone)).error == ErrorCode.NONE
+    assert (
+        lua.run(KEYS.topic_delete(*KEYS.topic_parts("t", 3, "abc"), **gone)).error == ErrorCode.NONE
+    )
 
 
 def segments(lua: Doubting) -> None:

@@ -30,7 +30,9 @@ OF_SEVERAL: dict[str, Callable[..., Call[Any]]] = {
         KEYS.logs("t", range(1, 3)), **words
     ),
     "topic_create": lambda key_rows, **words: KEYS.topic_create(KEYS.logs("t", range(2)), **words),
-    "topic_delete": lambda parts, fields, **words: KEYS.delete_topic(["g"], **words),
+    "topic_delete": lambda parts, fields, **words: KEYS.topic_delete(
+        *KEYS.topic_parts("t", 1, ["g"]), **words
+    ),
 }
 """The calls on several partitions or groups."""
 

@@ -19,6 +19,7 @@ from korvet.groups.consumed import (
     share_starts,
     start_calls,
 )
+from korvet.groups.share_offsets import delivered_runs
 from korvet.log import unread_entries
 from korvet.scripts.call import decode_group
 from korvet.scripts.keys import Keys
@@ -158,11 +159,10 @@ def _of_topic(
     for number in range(definition.partitions):
         partition = checked.keys.partition(topic, number, definition.id)
         reply = checked.store.run(partition.share_describe(group=group, most=MAX_RUNS))
-        rows = [tuple(map(int, reply.runs[at : at + 3])) for at in range(0, len(reply.runs), 5)]
         found = [
-            f"{first}" if first == last else f"{first}-{last}"
-            for first, last, deliveries in rows
-            if deliveries >= 2 and deliveries >= limit - 1
+            f"{run.first}" if run.first == run.last else f"{run.first}-{run.last}"
+            for run in delivered_runs(reply)
+            if run.deliveries >= max(2, limit - 1)
         ]
         if found:
             shown = ", ".join(found[:SHOWN]) + (", ..." if len(found) > SHOWN else "")

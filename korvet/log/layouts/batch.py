@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import BaseLayout, Run
-from korvet.scripts.append_call import FAR
 from korvet.scripts.call import Arg, Call
 from korvet.scripts.calls.partition import AppendReply
 from korvet.topics.table import Topic
@@ -59,7 +58,7 @@ class BatchLayout(BaseLayout):
         return topic.partition(partition).append(
             count=header.last_offset_delta + 1,
             size=len(batch),
-            max_timestamp=min(header.max_timestamp, FAR),
+            max_timestamp=header.max_timestamp,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,

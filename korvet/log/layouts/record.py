@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from korvet.config.values import Settings
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import BaseLayout, Run, any_append_time
-from korvet.scripts.append_call import FAR
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import AppendReply
 from korvet.topics.table import Topic
@@ -56,7 +55,7 @@ class RecordLayout(BaseLayout):
         return topic.partition(partition).append(
             count=len(found),
             size=size,
-            max_timestamp=min(max_timestamp, FAR),
+            max_timestamp=max_timestamp,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,

@@ -21,7 +21,6 @@ from korvet.base.errors import ErrorCode
 from korvet.log.entry_id import entry_id
 from korvet.log.layouts import layout_of
 from korvet.log.layouts.batch import BatchLayout
-from korvet.scripts.append_call import FAR
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import AppendReply
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
@@ -217,7 +216,7 @@ class IdempotentWriter:
         return topic.partition(batch.partition).append(
             count=len(block),
             size=int(sizes.sum()),
-            max_timestamp=min(newest, FAR),
+            max_timestamp=newest,
             producer_id=self._claim.producer_id,
             producer_epoch=self._claim.producer_epoch,
             base_sequence=batch.sequence,
