@@ -12,7 +12,7 @@ from korvet.groups.heartbeat_batcher import heartbeats_of
 from korvet.scripts import keys
 from korvet.scripts.append_call import append_many
 from korvet.scripts.call import Call, ContractBroken, Script
-from korvet.store import router
+from korvet.store import reconnect, router
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import (
     CommandFailed,
@@ -348,7 +348,8 @@ async def test_a_server_that_is_gone_fails_calls_at_once_and_is_found_again(
         await store.close()
 
 
-async def test_a_connection_to_a_silent_server_is_closed(valkey_server: TestServer) -> None:
+async def test_a_connection_to_a_silent_server_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconnect, "HELD_S", 0.1)
     with server("valkey") as running:
         async with await AsyncStore.connect(running.url, timeout_s=0.05) as store:
             os.kill(running.pid, signal.SIGSTOP)
