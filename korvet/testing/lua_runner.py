@@ -92,8 +92,10 @@ class LuaRunner:
     def __init__(self) -> None:
         self.redis = cast(Any, fake_redis())
         self.redis.response_callbacks = {}
-        # Commands of scripts use one connection: the client takes longer than the fake server.
-        self._connection = self.redis.connection_pool.get_connection()
+        # Commands go to the fake server without a client and RESP, which take longer.
+        self._replies: list[Any] = []
+        self._socket = self.redis.connection_pool.get_connection().get_socket()
+        self._socket.put_response = self._replies.append
         self._now_ms = START_MS
         self.work = Work()
         """The work of the last run."""
@@ -131,8 +133,11 @@ class LuaRunner:
 
     def reply_to(self, words: Iterable[bytes]) -> Any:
         """Return the raw reply of the fake Redis to the words of a command."""
-        self._connection.send_command(*words)
-        return self._connection.read_response()
+        self._socket._process_command([*words])
+        reply = self._replies.pop()
+        if isinstance(reply, ResponseError):
+            raise reply
+        return reply
 
 
 class _Run:

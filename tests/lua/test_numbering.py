@@ -65,8 +65,8 @@ class Model:
                 if at is not None and (each > low if is_open else each >= low)
             ]
             assert kept == [each for each in found if each >= offset]
-        own = set(found)
-        assert all(each in own for each in self.own if each >= int(self.part.state()["start"]))
+        start = int(self.part.state()["start"])
+        assert {each for each in self.own if each >= start} <= set(found)
         return offsets
 
     def append(self, count: int) -> None:
