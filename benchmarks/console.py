@@ -36,10 +36,6 @@ from korvet.testing.bench.load import Target
 CASES = ("p1k", "f1k", "lat")
 TOPICS, PARTITIONS = 20, 5
 AT_ONCE = 50
-OPEN_S = 10.0
-"""Seconds from the opening of the pages to the first turn."""
-WARM_S = 2.0
-"""Seconds from the start of a turn to its measurement."""
 START_S = 60.0
 FIGURES = ("records_per_s", "cpu_s_per_gb", "ack_p50_ms", "ack_p99_ms", "end_to_end_p99_ms")
 
@@ -122,11 +118,11 @@ async def watched(side: Side) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def running(side: Side, other: Side) -> AsyncIterator[None]:
-    """Let only this broker run."""
+async def running(side: Side, other: Side, warm_s: float) -> AsyncIterator[None]:
+    """Let only this broker run, and measure it after `warm_s`."""
     _signal(other, signal.SIGSTOP)
     try:
-        await asyncio.sleep(WARM_S)
+        await asyncio.sleep(warm_s)
         yield
     finally:
         _signal(other, signal.SIGCONT)
@@ -147,10 +143,10 @@ async def measure(options: argparse.Namespace) -> list[report.Line]:
         ]
         for side in pair:
             await stack.enter_async_context(watched(side))
-        await asyncio.sleep(OPEN_S)
+        await asyncio.sleep(5 * options.warm)  # the pages have just been opened
         for turn, case in itertools.product(range(options.rounds), options.case or CASES):
             for side, other in (pair, pair[::-1])[:: -1 if turn % 2 else 1]:
-                async with running(side, other):
+                async with running(side, other, options.warm):
                     async for line in cases.run([case], side.target, side.label, None):
                         lines.append({**line, "turn": turn})
                         report.emit(lines[-1])
@@ -183,6 +179,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seconds", type=float, default=10.0, help="max duration of a case, s")
     made.add_argument("--megabytes", type=int, default=3000, help="max payload of a case, MB")
     made.add_argument("--groups", type=int, default=1000)
+    made.add_argument("--warm", type=float, default=2.0, help="seconds before each turn")
     made.add_argument("--format", choices=("batch", "record"), default="batch")
     made.add_argument("--case", action="append", choices=(*cases.DEFAULT,), help="repeatable")
     return made
