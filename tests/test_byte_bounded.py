@@ -75,7 +75,7 @@ async def test_no_cache_grows_beyond_its_bytes(broker: Broker) -> None:
     assert set(table) == set(declared())
     for name, add in table.items():
         # Those of other tests in this process stay as they are.
-        rows = {cache: len(cache) for cache in list(ByteBounded.made)}
+        rows = {cache: len(cache) for cache in list(ByteBounded.instances)}
         for number in range(20):
             add(f"{number:06}{LONG}")
         caches = [each for each in rows if each.name == name and len(each) > rows[each]]
@@ -115,7 +115,7 @@ REVIEWED = {
         log/size_estimates.py:_by_partition log/size_estimates.py:_copied
         log/size_estimates.py:_densities log/size_estimates.py:_local_starts
         log/unchanged.py:_seen log/unchanged.py:_settled base/metrics/topic_traffic.py:_rows
-        remote_log/copy_demand.py:_places remote_log/manager.py:_copied
+        remote_log/copy_demand.py:_demands remote_log/manager.py:_copied
         remote_log/manager.py:_lags remote_log/manager.py:_logged_at
         remote_log/reader.py:_next_chunks remote_log/reader.py:_prepares_at
         security/quotas.py:_values security/rule_index.py:_exact security/rule_index.py:_literal
@@ -144,7 +144,7 @@ REVIEWED = {
         share/sessions.py:_sessions
     """,
     "its rows are the operator's: settings, nodes, scripts, listeners": """
-        broker/background/gauges.py:_most broker/background/gauges.py:_used
+        broker/background/gauges.py:_max_memory broker/background/gauges.py:_used
         broker/background/runner.py:_succeeded cluster/coordinators.py:_checks
         config/values.py:_values console/avro.py:_files legacy/zookeeper.py:_listed
         base/metrics/families.py:series remote_log/memory.py:_levels scripts/bundle.py:_code
@@ -161,7 +161,9 @@ REVIEWED = {
 """Why a collection needs no bound in bytes."""
 NOT_SERVED = {"spark", "pipeline", "cli", "recovery", "testing", "bench", "avro", "library"}
 EMPTY = re.compile(r"\{\}|(OrderedDict|set|deque|defaultdict|Counter|dict)(\[|\()")
-NAMED = re.compile(r"\b(str|bytes|tuple|Labels|LogOffset|Place|Node|K|ReadKey|Destination)\b")
+NAMED = re.compile(
+    r"\b(str|bytes|tuple|Labels|LogOffset|TopicPartition|Node|K|ReadKey|Destination)\b"
+)
 
 
 def collections() -> Iterator[str]:

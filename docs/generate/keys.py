@@ -14,10 +14,10 @@ import msgspec
 
 from korvet.scripts import bundle
 from korvet.scripts import keys as module
-from korvet.scripts.keys import PLACE, Keys, Partition
+from korvet.scripts.keys import ADDRESS_FIELDS, Keys, Partition
 
 # The names in headers for keys of several partitions or groups.
-_OF_A_PARTITION = tuple(set(Partition.__struct_fields__) - {*PLACE, "channel"})
+_OF_A_PARTITION = tuple(set(Partition.__struct_fields__) - {*ADDRESS_FIELDS, "channel"})
 _SEVERAL = {
     "logs": ("log",),
     "streams": ("stream",),
@@ -75,7 +75,7 @@ def every_key(source: ModuleType = module) -> Iterator[Key]:
             yield _key(method.name, str(value), ast.get_docstring(method) or "")
         else:
             for name, doc in _fields(classes[result]):
-                if name not in PLACE:
+                if name not in ADDRESS_FIELDS:
                     yield _key(name, str(getattr(value, name)), doc)
 
 

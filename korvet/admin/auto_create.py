@@ -34,8 +34,8 @@ class TopicAutoCreator:
             return None
         partitions = self.config.settings.integer("num.partitions")
         try:
-            most = self.config.settings.integer("max.topics")
-            refuse_above(most, await self.node.topics.count())
+            max_topics = self.config.settings.integer("max.topics")
+            refuse_above(max_topics, await self.node.topics.count())
             definition = plan_topic(name, partitions, configs, self.config.topic_configs)
             if charge is not None:
                 await charge(definition.partitions)

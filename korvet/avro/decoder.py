@@ -74,10 +74,10 @@ class Decoder:
         return {each for each in ids if registry is not None and registry.known(each) is None}
 
 
-def _usable(found: Schema | AvroError) -> Schema:
-    if isinstance(found, AvroError):
-        raise found
-    return found
+def _usable(schema: Schema | AvroError) -> Schema:
+    if isinstance(schema, AvroError):
+        raise schema
+    return schema
 
 
 class Encoder:

@@ -137,17 +137,17 @@ class SchemaRegistry:
     def _collect(self, references: list[_Reference], texts: dict[tuple[str, int], str]) -> None:
         """Read the schemas that are named, each after those that it names itself."""
         for each in references:
-            place = (each.subject, each.version)
-            if place in texts:
+            version_key = (each.subject, each.version)
+            if version_key in texts:
                 continue
             if len(texts) >= MAX_REFERENCES:
                 raise AvroError(f"The schema names more than {MAX_REFERENCES} others.")
-            texts[place] = ""  # a schema that names itself ends here
+            texts[version_key] = ""  # a schema that names itself ends here
             path = f"/subjects/{quote(each.subject, safe='')}/versions/{each.version}"
             answer = self._ask(path, f"version {each.version} of subject {each.subject}")
             self._collect(answer.references, texts)
-            del texts[place]
-            texts[place] = answer.schema
+            del texts[version_key]
+            texts[version_key] = answer.schema
 
     def latest(self, subject: str) -> tuple[int, Schema]:
         """Return id and schema of a subject's latest version. Raises AvroError."""
@@ -218,7 +218,7 @@ def _message(error: urllib.error.HTTPError) -> str:
         return ""
 
 
-def _keep(kept: OrderedDict[int, Any], schema_id: int, found: Any) -> None:
-    kept[schema_id] = found
+def _keep(kept: OrderedDict[int, Any], schema_id: int, schema: Any) -> None:
+    kept[schema_id] = schema
     while len(kept) > MAX_SCHEMAS:
         kept.popitem(last=False)

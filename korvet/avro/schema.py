@@ -121,7 +121,7 @@ class Schema:
         if kind == "array" and isinstance(value, list):
             return [self._native(each, schema["items"]) for each in value]
         if kind == "map" and isinstance(value, dict):
-            return {name: self._native(held, schema["values"]) for name, held in value.items()}
+            return {name: self._native(item, schema["values"]) for name, item in value.items()}
         if kind in ("record", "error") and isinstance(value, dict):
             return self._of_record(value, schema)
         found = _of_logical(value, schema)
@@ -137,7 +137,7 @@ class Schema:
         for name, field in fields.items():
             if name not in value and "default" not in field:
                 raise ValueError(f"field {name!r} of {schema['name']} is missing")
-        return {name: self._native(held, fields[name]["type"]) for name, held in value.items()}
+        return {name: self._native(item, fields[name]["type"]) for name, item in value.items()}
 
     def _of_union(self, value: Any, branches: Sequence[Any]) -> Any:
         for branch in branches:
@@ -229,7 +229,7 @@ def _json(text: str) -> Any:
 def _plain(value: Any) -> Any:
     """Return what the library read as values of JSON."""
     if isinstance(value, dict):
-        return {name: _plain(held) for name, held in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, bytes):

@@ -93,7 +93,7 @@ class ByteBounded(Generic[K, V]):
     opener's thread uses some caches too, so `put` takes a lock; `get` is that of the dict.
     """
 
-    made: ClassVar[WeakSet[Any]] = WeakSet()
+    instances: ClassVar[WeakSet[Any]] = WeakSet()
     """All caches of the process, for tests."""
 
     def __init__(self, name: str, limit: int) -> None:
@@ -104,7 +104,7 @@ class ByteBounded(Generic[K, V]):
         self._sizes: dict[K, int] = {}
         self._lock = Lock()
         self.get = self._rows.get
-        self.made.add(self)
+        self.instances.add(self)
 
     def __len__(self) -> int:
         return len(self._rows)

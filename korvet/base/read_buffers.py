@@ -35,13 +35,13 @@ class ReadBuffers:
         for buffer in self._buffers:
             if len(buffer) >= size and _is_free(buffer):
                 return memoryview(buffer)[:size]
-        made = bytearray(max(1, -(-size // UNIT)) * UNIT)
-        if self._size + len(made) > self._capacity:
-            self._drop_smaller(len(made))
-        if self._size + len(made) <= self._capacity:
-            self._size += len(made)
-            self._buffers.append(made)
-        return memoryview(made)[:size]
+        taken = bytearray(max(1, -(-size // UNIT)) * UNIT)
+        if self._size + len(taken) > self._capacity:
+            self._drop_smaller(len(taken))
+        if self._size + len(taken) <= self._capacity:
+            self._size += len(taken)
+            self._buffers.append(taken)
+        return memoryview(taken)[:size]
 
     def _drop_smaller(self, size: int) -> None:
         """Drop free buffers that were too small for a read of that size."""

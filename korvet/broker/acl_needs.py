@@ -56,7 +56,7 @@ class Whole(msgspec.Struct, frozen=True):
         return value or ()
 
 
-class Each(msgspec.Struct, frozen=True):
+class EachRow(msgspec.Struct, frozen=True):
     """A need of each row of the list `field`."""
 
     field: str
@@ -92,4 +92,4 @@ class InHandler(msgspec.Struct, frozen=True):
     note: str
 
 
-Need = Whole | Each | EachConfig | InHandler
+Need = Whole | EachRow | EachConfig | InHandler

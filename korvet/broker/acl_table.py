@@ -4,7 +4,7 @@ Dispatch checks the needs of this table before a handler runs; docs/security/aut
 them. A test requires a row for each API.
 
 Rules
-- `Whole` is needed for the request. `Each` is needed for each row of a list: rows without it are
+- `Whole` is needed for the request. `EachRow` is needed for each row of a list: rows without it are
   answered with its error, and the handler gets the others. So a handler never sees a topic that
   the client may not use, and an error is the same whether the topic exists or not.
 - `InHandler` describes what only the handler can check, with `Context.allows`.
@@ -20,8 +20,8 @@ from korvet.broker.acl_needs import (
     GROUP,
     TOPIC,
     TRANSACTIONAL_ID,
-    Each,
     EachConfig,
+    EachRow,
     InHandler,
     Need,
     Whole,
@@ -82,7 +82,7 @@ _READ_GROUP_PER_ROW = Whole(GROUP, (READ,), "group_id")
 _WRITE_TRANSACTION = Whole(TRANSACTIONAL_ID, (WRITE,), "transactional_id")
 _LISTING = "left out of a list of all topics"
 _CREATE_MISSING = InHandler(TOPIC, (CREATE,), "or CREATE on the cluster, to create a missing topic")
-_DESCRIBE_GROUPS = Each("group_ids", GROUP, DESCRIBE)
+_DESCRIBE_GROUPS = EachRow("group_ids", GROUP, DESCRIBE)
 _OF_MEMBERS = InHandler(
     TOPIC, (DESCRIBE,), "each topic of the members, else the group has the error"
 )
@@ -96,11 +96,11 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             when=_is_transactional,
             note="for a transactional batch",
         ),
-        Each("topic_data", TOPIC, WRITE),
+        EachRow("topic_data", TOPIC, WRITE),
         _CREATE_MISSING,
     ),
     "Fetch": (
-        Each(
+        EachRow(
             "topics",
             TOPIC,
             READ,
@@ -108,12 +108,12 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             note="for a follower CLUSTER_ACTION on the cluster instead",
         ),
     ),
-    "ListOffsets": (Each("topics", TOPIC, DESCRIBE),),
+    "ListOffsets": (EachRow("topics", TOPIC, DESCRIBE),),
     "Metadata": (
         InHandler(TOPIC, (DESCRIBE,), _LISTING),
         _CREATE_MISSING,
     ),
-    "OffsetCommit": (_READ_GROUP_PER_ROW, Each("topics", TOPIC, READ)),
+    "OffsetCommit": (_READ_GROUP_PER_ROW, EachRow("topics", TOPIC, READ)),
     "OffsetFetch": (
         InHandler(GROUP, (DESCRIBE,), ""),
         InHandler(TOPIC, (DESCRIBE,), _LISTING),
@@ -126,20 +126,20 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "Heartbeat": (_READ_GROUP,),
     "LeaveGroup": (_READ_GROUP,),
     "SyncGroup": (_READ_GROUP,),
-    "DescribeGroups": (Each("groups", GROUP, DESCRIBE),),
+    "DescribeGroups": (EachRow("groups", GROUP, DESCRIBE),),
     "ListGroups": (
         InHandler(GROUP, (DESCRIBE,), "or DESCRIBE on the cluster; other groups are left out"),
     ),
     "SaslHandshake": (),
     "ApiVersions": (),
     "CreateTopics": (
-        Each("topics", TOPIC, CREATE, or_cluster=_create_on_cluster),
+        EachRow("topics", TOPIC, CREATE, or_cluster=_create_on_cluster),
         InHandler(TOPIC, (DESCRIBE_CONFIGS,), "for the configs in the response"),
     ),
     "DeleteTopics": (
         InHandler(TOPIC, (DELETE,), "with DESCRIBE a missing topic is reported as missing"),
     ),
-    "DeleteRecords": (Each("topics", TOPIC, DELETE),),
+    "DeleteRecords": (EachRow("topics", TOPIC, DELETE),),
     "InitProducerId": (
         Whole(
             TRANSACTIONAL_ID,
@@ -156,7 +156,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             note="or WRITE on any topic, without a transactional id",
         ),
     ),
-    "OffsetForLeaderEpoch": (Each("topics", TOPIC, DESCRIBE, or_cluster=_by_broker),),
+    "OffsetForLeaderEpoch": (EachRow("topics", TOPIC, DESCRIBE, or_cluster=_by_broker),),
     "AddPartitionsToTxn": (
         InHandler(TRANSACTIONAL_ID, (WRITE,), "up to version 3"),
         InHandler(TOPIC, (WRITE,), "up to version 3; OPERATION_NOT_ATTEMPTED for other topics"),
@@ -165,7 +165,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "AddOffsetsToTxn": (_WRITE_TRANSACTION, _READ_GROUP),
     "EndTxn": (_WRITE_TRANSACTION,),
     "WriteTxnMarkers": (_cluster(ALTER, CLUSTER_ACTION),),
-    "TxnOffsetCommit": (_WRITE_TRANSACTION, _READ_GROUP_PER_ROW, Each("topics", TOPIC, READ)),
+    "TxnOffsetCommit": (_WRITE_TRANSACTION, _READ_GROUP_PER_ROW, EachRow("topics", TOPIC, READ)),
     "DescribeAcls": (_cluster(DESCRIBE),),
     "CreateAcls": (_cluster(ALTER),),
     "DeleteAcls": (_cluster(ALTER),),
@@ -173,15 +173,15 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "AlterConfigs": (EachConfig(ALTER_CONFIGS),),
     "AlterReplicaLogDirs": (_cluster(ALTER),),
     "DescribeLogDirs": (_cluster(DESCRIBE, top_only=True),),
-    "CreatePartitions": (Each("topics", TOPIC, ALTER),),
-    "DeleteGroups": (Each("groups_names", GROUP, DELETE),),
+    "CreatePartitions": (EachRow("topics", TOPIC, ALTER),),
+    "DeleteGroups": (EachRow("groups_names", GROUP, DELETE),),
     "ElectLeaders": (_cluster(ALTER),),
     "IncrementalAlterConfigs": (EachConfig(ALTER_CONFIGS),),
     "AlterPartitionReassignments": (_cluster(ALTER),),
     "ListPartitionReassignments": (_cluster(DESCRIBE),),
     "OffsetDelete": (
         Whole(GROUP, (DELETE,), "group_id", top_only=True),
-        Each("topics", TOPIC, READ),
+        EachRow("topics", TOPIC, READ),
     ),
     "DescribeClientQuotas": (_cluster(DESCRIBE_CONFIGS),),
     "AlterClientQuotas": (_cluster(ALTER_CONFIGS),),
@@ -191,9 +191,9 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "DescribeQuorum": (_cluster(DESCRIBE, top_only=True),),
     "UpdateFeatures": (_cluster(ALTER, top_only=True),),
     "DescribeCluster": (),
-    "DescribeProducers": (Each("topics", TOPIC, READ),),
+    "DescribeProducers": (EachRow("topics", TOPIC, READ),),
     "DescribeTransactions": (
-        Each("transactional_ids", TRANSACTIONAL_ID, DESCRIBE),
+        EachRow("transactional_ids", TRANSACTIONAL_ID, DESCRIBE),
         InHandler(TOPIC, (DESCRIBE,), "other topics of a transaction are left out"),
     ),
     "ListTransactions": (InHandler(TRANSACTIONAL_ID, (DESCRIBE,), "other ids are left out"),),
@@ -229,10 +229,10 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         InHandler(GROUP, (DESCRIBE,), "each group"),
         InHandler(TOPIC, (DESCRIBE,), _LISTING),
     ),
-    "AlterShareGroupOffsets": (_READ_GROUP, Each("topics", TOPIC, READ)),
+    "AlterShareGroupOffsets": (_READ_GROUP, EachRow("topics", TOPIC, READ)),
     "DeleteShareGroupOffsets": (
         Whole(GROUP, (DELETE,), "group_id", top_only=True),
-        Each("topics", TOPIC, READ),
+        EachRow("topics", TOPIC, READ),
     ),
     "ListConfigResources": (_cluster(DESCRIBE_CONFIGS),),
     "DescribeTopicPartitions": (InHandler(TOPIC, (DESCRIBE,), _LISTING),),

@@ -267,10 +267,10 @@ class Authentication:
         ends = [self.policy.max_session_s] if self.policy.max_session_s else []
         enforced = list(ends)
         if identity.expires_at is not None:
-            rest = identity.expires_at - time()
-            ends.append(rest)
+            left_s = identity.expires_at - time()
+            ends.append(left_s)
             # The validator takes the token for as long after its end.
-            enforced.append(rest + self.policy.skew_s)
+            enforced.append(left_s + self.policy.skew_s)
         self._ends_at = monotonic() + min(enforced) if enforced else None
         log.debug(
             "client authenticated",

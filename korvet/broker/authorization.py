@@ -19,7 +19,7 @@ import msgspec
 from korvet.apis import Api
 from korvet.base.deferred import CloseWithoutResponse
 from korvet.base.errors import ErrorCode
-from korvet.broker.acl_needs import ERROR_OF, TOPIC, Each, EachConfig, Whole
+from korvet.broker.acl_needs import ERROR_OF, TOPIC, EachConfig, EachRow, Whole
 from korvet.broker.acl_table import NEEDS
 from korvet.broker.error_responses import has_response, refused
 from korvet.context import Context
@@ -27,7 +27,7 @@ from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.security.authorizer import RulesUnreadable
 from korvet.wire.schema import ZERO_UUID, Message
 
-Rows = Each | EachConfig
+Rows = EachRow | EachConfig
 _NAMES = ("topic", "topic_name", "name")
 """Fields with the name of a row's topic."""
 WAITING = ("JoinGroup", "SyncGroup")

@@ -69,12 +69,12 @@ class Connection(OrderedConnection):
             on_success=self._authenticated,
             on_timeout=lambda reason: self.disconnect(reason),
         )
-        self.max_held = self._auth.policy.max_receive_bytes
+        self.max_queued = self._auth.policy.max_receive_bytes
         self._size_setting = "sasl.server.max.receive.size"
-        self._received.limit(self.max_held)
+        self._received.limit(self.max_queued)
 
     def _authenticated(self) -> None:
-        self.max_held = type(self).max_held
+        self.max_queued = type(self).max_queued
         self._size_setting = type(self)._size_setting
         self._received.limit(self._max_frame)
 

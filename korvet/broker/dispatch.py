@@ -239,13 +239,13 @@ def _respond(
 def _promise(fetch: Message, services: Services) -> int:
     """Return the max bytes of the response: a partition returns one batch at least."""
     assert isinstance(fetch, FetchRequest)
-    most = min(fetch.max_bytes, services.settings.integer("fetch.max.bytes"))
+    max_bytes = min(fetch.max_bytes, services.settings.integer("fetch.max.bytes"))
     total = 0
     for topic in fetch.topics:
         for partition in topic.partitions:
             total += max(partition.partition_max_bytes, USUAL_BATCH)
-        if total >= most:
-            return max(0, most)
+        if total >= max_bytes:
+            return max(0, max_bytes)
     return total
 
 

@@ -48,7 +48,7 @@ def answer(template: FetchTemplate, frame: Frame) -> list[Buffer] | PendingFetch
     services = template.services
     if not template.is_current() or template.max_bytes > services.response_memory.available:
         return None
-    index, offset = template.place_of(frame)
+    index, offset = template.position_of(frame)
     reader, topic = services.log_reader, template.topic
     if reader.states is None:
         return None

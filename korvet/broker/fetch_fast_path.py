@@ -120,9 +120,9 @@ class FetchTemplates:
             return True
         if self._services.log_reader.ranges is None:
             return False
-        most = max(0, min(row.partition_max_bytes, body.max_bytes))
+        max_bytes = max(0, min(row.partition_max_bytes, body.max_bytes))
         committed = body.isolation_level == READ_COMMITTED
-        request = ReadRequest(*where, most, committed, batches=True)
+        request = ReadRequest(*where, max_bytes, committed, batches=True)
         return is_catch_up(request, row.fetch_offset, cache)
 
     def _may_read(self, topic: Topic) -> bool:

@@ -56,8 +56,8 @@ class FetchTemplate:
         self._decisions = services.authorizer.decisions
         self.committed = body.isolation_level == READ_COMMITTED
         self.min_bytes = body.min_bytes
-        most = min(body.max_bytes, services.settings.integer("fetch.max.bytes"))
-        self.max_bytes = max(0, min(body.topics[0].partitions[0].partition_max_bytes, most))
+        max_bytes = min(body.max_bytes, services.settings.integer("fetch.max.bytes"))
+        self.max_bytes = max(0, min(body.topics[0].partitions[0].partition_max_bytes, max_bytes))
         self._index_at = index_at
         self._offset_at = index_at + (8 if version >= LEADER_EPOCH_SINCE else 4)
         self._length = len(frame)
@@ -106,7 +106,7 @@ class FetchTemplate:
             and frame[:4] == self._start
         )
 
-    def place_of(self, frame: Frame) -> tuple[int, int]:
+    def position_of(self, frame: Frame) -> tuple[int, int]:
         """Return partition index and offset of a frame that matches."""
         (index,) = _INT32.unpack_from(frame, self._index_at)
         (offset,) = _INT64.unpack_from(frame, self._offset_at)
@@ -147,5 +147,5 @@ def index_at(frame: Frame, request: Request) -> int | None:
     marked = replace(old.partitions[0], partition=_INDEX, fetch_offset=_OFFSET)
     found = encode(replace(body, topics=[replace(old, partitions=[marked])]), version)
     epoch = _INT32.pack(marked.current_leader_epoch) if version >= LEADER_EPOCH_SINCE else b""
-    place = found.find(_INT32.pack(_INDEX) + epoch + _INT64.pack(_OFFSET))
-    return None if place < 0 else at + place
+    position = found.find(_INT32.pack(_INDEX) + epoch + _INT64.pack(_OFFSET))
+    return None if position < 0 else at + position

@@ -105,11 +105,11 @@ class Tracing:
         )
         if not named:
             attributes["service.name"] = "korvet"
-        made: SpanExporter = (
+        span_exporter: SpanExporter = (
             OTLPSpanExporter() if exporter == "otlp" else ConsoleSpanExporter(out=sys.stderr)
         )
         provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
-        provider.add_span_processor(BatchSpanProcessor(made))
+        provider.add_span_processor(BatchSpanProcessor(span_exporter))
         return cls(provider)
 
     def close(self) -> None:

@@ -63,11 +63,11 @@ class AvroReader:
     def texts(self, record: StoredRecord) -> StoredRecord:
         """Return the record with JSON in place of Avro; hex where it cannot be decoded."""
 
-        def text(held: bytes | None, *, is_key: bool) -> bytes | None:
-            found = self._decoded(held, is_key=is_key)
+        def text(data: bytes | None, *, is_key: bool) -> bytes | None:
+            found = self._decoded(data, is_key=is_key)
             if found is not None:
                 return found.json
-            return held.hex().encode() if held and self._is_avro(held, is_key=is_key) else held
+            return data.hex().encode() if data and self._is_avro(data, is_key=is_key) else data
 
         key, value = text(record.key, is_key=True), text(record.value, is_key=False)
         return msgspec.structs.replace(record, key=key, value=value)
@@ -76,23 +76,23 @@ class AvroReader:
         """Return the line of JSON, in which decoded keys and values are values of JSON."""
         parts = {
             name: found.value
-            for name, held in (("key", record.key), ("value", record.value))
-            if (found := self._decoded(held, is_key=name == "key")) is not None
+            for name, data in (("key", record.key), ("value", record.value))
+            if (found := self._decoded(data, is_key=name == "key")) is not None
         }
         return record_lines.to_json(record, parts)
 
-    def _is_avro(self, held: bytes, *, is_key: bool) -> bool:
+    def _is_avro(self, data: bytes, *, is_key: bool) -> bool:
         """Return whether bytes that cannot be decoded are Avro: a key may only look like it."""
         decoder = self._key if is_key else self._value
-        return decoder.schema is not None or (not is_key and decoder.id_of(held) is not None)
+        return decoder.schema is not None or (not is_key and decoder.id_of(data) is not None)
 
-    def _decoded(self, held: bytes | None, *, is_key: bool) -> Decoded | None:
+    def _decoded(self, data: bytes | None, *, is_key: bool) -> Decoded | None:
         decoder = self._key if is_key else self._value
         try:
-            return decoder.decode(held)
+            return decoder.decode(data)
         except AvroError as error:
             if isinstance(error, RegistryUnavailable) or (
-                held and self._is_avro(held, is_key=is_key)
+                data and self._is_avro(data, is_key=is_key)
             ):
                 self._say(str(error))
             return None
@@ -133,17 +133,17 @@ def encoders(
     for part, path in (("key", key), ("value", value)):
         try:
             if path is None and client is not None:
-                made = _latest(client, f"{topic}-{part}", is_required=part == "value")
+                schema_encoder = _latest(client, f"{topic}-{part}", is_required=part == "value")
             elif path is not None:
                 schema = read_schema(path)
                 number = client.register(f"{topic}-{part}", schema) if client else None
-                made = Encoder(schema, number)
+                schema_encoder = Encoder(schema, number)
             else:
-                made = None
+                schema_encoder = None
         except AvroError as error:
             raise StartError(str(error)) from None
-        if made is not None:
-            found[part] = made
+        if schema_encoder is not None:
+            found[part] = schema_encoder
     return found
 
 
@@ -157,15 +157,17 @@ def _latest(client: SchemaRegistry, subject: str, *, is_required: bool) -> Encod
     return Encoder(schema, number)
 
 
-def encoding(made: Mapping[str, Encoder], number: Callable[[], int]) -> Callable[[Record], Record]:
+def encoding(
+    encoder_of: Mapping[str, Encoder], number: Callable[[], int]
+) -> Callable[[Record], Record]:
     """Return a function that encodes a record's key and value; `number` is that of its line."""
 
     def encode(record: Record) -> Record:
         changed = {}
-        for part, encoder in made.items():
-            held = getattr(record, part)
+        for part, encoder in encoder_of.items():
+            value = getattr(record, part)
             try:
-                changed[part] = None if held is None else encoder.encode(held)
+                changed[part] = None if value is None else encoder.encode(value)
             except AvroError as error:
                 raise StartError(
                     f"Line {number()} has a {part} that is not Avro: {error}"

@@ -62,7 +62,7 @@ async def _run(log: CommandLog, to: str, target: o.Target, wait_s: float) -> Bac
         count += sum(each.records for each in await log.offsets(topic.name))
     store = _open(store_url(to))
     with progress("records backed up", count, shown=True) as advance:
-        made = Backup(
+        backup = Backup(
             log.store,
             log.keys,
             TopicConfigs(log.settings),
@@ -73,7 +73,7 @@ async def _run(log: CommandLog, to: str, target: o.Target, wait_s: float) -> Bac
             on_records=advance,
         )
         try:
-            return await made.run()
+            return await backup.run()
         except BackupRefused as error:
             raise StartError(str(error)) from None
 

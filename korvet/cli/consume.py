@@ -50,7 +50,7 @@ def consume(
     key: Annotated[
         str | None, typer.Option("--key", metavar="TEXT", help="Only records with this key.")
     ] = None,
-    most: Annotated[
+    max_records: Annotated[
         int | None, typer.Option("--max", metavar="N", help="Stop after N records.", min=1)
     ] = None,
     follow: Annotated[
@@ -100,7 +100,7 @@ def consume(
             log,
             name,
             write,
-            most=most,
+            max_records=max_records,
             matches=_by_key(None if key is None else key.encode(), avro),
             committed=isolation == "read_committed",
             group=group,

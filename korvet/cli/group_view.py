@@ -45,8 +45,8 @@ async def read(log: CommandLog, name: str) -> View:
     }
     if not found.state and not rows:
         raise StartError(f"There is no group {name!r}.")
-    for place in found.owners.keys() - rows.keys():
-        rows[place] = (None, await _end(log, *place), None, None, None, None)
+    for partition in found.owners.keys() - rows.keys():
+        rows[partition] = (None, await _end(log, *partition), None, None, None, None)
     offsets = [(*at, *row, found.owners.get(at)) for at, row in sorted(rows.items())]
     columns = [f"{name}_ms" if name in _TIMES else name for name in _OFFSET]
     in_seconds = list(map(_with_seconds, offsets))
@@ -99,5 +99,5 @@ async def _described(log: CommandLog, name: str) -> _Described:
         else:
             members.append((each.id, each.instance, *client))
     parts = zip(group.members, await group.partitions(log.table), strict=True)
-    owners = {place: each.id for each, places in parts for place in places}
+    owners = {partition: each.id for each, places in parts for partition in places}
     return _Described(state, members, owners, _STREAMS_MEMBER if group.type == STREAMS else _MEMBER)

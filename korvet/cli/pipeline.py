@@ -262,17 +262,19 @@ def _print(verdict: "Verdict", *, as_json: bool, header: bool) -> None:
     )
 
 
-def _row(each: "PartitionComparison") -> tuple[object, ...]:
-    held = None if each.held is None else f"[{each.held.start}, {each.held.end})"
+def _row(comparison: "PartitionComparison") -> tuple[object, ...]:
+    archived = (
+        None if comparison.held is None else f"[{comparison.held.start}, {comparison.held.end})"
+    )
     return (
-        each.topic,
-        each.partition,
-        f"[{each.log_first}, {each.log_next})",
-        held,
-        each.log.rows,
-        f"{each.log.checksum:016x}",
-        each.waiting,
-        "; ".join(each.problems) or "equal",
+        comparison.topic,
+        comparison.partition,
+        f"[{comparison.log_first}, {comparison.log_next})",
+        archived,
+        comparison.log.rows,
+        f"{comparison.log.checksum:016x}",
+        comparison.waiting,
+        "; ".join(comparison.problems) or "equal",
     )
 
 

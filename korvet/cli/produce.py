@@ -161,7 +161,7 @@ class _Lines:
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
-        self._rest = b""
+        self._partial_line = b""
         self.read_bytes = 0
 
     def read(self) -> list[bytes] | None:
@@ -169,10 +169,10 @@ class _Lines:
         piece = os.read(sys.stdin.fileno(), _READ_BYTES)
         self.read_bytes = len(piece)
         if not piece:
-            last, self._rest = self._rest, b""
+            last, self._partial_line = self._partial_line, b""
             return [last] if last else None
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        if len(self._rest) > self._longest:
+        *lines, self._partial_line = (self._partial_line + piece).split(b"\n")
+        if len(self._partial_line) > self._longest:
             raise StartError(f"A line is longer than max.message.bytes ({self._longest}).")
         return lines
 

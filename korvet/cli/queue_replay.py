@@ -137,13 +137,13 @@ class Replay:
         known = len(chunk.gone)
         for target, rows in targets.items():
             # The records before are put back: they may be gone since.
-            rest = chunk.remaining(rows)[done[target] :]
-            chunk.gone.update(at for at, record in rest if record is None)
+            left = chunk.remaining(rows)[done[target] :]
+            chunk.gone.update(at for at, record in left if record is None)
         if len(chunk.gone) > known:
             await self._commit(partition, offset, chunk.metadata)
         for target, rows in targets.items():
-            rest = chunk.remaining(rows)[done[target] :]
-            records = [record for _, record in rest if record is not None]
+            left = chunk.remaining(rows)[done[target] :]
+            records = [record for _, record in left if record is not None]
             await self._append(chunk.producer, target, records, done[target])
         await self._commit(partition, chunk.to, "")
         self.result.gone += len(chunk.gone)

@@ -87,17 +87,17 @@ def _offsets(log: CommandLog) -> ShareOffsets:
 
 def _partition(part: SharePartition) -> table_output.Row:
     """Return a row; a partition that the group has not read has only its place."""
-    place = (part.topic.name, part.partition)
+    topic_partition = (part.topic.name, part.partition)
     if part.start < 0:
-        return (*place, *(None for _ in _PARTITION[2:]))
+        return (*topic_partition, *(None for _ in _PARTITION[2:]))
     counts = (part.available, part.acquired, part.acknowledged, part.archived, part.dead_letters)
-    return (*place, part.start, *counts, part.lag)
+    return (*topic_partition, part.start, *counts, part.lag)
 
 
 def _delivered(part: SharePartition, run: Delivered) -> table_output.Row:
-    place = (part.topic.name, part.partition, run.first, run.last, run.deliveries)
+    run_key = (part.topic.name, part.partition, run.first, run.last, run.deliveries)
     ends = table_output.moment(run.deadline_ms) if run.deadline_ms else None
-    return (*place, ends, run.member or None)
+    return (*run_key, ends, run.member or None)
 
 
 app = group()
@@ -202,8 +202,8 @@ async def _reset(
     topics = await _topics(log, offsets, name, positions)
     places = list_partitions(topics)
 
-    async def find(place: tuple[Topic, int]) -> int:
-        topic, number = place
+    async def find(partition: tuple[Topic, int]) -> int:
+        topic, number = partition
         position = positions.get(topic.name, positions.get(_ALL))
         assert position is not None
         return await log.find_offset(topic.name, number, position)
@@ -215,7 +215,7 @@ async def _reset(
     )
     before = await offsets.describe(name, places)
     if not dry_run:
-        moves = [(*place, offset) for place, offset in zip(places, found, strict=True)]
+        moves = [(*partition, offset) for partition, offset in zip(places, found, strict=True)]
         error, errors = await offsets.alter(name, moves)
         _check(name, error)
         for (topic, number), failed in errors.items():

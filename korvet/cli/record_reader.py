@@ -25,7 +25,7 @@ class Reader:
         topic: str,
         write: Callable[[StoredRecord], None],
         *,
-        most: int | None = None,
+        max_records: int | None = None,
         matches: Callable[[StoredRecord], bool] = lambda record: True,
         committed: bool = False,
         group: str | None = None,
@@ -33,7 +33,7 @@ class Reader:
         self._log = log
         self._topic = topic
         self._write = write
-        self._left = most
+        self._left = max_records
         self._matches = matches
         self._committed = committed
         self._group = group
@@ -56,20 +56,20 @@ class Reader:
 
         Without a start it is what the group has committed, else the earliest offset.
         """
-        held = await self._committed_offsets() if self._group and start is None else {}
+        committed = await self._committed_offsets() if self._group and start is None else {}
         for ends in await self._log.offsets(self._topic):
             number = ends.partition
             if number not in numbers:
                 continue
             self.records += ends.records
             self._offsets[number] = await self._find(
-                number, held.get(number, "earliest") if start is None else start
+                number, committed.get(number, "earliest") if start is None else start
             )
         if stop is not None:
             self._stops = {
                 number: await self._log.find_offset(self._topic, number, stop) for number in numbers
             }
-        self._in_group = dict(held)
+        self._in_group = dict(committed)
 
     async def _committed_offsets(self) -> dict[int, int]:
         rows = await self._log.committed(self._group or "")

@@ -20,15 +20,15 @@ _TOKEN = re.compile(r"%(.?)|\\(x[0-9a-fA-F]{2}|.?)", re.DOTALL)
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0"}
 
 
-def _length(held: bytes | None) -> bytes:
-    return b"%d" % (-1 if held is None else len(held))
+def _length(value: bytes | None) -> bytes:
+    return b"%d" % (-1 if value is None else len(value))
 
 
 def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     """Return headers as kcat prints them; one without a value has no `=`."""
     return b",".join(
-        name.encode() if held is None else b"%b=%b" % (name.encode(), held)
-        for name, held in headers
+        name.encode() if value is None else b"%b=%b" % (name.encode(), value)
+        for name, value in headers
     )
 
 
@@ -83,13 +83,13 @@ def reader(text: str) -> Callable[[bytes, int], tuple[int | None, Record]]:
         found = pattern.fullmatch(line)
         if found is None:
             raise StartError(f"Line {number} does not have the format {text!r}.")
-        held = found.groupdict()
-        partition = held.get("p")
-        timestamp = int(held["T"]) if "T" in held else -1
+        parts = found.groupdict()
+        partition = parts.get("p")
+        timestamp = int(parts["T"]) if "T" in parts else -1
         record = Record(
-            held.get("s"),
-            held.get("k"),
-            list(_parse_headers(held.get("h") or b"", number)),
+            parts.get("s"),
+            parts.get("k"),
+            list(_parse_headers(parts.get("h") or b"", number)),
             None if timestamp < 0 else timestamp,
         )
         return None if partition is None else int(partition), record
@@ -99,9 +99,9 @@ def reader(text: str) -> Callable[[bytes, int], tuple[int | None, Record]]:
 
 def _parse_headers(text: bytes, number: int) -> Iterator[tuple[str, bytes | None]]:
     for pair in text.split(b",") if text else ():
-        name, equals, held = pair.partition(b"=")
+        name, equals, value = pair.partition(b"=")
         try:
-            yield name.decode(), held if equals else None
+            yield name.decode(), value if equals else None
         except UnicodeDecodeError:
             raise StartError(f"Line {number} has a header whose name is not UTF-8.") from None
 

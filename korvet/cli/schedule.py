@@ -23,7 +23,7 @@ def list_(
     name: o.TopicName,
     target: o.Target,
     partition: o.Partitions = None,
-    most: Annotated[
+    max_rows: Annotated[
         int, typer.Option("--max", "-n", metavar="N", help="Max rows per partition.", min=1)
     ] = 1000,
     json: o.Json = False,
@@ -36,7 +36,7 @@ def list_(
         return [
             row
             for number in o.chosen_partitions(name, topic.partitions, partition)
-            for row in await _rows(log, topic, number, most)
+            for row in await _rows(log, topic, number, max_rows)
         ]
 
     table_output.listing(_COLUMNS, on_log(rows, target), as_json=json, header=header)
@@ -83,13 +83,15 @@ def cancel(
     table_output.line(f"cancelled {cancelled}")
 
 
-async def _rows(log: CommandLog, topic: Topic, partition: int, most: int) -> list[table_output.Row]:
+async def _rows(
+    log: CommandLog, topic: Topic, partition: int, max_rows: int
+) -> list[table_output.Row]:
     """Return the first rows of a partition."""
 
     found: list[table_output.Row] = []
     delayed = 0
-    while len(found) < most:
-        count = min(PER_CALL, most - len(found))
+    while len(found) < max_rows:
+        count = min(PER_CALL, max_rows - len(found))
         reply = await log.store.run(
             topic.partition(partition).schedule_list(
                 timed=len(found) - delayed, delayed=delayed, most=count

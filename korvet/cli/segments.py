@@ -116,8 +116,8 @@ def _problems(file: Path) -> Sequence[str]:
     if last != segment.header.last:
         found.append(f"ends at offset {last}, its header says {segment.header.last}")
     whose = segment.header
-    place = (whose.cluster_id, whose.topic_id, whose.partition)
-    name = object_name(*place, whose.first, whose.id).rpartition("/")[2]
+    partition_id = (whose.cluster_id, whose.topic_id, whose.partition)
+    name = object_name(*partition_id, whose.first, whose.id).rpartition("/")[2]
     if OBJECT.fullmatch(file.name) and file.name != name:
         found.append(f"holds another segment: {name}, of {whose.topic}-{whose.partition}")
     return found

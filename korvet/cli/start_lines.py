@@ -50,8 +50,8 @@ class Announcement:
         yield f"data:    {self._data}"
         budget = config.settings.integer(BUDGET)
         if budget >= 0:
-            place = self._segments
-            then = "no further records" if place is None else f"older records are in {place}"
+            segments = self._segments
+            then = "no further records" if segments is None else f"older records are in {segments}"
             yield f"memory:  {budget / 2**30:.1f} GiB for Redis; {then}"
         yield f"connect: bootstrap.servers={where}"
         yield "next:    `korvet quickstart` in another terminal, `korvet top`, `korvet doctor`"

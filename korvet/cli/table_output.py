@@ -68,7 +68,9 @@ class View(NamedTuple):
     def parts(self) -> Iterable[Part]:
         """Yield a line with the state, and the tables with an empty line between two of them."""
         if self.state:
-            words = (f"{key} {'-' if held is None else held}" for key, held in self.state.items())
+            words = (
+                f"{key} {'-' if value is None else value}" for key, value in self.state.items()
+            )
             yield Part(f"{self.name}: {', '.join(words).removeprefix('state ')}")
         for at, each in enumerate(each for each in self.tables if each.is_printed):
             if at:

@@ -117,19 +117,19 @@ def repair(
         topic = await log.find_topic(name)
         rows: list[table_output.Row] = []
         for number in o.chosen_partitions(name, topic.partitions, partition):
-            place, more = topic.partition(number), 1
+            part, more = topic.partition(number), 1
             while more:
-                more = (await log.store.run(place.number_entries())).more
+                more = (await log.store.run(part.number_entries())).more
             entries, size, after, done = 0, 0, b"", "-"
             while True:
-                reply = await log.store.run(place.drop_unnumbered(after=after, delete=int(yes)))
+                reply = await log.store.run(part.drop_unnumbered(after=after, delete=int(yes)))
                 entries, size, after = entries + reply.entries, size + reply.size, reply.last
                 if not after:
                     break
             if yes and entries:
                 done = "deleted"
             if reply.spent and yes:
-                await _rebuild(log, place)
+                await _rebuild(log, part)
                 done = "copied"
             elif reply.spent:
                 done = "appends fail"
@@ -143,16 +143,16 @@ def repair(
         table_output.note("nothing is deleted: give --yes to delete these entries")
 
 
-async def _rebuild(log: CommandLog, place: Partition) -> None:
+async def _rebuild(log: CommandLog, partition: Partition) -> None:
     """Replace the partition's stream with a copy: its ids are exhausted."""
     token, length, more = uuid4().hex, 0, 1
     while more:
-        reply = await log.store.run(place.rebuild(token=token, length=length, at_most=500))
+        reply = await log.store.run(partition.rebuild(token=token, length=length, at_most=500))
         if reply.error:
-            raise StartError(f"{place.stream} was changed meanwhile: repeat the command")
+            raise StartError(f"{partition.stream} was changed meanwhile: repeat the command")
         length, more = reply.length, reply.more
         if reply.oversized_id:
-            at, made = reply.oversized_id, ("NOMKSTREAM",) if length else ()
-            for _, fields in await log.store.submit_command("XRANGE", place.stream, at, at):
-                await log.store.submit_command("XADD", place.compacted, *made, at, *fields)
+            at, options = reply.oversized_id, ("NOMKSTREAM",) if length else ()
+            for _, fields in await log.store.submit_command("XRANGE", partition.stream, at, at):
+                await log.store.submit_command("XADD", partition.compacted, *options, at, *fields)
             length += 1

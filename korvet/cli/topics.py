@@ -27,9 +27,9 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
         found: list[table_output.Row] = []
         for topic in await log.topics():
             parts = await log.offsets(topic.name)
-            held = sum(part.records for part in parts), sum(part.bytes for part in parts)
+            total = sum(part.records for part in parts), sum(part.bytes for part in parts)
             shape = topic.name, topic.partitions, topic.storage_format, topic.offset_mode
-            found.append((*shape, *held))
+            found.append((*shape, *total))
         return found
 
     columns = ("topic", "partitions", "format", "offsets", "records", "bytes")
@@ -54,10 +54,10 @@ def create(
     defaults.
     """
     configs = dict(o.assignments("--config", config))
-    made = on_log(lambda log: log.create_topic(name, partitions, configs), target)
-    count = made.partitions
+    created = on_log(lambda log: log.create_topic(name, partitions, configs), target)
+    count = created.partitions
     table_output.line(f"created {name} with {count} partition{'s' * (count != 1)}")
-    if made.offset_mode == "time" and "offset.mode" not in configs:
+    if created.offset_mode == "time" and "offset.mode" not in configs:
         table_output.note(times_as_offsets(name))
 
 
@@ -91,11 +91,11 @@ def describe(
             for part in offsets
         ]
         shown = [(c.name, c.value, c.source.name.lower()) for c in configs if c.setting.effect]
-        held = {row[0]: row[1:] for row in await list_held(log.store, log.keys, topic)}
+        kept_for = {row[0]: row[1:] for row in await list_held(log.store, log.keys, topic)}
         columns = _PARTITION_COLUMNS
         if topic.policy.consumed_by:
             columns = (*columns, "held_by", "held_records")
-            parts = [(*row, *held.get(number, (None, 0))) for number, row in enumerate(parts)]
+            parts = [(*row, *kept_for.get(number, (None, 0))) for number, row in enumerate(parts)]
         segments = [await totals(log.store, topic.partition(n)) for n in range(topic.partitions)]
         if topic.policy.remote_storage or any(each.segments for each in segments):
             columns = (*columns, *ManifestTotals._fields, *RemoteOnly._fields)

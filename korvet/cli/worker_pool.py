@@ -101,8 +101,8 @@ def _reserve_legacy(config: Config) -> AbstractContextManager[socket.socket | No
     return nullcontext() if where is None else _reserve(where, "--legacy-listen")
 
 
-def _bound(found: socket.socket | None) -> Address | None:
-    return None if found is None else Address(*found.getsockname()[:2])
+def _bound(sock: socket.socket | None) -> Address | None:
+    return None if sock is None else Address(*sock.getsockname()[:2])
 
 
 def _reserve(where: Address, option: str = "--listen") -> socket.socket:
@@ -119,14 +119,14 @@ def _reserve(where: Address, option: str = "--listen") -> socket.socket:
         raise unserved(option, where, error) from None
 
 
-def _refuse_taken(found: socket.socket, address: object, where: Address) -> None:
+def _refuse_taken(sock: socket.socket, address: object, where: Address) -> None:
     """Bind the socket. Raises OSError if another process has the port, which workers share."""
     if where.port != 0:
-        with socket.socket(found.family, found.type) as probe:
+        with socket.socket(sock.family, sock.type) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)  # type: ignore[arg-type]
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    found.bind(address)  # type: ignore[arg-type]
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    sock.bind(address)  # type: ignore[arg-type]
 
 
 class _Workers:

@@ -351,12 +351,12 @@ def _bounded(
     type_: str, name: str, what: str, defaults: tuple[str, str, str], sentence: str, *, lowest: int
 ) -> tuple[Setting, ...]:
     """Return a setting, and the bounds of a group's own config of it."""
-    default, least, most = defaults
+    default, least, highest = defaults
     may_set = f"{what} that a group's own config may set."
     return (
         Setting(f"group.{type_}.{name}", Whole(lowest), default, sentence),
         Setting(f"group.{type_}.min.{name}", Whole(lowest), least, f"The shortest {may_set}"),
-        Setting(f"group.{type_}.max.{name}", Whole(lowest), most, f"The longest {may_set}"),
+        Setting(f"group.{type_}.max.{name}", Whole(lowest), highest, f"The longest {may_set}"),
     )
 
 

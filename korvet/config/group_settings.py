@@ -70,7 +70,7 @@ GROUP = table((*(_of_group(name, BROKER[broker]) for name, broker in FROM_BROKER
 
 def bound(name: str, word: str) -> str | None:
     """Return the broker setting that is the `word` (min, max) of a group's config, if any."""
-    kind, _, rest = name.partition(".")
-    rest = UNNUMBERED.get(name, rest)
-    limit = f"group.{kind}.{word}.{rest}"
+    kind, _, config = name.partition(".")
+    config = UNNUMBERED.get(name, config)
+    limit = f"group.{kind}.{word}.{config}"
     return limit if limit in BROKER else None

@@ -96,9 +96,9 @@ class TopicPolicy(msgspec.Struct, frozen=True, rename=lambda name: name.replace(
     @property
     def max_opened_bytes(self) -> int:
         """Return the most bytes that a batch may have decompressed."""
-        most = self.max_message_bytes
+        limit = self.max_message_bytes
         times = 16 if self.storage_format == "record" else 64
-        return min(most * times, max(MAX_OPENED, 4 * most))
+        return min(limit * times, max(MAX_OPENED, 4 * limit))
 
     @property
     def local_limits(self) -> tuple[int, int]:

@@ -40,20 +40,20 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def build(console: ConsoleServices) -> Starlette:
     """Return the application."""
-    made = _Endpoints(console)
+    endpoints = _Endpoints(console)
     routes = [
-        Route("/static/{name}", made.safe(made.static), methods=["GET"]),
-        Route("/sign-in", made.safe(made.sign_in), methods=["GET", "POST"]),
-        Route("/sign-out", made.safe(made.sign_out), methods=["POST"]),
-        Route("/api/openapi.json", made.safe(made.document), methods=["GET"]),
-        Route(f"{RECORD}/download", made.safe(made.download), methods=["GET"]),
+        Route("/static/{name}", endpoints.safe(endpoints.static), methods=["GET"]),
+        Route("/sign-in", endpoints.safe(endpoints.sign_in), methods=["GET", "POST"]),
+        Route("/sign-out", endpoints.safe(endpoints.sign_out), methods=["POST"]),
+        Route("/api/openapi.json", endpoints.safe(endpoints.document), methods=["GET"]),
+        Route(f"{RECORD}/download", endpoints.safe(endpoints.download), methods=["GET"]),
     ]
     for form in FORMS:
-        routes.append(Route(form.path, made.safe(made.form(form)), methods=["POST"]))
+        routes.append(Route(form.path, endpoints.safe(endpoints.form(form)), methods=["POST"]))
     for page in PAGES:
-        routes.append(Route(page.path, made.safe(made.page(page)), methods=["GET"]))
-        routes.append(Route(page.api_path, made.safe(made.data(page)), methods=["GET"]))
-    routes.append(Route("/{path:path}", made.safe(made.other), methods=["GET", "POST"]))
+        routes.append(Route(page.path, endpoints.safe(endpoints.page(page)), methods=["GET"]))
+        routes.append(Route(page.api_path, endpoints.safe(endpoints.data(page)), methods=["GET"]))
+    routes.append(Route("/{path:path}", endpoints.safe(endpoints.other), methods=["GET", "POST"]))
     return Starlette(routes=routes)
 
 

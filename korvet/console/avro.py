@@ -56,14 +56,14 @@ class ConsoleAvro:
             changed = path.stat().st_mtime_ns
         except OSError:
             return None
-        at, found = self._files.get(path, (-1, AvroError("")))
+        at, decode = self._files.get(path, (-1, AvroError("")))
         if at != changed:
             try:
-                found = read_schema(path)
+                decode = read_schema(path)
             except StartError as error:
-                found = AvroError(str(error))
-            self._files[path] = (changed, found)
-        return found
+                decode = AvroError(str(error))
+            self._files[path] = (changed, decode)
+        return decode
 
 
 class TopicAvro:
@@ -91,9 +91,9 @@ class TopicAvro:
         """Return the function that decodes keys. `auto` takes bytes that are not of their schema
         as other bytes: a key of eight bytes may begin as Avro does."""
 
-        def decode(held: bytes) -> Decoded | None:
+        def decode(data: bytes) -> Decoded | None:
             try:
-                return self._checked(self.key, held, how)
+                return self._checked(self.key, data, how)
             except RegistryUnavailable:
                 raise
             except AvroError:
@@ -105,22 +105,22 @@ class TopicAvro:
 
     def decode_value(self, how: str) -> Decode:
         """Return the function that decodes values."""
-        return lambda held: self._checked(self.value, held, how)
+        return lambda data: self._checked(self.value, data, how)
 
-    def _checked(self, decoder: Decoder, held: bytes, how: str) -> Decoded | None:
+    def _checked(self, decoder: Decoder, data: bytes, how: str) -> Decoded | None:
         """Return the decoded bytes. Raises AvroError, for `avro` also without any schema."""
         if how == "avro" and decoder.registry is None and decoder.schema is None:
             raise self._wrong or AvroError(UNSET)
-        return decoder.decode(held)
+        return decoder.decode(data)
 
     def has_text(self, key: bytes | None, wanted: str) -> bool:
         """Return whether the key is Avro with that text, or that JSON."""
-        found = self.found(key, is_key=True)
-        return found is not None and wanted in (found.value, found.json.decode())
+        decode = self.decode(key, is_key=True)
+        return decode is not None and wanted in (decode.value, decode.json.decode())
 
-    def found(self, held: bytes | None, *, is_key: bool = False) -> Decoded | None:
+    def decode(self, data: bytes | None, *, is_key: bool = False) -> Decoded | None:
         """Return the decoded bytes; None if they are not Avro or cannot be decoded."""
         try:
-            return (self.key if is_key else self.value).decode(held)
+            return (self.key if is_key else self.value).decode(data)
         except AvroError:
             return None

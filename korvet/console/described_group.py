@@ -8,7 +8,7 @@ from korvet.base.bounded import chunks
 from korvet.base.errors import ErrorCode
 from korvet.console.visit import PageError, Visit, check
 from korvet.groups import description
-from korvet.groups.description import CLASSIC, Place, describe_any, require_topics
+from korvet.groups.description import CLASSIC, TopicPartition, describe_any, require_topics
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.lifecycle import Refused
 
@@ -16,7 +16,7 @@ from korvet.topics.lifecycle import Refused
 class Member(description.Member, frozen=True, kw_only=True):
     """A member of a group."""
 
-    partitions: list[Place]
+    partitions: list[TopicPartition]
     """Those that it is assigned; of a streams group those that its active tasks read."""
     deadline_ms: int
     """Time at which the broker removes it without another heartbeat, -1 if unknown."""

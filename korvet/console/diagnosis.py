@@ -63,13 +63,13 @@ def of_queue(
     lag = sum(max(0, row.lag) for row in rows)
     found = [*_members(group, lag), *_heartbeats(group)]
     for each in [lock for lock in locks if lock.deliveries > 1][:MAX_SENTENCES]:
-        place = f"{each.topic}-{each.partition}"
+        partition = f"{each.topic}-{each.partition}"
         holder = f"locked by {each.member}" if each.member else "released"
         found.append(
             Finding(
                 "bad" if each.deliveries > 2 else "note",
                 "delivered again",
-                f"{place}: the records from offset {each.first} to {each.last} were delivered "
+                f"{partition}: the records from offset {each.first} to {each.last} were delivered "
                 f"{each.deliveries} times and are {holder}: consumers fail on them, or their lock "
                 "is too short.",
                 f"/topics/{each.topic}/records/{each.partition}/{each.first}",
@@ -178,8 +178,8 @@ async def _missing_topics(visit: Visit, group: DescribedGroup) -> AsyncIterator[
 async def _transactions(visit: Visit, rows: Sequence[OffsetRow]) -> AsyncIterator[Finding]:
     """Find partitions whose next record is above the last stable offset."""
     store, keys = visit.services.store, visit.services.keys
-    held = [row for row in rows if row.lag and row.stable < row.end]
-    for row in held[:MAX_SENTENCES]:
+    open_rows = [row for row in rows if row.lag and row.stable < row.end]
+    for row in open_rows[:MAX_SENTENCES]:
         key = keys.partition(row.topic, row.partition).open_txns
         oldest = await store.command("ZRANGE", key, 0, 0)
         producer = f" of producer {oldest[0].decode()}" if oldest else ""

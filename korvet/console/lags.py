@@ -67,7 +67,7 @@ async def lags_of(visit: Visit, topics: Sequence[Topic]) -> TopicLags:
         if left < 0:
             break
         places = await share_places(store, keys, services.topics, name)
-        places = [place for place in places if place[0].id in wanted]
+        places = [partition for partition in places if partition[0].id in wanted]
         parts = await describe_partitions(store, keys, name, places[:left])
         lags += [(name, part.topic.name, part.lag, -1) for part in parts if part.start >= 0]
         left -= len(places)

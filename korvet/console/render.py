@@ -19,14 +19,14 @@ from korvet.console.visit import Visit
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("korvet.console"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    environment.filters |= {
         "count": count,
         "size": size,
         "marked": marked,
@@ -35,9 +35,9 @@ def _environment() -> Environment:
         "segment": lambda text: quote(str(text), safe=""),
         "query": lambda pairs: urlencode(pairs),
     }
-    made.globals |= {"version": __version__, "bar": bar, "chart": chart, "formats": FORMATS}
-    made.globals["p"] = made.get_template("parts.html").module
-    return made
+    environment.globals |= {"version": __version__, "bar": bar, "chart": chart, "formats": FORMATS}
+    environment.globals["p"] = environment.get_template("parts.html").module
+    return environment
 
 
 def page(template: str, visit: Visit, data: Any, error: str = "") -> str:
@@ -124,7 +124,7 @@ class Chart(msgspec.Struct, frozen=True):
     """Lines from `from_ms` to `to_ms`; a gap in the samples separates two lines."""
 
     lines: list[str]
-    most: int
+    highest: int
     last: int
 
 
@@ -133,7 +133,7 @@ def chart(
 ) -> Chart:
     """Return the chart of samples; a pause above `gap_ms` is a gap."""
     shown = [each for each in zip(times_ms, values, strict=True) if each[0] >= from_ms]
-    most = max((value for _, value in shown), default=0)
+    highest = max((value for _, value in shown), default=0)
     lines: list[list[str]] = []
     before = 0
     for time, value in shown:
@@ -141,9 +141,9 @@ def chart(
             lines.append([])
         before = time
         x = (time - from_ms) * WIDTH / max(1, to_ms - from_ms)
-        y = HEIGHT - 1 - (HEIGHT - 3) * value / max(1, most)
+        y = HEIGHT - 1 - (HEIGHT - 3) * value / max(1, highest)
         if not lines[-1]:
             # A line of one point would not be seen.
             lines[-1].append(f"{max(0.0, x - POINT):.1f},{y:.1f}")
         lines[-1].append(f"{x:.1f},{y:.1f}")
-    return Chart([" ".join(points) for points in lines], most, values[-1] if values else 0)
+    return Chart([" ".join(points) for points in lines], highest, values[-1] if values else 0)

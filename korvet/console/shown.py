@@ -32,7 +32,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 def show(
-    held: bytes | None,
+    data: bytes | None,
     how: str = "auto",
     limit: int = PREFIX_BYTES,
     *,
@@ -43,40 +43,40 @@ def show(
 
     `indents`: JSON has lines. `decode` decodes Avro.
     """
-    if held is None:
+    if data is None:
         return Shown(None, "null", 0)
     if decode is not None and how in ("auto", "avro"):
-        found = _avro(held, how, limit, decode, indents=indents)
+        found = _avro(data, how, limit, decode, indents=indents)
         if found is not None:
             return found
-    part, is_cut = held[:limit], len(held) > limit
+    part, is_cut = data[:limit], len(data) > limit
     if how == "hex":
-        return Shown(_hex(part), "hex", len(held), is_cut)
+        return Shown(_hex(part), "hex", len(data), is_cut)
     if how in ("auto", "json") and not is_cut and part[:1] in (b"{", b"["):
         try:
             formatted = msgspec.json.format(part, indent=2 if indents else 0)
-            return Shown(formatted.decode(), "json", len(held))
+            return Shown(formatted.decode(), "json", len(data))
         except (msgspec.DecodeError, RecursionError):
             pass
     text = _text(part, is_cut=is_cut)
     if how == "auto" and (text is None or not _is_printable(text)):
-        return Shown(_hex(part), "hex", len(held), is_cut)
-    return Shown(part.decode("utf-8", "replace"), "text", len(held), is_cut)
+        return Shown(_hex(part), "hex", len(data), is_cut)
+    return Shown(part.decode("utf-8", "replace"), "text", len(data), is_cut)
 
 
-def _avro(held: bytes, how: str, limit: int, decode: Decode, *, indents: bool) -> Shown | None:
+def _avro(data: bytes, how: str, limit: int, decode: Decode, *, indents: bool) -> Shown | None:
     """Return Avro as JSON, or as hex with the reason; None for other bytes."""
     try:
-        found = decode(held)
+        found = decode(data)
     except AvroError as error:
-        return Shown(_hex(held[:limit]), "hex", len(held), len(held) > limit, str(error))
+        return Shown(_hex(data[:limit]), "hex", len(data), len(data) > limit, str(error))
     if found is None:
         if how == "auto":
             return None
-        return Shown(_hex(held[:limit]), "hex", len(held), len(held) > limit, NO_AVRO)
+        return Shown(_hex(data[:limit]), "hex", len(data), len(data) > limit, NO_AVRO)
     text = msgspec.json.format(found.json, indent=2 if indents else 0).decode()
     note = f"schema {found.schema_id}" if found.schema_id >= 0 else ""
-    return Shown(text[:limit], "avro", len(held), len(text) > limit, note)
+    return Shown(text[:limit], "avro", len(data), len(text) > limit, note)
 
 
 def _text(part: bytes, *, is_cut: bool) -> str | None:
@@ -104,12 +104,12 @@ def _hex(part: bytes) -> str:
     return "\n".join(lines)
 
 
-def value_of(held: bytes | None, decoded: Decoded | None = None) -> Any:
+def value_of(data: bytes | None, decoded: Decoded | None = None) -> Any:
     """Return the value of JSON that the bytes are, or of decoded Avro; None for other bytes."""
     if decoded is not None:
         return decoded.value
     try:
-        return None if held is None else msgspec.json.decode(held)
+        return None if data is None else msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, ValueError):
         return None
 

@@ -75,12 +75,12 @@ class Visit:
         """Return a parameter of the query."""
         return self.request.query_params.get(name, default).strip()
 
-    def number(self, name: str, default: int, most: int) -> int:
-        """Return a parameter as a number from 0 to `most`. Raises PageError."""
+    def number(self, name: str, default: int, maximum: int) -> int:
+        """Return a parameter as a number from 0 to `maximum`. Raises PageError."""
         text = self.query(name) or str(default)
         if not (text.isascii() and text.isdigit() and len(text) < 20):
             raise PageError(400, f"{name} must be a number, not {text!r}.")
-        return min(int(text), most)
+        return min(int(text), maximum)
 
     def page_of(self, rows: Sequence[T], size: int) -> tuple[Sequence[T], int, int]:
         """Return the rows of the query's `page`, its number, and the number of pages."""

@@ -78,8 +78,8 @@ class PartitionReader:
 
     def response_limit(self, params: FetchParams) -> int:
         """Return how many bytes of records the response may have, after its first batch."""
-        most = min(params.max_bytes, self.node.settings().integer("fetch.max.bytes"))
-        return min(max(most, 0), self.memory.available)
+        max_bytes = min(params.max_bytes, self.node.settings().integer("fetch.max.bytes"))
+        return min(max(max_bytes, 0), self.memory.available)
 
     async def read(self, fetch: PartitionFetch, params: FetchParams, limit: int) -> ReadResult:
         """Read the partition from its fetch offset, or what its client's Redis group delivers."""
@@ -87,14 +87,14 @@ class PartitionReader:
         error = check_leader_epoch(max(request.current_leader_epoch, -1))
         if error:
             return ReadResult(error)
-        most = max(0, min(request.partition_max_bytes, limit))
+        max_bytes = max(0, min(request.partition_max_bytes, limit))
         if topic is self.offsets_view.topic:
-            return await self._read_view(request, params, most)
+            return await self._read_view(request, params, max_bytes)
         wanted = ReadRequest(
             topic,
             request.partition,
             request.fetch_offset,
-            most,
+            max_bytes,
             committed=params.committed,
             batches=takes_batches(topic, params.version),
             decompress=True,
@@ -121,13 +121,13 @@ class PartitionReader:
             return ReadResult(ErrorCode.KAFKA_STORAGE_ERROR)
 
     async def _read_view(
-        self, request: FetchPartition, params: FetchParams, most: int
+        self, request: FetchPartition, params: FetchParams, max_bytes: int
     ) -> ReadResult:
         """Read `__consumer_offsets`, which has batches only."""
         if params.version < BATCHES_SINCE:
             return ReadResult(ErrorCode.UNSUPPORTED_VERSION)
         try:
-            return await self.offsets_view.read(request.partition, request.fetch_offset, most)
+            return await self.offsets_view.read(request.partition, request.fetch_offset, max_bytes)
         except StoreError:
             return ReadResult(ErrorCode.KAFKA_STORAGE_ERROR)
 

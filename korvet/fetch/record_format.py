@@ -52,11 +52,11 @@ def _message_set(
     appended = layout_of(topic).append_timed(entries, rows) if magic else ()
     if version == 3:
         return message_sets.build(rows, magic=magic, codec=codec, appended=appended)
-    most = max(max_bytes, 0)
-    rows = message_sets.first_within(rows, most, magic=magic)
+    limit = max(max_bytes, 0)
+    rows = message_sets.first_within(rows, limit, magic=magic)
     built = message_sets.build(rows, magic=magic, codec=codec, appended=appended)
     # A client finds no records in a compressed message that is cut.
-    while len(built) > most and len(rows) > 1 and message_sets.is_compressed(built):
+    while len(built) > limit and len(rows) > 1 and message_sets.is_compressed(built):
         rows = rows[: len(rows) // 2]
         built = message_sets.build(rows, magic=magic, codec=codec)
-    return memoryview(built)[:most]
+    return memoryview(built)[:limit]

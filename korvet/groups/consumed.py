@@ -112,11 +112,11 @@ def start_calls(
 
 
 def share_starts(
-    places: Sequence[tuple[str, int]], found: Sequence[ShareDescribeReply], partitions: int
+    places: Sequence[tuple[str, int]], replies: Sequence[ShareDescribeReply], partitions: int
 ) -> Starts:
     """Return the start offsets by group, of the replies to `start_calls`."""
     starts = {name: [-1] * partitions for name, _ in places}
-    for (name, number), reply in zip(places, found, strict=True):
+    for (name, number), reply in zip(places, replies, strict=True):
         starts[name][number] = -1 if reply.error else reply.start
     return starts
 

@@ -185,15 +185,15 @@ class GroupCoordinator:
         Raises LimitReached if there are `max.groups`.
         """
         delay_ms = self._settings().integer("group.initial.rebalance.delay.ms")
-        most = self._settings().integer("max.groups")
+        max_groups = self._settings().integer("max.groups")
         reply, *_ = await self._schedule(
             group_id,
             min(delay_ms or NEW_GROUP_TICK_MS, NEW_GROUP_TICK_MS),
-            self.registry.add(group_id, most),
+            self.registry.add(group_id, max_groups),
         )
         if reply.error:
             self._tick_at.pop(group_id)
-            reason = f"Group {group_id!r} is not created: max.groups={most} exist."
+            reason = f"Group {group_id!r} is not created: max.groups={max_groups} exist."
             raise LimitReached(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
 
     # Ticks.

@@ -32,7 +32,7 @@ CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 _ASSIGNORS = {SHARE: "simple", STREAMS: "sticky"}
 _WORDS = {CONSUMER: "Group", SHARE: "Share group", STREAMS: "Streams group"}
 Numbers = dict[str, list[int]]
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic and a partition."""
 
 
@@ -122,7 +122,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         inputs = input_topics(self.topology).values() if self.members else ()
         return {name for names in (*inputs, *(row.names for row in self.members)) for name in names}
 
-    async def partitions(self, topics: TopicTable) -> list[list[Place]]:
+    async def partitions(self, topics: TopicTable) -> list[list[TopicPartition]]:
         """Return the partitions that each member reads."""
         assigned = [member.assigned for member in self.members]
         return await find_partitions(topics, self.protocol_type, self.topology, assigned)
@@ -133,7 +133,7 @@ async def find_partitions(
     protocol_type: str,
     topology: Iterable[Subtopology],
     assignments: Iterable[Assignment],
-) -> list[list[Place]]:
+) -> list[list[TopicPartition]]:
     """Return the partitions that members with these assignments read.
 
     Topics of a classic group may not exist. Its assignments can be read if its protocol type is

@@ -70,8 +70,8 @@ class InternalTopics:
             reason = f"A group can have {MAX_PARTITIONS} new partitions at once, not {total}."
             raise Refused(ErrorCode.POLICY_VIOLATION, reason)
         if planned:
-            most = self.config.settings.integer("max.topics")
-            refuse_above(most, await self.node.topics.count())
+            max_topics = self.config.settings.integer("max.topics")
+            refuse_above(max_topics, await self.node.topics.count())
             await charge(total)
         for name, definition in planned.items():
             error = await create_topic(self.node.store, self.node.keys, name, definition)

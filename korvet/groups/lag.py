@@ -154,7 +154,7 @@ async def _positions(topics: TopicTable, name: str, replies: Sequence[Any]) -> G
     kind, state, protocol_type = ((word or b"").decode() for word in head[:3])
     for topic, number in await _assigned(topics, kind, head, classic, targets):
         rows.setdefault((topic.name, number), (topic, number, NO_COMMIT))
-    ordered = [rows[place] for place in sorted(rows)]
+    ordered = [rows[partition] for partition in sorted(rows)]
     return GroupPositions(name, kind, state, protocol_type, int(head[3] or 0), ordered)
 
 

@@ -21,7 +21,7 @@ from typing import TypeVar
 import msgspec
 
 from korvet.base.bounded import chunks
-from korvet.groups.description import SHARE, Place
+from korvet.groups.description import SHARE, TopicPartition
 from korvet.groups.lag import (
     Commit,
     GroupPositions,
@@ -49,7 +49,7 @@ THROTTLE_FACTOR = 4
 """Sleep after a pipeline, in durations of the pipeline."""
 
 T = TypeVar("T")
-Ends = dict[Place, ListOffsetsReply]
+Ends = dict[TopicPartition, ListOffsetsReply]
 """The ends of partitions."""
 LogOffset = tuple[str, int, int]
 """Id of the topic, partition and offset."""
@@ -147,7 +147,7 @@ class LagSurvey:
         for some in chunks(list(missing.items()), CALLS_PER_PIPELINE):
             calls = (partition.list_offsets() for _, partition in some)
             replies = await await_throttled(self.node.store.run_many(calls))
-            ends.update(zip((place for place, _ in some), replies, strict=True))
+            ends.update(zip((key for key, _ in some), replies, strict=True))
 
     async def run(self, max_groups: int, proceed: Proceed | None = None) -> Survey | None:
         """Read all groups and return those with the most lag."""
@@ -203,12 +203,12 @@ class LagSurvey:
             if commit.offset >= end.next:
                 rows.append(self._row(topic, number, commit, end.next, 0, -1))
                 continue
-            place = (topic.id, number, max(commit.offset, 0))
-            known = self._counted.get(place) or self._counted_before.get(place)
+            position = (topic.id, number, max(commit.offset, 0))
+            known = self._counted.get(position) or self._counted_before.get(position)
             if known is None or known[0] != _bounds(end):
                 uncounted.append((topic, number, commit))
                 continue
-            self._counted[place] = known
+            self._counted[position] = known
             rows.append(self._row(topic, number, commit, end.next, known[1], known[2]))
         for some in chunks(uncounted, CALLS_PER_PIPELINE):
             rows += await self._count(some)
@@ -232,8 +232,8 @@ class LagSurvey:
                 continue
             end = self._ends[topic.name, number]
             if reply.next == end.next:
-                place = (topic.id, number, max(commit.offset, 0))
-                self._counted[place] = (_bounds(end), reply.records, reply.oldest)
+                position = (topic.id, number, max(commit.offset, 0))
+                self._counted[position] = (_bounds(end), reply.records, reply.oldest)
             rows.append(self._row(topic, number, commit, reply.next, reply.records, reply.oldest))
         return rows
 

@@ -197,7 +197,7 @@ class Heartbeat:
         self.rows = sorted(rows)
         # A reply with missing internal topics has no names: the script asks for them again.
         self.resolved = encode_subscription(reply.names, regexes) if reply.need_topics else b""
-        most = self.limits
+        limits = self.limits
         # A topic may match several patterns: a row for each.
-        is_wide = topics > most.max_topics or len(rows) > 4 * most.max_topics
-        return not is_wide and total <= most.max_partitions
+        is_wide = topics > limits.max_topics or len(rows) > 4 * limits.max_topics
+        return not is_wide and total <= limits.max_partitions

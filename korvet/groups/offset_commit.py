@@ -35,7 +35,7 @@ def parse_commit(raw: bytes) -> CommittedOffset | None:
 
 def parse_field(field: bytes) -> tuple[str, int] | None:
     """Parse a field of a group's offsets: topic and partition; None if it is malformed."""
-    _, _, rest = field.decode("utf-8", "replace").partition(":")
-    topic, _, number = rest.rpartition(":")
+    _, _, partition = field.decode("utf-8", "replace").partition(":")
+    topic, _, number = partition.rpartition(":")
     topic = topic.rpartition(":")[2]
     return (topic, int(number)) if topic and number.isdecimal() else None

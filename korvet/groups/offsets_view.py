@@ -202,10 +202,10 @@ def _rows_of(group: str, flat: Sequence[bytes], limit_ms: int) -> list[_Row]:
     """Return the records of a group's commits before the limit."""
     rows = []
     for field, raw in zip(flat[::2], flat[1::2], strict=True):
-        place, commit = parse_field(field), parse_commit(raw)
-        if place is not None and commit is not None and commit.time_ms < limit_ms:
+        partition, commit = parse_field(field), parse_commit(raw)
+        if partition is not None and commit is not None and commit.time_ms < limit_ms:
             rows.append(
-                _Row(max(commit.time_ms, 0), encode_key(group, *place), encode_value(commit))
+                _Row(max(commit.time_ms, 0), encode_key(group, *partition), encode_value(commit))
             )
     return rows
 

@@ -19,9 +19,9 @@ class GroupRegistry:
         self._store = store
         self._keys = keys
 
-    def add(self, group_id: str, most: int = 0) -> Call[GroupRegisterReply]:
-        """Return the call that registers the group, unless it is registered or there are `most`."""
-        return self._keys.group_register(group=group_id, most=most)
+    def add(self, group_id: str, max_groups: int = 0) -> Call[GroupRegisterReply]:
+        """Return the call that registers the group, unless known or above `max_groups`."""
+        return self._keys.group_register(group=group_id, most=max_groups)
 
     async def make(self) -> None:
         """Make the registry unless there is one: `__consumer_offsets` is listed from then on."""

@@ -96,7 +96,9 @@ class ShareOffsets:
         error = await self._alter_topics(group_id, rows, creates=True)
         if error:
             return error, {}
-        replies = await self.store.run_many(self._move(group_id, *place) for place in offsets)
+        replies = await self.store.run_many(
+            self._move(group_id, *partition) for partition in offsets
+        )
         errors = {
             (topic.name, number): ErrorCode(reply.error)
             for (topic, number, _), reply in zip(offsets, replies, strict=True)

@@ -133,7 +133,7 @@ async def _add(
 ) -> Outcome:
     who = (asked.transactional_id, asked.producer_id, asked.producer_epoch)
     places = [(topic.name, number) for topic, number in known]
-    members = [partition_member(*place) for place in places]
+    members = [partition_member(*partition) for partition in places]
     reply = await context.transactions.add_members(*who, members)
     if reply.error:
         return dict.fromkeys(places, ErrorCode(reply.error))
@@ -148,7 +148,8 @@ async def _add(
     )
     errors = [ErrorCode(row.error) for row in began]
     return {
-        place: BEGIN_ERRORS.get(error, error) for place, error in zip(places, errors, strict=True)
+        partition: BEGIN_ERRORS.get(error, error)
+        for partition, error in zip(places, errors, strict=True)
     }
 
 
@@ -167,6 +168,6 @@ async def _verify(
     outside = ErrorCode.TRANSACTION_ABORTABLE
     members = set(member_names(state.members)) if state.state == b"Ongoing" else set()
     return {
-        place: ErrorCode.NONE if partition_member(*place) in members else outside
-        for place in places
+        partition: ErrorCode.NONE if partition_member(*partition) in members else outside
+        for partition in places
     }

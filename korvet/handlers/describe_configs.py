@@ -108,10 +108,10 @@ class _Rows:
 
     def of(self, kind: int, value: ConfigValue) -> DescribeConfigsResourceResult:
         """Return the row for this value of a resource of that type."""
-        place = (kind, value.name, value.value, value.source, value.synonyms)
-        row = self._known.get(place)
+        row_key = (kind, value.name, value.value, value.source, value.synonyms)
+        row = self._known.get(row_key)
         if row is None:
-            row = self._known[place] = _row(value, self._request)
+            row = self._known[row_key] = _row(value, self._request)
         return row
 
 

@@ -36,9 +36,11 @@ async def describe_user_scram_credentials(
 
 
 def _result(
-    name: str, found: Mapping[Mechanism, int], error: ErrorCode
+    name: str, iterations: Mapping[Mechanism, int], error: ErrorCode
 ) -> DescribeUserScramCredentialsResult:
-    infos = [CredentialInfo(mechanism=int(each), iterations=found[each]) for each in found]
+    infos = [
+        CredentialInfo(mechanism=int(each), iterations=iterations[each]) for each in iterations
+    ]
     return DescribeUserScramCredentialsResult(
         user=name,
         error_code=error,

@@ -161,14 +161,14 @@ async def _fetch(
     session.rotate()
     if request.max_records > 0:
         acquirer = services.share.acquirer
-        most = acquirer.max_bytes(request.max_bytes)
+        max_bytes = acquirer.max_bytes(request.max_bytes)
         params = ShareFetchParams(
             session.group,
             session.member,
             config,
             exact=request.share_acquire_mode == RECORD_LIMIT,
             batch_size=request.batch_size,
-            min_bytes=min(request.min_bytes, most),
+            min_bytes=min(request.min_bytes, max_bytes),
         )
         fetch = DelayedShareFetch(
             context.notifier,
@@ -176,7 +176,7 @@ async def _fetch(
             0 if refused or request.min_bytes <= 0 else request.max_wait_ms,
             acquirer,
             params,
-            Budget(request.max_records, most),
+            Budget(request.max_records, max_bytes),
             partial(_refusal_of, session.group, context),
         )
         await fetch.run()

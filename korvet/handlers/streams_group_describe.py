@@ -91,7 +91,7 @@ def _info(info: Info, partitions: dict[str, int]) -> TopicInfo:
 
 
 def _member(member: description.Member) -> Member:
-    place = member.endpoint
+    endpoint = member.endpoint
     return Member(
         member_id=member.id,
         member_epoch=member.epoch,
@@ -101,7 +101,7 @@ def _member(member: description.Member) -> Member:
         client_host=member.client_host,
         topology_epoch=member.topology_epoch,
         process_id=member.process,
-        user_endpoint=Endpoint(host=place[0], port=place[1]) if place else None,
+        user_endpoint=Endpoint(host=endpoint[0], port=endpoint[1]) if endpoint else None,
         client_tags=[KeyValue(key=key, value=value) for key, value in member.tags],
         assignment=_assignment(member.assigned),
         target_assignment=_assignment(member.target),

@@ -52,7 +52,7 @@ class _Asked(msgspec.Struct, frozen=True):
 async def write_txn_markers(
     request: WriteTxnMarkersRequest, context: Context
 ) -> WriteTxnMarkersResponse:
-    rows = [(asked, await _find_open(asked, context)) for asked in _each(request)]
+    rows = [(asked, await _find_open(asked, context)) for asked in _requests(request)]
     parts = [found for _, found in rows if isinstance(found, Participation)]
     owned = await context.services.hanging_transactions.find_owned(parts)
     answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
@@ -84,11 +84,11 @@ async def write_txn_markers(
     )
 
 
-def _each(request: WriteTxnMarkersRequest) -> Iterator[_Asked]:
+def _requests(request: WriteTxnMarkersRequest) -> Iterator[_Asked]:
     for marker in request.markers:
         places = ((of.name, number) for of in marker.topics for number in of.partition_indexes)
-        for place in dict.fromkeys(places):
-            yield _Asked(*place, marker)
+        for partition in dict.fromkeys(places):
+            yield _Asked(*partition, marker)
 
 
 async def _find_open(asked: _Asked, context: Context) -> ErrorCode | Participation:

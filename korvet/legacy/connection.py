@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from korvet.base import logfmt
-from korvet.broker.network.client_socket import MAX_HELD
+from korvet.broker.network.client_socket import MAX_QUEUED
 from korvet.broker.network.open_connections import OpenConnections
 from korvet.broker.network.ordered_connection import LARGE_RESPONSES, OrderedConnection
 from korvet.broker.network.request_decoder import CloseConnection
@@ -100,14 +100,16 @@ class LegacyConnection(OrderedConnection):
     def regulate(self) -> None:
         self._count_bytes()
         crowded = self._counted_bytes > 0 and self._pending.connected >= MAX_CONNECTED_BYTES
-        self.max_held = 0 if crowded else MAX_HELD
+        self.max_queued = 0 if crowded else MAX_QUEUED
         super().regulate()
 
     def _count_bytes(self) -> None:
         """Update the total of all connections."""
-        held = 0 if self._transport.is_closing() else self._responses.weight + self._received.held
-        self._pending.connected += held - self._counted_bytes
-        self._counted_bytes = held
+        queued = (
+            0 if self._transport.is_closing() else self._responses.weight + self._received.queued
+        )
+        self._pending.connected += queued - self._counted_bytes
+        self._counted_bytes = queued
 
     def _leave(self) -> None:
         """Store what a disconnected client has sent; a broker that stops waits for that."""

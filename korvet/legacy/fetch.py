@@ -1,7 +1,7 @@
 """FETCH and OFFSETS of the Kafka 0.7 protocol: the log as one file of bytes.
 
 Behaviour
-- FETCH returns the bytes [offset, offset + most) of the log: the last message may be cut, and an
+- FETCH returns the bytes [offset, offset + max_bytes) of the log: the last message may be cut. An
   offset inside a message returns the rest of it. At the end: nothing, and no error. Below the log
   start or above the end: OffsetOutOfRange. A negative size: InvalidFetchSize.
 - A topic that does not exist: FETCH returns nothing, OFFSETS one offset 0 for -1 and -2, none for
@@ -53,9 +53,9 @@ class LegacyReader:
     async def fetch(self, request: Fetch, room: int) -> list[Buffer]:
         """Return the response to FETCH, at most `room` bytes. Raises Refusal, StoreError."""
         topic = await self._topics.find(request.topic, request.partition)
-        if request.most < 0:
+        if request.max_bytes < 0:
             raise Refusal(
-                LegacyError.INVALID_FETCH_SIZE, f"a fetch cannot ask for {request.most} bytes"
+                LegacyError.INVALID_FETCH_SIZE, f"a fetch cannot ask for {request.max_bytes} bytes"
             )
         if topic is None:
             return messages_answer(0, [])
@@ -63,7 +63,7 @@ class LegacyReader:
 
     async def _read_bytes(self, topic: Topic, request: Fetch, room: int) -> list[Buffer]:
         """Return the log's bytes from the offset on, as many as asked for and available."""
-        at, end = request.offset, request.offset + min(request.most, room)
+        at, end = request.offset, request.offset + min(request.max_bytes, room)
         parts: list[Buffer] = []
         while True:
             # The first entry may begin far below `at`: asking for more saves a round trip.
@@ -91,12 +91,12 @@ class LegacyReader:
     async def offsets(self, request: Offsets) -> list[Buffer]:
         """Return the response to OFFSETS. Raises Refusal, StoreError."""
         topic = await self._topics.find(request.topic, request.partition)
-        most = max(0, min(request.most, MAX_OFFSETS))
+        count = max(0, min(request.max_offsets, MAX_OFFSETS))
         if topic is None:
-            return offsets_answer(0, [0][:most] if request.time in (LATEST, EARLIEST) else [])
-        return offsets_answer(0, (await self._find_offsets(topic, request, most))[:most])
+            return offsets_answer(0, [0][:count] if request.time in (LATEST, EARLIEST) else [])
+        return offsets_answer(0, (await self._find_offsets(topic, request, count))[:count])
 
-    async def _find_offsets(self, topic: Topic, request: Offsets, most: int) -> list[int]:
+    async def _find_offsets(self, topic: Topic, request: Offsets, count: int) -> list[int]:
         """Return offsets, newest first: the end, the rows of the index, the start.
 
         The end counts as now; a row of the index as the newest message below the next row.
@@ -118,7 +118,7 @@ class LegacyReader:
         if below <= start:
             return found
         rows = await self._store.command(
-            "ZREVRANGEBYSCORE", partition.index, f"({below}", f"({start}", "LIMIT", 0, most
+            "ZREVRANGEBYSCORE", partition.index, f"({below}", f"({start}", "LIMIT", 0, count
         )
         return [*found, *(int(row.split(b":")[0]) for row in rows), start]
 

@@ -68,8 +68,8 @@ class SetAppender:
         except StoreUnavailable as error:
             # If the topic was created all the same, the next attempt finds it.
             raise SetNotApplied(str(error)) from error
-        most = topic.policy.max_opened_bytes
-        call = await in_thread(lambda: self._call(topic, request, most))
+        limit = topic.policy.max_opened_bytes
+        call = await in_thread(lambda: self._call(topic, request, limit))
         answer: Awaitable[AppendReply] = self._submit(topic, request, call)
         try:
             return await answer

@@ -32,14 +32,14 @@ class Batcher:
 
         Each record comes with its partition, or None for the partitioner's choice.
         """
-        most = min(BATCH_BYTES, max_batch_bytes - wire.HEADER_SIZE)
+        max_bytes = min(BATCH_BYTES, max_batch_bytes - wire.HEADER_SIZE)
         batches: dict[int, list[Record]] = {}
         sizes: dict[int, int] = {}
         for wanted, record in records:
             number = self._partition(wanted, record.key, partitions)
             size = size_of(record)
             batch = batches.get(number)
-            if batch and (len(batch) >= BATCH_RECORDS or sizes[number] + size > most):
+            if batch and (len(batch) >= BATCH_RECORDS or sizes[number] + size > max_bytes):
                 yield number, batches.pop(number)
                 self._turn += 1
             sizes[number] = size + (sizes[number] if number in batches else 0)
@@ -60,8 +60,8 @@ class Batcher:
 def size_of(record: Record) -> int:
     """Return the most bytes that a record adds to its batch."""
     size = _RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
-    for name, held in record.headers:
-        size += _HEADER_OVERHEAD + len(name.encode()) + len(held or b"")
+    for name, value in record.headers:
+        size += _HEADER_OVERHEAD + len(name.encode()) + len(value or b"")
     return size
 
 

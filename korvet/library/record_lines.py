@@ -45,7 +45,7 @@ def to_json(record: StoredRecord, parts: Mapping[str, Any] = NOTHING) -> bytes:
         **parts,
     }
     if record.headers:
-        line["headers"] = [(name, _encode(held)) for name, held in record.headers]
+        line["headers"] = [(name, _encode(value)) for name, value in record.headers]
     return _ENCODER.encode(line) + b"\n"
 
 
@@ -55,18 +55,18 @@ def from_json(text: bytes, number: int, parts: Collection[str] = ()) -> tuple[in
     `parts` are those of `key` and `value` that may be any JSON, and become its text.
     """
     try:
-        held = {}
+        parsed = {}
         if parts:
             rows = _PARTS.decode(text)
-            held = {name: _text(rows.pop(name)) for name in parts if name in rows}
+            parsed = {name: _text(rows.pop(name)) for name in parts if name in rows}
             text = _ENCODER.encode(rows)
         line = _DECODER.decode(text)
-        headers = [(name, _decode(held)) for name, held in line.headers]
+        headers = [(name, _decode(parsed)) for name, parsed in line.headers]
         negative = line.timestamp is not None and line.timestamp < 0
         timestamp = None if negative else line.timestamp
         value, key = _decode(line.value), _decode(line.key)
         return line.partition, Record(
-            held.get("value", value), held.get("key", key), headers, timestamp
+            parsed.get("value", value), parsed.get("key", key), headers, timestamp
         )
     except (msgspec.DecodeError, ValueError) as error:
         raise StartError(f"Line {number} is not a record in JSON: {error}.") from None
@@ -80,24 +80,24 @@ def from_text(text: bytes, separator: bytes | None) -> Record:
     return Record(value, key)
 
 
-def _text(held: msgspec.Raw) -> bytes | None:
+def _text(raw: msgspec.Raw) -> bytes | None:
     """Return JSON as it is written; None for null."""
-    found = bytes(held)
+    found = bytes(raw)
     return None if found == b"null" else found
 
 
-def _encode(held: bytes | None) -> str | dict[str, str] | None:
-    if held is None:
+def _encode(value: bytes | None) -> str | dict[str, str] | None:
+    if value is None:
         return None
     try:
-        return held.decode()
+        return value.decode()
     except UnicodeDecodeError:
-        return {"base64": b64encode(held).decode()}
+        return {"base64": b64encode(value).decode()}
 
 
-def _decode(held: str | dict[str, str] | None) -> bytes | None:
-    if held is None or isinstance(held, str):
-        return None if held is None else held.encode()
-    if list(held) != ["base64"]:
+def _decode(value: str | dict[str, str] | None) -> bytes | None:
+    if value is None or isinstance(value, str):
+        return None if value is None else value.encode()
+    if list(value) != ["base64"]:
         raise ValueError('a key or value is a string, null or {"base64": "..."}')
-    return b64decode(held["base64"], validate=True)
+    return b64decode(value["base64"], validate=True)

@@ -34,7 +34,7 @@ class BatchCache(Generic[B]):
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.held = 0
+        self.size = 0
         self._batches: OrderedDict[ReadKey, B] = OrderedDict()
 
     def __len__(self) -> int:
@@ -45,15 +45,15 @@ class BatchCache(Generic[B]):
         cost = batch.size + OVERHEAD
         if cost > self.capacity >> 2:
             return
-        place = (topic_id, partition, offset)
-        old = self._batches.pop(place, None)
+        position = (topic_id, partition, offset)
+        old = self._batches.pop(position, None)
         if old is not None:
-            self.held -= old.size + OVERHEAD
-        self._batches[place] = batch
-        self.held += cost
-        while self.held > self.capacity:
+            self.size -= old.size + OVERHEAD
+        self._batches[position] = batch
+        self.size += cost
+        while self.size > self.capacity:
             _, dropped = self._batches.popitem(last=False)
-            self.held -= dropped.size + OVERHEAD
+            self.size -= dropped.size + OVERHEAD
 
     def has(self, topic_id: str, partition: int, offset: int) -> bool:
         """Return whether the batch that a read from `offset` finds first is cached."""
@@ -65,16 +65,16 @@ class BatchCache(Generic[B]):
 
     def drop(self, topic_id: str, partition: int, first: int, last: int) -> None:
         """Drop the batches from `first` on without a gap, as far as they end by `last`."""
-        place = (topic_id, partition, first)
-        while (batch := self._batches.get(place)) is not None and batch.last <= last:
-            del self._batches[place]
-            self.held -= batch.size + OVERHEAD
-            place = (topic_id, partition, batch.last + 1)
+        position = (topic_id, partition, first)
+        while (batch := self._batches.get(position)) is not None and batch.last <= last:
+            del self._batches[position]
+            self.size -= batch.size + OVERHEAD
+            position = (topic_id, partition, batch.last + 1)
 
     def clear(self) -> None:
         """Drop every batch."""
         self._batches.clear()
-        self.held = 0
+        self.size = 0
 
     def run(
         self, topic_id: str, partition: int, offset: int, max_bytes: int, *, uses: bool = True
@@ -87,14 +87,14 @@ class BatchCache(Generic[B]):
         size = 0
         batches = self._batches
         while True:
-            place = (topic_id, partition, offset)
-            batch = batches.get(place)
+            position = (topic_id, partition, offset)
+            batch = batches.get(position)
             if batch is None:
                 return found
             size += batch.size
             if found and size > max_bytes:
                 return found
             if uses:
-                batches.move_to_end(place)
+                batches.move_to_end(position)
             found.append(batch)
             offset = batch.last + 1

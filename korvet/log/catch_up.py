@@ -6,7 +6,7 @@ Rules
 - What needs a look at each entry, or another read, is left to the caller: rows, or nothing.
 """
 
-from korvet.log.batch_walk import Batches, BatchWalk
+from korvet.log.batch_reply import Batches, BatchReply
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
 from korvet.log.recent_states import RecentState
@@ -25,17 +25,17 @@ def is_catch_up(request: ReadRequest, offset: int, cache: ReadCache) -> bool:
     )
 
 
-def find_batches(walk: BatchWalk, request: ReadRequest, state: RecentState) -> Batches | None:
+def find_batches(reply: BatchReply, request: ReadRequest, state: RecentState) -> Batches | None:
     """Return the batches to send as they are; None if the entries must be looked at.
 
     The state was read before the entries, or is newer.
     """
     offset = request.offset
-    if not walk.has(request.topic.id, offset) or offset < max(state.start, walk.local_start):
+    if not reply.has(request.topic.id, offset) or offset < max(state.start, reply.local_start):
         return None
     if request.committed and state.stable is not None:
         return None
-    found = walk.take(offset, request.max_bytes, state.epoch)
+    found = reply.take(offset, request.max_bytes, state.epoch)
     if found is None or 2 * found.size < request.max_bytes:
         return None
     # A transaction that began at or above the end in the state may be open.

@@ -27,14 +27,14 @@ def key_mark(key: bytes) -> bytes:
     return hashlib.blake2b(key, digest_size=LONG_KEY + 1).digest()
 
 
-def entries_with_records(topic: Topic, found: ReadResult) -> list[tuple[Entry, list[Record]]]:
+def entries_with_records(topic: Topic, result: ReadResult) -> list[tuple[Entry, list[Record]]]:
     """Return the slice's entries, each with its records.
 
     Markers and entries of aborted transactions have none.
     """
     return [
         (entry, _records_or_all(topic, entry) if has_records else [])
-        for entry, has_records in with_records(layout_of(topic), found.entries, found.aborted)
+        for entry, has_records in with_records(layout_of(topic), result.entries, result.aborted)
     ]
 
 

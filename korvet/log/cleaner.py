@@ -164,15 +164,15 @@ class LogCleaner:
     async def _copy_retained(self, plan: CleanBeginReply) -> Outcome:
         """Put all records that stay below the limit into the compacted copy."""
         outcome = Outcome(plan.limit)
-        held: tuple[Entry, list[Record], list[Record]] | None = None
+        last: tuple[Entry, list[Record], list[Record]] | None = None
         async for found in self._slices(plan.start, plan.limit):
             rows = await in_thread(partial(entries_with_records, self._topic, found))
             for entry, records in rows:
-                if held is not None:
-                    await self._copy_entry(*held, outcome)
-                held = (entry, records, [row for row in records if self._is_retained(row, plan)])
-        if held is not None:
-            await self._copy_entry(*held, outcome, last=True)
+                if last is not None:
+                    await self._copy_entry(*last, outcome)
+                last = (entry, records, [row for row in records if self._is_retained(row, plan)])
+        if last is not None:
+            await self._copy_entry(*last, outcome, last=True)
         await self._copy.flush()
         return outcome
 

@@ -110,8 +110,8 @@ class CompactedCopy:
 
     async def add(self, at: str | bytes, fields: list[bytes]) -> None:
         """Add the entry to the compacted copy by XADD, whatever its number of fields."""
-        made = ("NOMKSTREAM",) if self.length else ()
-        await self._store.submit_command("XADD", self._stream, *made, at, *fields)
+        options = ("NOMKSTREAM",) if self.length else ()
+        await self._store.submit_command("XADD", self._stream, *options, at, *fields)
         self.length += 1
         await self.throttle()
 

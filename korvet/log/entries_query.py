@@ -98,7 +98,7 @@ class EntriesQuery:
         offset: int,
         max_bytes: int,
         average: float,
-        most: int,
+        max_entries: int,
         index: Sequence[bytes] | None = None,
     ) -> tuple[list[Any], bool]:
         """Read entries, up to an offset of the index if COUNT alone could give far too much.
@@ -106,7 +106,7 @@ class EntriesQuery:
         Returns rows, and whether there may be more of them.
         """
         known, end = self._sizes.get(*self._where), None
-        count = count_for(max_bytes, average, most)
+        count = count_for(max_bytes, average, max_entries)
         if known is None or known.may_exceed(count, max_bytes):
             if index is None:
                 index = await self.submit_index(offset, max_bytes)

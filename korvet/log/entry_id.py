@@ -51,8 +51,8 @@ class _Row(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "_Row":
-        place, offset, kind = text.split(":")
-        return cls(split_id(place.encode()), int(offset), kind)
+        partition, offset, kind = text.split(":")
+        return cls(split_id(partition.encode()), int(offset), kind)
 
 
 _BY_ID, _BY_OFFSET = attrgetter("id"), attrgetter("offset")

@@ -32,7 +32,7 @@ def take_rows(
     is_plain = is_time and places.is_natural
     end = LAST if layout.holds_batches else result.end
     has_tail = layout.has_tail and not request.raw
-    most = max(MAX_RECORD_BYTES, policy.max_message_bytes)
+    max_bytes = max(MAX_RECORD_BYTES, policy.max_message_bytes)
     had, now_ms, full = len(entries), int(time() * 1000), False
     for raw_id, fields in rows:
         milliseconds, sequence = split_id(raw_id)
@@ -50,7 +50,7 @@ def take_rows(
         if entry is None or last is None:
             cache.skip(topic, partition, raw_id)
             continue
-        if entry.size > most:
+        if entry.size > max_bytes:
             cache.skip(topic, partition, raw_id, entry.size)
             continue
         if has_tail and layout.last_record(entry) < offset:

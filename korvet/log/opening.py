@@ -57,7 +57,7 @@ class Allowance:
             len(batch),
             MAX_AT_ONCE,
             topic.policy.max_opened_bytes,
-            lambda most: records.open_section(batch, header, most),
+            lambda max_bytes: records.open_section(batch, header, max_bytes),
         )
         self._take(len(section))
         self.opened += len(section)
@@ -75,22 +75,22 @@ class Allowance:
         self.opened += sum(len(row[2] or b"") + len(row[3] or b"") for row in found)
         return found
 
-    def _within(self, size: int, most: int, limit: int, work: Callable[[int], T]) -> T:
-        """Return what `work` makes of `size` bytes, within `most` or what is left of the turn."""
+    def _within(self, size: int, max_opened: int, limit: int, work: Callable[[int], T]) -> T:
+        """Return what `work` makes of `size` bytes, within `max_opened` or the rest of the turn."""
         if self._left is None:
             try:
                 return work(limit)
             except BadBatch as bad:
                 self.opened += limit if bad.error == ErrorCode.MESSAGE_TOO_LARGE else 0
                 raise
-        most = min(self._left, most)
-        if size > most:
+        max_opened = min(self._left, max_opened)
+        if size > max_opened:
             raise OpensMuch
         try:
-            return work(min(limit, most))
+            return work(min(limit, max_opened))
         except BadBatch as bad:
-            self._take(most)
-            if bad.error != ErrorCode.MESSAGE_TOO_LARGE or limit <= most:
+            self._take(max_opened)
+            if bad.error != ErrorCode.MESSAGE_TOO_LARGE or limit <= max_opened:
                 raise
             self._left = 0  # The next attempt of this turn does not try again.
             raise OpensMuch from None

@@ -61,7 +61,7 @@ class PartitionRead(PartitionState):
         """Whether records before or between the entries may have left Redis meanwhile."""
         self._is_numbered = False
         """Whether this read has numbered foreign entries."""
-        self._most = max_entries
+        self._max_entries = max_entries
         """Entries to ask for at most: no more than fit, once some were read."""
         self._layout = layout_of(request.topic)
         self._offset = request.offset
@@ -125,7 +125,7 @@ class PartitionRead(PartitionState):
             return False
         self._is_numbered = True
         size = sum(len(word) for _, fields in rows for word in fields)
-        self._most = 1 + self._request.max_bytes * len(rows) // max(size, 1)
+        self._max_entries = 1 + self._request.max_bytes * len(rows) // max(size, 1)
         topic, partition = self._topic, self._partition
         await self._store.run(topic.partition(partition).number_entries())
         return True
@@ -231,7 +231,7 @@ class PartitionRead(PartitionState):
         Large batches are the result's already: no rows then.
         """
         query, request = self._query, self._request
-        count = min(query.first_count(self._offset, request.max_bytes), self._most)
+        count = min(query.first_count(self._offset, request.max_bytes), self._max_entries)
         if not count:
             return await self._read_after_state()
         if self._ranges is not None:
@@ -259,7 +259,7 @@ class PartitionRead(PartitionState):
         if self._result.error:
             return [], False
         average = query.average(self._offset)
-        return await query.read(self._offset, max_bytes, average, self._most, index)
+        return await query.read(self._offset, max_bytes, average, self._max_entries, index)
 
     async def _read_range(self, ranges: RangeReads) -> tuple[list[Any], bool] | None:
         """Read large batches: set the result's, or return rows; None to read in another way."""
@@ -267,16 +267,16 @@ class PartitionRead(PartitionState):
         read = await ranges.read(request)
         if read is None:
             return None
-        walk, state = read.range.walk, self._use_state(read.fields)
+        reply, state = read.range.reply, self._use_state(read.fields)
         if state is None:
             ranges.forget(read.range)
             return [], False
         self._is_fresh = True
-        self._local_start = max(self._local_start, walk.local_start)
+        self._local_start = max(self._local_start, reply.local_start)
         found = ranges.take(read.range, request, state)
         if found is None:
             ranges.forget(read.range)
-            rows = walk.rows if walk.has(self._topic.id, self._offset) else None
+            rows = reply.rows if reply.has(self._topic.id, self._offset) else None
             return None if rows is None else (rows, len(rows) == read.range.count)
         self._result.set_batches(found.parts, found.next, found.records, found.size)
         return [], False
@@ -286,12 +286,12 @@ class PartitionRead(PartitionState):
         result, request = self._result, self._request
         for _ in range(FILLS):
             had, at = len(result.entries), result.entries[-1].last + 1
-            most = self._query.max_entries - had
-            if 2 * result.size >= request.max_bytes or most <= 0:
+            max_entries = self._query.max_entries - had
+            if 2 * result.size >= request.max_bytes or max_entries <= 0:
                 return
             self._is_fresh = False
             rows, more = await self._query.read(
-                at, request.max_bytes - result.size, result.size / had, most
+                at, request.max_bytes - result.size, result.size / had, max_entries
             )
             full = self._take(rows, at)
             if full or not more or len(result.entries) == had:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from korvet.log.batch_walk import Batches, BatchWalk
+from korvet.log.batch_reply import Batches, BatchReply
 from korvet.log.catch_up import find_batches, is_catch_up
 from korvet.log.entries_query import EntriesQuery
 from korvet.log.read_cache import ReadCache
@@ -48,7 +48,7 @@ class Range(msgspec.Struct, eq=False):
     """A range in flight, or one that no fetch has asked for yet."""
 
     request: ReadRequest
-    walk: BatchWalk
+    reply: BatchReply
     count: int
     """The most entries that Redis returns."""
     sent: "asyncio.Future[None]"
@@ -118,36 +118,36 @@ class RangeReads:
             return None
         bits = query.policy.offset_bits if query.has_times else None
         state = self.states.young(request.topic, request.partition)
-        walk = BatchWalk(count, query.average(request.offset), bits, with_state=state is None)
-        if ahead and not self._make_room(walk.size):
+        reply = BatchReply(count, query.average(request.offset), bits, with_state=state is None)
+        if ahead and not self._make_room(reply.size):
             return None
         submitted_at, epoch = monotonic(), self.connection_epoch()
         commands = [query.entries(request.offset, count), query.bounds()]
         if state is None:
             commands.insert(0, query.state())
-        sent = self.store.submit_range(query.key.stream, commands, walk)
+        sent = self.store.submit_range(query.key.stream, commands, reply)
         if sent is None:
             return None
-        made = Range(request, walk, count, sent, submitted_at, epoch, state=state)
+        range_ = Range(request, reply, count, sent, submitted_at, epoch, state=state)
         if ahead:
-            made.size = walk.size
-            self._ahead_bytes += made.size
-        self._ranges[request.topic.id, request.partition, request.offset] = made
-        sent.add_done_callback(lambda _: self._note_read(made))
+            range_.size = reply.size
+            self._ahead_bytes += range_.size
+        self._ranges[request.topic.id, request.partition, request.offset] = range_
+        sent.add_done_callback(lambda _: self._note_read(range_))
         if len(self._ranges) > MAX_RANGES:
             self._drop(next(iter(self._ranges)))
-        return made
+        return range_
 
-    def _note_read(self, made: Range) -> None:
+    def _note_read(self, range_: Range) -> None:
         """Keep the state that came with the entries: other fetches use it too."""
-        if not made.is_read:
-            self.forget(made)
+        if not range_.is_read:
+            self.forget(range_)
             return
-        fields, where = made.walk.state, (made.request.topic, made.request.partition)
+        fields, where = range_.reply.state, (range_.request.topic, range_.request.partition)
         if len(fields) == len(STATE):
-            made.state = self.states.keep(*where, fields, made.submitted_at)
-            if made.state is not None:
-                self.cache.learn_state(*where, made.state)
+            range_.state = self.states.keep(*where, fields, range_.submitted_at)
+            if range_.state is not None:
+                self.cache.learn_state(*where, range_.state)
 
     async def read(self, request: ReadRequest) -> "RangeRead | None":
         """Return the range from the request's offset on, and fields of a state that it may use.
@@ -155,35 +155,35 @@ class RangeReads:
         None if the records must be read in another way.
         """
         began = monotonic()
-        made = self.begin(request)
-        if made is None:
+        range_ = self.begin(request)
+        if range_ is None:
             return None
         try:
             # Other fetches may wait for the range too: one that is cancelled must not cancel it.
-            await asyncio.shield(made.sent)
+            await asyncio.shield(range_.sent)
         except StoreUnavailable:
             return None
-        state = self.state_for(made, began)
+        state = self.state_for(range_, began)
         if state is not None:
-            return RangeRead(made, state.fields)
-        return RangeRead(made, await self.states.read(request.topic, request.partition))
+            return RangeRead(range_, state.fields)
+        return RangeRead(range_, await self.states.read(request.topic, request.partition))
 
-    def state_for(self, made: Range, began: float) -> RecentState | None:
+    def state_for(self, range_: Range, began: float) -> RecentState | None:
         """Return a state that a read which began then may use; None: read it."""
-        state = made.state
+        state = range_.state
         if state is not None and state.submitted_at > began - FRESH_S:
             return state
-        return self.states.fresh(made.request.topic, made.request.partition)
+        return self.states.fresh(range_.request.topic, range_.request.partition)
 
-    def take(self, made: Range, request: ReadRequest, state: RecentState) -> Batches | None:
+    def take(self, range_: Range, request: ReadRequest, state: RecentState) -> Batches | None:
         """Return the range's batches for the request; None if its entries must be looked at.
 
         The reader's next range begins.
         """
-        found = find_batches(made.walk, request, state)
+        found = find_batches(range_.reply, request, state)
         if found is None:
             return None
-        self.forget(made)
+        self.forget(range_)
         topic, partition, cache = request.topic, request.partition, self.cache
         follows = cache.sizes.was_read_to(topic, partition, request.offset)
         cache.learn_range(topic, partition, found, state.end)
@@ -193,10 +193,10 @@ class RangeReads:
                 self._submit(replace(request, offset=found.next), ahead=True)
         return found
 
-    def forget(self, made: Range) -> None:
+    def forget(self, range_: Range) -> None:
         """Drop the range: it is used, or of no use."""
-        key = (made.request.topic.id, made.request.partition, made.request.offset)
-        if self._ranges.get(key) is made:
+        key = (range_.request.topic.id, range_.request.partition, range_.request.offset)
+        if self._ranges.get(key) is range_:
             self._drop(key)
 
     def _drop(self, key: tuple[str, int, int]) -> None:
@@ -223,5 +223,5 @@ class RangeReads:
         return self._ahead_bytes + size <= AHEAD_BYTES
 
 
-def _has_failed(found: Range) -> bool:
-    return found.sent.done() and not found.is_read
+def _has_failed(range_: Range) -> bool:
+    return range_.sent.done() and not range_.is_read

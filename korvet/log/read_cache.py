@@ -6,7 +6,7 @@ from typing import cast
 
 from korvet.base import logfmt
 from korvet.log.batch_cache import BatchCache
-from korvet.log.batch_walk import Batches
+from korvet.log.batch_reply import Batches
 from korvet.log.entry import Entry
 from korvet.log.entry_id import OffsetMap
 from korvet.log.layouts import layout_of
@@ -80,7 +80,7 @@ class ReadCache:
     @property
     def held_bytes(self) -> int:
         """Memory of the cached batches."""
-        return self._batches.held
+        return self._batches.size
 
     def learn_entries(
         self, topic: Topic, partition: int, offset: int, entries: Sequence[Entry], end: int
@@ -188,15 +188,15 @@ class ReadCache:
 
     def _was_read(self, topic_id: str, partition: int, offset: int) -> bool:
         """Return whether the batch at the offset was read before, and note that it is now."""
-        place = topic_id, partition, offset
-        if place in self._read:
+        position = topic_id, partition, offset
+        if position in self._read:
             return True
-        self._note_read(place)
+        self._note_read(position)
         return False
 
-    def _note_read(self, place: tuple[str, int, int]) -> None:
+    def _note_read(self, position: tuple[str, int, int]) -> None:
         """Note that the batch at the offset was read."""
-        self._read[place] = None
+        self._read[position] = None
         if len(self._read) > MAX_READ:
             del self._read[next(iter(self._read))]
 

@@ -159,11 +159,11 @@ class RecentStates:
         """Keep and return the state, unless it is that of another topic or an older one."""
         key = (topic.id, partition)
         known = self._states.get(key)
-        made = parse_state(topic, fields, submitted_at)
-        if made is None:
+        state = parse_state(topic, fields, submitted_at)
+        if state is None:
             self._states.pop(key, None)
         elif known is None or known.submitted_at <= submitted_at:
             if len(self._states) >= MAX_STATES and known is None:
                 del self._states[next(iter(self._states))]
-            self._states[key] = made
-        return made
+            self._states[key] = state
+        return state

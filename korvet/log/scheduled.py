@@ -73,7 +73,7 @@ def mentions_schedule(section: Buffer) -> bool:
 def prepare_scheduled(
     topic: Topic,
     partition: int,
-    found: Sequence[Record],
+    records: Sequence[Record],
     header: BatchHeader,
     *,
     transaction: int,
@@ -84,21 +84,21 @@ def prepare_scheduled(
 
     Raises BadBatch, which names every record with invalid headers.
     """
-    plans = _plans(topic.policy, found, now_ms, is_transactional=transaction >= 0)
+    plans = _plans(topic.policy, records, now_ms, is_transactional=transaction >= 0)
     if not any(plans):
         return None
     splitter = _Splitter(topic, header, settings)
-    ordinary = [record for record, plan in zip(found, plans, strict=True) if plan is None]
-    rows = splitter.rows(zip(found, plans, strict=True))
+    ordinary = [record for record, plan in zip(records, plans, strict=True) if plan is None]
+    rows = splitter.rows(zip(records, plans, strict=True))
     fields, size = splitter.ordinary(ordinary)
-    rest: list[Arg] = [*chain.from_iterable(rows), *fields]
-    if len(rest) > record_entries.MAX_FIELDS:
-        reason = f"A batch of {len(found)} records with scheduled ones has too many fields."
+    args: list[Arg] = [*chain.from_iterable(rows), *fields]
+    if len(args) > record_entries.MAX_FIELDS:
+        reason = f"A batch of {len(records)} records with scheduled ones has too many fields."
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, reason)
     producer_id, producer_epoch, base_sequence = header.producer
     return topic.partition(partition).schedule_add(
         stamp=int(topic.policy.log_append_time),
-        count=len(found),
+        count=len(records),
         size=size,
         max_timestamp=max((record[1] for record in ordinary), default=-1),
         producer_id=producer_id,
@@ -109,7 +109,7 @@ def prepare_scheduled(
         channel=topic.keys.schedule_channel(),
         ordinary=len(ordinary),
         rows=len(rows),
-        rest=rest,
+        rest=args,
     )
 
 
@@ -131,7 +131,7 @@ class _Splitter:
         self._holds_batches = layout_of(topic).holds_batches
         wanted = compression.BY_NAME.get(policy.compression_type, compression.NONE)
         self._codec = wanted or header.codec
-        self._at_rest = compression.BY_NAME[policy.storage_compression]
+        self._storage_codec = compression.BY_NAME[policy.storage_compression]
         self._threshold = settings.integer("storage.compression.min.bytes")
 
     def rows(self, planned: Iterable[tuple[Record, _Plan | None]]) -> list[Row]:
@@ -150,29 +150,31 @@ class _Splitter:
             groups.append((plan, shared.get(plan) or [record]))
         return [self._row(plan, records) for plan, records in groups]
 
-    def _row(self, plan: _Plan, found: Sequence[Record]) -> Row:
+    def _row(self, plan: _Plan, rows: Sequence[Record]) -> Row:
         if plan.kind == "cancel":
             return Row(*plan, 0, 0, -1, b"")
-        newest = max(record[1] for record in found)
+        newest = max(record[1] for record in rows)
         if self._holds_batches:
-            batch = self._batch(found, self._codec if len(found) > 1 else compression.NONE)
-            return Row(*plan, len(found), len(batch), newest, batch)
-        fields, size = self.ordinary(found)
-        return Row(*plan, len(found), size, newest, _packed(list(fields)))
+            batch = self._batch(rows, self._codec if len(rows) > 1 else compression.NONE)
+            return Row(*plan, len(rows), len(batch), newest, batch)
+        fields, size = self.ordinary(rows)
+        return Row(*plan, len(rows), size, newest, _packed(list(fields)))
 
-    def ordinary(self, found: Sequence[Record]) -> tuple[Sequence[Arg], int]:
+    def ordinary(self, rows: Sequence[Record]) -> tuple[Sequence[Arg], int]:
         """Return the fields of log.append for these records, and the bytes that they add."""
-        if not found:
+        if not rows:
             return (), 0
         if self._holds_batches:
-            batch = self._batch(found, self._codec)
+            batch = self._batch(rows, self._codec)
             return (batch,), len(batch)
-        fields = record_entries.fields_of(found, codec=self._at_rest, threshold=self._threshold)
-        return fields, stored_size(found)
+        fields = record_entries.fields_of(
+            rows, codec=self._storage_codec, threshold=self._threshold
+        )
+        return fields, stored_size(rows)
 
     @staticmethod
-    def _batch(found: Sequence[Record], codec: int) -> bytes:
-        rows = ((at, *record[1:]) for at, record in enumerate(found))
+    def _batch(batch: Sequence[Record], codec: int) -> bytes:
+        rows = ((at, *record[1:]) for at, record in enumerate(batch))
         return bytes(batch_builder.build(rows, codec=codec, base=0))
 
 
@@ -187,12 +189,12 @@ def _packed(fields: list[Any]) -> bytes:
 
 
 def _plans(
-    policy: TopicPolicy, found: Sequence[Record], now_ms: int, *, is_transactional: bool
+    policy: TopicPolicy, rows: Sequence[Record], now_ms: int, *, is_transactional: bool
 ) -> list[_Plan | None]:
     """Return what each record's headers ask for, None for an ordinary record."""
     plans: list[_Plan | None] = []
     wrong: list[tuple[int, str]] = []
-    for at, record in enumerate(found):
+    for at, record in enumerate(rows):
         plan = None
         try:
             plan = _plan(record, now_ms, policy.schedule_max_delay_ms)
@@ -203,7 +205,7 @@ def _plans(
         plans.append(plan)
     if wrong:
         first = wrong[0][1]
-        reason = first if len(found) == 1 else f"{len(wrong)} of {len(found)} records: {first}"
+        reason = first if len(rows) == 1 else f"{len(wrong)} of {len(rows)} records: {first}"
         raise BadBatch(ErrorCode.INVALID_RECORD, reason, wrong)
     return plans
 

@@ -49,8 +49,8 @@ class SizeEstimate(msgspec.Struct, frozen=True):
 
     def max_count(self, max_bytes: int) -> int:
         """Return how many entries cannot far exceed `max_bytes`, however large each is."""
-        most = max(min(ROUND_BYTES, 8 * max_bytes), max_bytes * 3 // 2)
-        return max(1, most // max(self.largest, 1))
+        limit = max(min(ROUND_BYTES, 8 * max_bytes), max_bytes * 3 // 2)
+        return max(1, limit // max(self.largest, 1))
 
     def may_exceed(self, count: int, max_bytes: int) -> bool:
         """Return whether that many entries could far exceed `max_bytes`."""
@@ -58,8 +58,8 @@ class SizeEstimate(msgspec.Struct, frozen=True):
 
     def count_at_end(self, max_bytes: int) -> int:
         """Return how many entries to ask for at the log's end, where new ones have any size."""
-        most = self.max_count(max_bytes)
-        return min(FEW_ENTRIES, most) if self.is_stale else most
+        limit = self.max_count(max_bytes)
+        return min(FEW_ENTRIES, limit) if self.is_stale else limit
 
     @property
     def is_stale(self) -> bool:
@@ -67,12 +67,12 @@ class SizeEstimate(msgspec.Struct, frozen=True):
         return monotonic() - self.read_at >= STALE_S
 
 
-def count_for(max_bytes: int, average: float, most: int) -> int:
-    """Return how many entries of that average size fit `max_bytes`, from 1 to `most`.
+def count_for(max_bytes: int, average: float, max_count: int) -> int:
+    """Return how many entries of that average size fit `max_bytes`, from 1 to `max_count`.
 
     One more would be read for nothing if all have that size: a tenth of a read of ten batches.
     """
-    return max(1, min(int(max_bytes / max(average, 1.0)), most))
+    return max(1, min(int(max_bytes / max(average, 1.0)), max_count))
 
 
 def index_rows_for(max_bytes: int) -> int:
@@ -144,11 +144,11 @@ class SizeEstimates:
     ) -> None:
         """Store the size of the entries just below `offset`: on average, and per offset."""
         _store(self._densities, topic, partition, density)
-        place = topic.id, partition, offset
-        self._by_offset.pop(place, None)
+        position = topic.id, partition, offset
+        self._by_offset.pop(position, None)
         if len(self._by_offset) >= MAX_OFFSETS:
             del self._by_offset[next(iter(self._by_offset))]
-        self._by_offset[place] = average
+        self._by_offset[position] = average
 
     def was_read_to(self, topic: Topic, partition: int, offset: int) -> bool:
         """Return whether the entries just below the offset were read."""

@@ -60,12 +60,12 @@ class Unchanged:
         """Forget the partitions of all other topics."""
         ids = {topic.id for topic in topics}
         for table in (self._seen, self._settled):
-            for place in [each for each in table if each[0] not in ids]:
-                del table[place]
+            for partition_id in [each for each in table if each[0] not in ids]:
+                del table[partition_id]
 
     async def due(self, places: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
         """Return the partitions that have changed, or whose time has come."""
-        states = await asyncio.gather(*(self._state(*place) for place in places))
+        states = await asyncio.gather(*(self._state(*partition_id) for partition_id in places))
         now, found = self._clock(), []
         for (topic, number), state in zip(places, states, strict=True):
             key = topic.id, number

@@ -14,21 +14,21 @@ from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import DropUnnumberedReply
 from korvet.scripts.keys import Keys
 
-Place = tuple[str, str, int]
+TopicIdPartition = tuple[str, str, int]
 """Name and id of a topic, and a partition."""
 State = Sequence[bytes | None]
 
 
-def state_command(keys: Keys, place: Place) -> tuple[str, ...]:
+def state_command(keys: Keys, partition: TopicIdPartition) -> tuple[str, ...]:
     """Return the command that reads the partition's state."""
-    name, _, number = place
+    name, _, number = partition
     fields = ("shifts", "largest_append", "bytes", "start_bytes")
     return "HMGET", keys.partition(name, number).log, *fields
 
 
 def count_calls(
-    keys: Keys, places: Iterable[Place], states: Iterable[State]
-) -> dict[Place, Call[DropUnnumberedReply]]:
+    keys: Keys, places: Iterable[TopicIdPartition], states: Iterable[State]
+) -> dict[TopicIdPartition, Call[DropUnnumberedReply]]:
     """Return the calls that count entries without an offset, of partitions that may have any."""
     return {
         (name, topic_id, number): keys.partition(name, number, topic_id).drop_unnumbered(
@@ -39,7 +39,9 @@ def count_calls(
     }
 
 
-def without_offset(places: Iterable[Place], replies: Iterable[DropUnnumberedReply]) -> list[str]:
+def without_offset(
+    places: Iterable[TopicIdPartition], replies: Iterable[DropUnnumberedReply]
+) -> list[str]:
     """Return a sentence for each partition with entries that have no offset."""
     return [
         f"{reply.entries}{' or more' * bool(reply.last)} entries of {name}-{number} have ids that "
@@ -50,7 +52,9 @@ def without_offset(places: Iterable[Place], replies: Iterable[DropUnnumberedRepl
     ]
 
 
-def without_ids(places: Iterable[Place], replies: Iterable[DropUnnumberedReply]) -> list[str]:
+def without_ids(
+    places: Iterable[TopicIdPartition], replies: Iterable[DropUnnumberedReply]
+) -> list[str]:
     """Return a sentence for each partition that refuses appends: it has no ids left."""
     return [
         f"nothing can be appended to {name}-{number}: another program used an id above which none "
@@ -61,7 +65,7 @@ def without_ids(places: Iterable[Place], replies: Iterable[DropUnnumberedReply])
 
 
 def too_large(
-    places: Iterable[Place], states: Iterable[State], policies: Mapping[str, TopicPolicy]
+    places: Iterable[TopicIdPartition], states: Iterable[State], policies: Mapping[str, TopicPolicy]
 ) -> list[str]:
     """Return a sentence for each partition that may have an entry too large for clients."""
     found = []

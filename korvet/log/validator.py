@@ -148,7 +148,9 @@ def _append_message_set(
         raise invalid("Produce from version 3 on takes record batches of magic 2 only")
     _check_size(topic, data)
     found = allowance.parse(
-        len(data), topic.policy.max_opened_bytes, lambda most: message_sets.parse(data, limit=most)
+        len(data),
+        topic.policy.max_opened_bytes,
+        lambda max_bytes: message_sets.parse(data, limit=max_bytes),
     )
     newest = _check_records(topic, found, None, now_ms)
     layout = layout_of(topic)
@@ -226,19 +228,19 @@ def _check_size(topic: Topic, data: Buffer) -> None:
 
 
 def _check_records(
-    topic: Topic, found: list[Record], header: BatchHeader | None, now_ms: int
+    topic: Topic, parsed: list[Record], header: BatchHeader | None, now_ms: int
 ) -> int:
     """Return the max timestamp; BadBatch names every record that the topic does not take."""
-    timestamps = [record[1] for record in found]
+    timestamps = [record[1] for record in parsed]
     newest, oldest = max(timestamps), min(timestamps)
-    keyless = topic.policy.compact and any(record[2] is None for record in found)
+    keyless = topic.policy.compact and any(record[2] is None for record in parsed)
     is_packed = header is not None and bool(header.codec)
-    longest = max(map(_size, found)) if is_packed and _limits_records(topic.policy) else 0
+    longest = max(map(_size, parsed)) if is_packed and _limits_records(topic.policy) else 0
     if not _takes(topic.policy, oldest, newest, keyless, longest, now_ms):
-        rows = ((stamp, key is None, 0) for _, stamp, key, _, _ in found)
+        rows = ((stamp, key is None, 0) for _, stamp, key, _, _ in parsed)
         if longest:
-            rows = ((row[1], row[2] is None, _size(row)) for row in found)
-        _refuse(topic.policy, rows, len(found), now_ms)
+            rows = ((row[1], row[2] is None, _size(row)) for row in parsed)
+        _refuse(topic.policy, rows, len(parsed), now_ms)
     return newest
 
 
@@ -313,12 +315,12 @@ def _summary(wrong: list[tuple[int, str]], count: int) -> str:
 
 
 def _out_of_range(policy: TopicPolicy, timestamp: int, future: bool) -> str:
-    name, most = (
+    name, limit_ms = (
         ("after", policy.timestamp_after_max_ms)
         if future
         else ("before", policy.timestamp_before_max_ms)
     )
     return (
         f"A record's timestamp {timestamp} is more than message.timestamp.{name}.max.ms "
-        f"({most} ms) in the {'future' if future else 'past'}."
+        f"({limit_ms} ms) in the {'future' if future else 'past'}."
     )

@@ -194,8 +194,8 @@ class PartitionAppender:
         if append.epoch != cache.connection_epoch():
             return
         if layout_of(topic).holds_batches and reply.append_time < 0:
-            place = (topic, append.index, reply.previous, reply.base)
-            cache.add_append(*place, call, is_wanted=is_wanted)
+            position = (topic, append.index, reply.previous, reply.base)
+            cache.add_append(*position, call, is_wanted=is_wanted)
 
     def rejected(self, append: PartitionAppend, reply: AppendReply) -> AppendReply | None:
         """Return the reply to report for a rejection; None if the batch was sent again."""

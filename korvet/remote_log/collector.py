@@ -76,16 +76,16 @@ class Collector:
         self._reader.use_ranges(self.store, ahead=False)
 
     async def collect(
-        self, first: int, most: int, end: int | None = None, buffer: bytearray | None = None
+        self, first: int, max_bytes: int, end: int | None = None, buffer: bytearray | None = None
     ) -> SegmentWriter:
-        """Return the records from `first` on, below `end`, as a segment of about `most` bytes."""
+        """Return the records from `first` on, below `end`, as a segment of about `max_bytes`."""
         writer, offset, began = SegmentWriter(first, buffer), first, time()
-        while writer.size < most and time() - began < LONGEST_S:
+        while writer.size < max_bytes and time() - began < LONGEST_S:
             is_cached = self.cache is not None and self.cache.has(
                 self.topic, self.partition, offset
             )
             room = CACHED_BYTES if is_cached else READ_BYTES
-            room = min(room, max(most - writer.size, 1))
+            room = min(room, max(max_bytes - writer.size, 1))
             result = await self.read(offset, room, batches=end is None)
             if result.remote:
                 for batch in result.remote:

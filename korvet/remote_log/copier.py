@@ -112,9 +112,9 @@ class PartitionCopier:
 
     async def _copy(self, claim: ClaimCopyReply, at_once: tuple[int, int] | None) -> int:
         policy = self.topic.policy
-        most = segment_bytes(policy) if at_once is None else at_once[1]
+        max_bytes = segment_bytes(policy) if at_once is None else at_once[1]
         buffer = self.buffers.take()
-        writer = await self._collector.collect(claim.first, most, buffer=buffer)
+        writer = await self._collector.collect(claim.first, max_bytes, buffer=buffer)
         now_ms = int(time() * 1000)
         may_copy = at_once is not None or self._may_copy(claim, writer, now_ms)
         size = 0
@@ -139,11 +139,11 @@ class PartitionCopier:
 
     async def _renew(self, fence: int) -> None:
         """Renew the lease until cancelled, or until another process has it."""
-        held = fence
-        while held == fence:
+        claimed = fence
+        while claimed == fence:
             await asyncio.sleep(RENEW_S)
             with suppress(StoreError):
-                held = (await self._claim()).fence
+                claimed = (await self._claim()).fence
 
     async def _publish(
         self, fence: int, writer: SegmentWriter, now_ms: int, is_urgent: bool

@@ -55,7 +55,7 @@ class CopyDemand:
         self._kept = 0
         self._retains = False
         """Whether memory of copied batches is kept for the next ones."""
-        self._places: dict[tuple[str, int], PartitionDemand] = {}
+        self._demands: dict[tuple[str, int], PartitionDemand] = {}
         self._due: deque[PartitionDemand] = deque()
         self._event = asyncio.Event()
 
@@ -63,42 +63,42 @@ class CopyDemand:
         """Count an appended batch; return whether it is to be cached for its copy."""
         if not self.is_followed or not topic.policy.remote_storage:
             return False
-        place = self._places.get((topic.id, number))
-        if place is None or place.topic is not topic:
-            place = self._place(topic, number)
-        if place.least < 0:
+        demand = self._demands.get((topic.id, number))
+        if demand is None or demand.topic is not topic:
+            demand = self._demand_of(topic, number)
+        if demand.least < 0:
             return False
         self.appended_bytes += size
-        place.pending += size * self._processes
-        if place.pending >= place.least and not place.is_due:
-            self._ask(place)
+        demand.pending += size * self._processes
+        if demand.pending >= demand.least and not demand.is_due:
+            self._ask(demand)
         if size < KEPT_BYTES:
             return False
         room = self._cache_bytes() >> 1
-        if place.is_kept and self._kept + size <= room:
+        if demand.is_kept and self._kept + size <= room:
             if not self._retains:
                 self._retains = True
                 read_buffers.retain_freed(2 * room)
-            place.kept += size
+            demand.kept += size
             self._kept += size
             return True
-        place.is_kept = False
+        demand.is_kept = False
         return False
 
-    def _place(self, topic: Topic, number: int) -> PartitionDemand:
+    def _demand_of(self, topic: Topic, number: int) -> PartitionDemand:
         """Return the partition's entry, with the topic's present configs."""
         policy = topic.policy
         waits = policy.remote_copy_disable or policy.copy_lags[0] != 0
         least = -1 if waits else segment_bytes(policy)
-        place = self._places.get((topic.id, number))
-        if place is None:
-            place = self._places[topic.id, number] = PartitionDemand(topic, number, least)
-        place.topic, place.least = topic, least
-        return place
+        demand = self._demands.get((topic.id, number))
+        if demand is None:
+            demand = self._demands[topic.id, number] = PartitionDemand(topic, number, least)
+        demand.topic, demand.least = topic, least
+        return demand
 
-    def _ask(self, place: PartitionDemand) -> None:
-        place.is_due = True
-        self._due.append(place)
+    def _ask(self, demand: PartitionDemand) -> None:
+        demand.is_due = True
+        self._due.append(demand)
         self._event.set()
 
     async def next(self) -> PartitionDemand:
@@ -108,42 +108,42 @@ class CopyDemand:
             await self._event.wait()
         return self._due.popleft()
 
-    def done(self, place: PartitionDemand, *, is_copied: bool) -> None:
+    def done(self, demand: PartitionDemand, *, is_copied: bool) -> None:
         """Note that the partition was tried; it is due again if it still has enough bytes."""
-        place.is_due = False
+        demand.is_due = False
         if is_copied:
-            self._check(place)
+            self._check(demand)
         else:
-            asyncio.get_running_loop().call_later(RETRY_S, self._check, place)
+            asyncio.get_running_loop().call_later(RETRY_S, self._check, demand)
 
-    def _check(self, place: PartitionDemand) -> None:
-        is_known = self._places.get((place.topic.id, place.number)) is place
-        if is_known and not place.is_due and 0 <= place.least <= place.pending:
-            self._ask(place)
+    def _check(self, demand: PartitionDemand) -> None:
+        is_known = self._demands.get((demand.topic.id, demand.number)) is demand
+        if is_known and not demand.is_due and 0 <= demand.least <= demand.pending:
+            self._ask(demand)
 
     def pending(self, topic_id: str, number: int) -> int:
         """Return the bytes that are not copied, as far as known."""
-        place = self._places.get((topic_id, number))
-        return 0 if place is None else place.pending
+        demand = self._demands.get((topic_id, number))
+        return 0 if demand is None else demand.pending
 
     def note_copy(
-        self, topic_id: str, number: int, before: int, rest: int | None, copied: int
+        self, topic_id: str, number: int, before: int, left: int | None, copied: int
     ) -> None:
-        """Take what a copy has found: the `rest` that Redis has, None without the lease.
+        """Take what a copy has found: the `left` that Redis has, None without the lease.
 
         `before`: what was pending when the lease was acquired.
         """
-        place = self._places.get((topic_id, number))
-        if place is None:
+        demand = self._demands.get((topic_id, number))
+        if demand is None:
             return
-        place.is_kept = rest is not None
-        freed = place.kept if rest is None else min(place.kept, copied)
-        place.kept -= freed
+        demand.is_kept = left is not None
+        freed = demand.kept if left is None else min(demand.kept, copied)
+        demand.kept -= freed
         self._kept -= freed
-        if rest is not None:
-            place.pending = rest + max(0, place.pending - before)
+        if left is not None:
+            demand.pending = left + max(0, demand.pending - before)
 
     def forget_except(self, topic_ids: Container[str]) -> None:
         """Forget the partitions of other topics."""
-        for key in [key for key in self._places if key[0] not in topic_ids]:
-            self._kept -= self._places.pop(key).kept
+        for key in [key for key in self._demands if key[0] not in topic_ids]:
+            self._kept -= self._demands.pop(key).kept

@@ -26,17 +26,17 @@ LogFailure = Callable[[str, int, Exception], None]
 
 
 async def follow(
-    demand: CopyDemand, copy: Copy, most: Callable[[], int], log_failure: LogFailure
+    demand: CopyDemand, copy: Copy, max_copies: Callable[[], int], log_failure: LogFailure
 ) -> None:
     """Copy what is due until cancelled, at most so many partitions at a time."""
     running: set[asyncio.Task[None]] = set()
     demand.is_followed = True
     try:
         while True:
-            place = await demand.next()
-            while len(running) >= most():
+            due = await demand.next()
+            while len(running) >= max_copies():
                 await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            task = asyncio.create_task(_copy_one(demand, place, copy, log_failure))
+            task = asyncio.create_task(_copy_one(demand, due, copy, log_failure))
             running.add(task)
             task.add_done_callback(running.discard)
     finally:
@@ -46,17 +46,17 @@ async def follow(
 
 
 async def _copy_one(
-    demand: CopyDemand, place: PartitionDemand, copy: Copy, log_failure: LogFailure
+    demand: CopyDemand, due: PartitionDemand, copy: Copy, log_failure: LogFailure
 ) -> None:
     """Copy one segment of a partition: others that are due follow before its next one."""
     size = 0
     try:
-        size = await copy(place.topic, place.number)
+        size = await copy(due.topic, due.number)
     # ValueError: a batch of another Redis client is malformed.
     except (StoreError, RemoteStorageError, ValueError) as error:
-        log_failure(place.topic.name, place.number, error)
+        log_failure(due.topic.name, due.number, error)
     finally:
-        demand.done(place, is_copied=size > 0)
+        demand.done(due, is_copied=size > 0)
 
 
 BUSY_BYTES = 128e6

@@ -225,9 +225,9 @@ def _crc(name: str, start: int, end: int, data: memoryview) -> bytes:
 
 def _write_all(descriptor: int, data: memoryview | bytes) -> None:
     """Write all bytes: on a disk that gets full, a write may take a part of them."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+    unwritten = memoryview(data)
+    while unwritten:
+        unwritten = unwritten[os.write(descriptor, unwritten) :]
 
 
 def _unlink(path: str) -> None:

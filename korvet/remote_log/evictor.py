@@ -132,9 +132,9 @@ class MemoryEvictor:
                 continue
             trimmed = True
             await self.memory.read()
-            rest = await self._part(part.topic, part.number)
-            if rest is not None:
-                heapq.heappush(queue, rest)
+            left = await self._part(part.topic, part.number)
+            if left is not None:
+                heapq.heappush(queue, left)
         return trimmed
 
     def _steps(self) -> int:
@@ -143,21 +143,23 @@ class MemoryEvictor:
 
     async def _copy(self, parts: Sequence[LocalPart]) -> bool:
         """Copy one segment of the partitions with most bytes; return whether any was copied."""
-        most = min(max(self.memory.bytes // 16, MIN_COPY_BYTES), MAX_COPY_BYTES)
+        max_bytes = min(max(self.memory.bytes // 16, MIN_COPY_BYTES), MAX_COPY_BYTES)
         queue = sorted(parts, key=lambda part: -part.bytes)
         for at in range(0, len(queue), self.manager.copies):
             if queue[at].bytes < self._least:
                 break
             found = await asyncio.gather(
-                *(self._copy_part(part, most) for part in queue[at : at + self.manager.copies])
+                *(self._copy_part(part, max_bytes) for part in queue[at : at + self.manager.copies])
             )
             if any(found):
                 return True
         return False
 
-    async def _copy_part(self, part: LocalPart, most: int) -> int:
+    async def _copy_part(self, part: LocalPart, max_bytes: int) -> int:
         try:
-            return await self.manager.copy(part.topic, part.number, at_once=(self._least, most))
+            return await self.manager.copy(
+                part.topic, part.number, at_once=(self._least, max_bytes)
+            )
         # ValueError: a batch of another Redis client is malformed.
         except (StoreError, RemoteStorageError, ValueError) as error:
             self.manager.log_failure(part.name, part.number, error)

@@ -39,8 +39,8 @@ class LocalWrites:
         """Create the file; fails if it exists. It is on the disk when this returns."""
         loop = asyncio.get_running_loop()
         number = f"{os.getpid()}{next(self._numbers):06}"
-        place = (self._root, self._root / name, number)
-        await loop.run_in_executor(self._threads, _write, *place, parts, is_read_soon)
+        target = (self._root, self._root / name, number)
+        await loop.run_in_executor(self._threads, _write, *target, parts, is_read_soon)
 
     async def delete_staged(self, prefix: str, age_s: float) -> None:
         """Delete what crashed writes left in a folder at least that long ago."""

@@ -182,14 +182,14 @@ class RemoteLogManager:
 
         A copy in progress has the same lease: after a step of the clock its object seems to be old.
         """
-        place = (topic.id, partition)
-        if place in self._copied:
+        partition_id = (topic.id, partition)
+        if partition_id in self._copied:
             return
-        self._copied.add(place)
+        self._copied.add(partition_id)
         try:
             count = await self._retention.delete_orphans(topic, partition)
         finally:
-            self._copied.discard(place)
+            self._copied.discard(partition_id)
         if count:
             logger.info(
                 "orphaned segments deleted", topic=topic.name, partition=partition, count=count
@@ -254,11 +254,11 @@ class RemoteLogManager:
         `at_once`: copy now whatever has at least the first number of bytes, up to the second.
         `is_paced`: wait for clients first.
         """
-        place = (topic.id, partition)
+        partition_id = (topic.id, partition)
         await self._pace.wait(is_paced=is_paced)
-        if topic.policy.remote_copy_disable or place in self._copied:
+        if topic.policy.remote_copy_disable or partition_id in self._copied:
             return 0
-        self._copied.add(place)
+        self._copied.add(partition_id)
         key = topic.name, str(partition)
         self._lags.pop(key, None)
         try:
@@ -274,7 +274,7 @@ class RemoteLogManager:
                 self._buffers,
                 self.cache,
             )
-            before, size = self.demand.pending(*place), 0
+            before, size = self.demand.pending(*partition_id), 0
             try:
                 size = await copier.copy_segment(at_once)
                 self._pace.copied(size)
@@ -282,10 +282,10 @@ class RemoteLogManager:
             finally:
                 if copier.lag is not None:
                     self._lags[key] = copier.lag
-                rest = None if copier.lag is None else max(0, copier.lag[1] - size)
-                self.demand.note_copy(*place, before, rest, size)
+                lag = None if copier.lag is None else max(0, copier.lag[1] - size)
+                self.demand.note_copy(*partition_id, before, lag, size)
         finally:
-            self._copied.discard(place)
+            self._copied.discard(partition_id)
 
     def _largest_lags(self, unit: int) -> dict[tuple[str, ...], float]:
         """Return the rows of a metric, largest first: `unit` 0 is records, 1 bytes."""

@@ -104,12 +104,12 @@ async def count_remote_only(
 
     Bytes of a segment that is in Redis in part are an estimate.
     """
-    place = topic.partition(partition)
+    handle = topic.partition(partition)
     total, local = [
-        (await store.run(place.lag(offset=offset))).records for offset in (start, local_start)
+        (await store.run(handle.lag(offset=offset))).records for offset in (start, local_start)
     ]
-    below = await _bytes_below(store, place, local_start)
-    remote_only = max(0, below - await _bytes_below(store, place, start))
+    below = await _bytes_below(store, handle, local_start)
+    remote_only = max(0, below - await _bytes_below(store, handle, start))
     return RemoteOnly(total - local, remote_only, total, remote_only + local_bytes)
 
 

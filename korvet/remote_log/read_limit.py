@@ -49,8 +49,8 @@ class ReadLimit:
     async def wait(self) -> None:
         """Wait until the next read may begin."""
         # Each read that waited moves the time for the others.
-        while (rest := self._may_read_at - monotonic()) > 0:  # noqa: ASYNC110
-            await asyncio.sleep(rest)
+        while (wait_s := self._may_read_at - monotonic()) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(wait_s)
 
     @asynccontextmanager
     async def thread(self) -> AsyncIterator[None]:

@@ -27,7 +27,7 @@ LEASE_MS = 60_000
 
 STEPS = 64
 """Max index steps one log.apply_retention removes: bounds how long the script blocks Redis."""
-MOST = 100
+MAX_SEGMENTS = 100
 """Max segments one log.expire_segments removes."""
 
 
@@ -45,8 +45,8 @@ class RemoteRetention:
 
     async def delete_orphans(self, topic: Topic, partition: int) -> int:
         """Delete the partition's objects that no manifest names. Returns how many there were."""
-        place = topic.partition(partition)
-        claim = await self.store.run(place.claim_copy(holder=self.holder, ttl_ms=LEASE_MS))
+        handle = topic.partition(partition)
+        claim = await self.store.run(handle.claim_copy(holder=self.holder, ttl_ms=LEASE_MS))
         if claim.error or not claim.fence:
             return 0
         prefix, now = f"{self.cluster_id()}/{topic.id}/{partition}", datetime.now(UTC)
@@ -56,7 +56,7 @@ class RemoteRetention:
             for name, written, _ in await self.segments.listing(prefix)
             if (now - written).total_seconds() >= MIN_AGE_S
         }
-        for key in (place.segments, place.deleted_segments) if orphans else ():
+        for key in (handle.segments, handle.deleted_segments) if orphans else ():
             for row in await self.store.command("ZRANGE", key, 0, -1):
                 orphans.discard(self._object_name(row, topic, partition))
         for name in orphans:
@@ -86,8 +86,8 @@ class RemoteRetention:
 
     async def expire(self, topic: Topic, partition: int) -> None:
         """Remove old segments, or all if the topic is not tiered any more, and their objects."""
-        removed, key = MOST, topic.partition(partition).log
-        while removed == MOST:
+        removed, key = MAX_SEGMENTS, topic.partition(partition).log
+        while removed == MAX_SEGMENTS:
             run = self.store.run_of(key)
             reply = await self.store.run(self._expiration(topic, partition))
             if reply.error != ErrorCode.NONE:
@@ -102,14 +102,14 @@ class RemoteRetention:
                 await self.store.run(topic.partition(partition).forget_segments(rows=reply.due))
 
     def _expiration(self, topic: Topic, partition: int) -> Call[DropSegmentsReply]:
-        place, policy = topic.partition(partition), topic.policy
+        handle, policy = topic.partition(partition), topic.policy
         delay_ms = policy.file_delete_delay_ms
         if not policy.remote_storage and policy.remote_delete_on_disable:
-            return place.drop_segments(delay_ms=delay_ms, most=MOST)
+            return handle.drop_segments(delay_ms=delay_ms, most=MAX_SEGMENTS)
         retention_ms, retention_bytes = policy.total_limits
-        return place.expire_segments(
+        return handle.expire_segments(
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
             delay_ms=delay_ms,
-            most=MOST,
+            most=MAX_SEGMENTS,
         )

@@ -121,8 +121,8 @@ class SegmentStore:
             return ""
         # The user of abfss://CONTAINER@ACCOUNT is no credential and has no password.
         user, at, host = parts.netloc.rpartition("@")
-        place = host if ":" in user else user + at + host
-        return parts._replace(netloc=place, query="", fragment="").geturl()
+        address = host if ":" in user else user + at + host
+        return parts._replace(netloc=address, query="", fragment="").geturl()
 
     async def put(
         self, name: str, data: Buffer | list[Buffer], *, is_read_soon: bool = True

@@ -82,36 +82,36 @@ class SyncSegmentReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def rows(self, place: Partition, start: int, end: int) -> list[SegmentRow]:
+    def rows(self, partition: Partition, start: int, end: int) -> list[SegmentRow]:
         """Return the segments with offsets from `start` up to `end` (exclusive), in order."""
-        key = place.segments
+        key = partition.segments
         found = self._store.command(
             "ZREVRANGEBYSCORE", key, start, "-inf", "LIMIT", 0, 1
         ) + self._store.command("ZRANGEBYSCORE", key, f"({start}", f"({end}")
         return [row for row in map(SegmentRow.parse, found) if row.last >= start]
 
-    def cuts(self, place: Partition, start: int, end: int, size: int) -> Iterator[int]:
+    def cuts(self, partition: Partition, start: int, end: int, size: int) -> Iterator[int]:
         """Yield offsets up to `end` that divide the segments into pieces of about `size` bytes."""
-        held = 0
-        for row in self.rows(place, start, end):
-            held += row.data_bytes
-            if held >= size:
+        part_size = 0
+        for row in self.rows(partition, start, end):
+            part_size += row.data_bytes
+            if part_size >= size:
                 yield min(row.last + 1, end)
-                held = 0
-        if held and start < end:
+                part_size = 0
+        if part_size and start < end:
             yield end
 
-    def bytes_in(self, place: Partition, start: int, end: int) -> int:
+    def bytes_in(self, partition: Partition, start: int, end: int) -> int:
         """Return about how many bytes segments have of these offsets."""
         total = 0
-        for row in self.rows(place, start, end) if start < end else ():
+        for row in self.rows(partition, start, end) if start < end else ():
             share = min(row.last + 1, end) - max(row.first, start)
             total += row.data_bytes * share // (row.last + 1 - row.first)
         return total
 
-    def _segment(self, place: Partition, row: SegmentRow) -> tuple[str, Segment]:
+    def _segment(self, partition: Partition, row: SegmentRow) -> tuple[str, Segment]:
         """Return the name of a segment's object, and its footer, verified."""
-        name = row.object_name(self._cluster_id, place.topic_id, place.number)
+        name = row.object_name(self._cluster_id, partition.topic_id, partition.number)
         found = self._footers.get(name)
         if found is None:
             data = self._segments.get_blocking(name, row.data_bytes, row.size)
@@ -121,16 +121,16 @@ class SyncSegmentReader:
             self._footers[name] = found
         return name, found
 
-    def runs(self, place: Partition, start: int, end: int) -> Iterator[Run]:
+    def runs(self, partition: Partition, start: int, end: int) -> Iterator[Run]:
         """Yield the batches with offsets from `start` up to `end` (exclusive), in order."""
-        at, log = start, f"{place.topic}-{place.number}"
+        at, log = start, f"{partition.topic}-{partition.number}"
         while at < end:
-            row = next(iter(self.rows(place, at, at + 1)), None)
+            row = next(iter(self.rows(partition, at, at + 1)), None)
             if row is None:
                 raise RemoteStorageError(f"{log}: offsets {at} to {end - 1} are in no segment")
             last = min(row.last + 1, end)
             try:
-                yield from self._runs_of(*self._segment(place, row), at, last)
+                yield from self._runs_of(*self._segment(partition, row), at, last)
             except RemoteStorageError as error:
                 raise RemoteStorageError(
                     f"{log}: offsets {at} to {last - 1} cannot be read from "
@@ -139,7 +139,7 @@ class SyncSegmentReader:
             at = last
 
     def skip_records(
-        self, place: Partition, start: int, end: int, records: int, *, exact: bool
+        self, partition: Partition, start: int, end: int, records: int, *, exact: bool
     ) -> tuple[int, int]:
         """Return the offset after at most `records` records from `start` on, and their count.
 
@@ -147,26 +147,26 @@ class SyncSegmentReader:
         whole chunks, at least one.
         """
         at, counted = start, 0
-        for row in self.rows(place, start, end):
-            _, segment = self._segment(place, row)
+        for row in self.rows(partition, start, end):
+            _, segment = self._segment(partition, row)
             edges = [each.offset for each in segment.rows[1:]] + [row.last + 1]
             for chunk, edge in zip(segment.rows, edges, strict=True):
                 stop = min(edge, end)
                 if stop <= at:
                     continue
-                held = min(chunk.records, stop - at)
-                if counted + held > records:
+                count = min(chunk.records, stop - at)
+                if counted + count > records:
                     if exact:
                         return at + records - counted, records
-                    return (at, counted) if counted else (stop, held)
-                at, counted = stop, counted + held
+                    return (at, counted) if counted else (stop, count)
+                at, counted = stop, counted + count
         return max(at, end), counted
 
-    def find_chunk(self, place: Partition, start: int, end: int, timestamp: int) -> int | None:
+    def find_chunk(self, partition: Partition, start: int, end: int, timestamp: int) -> int | None:
         """Return the first offset of the first chunk with a record at or after a timestamp."""
-        for row in self.rows(place, start, end):
+        for row in self.rows(partition, start, end):
             if row.max_timestamp >= timestamp:
-                _, segment = self._segment(place, row)
+                _, segment = self._segment(partition, row)
                 chunk = segment.chunk_since(timestamp)
                 if chunk is not None:
                     return segment.rows[chunk].offset

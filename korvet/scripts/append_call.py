@@ -104,7 +104,7 @@ def whole_batch(call: Call[AppendReply]) -> Arg | None:
 
 def rows_of(call: Call[AppendReply]) -> tuple[list[Row], Sequence[Arg]]:
     """Return the rows of a call of schedule.add, and the fields of its ordinary records."""
-    count, rest, width = call.args[ORDINARY_AT + 1], call.args[ORDINARY_AT + 4 :], len(Row._fields)
+    count, tail, width = call.args[ORDINARY_AT + 1], call.args[ORDINARY_AT + 4 :], len(Row._fields)
     assert isinstance(count, int)
     ends = width * count
-    return [Row(*rest[at : at + width]) for at in range(0, ends, width)], rest[ends:]  # type: ignore[arg-type]
+    return [Row(*tail[at : at + width]) for at in range(0, ends, width)], tail[ends:]  # type: ignore[arg-type]

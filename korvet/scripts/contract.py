@@ -125,8 +125,8 @@ class _Parser:
             raise self._wrong(1, "the first line is `--- name  version N  reads|writes`")
         if title[1] != self._name:
             raise self._wrong(1, f"the header says {title[1]}, the path says {self._name}")
-        sentence, rest = self._sentence()
-        sections = self._split(rest)
+        sentence, lines = self._sentence()
+        sections = self._split(lines)
         cost = " ".join(text.strip() for _, text in sections.get("COST", []))
         return Contract(
             name=self._name,

@@ -35,7 +35,7 @@ def write_before_wait(key: str) -> tuple[str, str, int, str]:
 
 CommittedOffset = tuple[str, int, int, int, str, str]
 """Topic, partition, offset, leader epoch, topic id and metadata."""
-PLACE = ("topic", "number", "topic_id")
+ADDRESS_FIELDS = ("topic", "number", "topic_id")
 """The fields of a partition that are no keys."""
 
 
@@ -88,7 +88,7 @@ class Partition(PartitionCalls, msgspec.Struct, frozen=True):
     @property
     def all(self) -> tuple[str, ...]:
         """Return every key of the partition: those deleted with its topic."""
-        return msgspec.structs.astuple(self)[len(PLACE) : -1]
+        return msgspec.structs.astuple(self)[len(ADDRESS_FIELDS) : -1]
 
 
 class Transaction(TransactionCalls, msgspec.Struct, frozen=True):
@@ -223,7 +223,7 @@ class Keys(NamespaceCalls):
         if known is None:
             plain = f"{self.namespace}:{topic}:{number}"
             tagged = f"{{{plain}}}"
-            parts = Partition.__struct_fields__[len(PLACE) :]
+            parts = Partition.__struct_fields__[len(ADDRESS_FIELDS) :]
             keys = {part: f"{tagged}:{part}" for part in parts} | {
                 "stream": plain,
                 "channel": plain,

@@ -60,19 +60,19 @@ class Attempts:
         """Forget the failures of the address for the user."""
         self._failures.pop((address, user))
 
-    def delay_s(self, key: Key, most: float) -> float:
+    def delay_s(self, key: Key, max_s: float) -> float:
         """Return the time to wait after the failures so far."""
         above = self._count(key) - FREE
-        return 0.0 if above < 0 else min(most, FIRST_S * 2.0 ** min(above, 30))
+        return 0.0 if above < 0 else min(max_s, FIRST_S * 2.0 ** min(above, 30))
 
     def _count(self, key: Key) -> int:
         count, at = self._failures.get(key, (0, 0.0))
         return count if self._clock() - at < FORGET_S else 0
 
     @asynccontextmanager
-    async def _alone(self, key: Key, most: int | None = None) -> AsyncIterator[None]:
+    async def _alone(self, key: Key, max_attempts: int | None = None) -> AsyncIterator[None]:
         lock, users = self._locks.get(key, (asyncio.Lock(), 0))
-        if most is not None and users > most:
+        if max_attempts is not None and users > max_attempts:
             raise TooManyAttempts
         self._locks[key] = lock, users + 1
         try:

@@ -117,10 +117,10 @@ class Authorizer:
             return EVERY_OPERATION
         if monotonic() >= self._trusted_until:
             raise RulesUnreadable
-        place = (str(session.principal), session.client_host, int(kind), name)
-        found = self.decisions.get(place)
+        cache_key = (str(session.principal), session.client_host, int(kind), name)
+        found = self.decisions.get(cache_key)
         if found is None:
-            found = self.decisions.put(place, self._decide(session, kind, name))
+            found = self.decisions.put(cache_key, self._decide(session, kind, name))
         return found
 
     def _decide(self, session: Session, kind: ResourceType, name: str) -> int:
@@ -137,10 +137,12 @@ class Authorizer:
         if self.operations(session, kind, "any resource") >> operation & 1:
             return True
         client = (str(session.principal), session.client_host)
-        place = (*client, -kind, operation.name)
-        found = self.decisions.get(place)
+        cache_key = (*client, -kind, operation.name)
+        found = self.decisions.get(cache_key)
         if found is None:
-            found = self.decisions.put(place, self._index.allows_on_any(*client, kind, operation))
+            found = self.decisions.put(
+                cache_key, self._index.allows_on_any(*client, kind, operation)
+            )
         return bool(found)
 
     def allows(

@@ -87,12 +87,12 @@ def decoy(key: bytes, user: str, mechanism: Mechanism, shape: str) -> Credential
     iterations, length, alphabet = shape.split(":")
     name = f"{mechanism.title}:{user}".encode()
     drawn = hashlib.shake_256(key + name).digest(int(length) + 128)
-    salt, rest = drawn[:-128], drawn[-128:]
+    salt, stored_key = drawn[:-128], drawn[-128:]
     if alphabet == "text":
         letters = b"0123456789abcdefghijklmnopqrstuvwxyz"
         salt = bytes(letters[byte % len(letters)] for byte in salt)
     size = hashlib.new(mechanism.digest).digest_size
-    return Credential(int(iterations), salt, rest[:size], rest[64 : 64 + size])
+    return Credential(int(iterations), salt, stored_key[:size], stored_key[64 : 64 + size])
 
 
 def default_shape() -> str:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from korvet.security.attempts import Attempts, TooManyAttempts
 from korvet.security.credentials import Mechanism
 from korvet.security.exchange import AuthenticationFailed, Identity, Step
-from korvet.security.users import Found, Users
+from korvet.security.users import KnownOrDecoy, Users
 
 MAX_VERIFIED = 10_000
 """Max cached hashes of right passwords, 64 bytes each."""
@@ -58,9 +58,9 @@ class PasswordCheck:
         if len(self._verified) > MAX_VERIFIED:
             self._verified.popitem(last=False)
 
-    def _mark(self, found: Found, password: bytes) -> bytes:
+    def _mark(self, candidate: KnownOrDecoy, password: bytes) -> bytes:
         """Return the keyed hash of credential and password."""
-        credential = found.credential
+        credential = candidate.credential
         mark = hashlib.blake2b(key=self._secret, digest_size=32)
         for part in (credential.stored_key, credential.salt, password):
             mark.update(len(part).to_bytes(8, "big") + part)

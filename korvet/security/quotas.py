@@ -89,9 +89,9 @@ def within(limits: tuple[Limit, ...], request: Any) -> Any:
     """Return a Fetch or ShareFetch request for no more bytes than its client gets in FETCH_S."""
     for limit in limits:
         if limit.quota == CONSUMER_BYTES:
-            most = min(request.max_bytes, int(limit.value * FETCH_S))
-            fewest = min(request.min_bytes, most)
-            return msgspec.structs.replace(request, max_bytes=most, min_bytes=fewest)
+            max_bytes = min(request.max_bytes, int(limit.value * FETCH_S))
+            fewest = min(request.min_bytes, max_bytes)
+            return msgspec.structs.replace(request, max_bytes=max_bytes, min_bytes=fewest)
     return request
 
 
@@ -123,8 +123,8 @@ class Quotas:
         found = self._limits.get(key)
         if found is None:
             named = (self._limit(name, user, client) for name in OF_CLIENTS)
-            made = tuple(limit for limit in named if limit is not None)
-            found = self._limits.put(key, made)
+            limits = tuple(limit for limit in named if limit is not None)
+            found = self._limits.put(key, limits)
         return found
 
     def _refresh(self) -> None:

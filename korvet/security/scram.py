@@ -20,7 +20,7 @@ import secrets
 from korvet.security.attempts import Attempts, TooManyAttempts
 from korvet.security.credentials import Mechanism
 from korvet.security.exchange import AuthenticationFailed, Identity, Step
-from korvet.security.users import Found, Users
+from korvet.security.users import KnownOrDecoy, Users
 
 _NAME = r"(?:[^\x00=,]|=2C|=3D)+"
 _NONCE = r"[!-+\--~]+"
@@ -45,7 +45,7 @@ class ScramExchange:
         self._mechanism = mechanism
         self._users = users
         self._user = ""
-        self._found: Found | None = None
+        self._candidate: KnownOrDecoy | None = None
         self._headers: tuple[bytes, ...] = ()
         self._nonce = ""
         self._messages = ""
@@ -56,11 +56,11 @@ class ScramExchange:
             text = token.decode()
         except UnicodeDecodeError:
             raise self._failed("a message is not UTF-8") from None
-        if self._found is None:
+        if self._candidate is None:
             return await self._first(text)
         try:
             async with self._attempts.turn(self._address, self._user):
-                step = self._final(text, self._found)
+                step = self._final(text, self._candidate)
         except TooManyAttempts:
             raise self._failed("too many attempts") from None
         except AuthenticationFailed:
@@ -81,7 +81,7 @@ class ScramExchange:
                 "from username",
                 "authorization id differs from user name",
             )
-        found = self._found = await self._users.find(self._user, [self._mechanism])
+        found = self._candidate = await self._users.find(self._user, [self._mechanism])
         self._headers = (header.encode(), _DEFAULT_HEADER)
         self._nonce = nonce + secrets.token_urlsafe(18)
         salt = base64.b64encode(found.credential.salt).decode()
@@ -89,7 +89,7 @@ class ScramExchange:
         self._messages = f"{bare},{answer}"
         return Step(answer.encode())
 
-    def _final(self, text: str, found: Found) -> Step:
+    def _final(self, text: str, candidate: KnownOrDecoy) -> Step:
         match = _FINAL.fullmatch(text)
         if match is None:
             raise self._failed("invalid final message")
@@ -97,18 +97,18 @@ class ScramExchange:
         # librdkafka before 2.6.1 puts its nonce before the whole one again; Kafka accepts that.
         if _decoded(binding) not in self._headers or not nonce.endswith(self._nonce):
             raise self._failed("channel binding or nonce differs")
-        credential, digest = found.credential, self._mechanism.digest
+        credential, digest = candidate.credential, self._mechanism.digest
         message = f"{self._messages},{without_proof}".encode()
         signature = hmac.digest(credential.stored_key, message, digest)
         client_key = bytes(a ^ b for a, b in zip(_decoded(proof), signature, strict=False))
         stored_key = hashlib.new(digest, client_key).digest()
-        if not hmac.compare_digest(stored_key, credential.stored_key) or not found.is_known:
-            raise self._failed("wrong password" if found.is_known else "unknown user")
+        if not hmac.compare_digest(stored_key, credential.stored_key) or not candidate.is_known:
+            raise self._failed("wrong password" if candidate.is_known else "unknown user")
         answer = base64.b64encode(hmac.digest(credential.server_key, message, digest))
         return Step(b"v=" + answer, Identity(self._user))
 
     def _failed(self, reason: str) -> AuthenticationFailed:
-        user = self._user if self._found is not None and self._found.is_known else None
+        user = self._user if self._candidate is not None and self._candidate.is_known else None
         return AuthenticationFailed(
             "Authentication failed during authentication due to invalid credentials with SASL "
             f"mechanism {self._mechanism.title}",

@@ -21,7 +21,7 @@ ANY, ABSENT, PRESENT = "", "absent", "present"
 """Conditions of a change: none, the user has none of the credentials, or at least one."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class KnownOrDecoy(msgspec.Struct, frozen=True):
     """The credential to check a client with; a decoy if the user is not known."""
 
     mechanism: Mechanism
@@ -37,7 +37,7 @@ class Users:
         self._keys = keys
         self._decoy_key: bytes | None = None
 
-    async def find(self, user: str, mechanisms: Sequence[Mechanism]) -> Found:
+    async def find(self, user: str, mechanisms: Sequence[Mechanism]) -> KnownOrDecoy:
         """Return the user's credential for the first of these mechanisms that has one.
 
         The time does not depend on whether the user exists.
@@ -64,8 +64,8 @@ class Users:
         for each, raw, _ in rows:
             credential = credentials.decode(raw)
             if credential is not None:
-                return Found(each, credential, True)
-        return Found(mechanisms[0], drawn[0], False)
+                return KnownOrDecoy(each, credential, True)
+        return KnownOrDecoy(mechanisms[0], drawn[0], False)
 
     async def _load_decoy_key(self) -> bytes:
         call = self._keys.user_init_decoy_key(decoy_key=secrets.token_bytes(32))

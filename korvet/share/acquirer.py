@@ -45,8 +45,8 @@ class Acquirer:
 
     def max_bytes(self, asked: int) -> int:
         """Return how many bytes of records a response may have, after its first batch."""
-        most = min(asked, self.node.settings().integer("fetch.max.bytes"))
-        return max(0, min(most, self._services.memory.available))
+        max_bytes = min(asked, self.node.settings().integer("fetch.max.bytes"))
+        return max(0, min(max_bytes, self._services.memory.available))
 
     def channels(self, topic: Topic, partition: int) -> tuple[str, str]:
         """Return the channels of appends to the partition and of records released in it."""
@@ -82,16 +82,16 @@ class Acquirer:
         topic: Topic,
         partition: int,
         available: Available,
-        most: int,
+        max_bytes: int,
     ) -> Acquired:
         """Count the log's bytes from the group's next records on; return wait and error."""
         position = self._position(params.group, topic, partition)
         acquire = PartitionAcquire(self._services, params, topic, partition, position, Budget(0, 0))
         async with position.lock:
             try:
-                await acquire.measure(available, most)
+                await acquire.measure(available, max_bytes)
             except StoreError:
-                available.bytes = most
+                available.bytes = max_bytes
         return acquire.acquired
 
     def _position(self, group: str, topic: Topic, partition: int) -> ReadPosition:

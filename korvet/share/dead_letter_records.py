@@ -35,7 +35,7 @@ def batches(
     queue: Topic,
 ) -> list[list[tuple[int, Record]]]:
     """Return the dead letters with their numbers, in batches that the queue takes."""
-    most = min(BATCH_BYTES, queue.policy.max_message_bytes)
+    max_bytes = min(BATCH_BYTES, queue.policy.max_message_bytes)
     now_ms = int(time() * 1000)
     batches: list[list[tuple[int, Record]]] = []
     size = 0
@@ -45,7 +45,7 @@ def batches(
         if bytes_of > queue.policy.max_message_bytes:
             record = _dead_letter(group, topic, partition, letter, None, now_ms)
             bytes_of = _size(record)
-        if not batches or size + bytes_of > most or letter.number % WRAP == 0:
+        if not batches or size + bytes_of > max_bytes or letter.number % WRAP == 0:
             batches.append([])
             size = 0
         # Offsets count from 0 within the batch.

@@ -71,9 +71,9 @@ class DelayedShareFetch(DelayedOperation):
 
     async def _suffices(self, changed: Collection[int]) -> bool:
         """Return whether the partitions have min_bytes; count those that changed."""
-        most = self.params.min_bytes
+        min_bytes = self.params.min_bytes
         await gather_bounded(self._measure, [self.partitions[at] for at in changed])
-        return sum(one.available.bytes for one in self.partitions) >= most
+        return sum(one.available.bytes for one in self.partitions) >= min_bytes
 
     async def _measure(self, one: SharedPartition) -> None:
         params = self.params

@@ -37,12 +37,12 @@ class LogReads:
     async def at_position(self, budget: Budget) -> ReadResult:
         """Read from the position on, or take batches of the cache. Raises StoreError."""
         position = self.position
-        most = min(max(budget.bytes, 0), MAX_READ_BYTES)
+        max_bytes = min(max(budget.bytes, 0), MAX_READ_BYTES)
         wanted = int(position.record_bytes * budget.records)
-        cached = self._cached(min(most, wanted))
+        cached = self._cached(min(max_bytes, wanted))
         if cached is not None:
             return cached
-        result = await self.at(position.next, min(most, self._bytes_for(wanted)))
+        result = await self.at(position.next, min(max_bytes, self._bytes_for(wanted)))
         if result.entries:
             position.record_bytes = result.size / self._layout.count_records(result.entries)
         return result

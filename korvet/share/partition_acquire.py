@@ -93,8 +93,8 @@ class PartitionAcquire:
                 empty_at, position.next = -1 if result.error else position.next, -1
         return acquired
 
-    async def measure(self, available: Available, most: int) -> None:
-        """Count the log's bytes from the group's next records on, at most `most`.
+    async def measure(self, available: Available, max_bytes: int) -> None:
+        """Count the log's bytes from the group's next records on, at most `max_bytes`.
 
         As in Kafka, records that members have acquired count too if they are behind the first
         available one. Only what is new since the last call is read. Raises StoreError.
@@ -102,16 +102,16 @@ class PartitionAcquire:
         position = self.position
         # Another broker's members may have moved it; the reply says when to count again.
         if not self._set_position(await self._find_position()):
-            available.bytes = most
+            available.bytes = max_bytes
             return
         if available.first != position.next:
             available.first = available.next = position.next
             available.bytes = 0
-        while available.bytes < most:
-            left = min(most - available.bytes, MAX_READ_BYTES)
+        while available.bytes < max_bytes:
+            left = min(max_bytes - available.bytes, MAX_READ_BYTES)
             result = await self._reads.at(available.next, left)
             if result.error:
-                available.bytes = most
+                available.bytes = max_bytes
             if not result.entries:
                 return
             available.bytes += result.size
@@ -162,8 +162,8 @@ class PartitionAcquire:
 
     async def _decide(self, result: ReadResult) -> ShareAcquireReply:
         """Let the script decide which of the records read the member gets."""
-        position, most = self.position, self.budget.records
-        together = most if position.room <= 0 else min(most, position.room)
+        position, max_records = self.position, self.budget.records
+        together = max_records if position.room <= 0 else min(max_records, position.room)
         ranges: Sequence[Range] | Sequence[tuple[int, str]]
         read_to = result.entries[-1].last
         # Other partitions of the request get none meanwhile.
@@ -179,7 +179,7 @@ class PartitionAcquire:
             reply = await self._call(
                 ranges,
                 read=(position.next, read_to),
-                most=most,
+                max_records=max_records,
                 exact=exact,
                 has_keys=position.ordered,
             )
@@ -187,7 +187,7 @@ class PartitionAcquire:
             taken = sum(last - first + 1 for first, last in zip(flat[::3], flat[1::3], strict=True))
             return reply
         finally:
-            self.budget.records = most - taken
+            self.budget.records = max_records - taken
 
     async def _call(
         self,
@@ -195,7 +195,7 @@ class PartitionAcquire:
         *,
         start: int = -1,
         read: Range = (-1, -1),
-        most: int = 0,
+        max_records: int = 0,
         exact: bool = False,
         has_keys: bool = False,
     ) -> ShareAcquireReply:
@@ -207,7 +207,7 @@ class PartitionAcquire:
             start=start,
             read_from=read[0],
             read_to=read[1],
-            most=most,
+            most=max_records,
             exact=int(exact),
             lock_ms=config.record_lock_duration_ms,
             delivery_limit=config.delivery_count_limit,

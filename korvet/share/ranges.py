@@ -87,11 +87,11 @@ def cut_runs(runs: Sequence[Run], entries: Sequence[Entry], size: int) -> list[R
     return found
 
 
-def drop_above(result: ReadResult, most: int) -> None:
-    """Drop the entries above `most` bytes, which another partition has used; keep one."""
+def drop_above(result: ReadResult, max_bytes: int) -> None:
+    """Drop the entries above `max_bytes` bytes, which another partition has used; keep one."""
     size = 0
     for at, entry in enumerate(result.entries):
         size += entry.size
-        if size > most and at:
+        if size > max_bytes and at:
             del result.entries[at:]
             return

@@ -75,18 +75,18 @@ class Location:
 
 def parse(url: str) -> Location:
     """Parse a Redis URL. Raises BadAddress."""
-    scheme, _, rest = url.partition("://")
+    scheme, _, address = url.partition("://")
     base, _, kind = scheme.partition("+")
     if base not in _PLAIN or kind not in ("", "sentinel", "cluster") or (kind and base == "unix"):
         # Without "://" the text before it may have a password.
-        shown = scheme if rest or url.endswith("://") else url.rpartition("@")[2]
+        shown = scheme if address or url.endswith("://") else url.rpartition("@")[2]
         raise BadAddress(
             f"{shown or url!r} is no Redis URL: use redis://HOST:PORT, rediss://HOST:PORT, "
             "unix:///PATH, redis+sentinel://HOST:PORT/MASTER or redis+cluster://HOST:PORT"
         )
     if not kind:
         return Location("single", (_parse_server(url),))
-    return _parse_servers(base, kind, rest)
+    return _parse_servers(base, kind, address)
 
 
 def _parse_server(url: str) -> Address:
@@ -157,8 +157,8 @@ def _used_options(query: str) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in asked}
 
 
-def _parse_servers(base: str, kind: str, rest: str) -> Location:
-    parts = _split(f"{base}://{rest}", has_one_port=False)
+def _parse_servers(base: str, kind: str, servers: str) -> Location:
+    parts = _split(f"{base}://{servers}", has_one_port=False)
     entry, _, hosts = parts.netloc.rpartition("@")
     path = [unquote(piece) for piece in parts.path.split("/") if piece]
     query = parse_qs(parts.query)

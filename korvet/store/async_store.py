@@ -27,7 +27,7 @@ from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import StoreUnavailable
 from korvet.store.handshake import ConnectOptions, Server, parse_info
 from korvet.store.range_connection import PendingRange, RangeConnection, RangeReply
-from korvet.store.reconnect import Listener, ReconnectingConnection
+from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
 from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
 from korvet.store.router import SingleRouter
 
@@ -36,7 +36,7 @@ OnCall = Callable[[str, float, str], None]
 DecisionWait = Callable[[str, str], Awaitable[None]]
 
 
-class AsyncStore(Listener):
+class AsyncStore(ConnectionEvents):
     """Runs calls on Redis. Create it with `connect`; it belongs to that event loop."""
 
     def __init__(

@@ -28,7 +28,7 @@ from korvet.store.errors import (
     code_of,
 )
 from korvet.store.handshake import ConnectOptions, Server
-from korvet.store.reconnect import Listener, ReconnectingConnection
+from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
 from korvet.store.sentinel_lookup import always
 from korvet.store.slots import (
     SLOTS,
@@ -50,7 +50,9 @@ _SILENT_S = 1.0
 class ClusterNode(ConnectionSet):
     """A master and the connections to it."""
 
-    def __init__(self, address: Address, options: ConnectOptions, listener: Listener) -> None:
+    def __init__(
+        self, address: Address, options: ConnectOptions, listener: ConnectionEvents
+    ) -> None:
         super().__init__(always(address), options, listener)
         self.address = address
 
@@ -60,7 +62,9 @@ class ClusterRouter:
 
     is_cluster = True
 
-    def __init__(self, location: Location, options: ConnectOptions, listener: Listener) -> None:
+    def __init__(
+        self, location: Location, options: ConnectOptions, listener: ConnectionEvents
+    ) -> None:
         self._seeds = location.seeds
         self._options = options
         self._listener = listener

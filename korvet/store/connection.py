@@ -120,9 +120,9 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        made = reader()
-        self._feed: Callable[[bytearray, int, int], object] = made.feed  # type: ignore[assignment]
-        self._gets: Callable[[], object] = made.gets
+        parser = reader()
+        self._feed: Callable[[bytearray, int, int], object] = parser.feed  # type: ignore[assignment]
+        self._gets: Callable[[], object] = parser.gets
         self._buffer = bytearray(RECEIVE)
         # asyncio's TLS slices its input and writes into the slice: slicing a bytearray copies.
         self._view = memoryview(self._buffer)
@@ -132,7 +132,7 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         self._loaded: dict[Script[Any], str] = {}
         self._broken: dict[Script[Any], str] = {}
         self._missing: list[PendingCommand] = []
-        self._held: list[PendingCommand] | None = None
+        self._waiting: list[PendingCommand] | None = None
         self._oldest: PendingCommand | None = None
         self._silent = 0
         self._watch_handle: asyncio.TimerHandle | None = None
@@ -148,7 +148,7 @@ class PipelinedConnection(asyncio.BufferedProtocol):
 
     def send(self, pending_command: PendingCommand) -> None:
         """Send the command with this iteration's write."""
-        if self._held is not None or self._transport is None:
+        if self._waiting is not None or self._transport is None:
             self._hold(pending_command)
             return
         call = pending_command.call
@@ -223,8 +223,8 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         if self._watch_handle is not None:
             self._watch_handle.cancel()
         reason = str(exc) if exc is not None else self._why
-        pending_commands = [*self._missing, *self._pending, *(self._held or ())]
-        self._missing, self._held = [], None
+        pending_commands = [*self._missing, *self._pending, *(self._waiting or ())]
+        self._missing, self._waiting = [], None
         self._pending.clear()
         self.pending_bytes = 0
         self._owner.lost(self, reason, pending_commands)
@@ -301,25 +301,25 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         """Keep the command to send it again, after everything in flight and before new commands."""
         pending_command.tries = 1
         self._missing.append(pending_command)
-        if self._held is None:
+        if self._waiting is None:
             self.send(PendingCommand(None, command=("PING",), then=self._resume))
-            self._held = []
+            self._waiting = []
 
     def _resume(self, _: object) -> None:
-        pending_commands = [*self._missing, *(self._held or ())]
-        self._missing, self._held = [], None
+        pending_commands = [*self._missing, *(self._waiting or ())]
+        self._missing, self._waiting = [], None
         self._loaded.clear()
         for pending_command in pending_commands:
             self.send(pending_command)
 
     def _hold(self, pending_command: PendingCommand) -> None:
-        if self._held is not None:
-            self._held.append(pending_command)
+        if self._waiting is not None:
+            self._waiting.append(pending_command)
         else:
             pending_command.fail(StoreUnavailable(f"there is no connection to Redis: {self._why}"))
 
     def _end_if_idle(self) -> None:
-        if not self._pending and not self._held and self._transport is not None:
+        if not self._pending and not self._waiting and self._transport is not None:
             self._transport.close()
 
     def _watch(self) -> None:

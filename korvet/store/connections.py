@@ -10,7 +10,7 @@ from typing import Any
 from korvet.scripts.call import Call
 from korvet.store.handshake import ConnectOptions
 from korvet.store.range_connection import RangeConnection
-from korvet.store.reconnect import Listener, ReconnectingConnection
+from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
 from korvet.store.sentinel_lookup import Find
 
 GROUPS = "group."
@@ -20,7 +20,7 @@ GROUPS = "group."
 class ConnectionSet:
     """A connection for writes of groups, one for other writes, one for reads, one for ranges."""
 
-    def __init__(self, find: Find, options: ConnectOptions, listener: Listener) -> None:
+    def __init__(self, find: Find, options: ConnectOptions, listener: ConnectionEvents) -> None:
         self.writes = ReconnectingConnection(find, options, listener)
         self.groups = ReconnectingConnection(find, options, listener)
         self.reads = ReconnectingConnection(find, options, listener)

@@ -25,7 +25,7 @@ from korvet.store.address import parse
 from korvet.store.connection import PipelinedConnection
 from korvet.store.handshake import ConnectOptions
 from korvet.store.pubsub import PubSubConnection
-from korvet.store.reconnect import Listener, ReconnectingConnection
+from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
 from korvet.store.reply_waiter import resolve
 from korvet.store.sentinel_watch import SentinelWatcher
 
@@ -75,7 +75,7 @@ class Subscription:
         return changed
 
 
-class Notifier(Listener):
+class Notifier(ConnectionEvents):
     """Subscriptions and watchers of one process, over one connection."""
 
     def __init__(self, linger_s: float = LINGER_S) -> None:

@@ -81,9 +81,9 @@ class RangeConnection(PipelinedConnection):
             return
         if not self._is_enlarged:
             self._is_enlarged = True
-            end = self._transport.get_extra_info("socket")
-            if end is not None:
-                enlarge(end)
+            sock = self._transport.get_extra_info("socket")
+            if sock is not None:
+                enlarge(sock)
         pending.size = sum([self._packer.add(command) for command in pending.commands])
         self.pending_bytes += pending.size
         self._pending.append(pending)
@@ -155,9 +155,9 @@ class RangeConnection(PipelinedConnection):
         stop = end_of(view, start, self._end)
         if stop < 0:
             return False
-        made = reader()
-        made.feed(view[start:stop].tobytes())
-        reply = made.gets()
+        parser = reader()
+        parser.feed(view[start:stop].tobytes())
+        reply = parser.gets()
         if reply is NOTHING:
             raise BadReply("the reply has another length than it says")
         self._pending.popleft()
@@ -174,9 +174,9 @@ class RangeConnection(PipelinedConnection):
 
     def _move(self, size: int) -> None:
         """Continue in a buffer of at least that size; the bytes not read yet are moved to it."""
-        rest = self._view[self._start : self._end]
-        taken = self._buffers.take(max(size, len(rest)))
-        taken[: len(rest)] = rest
-        self._view, self._start, self._end = taken, 0, len(rest)
+        unread = self._view[self._start : self._end]
+        taken = self._buffers.take(max(size, len(unread)))
+        taken[: len(unread)] = unread
+        self._view, self._start, self._end = taken, 0, len(unread)
         if isinstance(head := self.oldest, PendingRange):
             head.reply.restart()

@@ -29,7 +29,7 @@ It is the request timeout of Kafka clients: after it they send the request again
 """
 
 
-class Listener:
+class ConnectionEvents:
     """Events of a connection; the store overrides what it needs."""
 
     def answered(self, pending_command: PendingCommand, outcome: str) -> None:
@@ -94,7 +94,7 @@ class ReconnectingConnection:
 
     find: Callable[[], Awaitable[Address]]
     options: ConnectOptions
-    listener: Listener
+    listener: ConnectionEvents
     pipeline_type: type[PipelinedConnection] = PipelinedConnection
 
     def __post_init__(self) -> None:

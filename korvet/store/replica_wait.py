@@ -25,7 +25,7 @@ from korvet.store.async_store import AsyncStore, ignore_result
 from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import CommandFailed, StoreUnavailable
 from korvet.store.handshake import ConnectOptions, ask, parse_info
-from korvet.store.reconnect import Listener, ReconnectingConnection
+from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
 from korvet.store.sentinel_lookup import always
 
 MAX_WAITING = 32
@@ -139,4 +139,4 @@ async def _let_server_fsync(pipeline: PipelinedConnection) -> None:
 
 def _connection(address: Address) -> ReconnectingConnection:
     options = ConnectOptions("korvet-replica-wait", timeout_s=2 * LONGEST_S)
-    return ReconnectingConnection(always(address), options, Listener())
+    return ReconnectingConnection(always(address), options, ConnectionEvents())

@@ -33,9 +33,9 @@ NOTHING = Nothing()
 
 def reader() -> hiredis.Reader:
     """Return a new parser; it keeps its buffer between replies, up to 1 MiB."""
-    made = hiredis.Reader(replyError=ErrorReply, notEnoughData=NOTHING)
-    made.setmaxbuf(1 << 20)
-    return made
+    parser = hiredis.Reader(replyError=ErrorReply, notEnoughData=NOTHING)
+    parser.setmaxbuf(1 << 20)
+    return parser
 
 
 class Packer:

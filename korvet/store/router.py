@@ -10,7 +10,7 @@ from korvet.store.connection import PendingCommand
 from korvet.store.connections import ConnectionSet
 from korvet.store.errors import REPLICA_CODES, code_of
 from korvet.store.handshake import ConnectOptions, Server
-from korvet.store.reconnect import Listener, ReconnectingConnection
+from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
 from korvet.store.sentinel_watch import SentinelWatcher
 
 LEAVE_INTERVAL_S = 0.5
@@ -25,7 +25,9 @@ class SingleRouter:
 
     is_cluster = False
 
-    def __init__(self, location: Location, options: ConnectOptions, listener: Listener) -> None:
+    def __init__(
+        self, location: Location, options: ConnectOptions, listener: ConnectionEvents
+    ) -> None:
         self._watcher = SentinelWatcher(location, options, self.connections)
         self._connections = ConnectionSet(self._watcher.find, options, listener)
         self._left_at = -LEAVE_INTERVAL_S

@@ -60,9 +60,9 @@ def _enlarge_all(pid: int) -> None:
             descriptor = call(_PIDFD_GETFD, process, int(name), 0)
             if descriptor < 0:
                 return
-            with closing(socket.socket(fileno=descriptor)) as end:
+            with closing(socket.socket(fileno=descriptor)) as sock:
                 option = (socket.SOL_SOCKET, socket.SO_SNDBUF)
-                if end.family == socket.AF_UNIX and end.getsockopt(*option) < SEND_BYTES:
-                    end.setsockopt(*option, SEND_BYTES)
+                if sock.family == socket.AF_UNIX and sock.getsockopt(*option) < SEND_BYTES:
+                    sock.setsockopt(*option, SEND_BYTES)
     finally:
         os.close(process)

@@ -24,7 +24,7 @@ from korvet.store.connection import PipelinedConnection
 from korvet.store.errors import StoreError
 from korvet.store.handshake import ConnectOptions
 from korvet.store.pubsub import PubSubConnection
-from korvet.store.reconnect import Listener, ReconnectingConnection
+from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
 from korvet.store.sentinel_lookup import Find, always, finder
 
 BEGINNING = "+failover-state-send-slaveof-noone"
@@ -36,7 +36,7 @@ AGAIN_S = 1.0
 logger = logging.getLogger("korvet.store")
 
 
-class SentinelWatcher(Listener):
+class SentinelWatcher(ConnectionEvents):
     """Subscriptions to all Sentinels of a location, and the address of its master.
 
     Without Sentinels it does nothing.

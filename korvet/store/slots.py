@@ -76,10 +76,10 @@ def parse_slots(reply: Sequence[Any], asked: str) -> list[tuple[int, int, str, i
 
 def parse_redirect(message: str, asked: str) -> Redirect | None:
     """Parse a MOVED or ASK error; None for other errors."""
-    word, _, rest = message.partition(" ")
+    word, _, target = message.partition(" ")
     if word not in ("MOVED", "ASK"):
         return None
-    slot, _, where = rest.partition(" ")
+    slot, _, where = target.partition(" ")
     host, _, port = where.rpartition(":")
     return Redirect(word == "ASK", int(slot), host or asked, int(port))
 

@@ -32,7 +32,7 @@ class SyncCluster:
     def execute_command(self, *command: Arg) -> Any:
         """Return the raw reply of the right node."""
         slot = slot_of_command(command)
-        where = self._place(slot)
+        where = self._server_of(slot)
         asking = False
         for _ in range(_MAX_REDIRECTIONS):
             client = self._client(where)
@@ -56,7 +56,7 @@ class SyncCluster:
 
     def client_of(self, command: Sequence[Arg]) -> Any:
         """Return the client of the node that has the command's slot, by the current map."""
-        return self._client(self._place(slot_of_command(tuple(command))))
+        return self._client(self._server_of(slot_of_command(tuple(command))))
 
     @property
     def clients(self) -> list[Any]:
@@ -68,7 +68,7 @@ class SyncCluster:
         with suppress(redis.RedisError, OSError):
             self._read_map()
         places = set(self._slots)
-        return any(self._clients[place] is client for place in places if place in self._clients)
+        return any(self._clients[server] is client for server in places if server in self._clients)
 
     def forget(self) -> None:
         """Read the map again before the next command."""
@@ -79,14 +79,14 @@ class SyncCluster:
         for client in self._clients.values():
             client.close()
 
-    def _place(self, slot: int | None) -> tuple[str, int]:
-        place = self._slots[slot or 0]
-        if place is None:
+    def _server_of(self, slot: int | None) -> tuple[str, int]:
+        server = self._slots[slot or 0]
+        if server is None:
             self._read_map()
-            place = self._slots[slot or 0]
-        if place is None:
+            server = self._slots[slot or 0]
+        if server is None:
             raise RedisClusterException(f"no node of the cluster has slot {slot}")
-        return place
+        return server
 
     def _client(self, where: tuple[str, int]) -> Any:
         client = self._clients.get(where)

@@ -120,9 +120,9 @@ class Broker:
         with SyncStore.connect(self._running().url) as store:
             for name, password in users.items():
                 rows = [
-                    (each.title, encode(made), made.shape)
+                    (each.title, encode(credential), credential.shape)
                     for each in Mechanism
-                    for made in [from_password(each, password, DEFAULT_ITERATIONS)]
+                    for credential in [from_password(each, password, DEFAULT_ITERATIONS)]
                 ]
                 store.run(Keys().user_alter(rows, user=name, condition=""))
 

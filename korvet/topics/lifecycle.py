@@ -64,10 +64,12 @@ def plan_topic(
     return Definition(uuid.uuid4().hex, partitions, defaults.pinned(name, explicit))
 
 
-def refuse_above(most: int, topics: int) -> None:
-    """Raise Refused if there are `most` topics, unless that is 0."""
-    if 0 < most <= topics:
-        raise Refused(ErrorCode.POLICY_VIOLATION, f"There are max.topics={most} topics already.")
+def refuse_above(max_topics: int, topics: int) -> None:
+    """Raise Refused if there are `max_topics` topics, unless that is 0."""
+    if 0 < max_topics <= topics:
+        raise Refused(
+            ErrorCode.POLICY_VIOLATION, f"There are max.topics={max_topics} topics already."
+        )
 
 
 def refuse_colliding(other: Topic | None, name: str) -> None:
@@ -115,7 +117,7 @@ async def _refuse_occupied(
     takes_entries = (definition.shape["format"], definition.shape["mode"]) == ("record", "time")
     for some in chunks(numbers, 1 if store.is_cluster else AT_ONCE):
         places = [keys.partition(name, number) for number in some]
-        both = [key for place in places for key in (place.stream, place.log)]
+        both = [key for partition in places for key in (partition.stream, partition.log)]
         found = (
             await _obstacle(store, places, takes_entries)
             if await store.command("EXISTS", *both)
@@ -127,9 +129,9 @@ async def _refuse_occupied(
 
 async def _obstacle(store: AsyncCalls, places: Sequence[Partition], takes_entries: bool) -> str:
     """Return which key of another program is where a partition will be; empty without one."""
-    for place in places:
+    for partition in places:
         lengths = []
-        for command, key in (("XLEN", place.stream), ("HLEN", place.log)):
+        for command, key in (("XLEN", partition.stream), ("HLEN", partition.log)):
             try:
                 lengths.append(await store.command(command, key))
             except CommandFailed:
@@ -137,7 +139,7 @@ async def _obstacle(store: AsyncCalls, places: Sequence[Partition], takes_entrie
         length, state = lengths
         if length and not state and not takes_entries:
             return (
-                f"a stream {place.stream} with {length} entries: delete or rename it, or create"
+                f"a stream {partition.stream} with {length} entries: delete or rename it, or create"
                 " the topic with storage.format=record and offset.mode=time, which makes them "
                 "its first records."
             )

@@ -88,7 +88,7 @@ def _other_servers(store: AsyncStore, keys: Keys, end: PreparedEnd) -> dict[str,
 
     On the id's server a failover cannot lose a marker and keep what was written after it.
     """
-    members = [keys.partition(*place).stream for place in end.partitions]
+    members = [keys.partition(*partition).stream for partition in end.partitions]
     members += [keys.group(group_id).group for group_id in end.groups]
     servers = {store.run_of(key): key for key in members}
     servers.pop(store.run_of(keys.transaction(end.transactional_id).transaction), None)
@@ -116,9 +116,9 @@ def _parse_commits(flat: Sequence[bytes]) -> list[Row]:
     """Parse stream keys and commits into rows."""
     rows: list[Row] = []
     for field, raw in zip(flat[::2], flat[1::2], strict=True):
-        place, commit = parse_field(field), parse_commit(raw)
-        if place is not None and commit is not None:
-            rows.append((*place, commit.offset, commit.epoch, commit.topic_id, commit.metadata))
+        partition, commit = parse_field(field), parse_commit(raw)
+        if partition is not None and commit is not None:
+            rows.append((*partition, commit.offset, commit.epoch, commit.topic_id, commit.metadata))
     return rows
 
 

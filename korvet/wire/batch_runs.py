@@ -12,7 +12,7 @@ from korvet.wire import records
 from korvet.wire.records import BatchHeader, Buffer
 from korvet.wire.segments import CorruptSegment
 
-_PLACE = struct.Struct(">qi")
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
 _SPAN = struct.Struct(">qi11xi")
 """Base offset, length and last offset delta of a batch."""
 _COUNT = struct.Struct(">i")
@@ -40,7 +40,7 @@ def count_records(batches: Buffer) -> int:
     at = count = 0
     while at < len(batches):
         count += _COUNT.unpack_from(batches, at + records.HEADER_SIZE - _COUNT.size)[0]
-        length = _PLACE.unpack_from(batches, at)[1]
+        length = _OFFSET_AND_LENGTH.unpack_from(batches, at)[1]
         if length < 0:
             raise _corrupt(at)
         at += length + records.LOG_OVERHEAD

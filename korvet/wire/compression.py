@@ -80,16 +80,16 @@ def decompress_produced(
     if codec == SNAPPY and data[:8] == _XERIAL and data[8:_XERIAL_HEADER] != _XERIAL_VERSIONS:
         raise CorruptPayload("snappy: only version 1 of Java's framing is read by all clients")
     into = _INTO_WORK_BUFFER.get(codec)
-    most = limit if has_room(limit) else CAPACITY
-    if into is not None and (most == limit or 6 * len(data) <= most):
-        room = work_buffer(most).room[:most]
+    max_bytes = limit if has_room(limit) else CAPACITY
+    if into is not None and (max_bytes == limit or 6 * len(data) <= max_bytes):
+        room = work_buffer(max_bytes).room[:max_bytes]
         try:
             return room[: into(memoryview(data), room)]
         except cramjam.DecompressionError as error:
             failure = _failure(error, codec, limit)
         except PayloadTooLarge as error:
             failure = error
-        if most == limit or not isinstance(failure, PayloadTooLarge):
+        if max_bytes == limit or not isinstance(failure, PayloadTooLarge):
             raise failure
     if codec == GZIP:
         return _gunzip(data, limit, exact=True)
@@ -204,15 +204,15 @@ def _lz4_block_sizes() -> dict[bytes, int]:
 def _lz4_into(frame: memoryview, room: memoryview) -> int:
     """Decompress a frame into `room`; return the size, or raise DecompressionError."""
     blocks = _check_lz4_frame(frame)
-    most = _lz4_block_sizes().get(bytes(frame[4:7]))
-    if most is None:
+    block_bytes = _lz4_block_sizes().get(bytes(frame[4:7]))
+    if block_bytes is None:
         size: int = cramjam.lz4.decompress_into(frame, room)
         return size
     at, end = 0, len(room)
     for start, field in blocks:
         size = field & ~_LZ4_STORED
-        left = min(most, end - at)
-        if not 0 < size <= most:
+        left = min(block_bytes, end - at)
+        if not 0 < size <= block_bytes:
             raise CorruptPayload(f"lz4: a block of {size} bytes")
         block = frame[start : start + size]
         try:
@@ -222,7 +222,7 @@ def _lz4_into(frame: memoryview, room: memoryview) -> int:
             else:
                 at += cramjam.lz4.decompress_block_into(block, room[at : at + left], left)
         except (cramjam.DecompressionError, ValueError) as error:
-            if left < most:
+            if left < block_bytes:
                 raise PayloadTooLarge(f"lz4: more than {end} bytes") from None
             raise CorruptPayload(f"lz4: {error}") from None
     return at

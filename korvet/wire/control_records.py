@@ -76,12 +76,12 @@ def is_marker(fields: Sequence[bytes]) -> bool:
 def batch_of(offset: int, fields: Sequence[bytes], leader_epoch: int) -> bytearray:
     """Build the control batch of a marker in layout `record`."""
     at = _at(fields)
-    rest = dict(zip(fields[at + 2 :: 2], fields[at + 3 :: 2], strict=True))
+    values = dict(zip(fields[at + 2 :: 2], fields[at + 3 :: 2], strict=True))
     return control_batch(
         offset,
-        _number(rest.get(b"timestamp", b"0")) or 0,
-        _number(rest[b"transaction"]) or 0,
-        (_number(rest.get(b"epoch", b"0")) or 0) & 0x7FFF,
+        _number(values.get(b"timestamp", b"0")) or 0,
+        _number(values[b"transaction"]) or 0,
+        (_number(values.get(b"epoch", b"0")) or 0) & 0x7FFF,
         fields[at + 1] == NAMES[COMMIT],
         leader_epoch,
     )

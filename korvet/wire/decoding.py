@@ -54,7 +54,7 @@ class _Decoder:
         out.names["malformed"] = self._malformed
         with out.block("def decode(data, view, pos, limit, exact):"):
             out.line("pass")  # becomes the loop indexes, known only at the end
-            place = len(out.lines) - 1
+            line = len(out.lines) - 1
             out.line(f"room = {MAX_ELEMENTS}")
             with out.block("try:"):
                 value = self.struct(layout)
@@ -65,7 +65,7 @@ class _Decoder:
                 indexes = "".join(f"{name}, " for name in self.loops)
                 out.line(f"raise malformed(error, ({indexes})) from None")
         if self.loops:
-            out.lines[place] = "    " + " = ".join(self.loops) + " = 0"
+            out.lines[line] = "    " + " = ".join(self.loops) + " = 0"
         return out.compile("decode", f"<korvet: decode {label}>")
 
     def _malformed(self, error: Exception, indexes: tuple[int, ...]) -> MalformedRequest:

@@ -209,16 +209,16 @@ class _Encoder:
         with out.block(f"if {same}:"):
             out.line(f"{self.sink}(b'\\0')")
         with out.block("else:"):
-            held, count, outer = out.fresh("held"), out.fresh("n"), self.sink
-            out.line(f"{held} = []")
+            pieces, count, outer = out.fresh("held"), out.fresh("n"), self.sink
+            out.line(f"{pieces} = []")
             out.line(f"{count} = 0")
             for slot, name, default in zip(layout.tagged, names, defaults, strict=True):
                 with out.at(slot.name), out.block(f"if {name} != {default}:"):
-                    self.tag(slot, name, held, count)
+                    self.tag(slot, name, pieces, count)
             out.line(f"{outer}(UVARINT[{count}])")
-            out.line(f"{outer}(join({held}))")
+            out.line(f"{outer}(join({pieces}))")
 
-    def tag(self, slot: Slot, name: str, held: str, count: str) -> None:
+    def tag(self, slot: Slot, name: str, variable: str, count: str) -> None:
         out, outer = self.out, self.sink
         inner = out.fresh("piece")
         self.sink = f"{inner}.append"
@@ -227,5 +227,5 @@ class _Encoder:
         self.flush()
         self.sink = outer
         out.line(f"{inner} = join({inner})")
-        out.line(f"{held} += (UVARINT[{slot.tag}], UVARINT[len({inner})], {inner})")
+        out.line(f"{variable} += (UVARINT[{slot.tag}], UVARINT[len({inner})], {inner})")
         out.line(f"{count} += 1")

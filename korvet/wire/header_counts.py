@@ -25,12 +25,14 @@ def claimed_headers(plain: memoryview, at: int, longest: int) -> Iterator[int]:
             else:
                 length, at = read_varint(plain, at)
             if length > longest:
-                _, place = read_varint(plain, at + 1)  # after the attributes: the timestamp delta
-                _, place = read_varint(plain, place)  # the offset delta
+                _, position = read_varint(
+                    plain, at + 1
+                )  # after the attributes: the timestamp delta
+                _, position = read_varint(plain, position)  # the offset delta
                 for _ in ("key", "value"):
-                    size, place = read_varint(plain, place)
-                    place += max(size, 0)
-                yield read_varint(plain, place)[0]
+                    size, position = read_varint(plain, position)
+                    position += max(size, 0)
+                yield read_varint(plain, position)[0]
             at += length
     except IndexError:
         return

@@ -107,12 +107,12 @@ def _bytes(view: memoryview, at: int, end: int) -> tuple[bytes | None, int]:
     return bytes(view[at : at + length]), at + length
 
 
-def first_within(rows: list[Record], most: int, *, magic: int) -> list[Record]:
-    """Return the first records: as many as fit in `most` bytes uncompressed, and one more."""
+def first_within(rows: list[Record], max_bytes: int, *, magic: int) -> list[Record]:
+    """Return the first records: as many as fit in `max_bytes` bytes uncompressed, and one more."""
     size = 0
     overhead = 26 if magic == 0 else 34
     for count, (_, _, key, value, _) in enumerate(rows):
-        if size > most:
+        if size > max_bytes:
             return rows[:count]
         size += overhead + len(key or b"") + len(value or b"")
     return rows

@@ -57,19 +57,19 @@ class _Message(NamedTuple):
     codec: int
 
 
-def pieces(data: Buffer, *, limit: int, most: int) -> list[Piece]:
+def pieces(data: Buffer, *, limit: int, max_bytes: int) -> list[Piece]:
     """Check the set and cut it into pieces to store.
 
-    `most` bounds one message's length, `limit` the decompressed bytes of all its messages. Raises
-    BadBatch: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
+    `max_bytes` bounds one message's length, `limit` the decompressed bytes of all its messages.
+    Raises BadBatch: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
     """
     raw = bytes(data)
     if not raw:
         raise corrupt("the message set is empty")
     cutter = _Cutter(raw, limit)
-    at = cutter.plain(0, most)
+    at = cutter.plain(0, max_bytes)
     if at < len(raw):
-        for message in _messages(memoryview(raw), most, at):
+        for message in _messages(memoryview(raw), max_bytes, at):
             cutter.add(message)
     return cutter.finish()
 
@@ -81,25 +81,25 @@ class _Cutter:
         self._raw = raw
         self._view = memoryview(raw)
         self._limit = limit
-        self._most_inner = MAX_INNER
-        self._found: list[Piece] = []
+        self._inner_left = MAX_INNER
+        self._pieces: list[Piece] = []
         self._begin = self._at = self._count = self._tail = 0
 
-    def plain(self, at: int, most: int) -> int:
+    def plain(self, at: int, max_messages: int) -> int:
         """Take uncompressed messages of magic 1, nearly all; return where another kind begins."""
         raw, size, head, crc32 = self._raw, len(self._raw), _HEAD.unpack_from, zlib.crc32
         begin, count, last = at, 0, at
         while at + OVERHEAD <= size:
             length, magic, codec, crc = head(raw, at)
             end = at + 4 + length
-            if magic != 1 or codec or not 6 <= length <= most or end > size:
+            if magic != 1 or codec or not 6 <= length <= max_messages or end > size:
                 break
             if crc32(raw[at + OVERHEAD : end]) != crc:
                 break
             count += 1
             last, at = at, end
             if at - begin >= PIECE_BYTES:
-                self._found.append(Piece(self._view[begin:at], count, at - last - 1))
+                self._pieces.append(Piece(self._view[begin:at], count, at - last - 1))
                 begin, count = at, 0
         self._begin, self._at, self._count, self._tail = begin, at, count, at - last - 1
         return at
@@ -108,12 +108,12 @@ class _Cutter:
         """Take the next message."""
         size = message.end - message.at
         if message.codec:
-            inner = _inner(self._view, message, self._limit, self._most_inner)
+            inner = _inner(self._view, message, self._limit, self._inner_left)
             self._limit -= sum(map(len, inner))
-            self._most_inner -= len(inner)
+            self._inner_left -= len(inner)
             if len(inner) > size:
                 self._cut()
-                self._found += _recompressed(inner, message.codec)
+                self._pieces += _recompressed(inner, message.codec)
                 self._begin = self._at = message.end
                 return
             self._count += len(inner)
@@ -129,16 +129,16 @@ class _Cutter:
         if self._at > self._begin:
             raw = self._view[self._begin : self._at]
             tail = self._tail if self._count else len(raw)
-            self._found.append(Piece(raw, self._count, tail))
+            self._pieces.append(Piece(raw, self._count, tail))
         self._begin, self._count, self._tail = self._at, 0, 0
 
     def finish(self) -> list[Piece]:
         """Return all pieces."""
         self._cut()
-        return self._found
+        return self._pieces
 
 
-def _messages(view: memoryview, most: int, at: int = 0) -> Iterator[_Message]:
+def _messages(view: memoryview, max_messages: int, at: int = 0) -> Iterator[_Message]:
     """Yield the messages of a set from `at` on, checksums verified. Raises BadBatch."""
     size = len(view)
     crc32, head = zlib.crc32, _HEAD.unpack_from
@@ -160,10 +160,10 @@ def _messages(view: memoryview, most: int, at: int = 0) -> Iterator[_Message]:
             raise corrupt(f"a 0.7 message cannot have magic {magic}")
         if not body <= end <= size:
             raise corrupt(f"a message says it has {length} bytes")
-        if length > most:
+        if length > max_messages:
             raise BadBatch(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"A message has {length} bytes; max.message.bytes of this topic is {most}.",
+                f"A message has {length} bytes; max.message.bytes of this topic is {max_messages}.",
             )
         if crc32(view[body:end]) != crc:
             raise corrupt("a message's CRC-32 does not match its payload")
@@ -171,7 +171,7 @@ def _messages(view: memoryview, most: int, at: int = 0) -> Iterator[_Message]:
         at = end
 
 
-def _inner(view: memoryview, message: _Message, limit: int, most: int) -> list[memoryview]:
+def _inner(view: memoryview, message: _Message, limit: int, max_messages: int) -> list[memoryview]:
     """Return the messages inside a compressed one, up to a maximum. Raises BadBatch."""
     plain = memoryview(_inflate(message.codec, view[message.body : message.end], limit))
     found: list[memoryview] = []
@@ -179,7 +179,7 @@ def _inner(view: memoryview, message: _Message, limit: int, most: int) -> list[m
         if inner.codec:
             raise corrupt("a compressed message holds another compressed one")
         found.append(plain[inner.at : inner.end])
-        if len(found) > most:
+        if len(found) > max_messages:
             raise BadBatch(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"compressed messages of a set hold more than {MAX_INNER} records",

@@ -117,11 +117,11 @@ class _Uvarints(dict[int, bytes]):
     def __missing__(self, value: int) -> bytes:
         if value < 0:
             raise Fault(f"{value} as an unsigned varint")
-        rest, out = value, bytearray()
-        while rest > 0x7F:
-            out.append(rest & 0x7F | 0x80)
-            rest >>= 7
-        out.append(rest)
+        left, out = value, bytearray()
+        while left > 0x7F:
+            out.append(left & 0x7F | 0x80)
+            left >>= 7
+        out.append(left)
         encoded = bytes(out)
         if value < 1 << 14:
             self[value] = encoded

@@ -62,7 +62,7 @@ def fields_of(
             out += (b"key", key)
         if value is not None:
             if codec and len(value) > threshold:
-                out += _at_rest(value, codec)
+                out += _value_field(value, codec)
             else:
                 out += (b"value", value)
         out += (b"timestamp", b"%d" % timestamp)
@@ -96,7 +96,7 @@ def _uniform(records: Sequence[Record], longest: int) -> list[Buffer | int] | No
     return out
 
 
-def _at_rest(value: bytes, codec: int) -> tuple[bytes, bytes]:
+def _value_field(value: bytes, codec: int) -> tuple[bytes, bytes]:
     packed = compression.compress(codec, value)
     return (_FIELD_AT_REST[codec], packed) if len(packed) < len(value) else (b"value", value)
 
@@ -158,7 +158,7 @@ def compressed(fields: list[bytes], codec: int, threshold: int) -> list[bytes]:
     out = fields.copy()
     for i in range(0, len(out), 2):
         if out[i] == b"value" and len(out[i + 1]) > threshold:
-            out[i : i + 2] = _at_rest(out[i + 1], codec)
+            out[i : i + 2] = _value_field(out[i + 1], codec)
     return out
 
 

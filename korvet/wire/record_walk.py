@@ -42,7 +42,7 @@ Survey = Callable[[int, int], tuple[float, float, float, float]]
 """Takes the records' address and number."""
 
 
-class Found(NamedTuple):
+class Extremes(NamedTuple):
     """The extremes of a batch's records: ms after its first timestamp, a count, and bytes."""
 
     oldest: int
@@ -71,15 +71,15 @@ def check_records(section: Buffer, count: int) -> int:
     raise _invalid(_INVALID - int(found), count)
 
 
-def survey(section: Buffer, count: int) -> Found:
+def survey(section: Buffer, count: int) -> Extremes:
     """Return what a topic may limit, of records that `check_records` has accepted."""
     native = native_walk()
     if native is not None:
         found = native[1](work_buffer(len(section)).take(section), count)
         if found[3]:
-            return Found(*map(int, found))
+            return Extremes(*map(int, found))
     deltas, keyless, sizes = zip(*rows_of(section, count), strict=True)
-    return Found(min(deltas), max(deltas), sum(keyless), max(sizes))
+    return Extremes(min(deltas), max(deltas), sum(keyless), max(sizes))
 
 
 def rows_of(section: Buffer, count: int) -> Iterator[tuple[int, bool, int]]:

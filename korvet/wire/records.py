@@ -166,10 +166,10 @@ def _check_count(header: BatchHeader, size: int) -> None:
         raise invalid(f"{size - HEADER_SIZE} bytes cannot hold {header.records} records")
 
 
-def too_many_records(count: int, most: int) -> BadBatch:
+def too_many_records(count: int, max_records: int) -> BadBatch:
     """Return the error for a batch of too many records: clients split it and retry."""
     return BadBatch(
-        ErrorCode.MESSAGE_TOO_LARGE, f"A batch of {count} records: {most} can be taken here."
+        ErrorCode.MESSAGE_TOO_LARGE, f"A batch of {count} records: {max_records} can be taken here."
     )
 
 

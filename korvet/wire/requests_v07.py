@@ -57,21 +57,21 @@ class Produce(msgspec.Struct, frozen=True):
 
 
 class Fetch(msgspec.Struct, frozen=True):
-    """A request for at most `most` bytes of the log from `offset` on."""
+    """A request for at most `max_bytes` bytes of the log from `offset` on."""
 
     topic: str
     partition: int
     offset: int
-    most: int
+    max_bytes: int
 
 
 class Offsets(msgspec.Struct, frozen=True):
-    """A request for at most `most` offsets older than `time`, newest first."""
+    """A request for at most `max_offsets` offsets older than `time`, newest first."""
 
     topic: str
     partition: int
     time: int
-    most: int
+    max_offsets: int
 
 
 Request: TypeAlias = Produce | Fetch | Offsets

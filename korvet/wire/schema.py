@@ -115,9 +115,9 @@ def messages() -> Iterator[type[Message]]:
 def layout_of(cls: type[Message], version: int) -> Layout:
     """Return the layout of `version`. Raises UnsupportedVersion."""
     info = cls.__message__
-    least, most = info.versions
-    if not least <= version <= most:
-        raise UnsupportedVersion(f"{info.name} exists in {least} to {most}, not in {version}")
+    least, highest = info.versions
+    if not least <= version <= highest:
+        raise UnsupportedVersion(f"{info.name} exists in {least} to {highest}, not in {version}")
     return layout(cls, version, info.is_flexible(version))
 
 

@@ -47,10 +47,10 @@ class SegmentWriter:
         """
         self.add_run(batch, [(0, len(batch), records.read_header(batch))])
 
-    def add_run(self, batches: Buffer, found: Iterable[tuple[int, int, BatchHeader]]) -> None:
-        """Append contiguous batches: `found` has position, size and header of each."""
+    def add_run(self, batches: Buffer, headers: Iterable[tuple[int, int, BatchHeader]]) -> None:
+        """Append contiguous batches: `headers` has position, size and header of each."""
         view, begin, crc = memoryview(batches), 0, crc_function()
-        for at, size, header in found:
+        for at, size, header in headers:
             if self._note(header, size):
                 self._sum = crc(view[begin : at + size], self._sum)
                 begin = at + size

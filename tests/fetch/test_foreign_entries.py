@@ -57,7 +57,7 @@ async def test_records_before_and_after_foreign_entries_are_read(
     if mode == "bytes":
         topic = await broker.services.topics.get("t")
         assert topic is not None
-        asked = Fetch(topic="t", partition=0, offset=0, most=1 << 20)
+        asked = Fetch(topic="t", partition=0, offset=0, max_bytes=1 << 20)
         services = broker.services
         place = (services.store, services.keys)
         topics = LegacyTopics(*place, services.topics, services.dynamic_config)

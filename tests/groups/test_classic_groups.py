@@ -584,12 +584,12 @@ async def test_a_compaction_pass_ends_when_another_broker_has_the_lease(broker: 
     one, two = (BackgroundTasks(broker.services).compaction for _ in range(2))
     assert await one.hold()
     assert not await two.hold()
-    one._held_at = -1000.0
+    one._renewed_at = -1000.0
     await one.rest_and_hold(0)
-    assert one._held_at > 0
+    assert one._renewed_at > 0
     await broker.services.store.command("HDEL", broker.services.keys.cluster(), "lease:compaction")
     assert await two.hold()
     await one.rest_and_hold(0)
-    one._held_at = -1000.0
+    one._renewed_at = -1000.0
     with pytest.raises(Superseded):
         await one.rest_and_hold(0)

@@ -52,7 +52,7 @@ def test_it_never_holds_more_than_its_capacity(puts: list[tuple[int, int]]) -> N
     cache: BatchCache[Kept] = BatchCache(20_000)
     for position, size in puts:
         cache.put("t", 0, position, Kept(position, size))
-        assert cache.held <= cache.capacity
-    assert cache.held == sum(
+        assert cache.size <= cache.capacity
+    assert cache.size == sum(
         batch.size + OVERHEAD for at in range(31) for batch in cache.run("t", 0, at, 0)
     )

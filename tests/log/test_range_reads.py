@@ -90,11 +90,11 @@ class Reads:
         """Let the replies arrive."""
         first = made.request.offset
         batch = memoryview(bytearray(SIZE))
-        walk: Any = made.walk
+        walk: Any = made.reply
         walk.state = FIELDS if walk._with_state else []
         walk.bounds = [TOPIC.id.encode(), b"0", None]
         walk._view = batch
-        walk._found = [(at, 1, 0, SIZE) for at in range(first, first + EACH)]
+        walk._batches = [(at, 1, 0, SIZE) for at in range(first, first + EACH)]
         made.sent.set_result(None)
         await asyncio.sleep(0)
 
@@ -145,7 +145,7 @@ async def test_a_range_of_a_log_that_has_changed_meanwhile_is_not_used(reads: Re
         made = reads.ranges.begin(reads.request())
         assert made is not None
         await reads.arrive(made)
-        made.walk.bounds = bounds
+        made.reply.bounds = bounds
         state = reads.ranges.state_for(made, reads.now)
         assert state is not None and reads.ranges.take(made, reads.request(), state) is None
         reads.ranges.forget(made)

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from korvet.log.batch_walk import Batches
+from korvet.log.batch_reply import Batches
 from korvet.log.entry import Entry
 from korvet.log.read_cache import LARGE, TAIL_SHARE, ReadCache
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from korvet.base.errors import ErrorCode
-from korvet.remote_log.recovery.loader import LoadedEntry, rest_of
+from korvet.remote_log.recovery.loader import LoadedEntry, arguments_after
 from korvet.scripts.calls.partition import LoadReply
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.store_runners import Runner
@@ -34,7 +34,7 @@ def load(
     next: int = -1,
     topic_id: str = ID,
 ) -> LoadReply:
-    rest = rest_of(entries, aborted)
+    rest = arguments_after(entries, aborted)
     return part.runner.run(KEYS.partition(part.topic, 0, topic_id).load(rest, next=next))
 
 

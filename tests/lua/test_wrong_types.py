@@ -4,7 +4,7 @@ from typing import Any
 
 from korvet.base.errors import ErrorCode
 from korvet.groups.stream_reads import CLAIM_ALL
-from korvet.remote_log.recovery.loader import rest_of
+from korvet.remote_log.recovery.loader import arguments_after
 from korvet.scripts import bundle
 from korvet.scripts.append_call import append_many, batch_of
 from tests.lua.groups import RETENTION_MS, SESSION_MS, TOPIC_ID, commit_call
@@ -262,7 +262,7 @@ def segments(lua: Doubting) -> None:
     assert lua.run(empty).restored == 0
     entry = (0, 1, 2, 9, 5, [b"batch", b"x", b"count", b"2"])
     aborted = [("7:0:2", 1)]
-    load = KEYS.partition("v", 0, ID).load(rest_of([entry], aborted), next=5)
+    load = KEYS.partition("v", 0, ID).load(arguments_after([entry], aborted), next=5)
     assert lua.run(load).next == 5
 
 

@@ -20,7 +20,7 @@ from korvet.store.async_store import AsyncStore
 from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import StoreUnavailable
 from korvet.store.handshake import ConnectOptions
-from korvet.store.reconnect import Listener, Predecessor, ReconnectingConnection
+from korvet.store.reconnect import ConnectionEvents, Predecessor, ReconnectingConnection
 from korvet.store.redis_py import ClientStore, InlineStore
 from korvet.store.redis_user import rules
 from korvet.store.sentinel_lookup import always
@@ -231,7 +231,7 @@ def test_the_kernel_drops_what_it_has_not_delivered_when_a_connection_closes(
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             listening.bind(("127.0.0.1", 0))
             listening.listen()
-            owner = ReconnectingConnection(always(Address()), ConnectOptions(), Listener())
+            owner = ReconnectingConnection(always(Address()), ConnectOptions(), ConnectionEvents())
             _, pipeline = await asyncio.get_running_loop().create_connection(
                 partial(PipelinedConnection, owner, 10.0), *listening.getsockname()
             )

@@ -14,7 +14,7 @@ from korvet.wire import compression, message_sets_v07
 from korvet.wire.records import BadBatch
 from tests.legacy.wire import gzipped, message
 
-LIMITS = {"limit": 1 << 20, "most": 1 << 16}
+LIMITS = {"limit": 1 << 20, "max_bytes": 1 << 16}
 
 
 def snapped(*payloads: bytes, framed: bool) -> bytes:
@@ -73,11 +73,11 @@ def test_codecs_of_later_kafkas_are_unknown() -> None:
 
 
 def test_a_long_message_and_a_bomb_are_too_large() -> None:
-    assert refused(message(bytes(100)), most=105)[0] == ErrorCode.MESSAGE_TOO_LARGE
-    assert message_sets_v07.pieces(message(bytes(100)), limit=0, most=106)
+    assert refused(message(bytes(100)), max_bytes=105)[0] == ErrorCode.MESSAGE_TOO_LARGE
+    assert message_sets_v07.pieces(message(bytes(100)), limit=0, max_bytes=106)
     bomb = message(gzip.compress(message(bytes(1 << 20))), codec=1)
     assert refused(bomb)[0] == ErrorCode.MESSAGE_TOO_LARGE
-    assert message_sets_v07.pieces(bomb, limit=1 << 21, most=1 << 20)
+    assert message_sets_v07.pieces(bomb, limit=1 << 21, max_bytes=1 << 20)
 
 
 def test_bombs_are_bounded_together() -> None:

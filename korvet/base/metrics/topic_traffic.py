@@ -49,12 +49,12 @@ class TopicTraffic:
         return max(0, len(self._rows) - self.max_topics())
 
     def _names(self) -> Collection[str]:
-        most, rows = self.max_topics(), self._rows
-        if len(rows) <= most:
+        max_topics, rows = self.max_topics(), self._rows
+        if len(rows) <= max_topics:
             return rows
 
         def rank(name: str) -> tuple[int, str]:
             row = rows[name]
             return -row[BYTES_IN] - row[BYTES_OUT], name
 
-        return nsmallest(most, rows, key=rank)
+        return nsmallest(max_topics, rows, key=rank)

@@ -35,7 +35,7 @@ class Compaction:
     leases: Leases
 
     def __post_init__(self) -> None:
-        self._held_at = 0.0
+        self._renewed_at = 0.0
         self._without_copies: set[str] = set()
         self._unchanged = Unchanged(self.node.store, self.node.keys)
 
@@ -111,27 +111,29 @@ class Compaction:
 
     async def _compact_one(self, topic: Topic, number: int) -> None:
         """Run the cleaner on a partition; its failure does not affect other partitions."""
-        place = {"topic": topic.name, "partition": number}
+        partition_fields = {"topic": topic.name, "partition": number}
         try:
             outcome = await LogCleaner(self.node.store, topic, number, self.rest_and_hold).run()
         except StoreUnavailable as error:
             if isinstance(error, StoreRefused) and error.code == "OOM":
-                logger.warning("partition compaction failed: Redis is out of memory", **place)
+                logger.warning(
+                    "partition compaction failed: Redis is out of memory", **partition_fields
+                )
             else:  # one node of a cluster may be down: renewing the lease raises if all are
                 logger.warning_again("partition compaction failed, retrying", reason=str(error))
             return
         except Exception as error:
-            logger.exception("partition compaction failed", error, **place)
+            logger.exception("partition compaction failed", error, **partition_fields)
             return
         if outcome is None:
             limits = (topic.policy.min_compaction_lag_ms, topic.policy.delete_retention_ms)
             self._unchanged.settle(topic, number, limits)
         else:
-            logger.info("partition compacted", **place, removed=outcome.removed)
+            logger.info("partition compacted", **partition_fields, removed=outcome.removed)
 
     async def hold(self) -> bool:
         """Acquire or renew the lease; return whether this process holds it."""
-        self._held_at = monotonic()
+        self._renewed_at = monotonic()
         return await self.leases.hold("compaction", LEASE_S)
 
     async def rest_and_hold(self, seconds: float) -> None:
@@ -140,6 +142,6 @@ class Compaction:
         Raises Superseded if another process has the lease.
         """
         await anyio.sleep(seconds)
-        overdue = monotonic() - self._held_at > LEASE_S / 4
+        overdue = monotonic() - self._renewed_at > LEASE_S / 4
         if overdue and not await self.hold():
             raise Superseded

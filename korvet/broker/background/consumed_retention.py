@@ -59,13 +59,13 @@ class ConsumedRetention:
             if topic.policy.consumed_delete and found.offset > 0:
                 await self._delete(topic, number, found.offset)
 
-    def _calls(self, topic: Topic, number: int, found: Consumed) -> Iterator[Call[Any]]:
+    def _calls(self, topic: Topic, number: int, consumed: Consumed) -> Iterator[Call[Any]]:
         """Yield the calls to repeat until there is no more to remove."""
-        policy, place = topic.policy, topic.partition(number)
-        if policy.remote_storage and found.offset > 0:
-            yield place.trim_local(before=found.offset, steps=STEPS)
+        policy, partition = topic.policy, topic.partition(number)
+        if policy.remote_storage and consumed.offset > 0:
+            yield partition.trim_local(before=consumed.offset, steps=STEPS)
         if policy.consumed_max_ms >= 0:
-            yield place.apply_retention(
+            yield partition.apply_retention(
                 retention_ms=policy.consumed_max_ms,
                 retention_bytes=-1,
                 steps=STEPS,

@@ -48,5 +48,5 @@ class DeadLetterCopies:
             topic.partition(number).share_describe(group=group, most=0) for topic, number in places
         )
         config = self._share.config(group)
-        for place, state in zip(places, states, strict=True):
-            self._share.dead_letters.notice(group, config, *place, state.dead_letters)
+        for partition, state in zip(places, states, strict=True):
+            self._share.dead_letters.notice(group, config, *partition, state.dead_letters)

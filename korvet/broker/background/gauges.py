@@ -35,7 +35,7 @@ class GroupGauges:
     leases: Leases
 
     def __post_init__(self) -> None:
-        self._found: Survey | None = None
+        self._survey: Survey | None = None
         self._rows: list[tuple[str, LagRow]] = []
         self._hidden_rows = 0
         metrics = self.survey.node.metrics
@@ -57,11 +57,11 @@ class GroupGauges:
 
     def _show(self, gauge: Gauge, number: Callable[[Survey], Any]) -> None:
         """Let the gauge show a number of the last update, and nothing without one."""
-        gauge.ask = lambda: {} if self._found is None else {(): number(self._found)}
+        gauge.ask = lambda: {} if self._survey is None else {(): number(self._survey)}
 
     def members(self) -> Mapping[Labels, float]:
         """Return the members of each group."""
-        groups = self._found.groups if self._found is not None else ()
+        groups = self._survey.groups if self._survey is not None else ()
         return {(group.group,): group.members for group in groups}
 
     def lag(self) -> Mapping[Labels, float]:
@@ -81,7 +81,7 @@ class GroupGauges:
         shown = {(group, row.topic, row.partition) for group, row in self._rows}
         return {
             (group.group, part.topic.name, str(part.partition), name): number(part)
-            for group in (self._found.groups if self._found is not None else ())
+            for group in (self._survey.groups if self._survey is not None else ())
             for part in group.shared
             if (group.group, part.topic.name, part.partition) in shown
             for name, number in numbers.items()
@@ -94,9 +94,9 @@ class GroupGauges:
             found = await self.survey.newest(0, self._hold)
         if found is not None:
             await lag_history.record_if_due(self.survey, self._hold)
-        most = self.survey.node.settings().integer("monitoring.max.partitions")
-        self._rows, self._hidden_rows = found.rows(most) if found is not None else ([], 0)
-        self._found = found
+        max_rows = self.survey.node.settings().integer("monitoring.max.partitions")
+        self._rows, self._hidden_rows = found.rows(max_rows) if found is not None else ([], 0)
+        self._survey = found
 
     async def _hold(self) -> bool:
         return await self.leases.hold(LEASE, INTERVAL_S * 2)
@@ -112,9 +112,9 @@ class RedisGauges:
         metrics = self.node.metrics
         self._counts = {"topics": 0, "transactional_ids": 0}
         self._used: dict[Labels, float] = {}
-        self._most: dict[Labels, float] = {}
+        self._max_memory: dict[Labels, float] = {}
         metrics.redis_used_memory.ask = lambda: self._used
-        metrics.redis_max_memory.ask = lambda: self._most
+        metrics.redis_max_memory.ask = lambda: self._max_memory
         metrics.topics.ask = lambda: {(): self._counts["topics"]}
         metrics.transactional_ids.ask = lambda: {(): self._counts["transactional_ids"]}
 
@@ -123,7 +123,7 @@ class RedisGauges:
         if not self.node.metrics.is_scraped:
             return
         servers = (await self.node.store.info("memory")).values()
-        self._used = {(str(place),): int(info["used_memory"]) for place, info in servers}
+        self._used = {(str(address),): int(info["used_memory"]) for address, info in servers}
         fields = await self.node.store.command("HLEN", self.node.keys.topics())
         self._counts = {
             "topics": max(0, int(fields) - 1),  # one field is the table's version
@@ -131,7 +131,9 @@ class RedisGauges:
                 "ZCARD", self.node.keys.transactions()
             ),
         }
-        self._most = {(str(place),): int(info.get("maxmemory", 0)) for place, info in servers}
+        self._max_memory = {
+            (str(address),): int(info.get("maxmemory", 0)) for address, info in servers
+        }
 
 
 @dataclass(eq=False, repr=False)

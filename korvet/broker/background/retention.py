@@ -62,7 +62,7 @@ class Retention:
                 )
                 for number in pending[:AT_ONCE]
             }
-            replies = await self._each(topic, calls, "retention", self.interval_s)
+            replies = await self._run_per_partition(topic, calls, "retention", self.interval_s)
             removed = sum(reply.removed for reply in replies.values())
             if removed:
                 self.node.metrics.expired_records.add(removed)
@@ -85,12 +85,14 @@ class Retention:
                     call = topic.partition(number).expire_producers(
                         CLASSES, cursor=cursor, silence_ms=silence_ms
                     )
-                    replies = await self._each(topic, {number: call}, "producers", PRODUCERS_S)
+                    replies = await self._run_per_partition(
+                        topic, {number: call}, "producers", PRODUCERS_S
+                    )
                     cursor = replies[number].cursor if replies else b"0"
                     if cursor == b"0":
                         break
 
-    async def _each(
+    async def _run_per_partition(
         self, topic: Topic, calls: Mapping[int, Call[R]], lease: str, every: float
     ) -> dict[int, R]:
         """Return the replies by partition.

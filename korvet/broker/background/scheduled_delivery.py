@@ -43,7 +43,7 @@ MAX_ROWS, MAX_BYTES = 500, 1 << 20
 """Max rows, and bytes, that one call moves: some milliseconds of Redis. In layout `record` a call
 moves as many records at most, unless the first row has more."""
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic's name and a partition."""
 
 logger = logfmt.get("broker.scheduled_delivery")
@@ -58,9 +58,9 @@ class ScheduledDelivery:
     leases: Leases
 
     def __post_init__(self) -> None:
-        self._due: dict[Place, float] = {}
-        self._queue: list[tuple[float, Place]] = []
-        self._called: dict[Place, float] = {}
+        self._due: dict[TopicPartition, float] = {}
+        self._queue: list[tuple[float, TopicPartition]] = []
+        self._called: dict[TopicPartition, float] = {}
         self._news = asyncio.Event()
         self._holds = False
         self._watches = False
@@ -125,11 +125,11 @@ class ScheduledDelivery:
         self._called.clear()
 
     async def _renew(self, now: float) -> None:
-        held, self._holds = self._holds, await self.leases.hold(LEASE, LEASE_S)
+        held_before, self._holds = self._holds, await self.leases.hold(LEASE, LEASE_S)
         self._renew_at = now + RENEW_S
-        if self._holds and not held:
+        if self._holds and not held_before:
             self._scan_at = self._scan_all_at = 0.0
-        elif held and not self._holds:
+        elif held_before and not self._holds:
             self._drop()
             self._renew_at = now + RENEW_S
 
@@ -145,46 +145,46 @@ class ScheduledDelivery:
         ):
             await self.leases.release(LEASE)
 
-    def _expect(self, place: Place, wait_s: float) -> None:
+    def _expect(self, partition: TopicPartition, wait_s: float) -> None:
         """Call the partition's script after that time, or after GAP_S if that is later."""
-        at = max(_now() + wait_s, self._called.get(place, 0.0) + GAP_S)
-        if at < self._due.get(place, at + 1):
-            self._due[place] = at
-            heappush(self._queue, (at, place))
+        at = max(_now() + wait_s, self._called.get(partition, 0.0) + GAP_S)
+        if at < self._due.get(partition, at + 1):
+            self._due[partition] = at
+            heappush(self._queue, (at, partition))
 
-    def _ready(self, now: float) -> list[Place]:
+    def _ready(self, now: float) -> list[TopicPartition]:
         """Take the partitions whose time has come, at most AT_ONCE."""
-        found: list[Place] = []
+        found: list[TopicPartition] = []
         while self._queue and self._queue[0][0] <= now and len(found) < AT_ONCE:
-            at, place = heappop(self._queue)
-            if self._due.get(place) == at:
-                del self._due[place]
-                found.append(place)
+            at, partition = heappop(self._queue)
+            if self._due.get(partition) == at:
+                del self._due[partition]
+                found.append(partition)
         return found
 
-    async def _move(self, places: list[Place]) -> None:
+    async def _move(self, places: list[TopicPartition]) -> None:
         """Append the due records of these partitions."""
-        for place in places:
-            self._called[place] = _now()
+        for partition in places:
+            self._called[partition] = _now()
         found = await asyncio.gather(*map(self._call, places), return_exceptions=True)
-        for place, reply in zip(places, found, strict=True):
+        for partition, reply in zip(places, found, strict=True):
             if isinstance(reply, StoreError):
-                self._expect(place, RETRY_S)
+                self._expect(partition, RETRY_S)
                 if not isinstance(reply, StoreUnavailable):
                     logger.error_again(
                         "scheduled records not appended, retrying",
-                        topic=place[0],
-                        partition=place[1],
+                        topic=partition[0],
+                        partition=partition[1],
                         error=reply,
                     )
             elif isinstance(reply, BaseException):
                 raise reply
             else:
-                self._take(place, reply)
+                self._take(partition, reply)
 
-    async def _call(self, place: Place) -> ScheduleAppendDueReply | None:
+    async def _call(self, topic_partition: TopicPartition) -> ScheduleAppendDueReply | None:
         """Run the script; None if there is no such partition."""
-        name, partition = place
+        name, partition = topic_partition
         topic = await self.node.topics.get(name)
         if topic is None or partition >= topic.partitions:
             return None
@@ -194,14 +194,14 @@ class ScheduledDelivery:
             )
         )
 
-    def _take(self, place: Place, reply: ScheduleAppendDueReply | None) -> None:
+    def _take(self, partition: TopicPartition, reply: ScheduleAppendDueReply | None) -> None:
         """Account for a reply, and expect the next record."""
         if reply is None or reply.error or reply.wait_ms < 0:
-            self._called.pop(place, None)
+            self._called.pop(partition, None)
         else:
             if not reply.wait_ms and reply.records:
-                self._called.pop(place, None)
-            self._expect(place, reply.wait_ms / 1000)
+                self._called.pop(partition, None)
+            self._expect(partition, reply.wait_ms / 1000)
         if reply is not None and reply.records:
             self.node.metrics.scheduled_appended.add(reply.records)
             self.node.metrics.scheduled_late_seconds.observe(reply.late_ms / 1000)
@@ -211,15 +211,15 @@ class ScheduledDelivery:
         complete = now >= self._scan_all_at
         topics = await self.node.topics.all()
         places = [
-            place
+            partition
             for topic in topics
             if complete or topic.policy.schedules
             for number in range(topic.partitions)
-            if (place := (topic.name, number)) not in self._due or complete
+            if (partition := (topic.name, number)) not in self._due or complete
         ]
         for first in range(0, len(places), AT_ONCE):
             some = places[first : first + AT_ONCE]
-            names = [self.node.keys.partition(*place).scheduled for place in some]
+            names = [self.node.keys.partition(*partition).scheduled for partition in some]
             if not self.node.store.is_cluster and not await self.node.store.command(
                 "EXISTS", *names
             ):
@@ -227,9 +227,9 @@ class ScheduledDelivery:
             counts = await asyncio.gather(
                 *(self.node.store.command("ZCARD", name) for name in names)
             )
-            for place, count in zip(some, counts, strict=True):
+            for partition, count in zip(some, counts, strict=True):
                 if count:
-                    self._expect(place, 0.0)
+                    self._expect(partition, 0.0)
         self._scan_at = now + SCAN_S
         if complete:
             self._scan_all_at = now + SCAN_ALL_S

@@ -84,7 +84,7 @@ class BackgroundTasks:
         retain = self._leased("retention", retention.interval_s * 2, retention.retain_all)
         expire = self._leased("producers", PRODUCERS_S * 2, retention.expire_producers)
         finish = self._leased("topics", UNFINISHED_S * 3, self._finish_topics)
-        held = self._gauges("held-gauge", self.consumed_gauges)
+        unconsumed = self._gauges("held-gauge", self.consumed_gauges)
         scheduled = self._gauges("schedule-gauge", self.schedule_gauges)
         due_s = services.settings.integer(TRANSACTION_INTERVAL) / 1000
         refresh = services.dynamic_config.refresh
@@ -107,7 +107,7 @@ class BackgroundTasks:
                 ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
                 ("consumed retention", consumed_retention.CHECK_S, self.consumed.run_once),
                 ("dead letters", DEAD_LETTERS_S, self.dead_letters.run_once),
-                ("consumed retention metric", INTERVAL_S, held),
+                ("consumed retention metric", INTERVAL_S, unconsumed),
                 ("schedule metric", INTERVAL_S, scheduled),
             ]
         tasks: dict[str, Action] = {"broker heartbeat": self._heartbeats}

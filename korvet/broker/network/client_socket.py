@@ -25,7 +25,7 @@ from korvet.fetch.response_memory import ResponseMemory
 from korvet.security.quotas import Quotas
 from korvet.store.async_store import AsyncStore
 
-MAX_HELD = 4 << 20
+MAX_QUEUED = 4 << 20
 """Max bytes of requests that are queued before reading stops."""
 MAX_CONTROL = 16 << 20
 """Max bytes of a request without records.
@@ -62,7 +62,7 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
     # The listener for Kafka 0.7 overrides these.
     speaks = "Kafka's protocol"
     max_control = MAX_CONTROL
-    max_held = MAX_HELD
+    max_queued = MAX_QUEUED
     _size_setting = "socket.request.max.bytes"
 
     def __init__(
@@ -211,10 +211,10 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
 
     def _count_requests(self) -> None:
         """Count the bytes of requests that this connection holds, received or in progress."""
-        held = self._received.held + self._received.reserved + self._responses.weight
-        if held != self._counted_requests:
-            self._connections.count_requests(held - self._counted_requests)
-            self._counted_requests = held
+        queued = self._received.queued + self._received.reserved + self._responses.weight
+        if queued != self._counted_requests:
+            self._connections.count_requests(queued - self._counted_requests)
+            self._counted_requests = queued
 
     def _count_unsent(self) -> None:
         """Count the unsent bytes as the process's response memory while the buffer is full."""
@@ -240,7 +240,7 @@ class ClientSocket(asyncio.BufferedProtocol, ABC):
             self._writable
             and not self._is_muted()
             and len(self._frames) < self._max_queued
-            and self._received.held < self.max_held
+            and self._received.queued < self.max_queued
             and not self._awaits_room
             and (not self._connections.full or self._received.reserved > 0)
         )

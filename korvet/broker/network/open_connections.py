@@ -119,7 +119,7 @@ class OpenConnections:
         self._users: Counter[str] = Counter()
         self._next_at = 0.0
         self._limit = settings().integer("queued.max.request.bytes")
-        self._held = 0
+        self._queued = 0
         self.full = False
         """True while the connections hold the max bytes of requests."""
 
@@ -200,8 +200,8 @@ class OpenConnections:
         """Add to the bytes of requests that all connections hold."""
         if self._limit < 0:
             return
-        self._held += nbytes
-        full = self._held >= self._limit * (_ROOM if self.full else 1)
+        self._queued += nbytes
+        full = self._queued >= self._limit * (_ROOM if self.full else 1)
         if full != self.full:
             self.full = full
             for connection in list(self._open):

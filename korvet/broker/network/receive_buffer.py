@@ -41,7 +41,7 @@ class BadFrame(Exception):
 
 
 class ReceiveBuffer:
-    """Receive buffer of one connection; `frames` holds the complete ones, `held` their bytes."""
+    """Receive buffer of one connection; `frames` holds the complete ones, `queued` their bytes."""
 
     __slots__ = (
         "_filled",
@@ -54,12 +54,12 @@ class ReceiveBuffer:
         "_scratch",
         "_tail",
         "frames",
-        "held",
+        "queued",
     )
 
     def __init__(self, longest: int, longest_control: int, records_key: int) -> None:
         self.frames: deque[Frame] = deque()
-        self.held = 0
+        self.queued = 0
         self._scratch = _scratch.buffer
         self._max_control = longest_control
         self.limit(longest)
@@ -90,7 +90,7 @@ class ReceiveBuffer:
     def next(self) -> Frame:
         """Remove and return the oldest complete frame."""
         frame = self.frames.popleft()
-        self.held -= len(frame)
+        self.queued -= len(frame)
         return frame
 
     def keep(self, frames: Iterable[Frame]) -> None:
@@ -102,7 +102,7 @@ class ReceiveBuffer:
     def clear(self) -> None:
         """Drop all complete frames."""
         self.frames.clear()
-        self.held = 0
+        self.queued = 0
 
     @property
     def reserved(self) -> int:
@@ -133,7 +133,7 @@ class ReceiveBuffer:
         self._frame, self._filled = None, 0
 
     def _keep(self, frame: Frame) -> None:
-        self.held += len(frame)
+        self.queued += len(frame)
         self.frames.append(frame)
 
     def _cut(self, data: memoryview) -> None:

@@ -51,15 +51,15 @@ class ResponseQueue:
         """Return whether there is a response that no earlier request delays."""
         return bool(self._rows) and self._rows[0] is not False
 
-    def take(self, most: int) -> tuple[list[Buffer], int]:
+    def take(self, max_bytes: int) -> tuple[list[Buffer], int]:
         """Remove the responses that no earlier request delays; return their parts and bytes.
 
-        Once they have `most` bytes, the others stay: to send all of them at once takes too long.
+        Once they have `max_bytes` bytes, the others stay: sending all at once takes too long.
         """
         parts: list[Buffer] = []
         size = 0
         rows, promises = self._rows, self._promises
-        while rows and rows[0] is not False and size < most:
+        while rows and rows[0] is not False and size < max_bytes:
             answer = rows.popleft()
             self.weight -= self._weights.popleft()
             if promises:

@@ -129,13 +129,13 @@ def has_ended(transport: Any) -> bool:
     return bool(poller.poll(0))
 
 
-def _age_s(found: Any) -> float:
+def _age_s(row: Any) -> float:
     """Return for how long the system has had a connection on which nothing was sent; 0: unknown."""
     option = getattr(socket, "TCP_INFO", None)
-    if found is None or option is None:
+    if row is None or option is None:
         return 0.0
     try:
-        info = found.getsockopt(socket.IPPROTO_TCP, option, _AGE_AT + 4)
+        info = row.getsockopt(socket.IPPROTO_TCP, option, _AGE_AT + 4)
     except OSError:
         return 0.0
     return struct.unpack_from("I", info, _AGE_AT)[0] / 1000 if len(info) >= _AGE_AT + 4 else 0.0

@@ -46,7 +46,7 @@ class TlsTransport(TlsStream):
         self._admitted = False
         self._timer: asyncio.TimerHandle | None = None
         self._received = 0
-        self._made_at = 0.0
+        self._opened_at = 0.0
 
     # Callbacks of the event loop.
 
@@ -54,7 +54,7 @@ class TlsTransport(TlsStream):
         super().connection_made(transport)
         self._host = (transport.get_extra_info("peername") or ("",))[0]
         refusal = self._connections.refuses_old(transport) or self._connections.admit(self._host)
-        self._made_at = clock()
+        self._opened_at = clock()
         if refusal:
             self._log(refusal, event="connection refused")
             self.abort()
@@ -115,7 +115,7 @@ class TlsTransport(TlsStream):
             return False
         self._flush()
         self._stop_timer()
-        if self._connections.stalls.ended_at > self._made_at:
+        if self._connections.stalls.ended_at > self._opened_at:
             self._fail(BEFORE_STALL)
             return False
         try:

@@ -270,8 +270,8 @@ def _scripts(checked: Checked) -> Iterator[Finding]:
     known = lock.shipped()
     there = checked.store.command("SCRIPT", "EXISTS", *known.values())
     count = sum(map(int, there))
-    rest = "; brokers load the others at first use" if count < len(known) else ""
-    yield Finding("ok", "scripts", f"{count} of {len(known)} loaded{rest}")
+    hint = "; brokers load the others at first use" if count < len(known) else ""
+    yield Finding("ok", "scripts", f"{count} of {len(known)} loaded{hint}")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -289,6 +289,6 @@ CHECKS: tuple[Callable[[Checked], Iterator[Finding]], ...] = (
     _user,
     topic_checks.offsets,
     topic_checks.unread,
-    topic_checks.held,
+    topic_checks.unconsumed,
     topic_checks.unfinished,
 )

@@ -23,7 +23,7 @@ import msgspec
 from korvet.base.bounded import chunks
 from korvet.broker.ops.prometheus import escaped
 from korvet.cluster.registration import BrokerRegistration, leader_of
-from korvet.groups.description import Place
+from korvet.groups.description import TopicPartition
 from korvet.groups.lag_survey import (
     CALLS_PER_PIPELINE,
     INTERVAL_S,
@@ -93,8 +93,8 @@ class KafkaPage:
     async def _read(self) -> None:
         """Read the next page."""
         topics = await self.survey.node.topics.all()
-        most = self.survey.node.settings().integer("monitoring.max.partitions")
-        shown = list(_first(topics, most))
+        max_rows = self.survey.node.settings().integer("monitoring.max.partitions")
+        shown = list(_first(topics, max_rows))
         found = await self.survey.newest(INTERVAL_S) or Survey()
         spans = await self._spans(list_partitions(shown), found.ends)
         parts: list[str] = []
@@ -102,7 +102,7 @@ class KafkaPage:
         families = chain(
             self._brokers(),
             self._partitions(shown, spans),
-            self._groups(found, spans, most),
+            self._groups(found, spans, max_rows),
             [("korvet_kafka_topics_not_shown", "Topics left out of this page.", [("", hidden)])],
         )
         for name, sentence, rows in families:
@@ -110,10 +110,12 @@ class KafkaPage:
         self._text = "".join(parts).encode("utf-8", "replace")
         self._read_at = monotonic()
 
-    async def _spans(self, places: list[tuple[Topic, int]], ends: Ends) -> dict[Place, Span]:
+    async def _spans(
+        self, places: list[tuple[Topic, int]], ends: Ends
+    ) -> dict[TopicPartition, Span]:
         """Return the records of each partition; `ends` has those of partitions with groups."""
         await self.survey.read_ends(ends, places)
-        spans: dict[Place, Span] = {}
+        spans: dict[TopicPartition, Span] = {}
         numbered: list[tuple[Topic, int]] = []
         for topic, number in places:
             end = ends[topic.name, number]
@@ -130,9 +132,9 @@ class KafkaPage:
                 asyncio.gather(*(submit("HMGET", log, "records", "start_records") for log in logs))
             )
             for (topic, number), (appended, trimmed) in zip(some, totals, strict=True):
-                held = ends[topic.name, number].records
-                current = max(int(appended or 0), int(trimmed or 0) + held)
-                spans[topic.name, number] = Span(current - held, current, False)
+                records = ends[topic.name, number].records
+                current = max(int(appended or 0), int(trimmed or 0) + records)
+                spans[topic.name, number] = Span(current - records, current, False)
         return spans
 
     # Families: name, sentence, rows.
@@ -148,27 +150,30 @@ class KafkaPage:
         yield "kafka_broker_info", "Id and address of a live broker.", info
 
     def _partitions(
-        self, topics: list[Topic], spans: dict[Place, Span]
+        self, topics: list[Topic], spans: dict[TopicPartition, Span]
     ) -> Iterator[tuple[str, str, Iterable[Row]]]:
         listed = [(_labels(topic=each.name), each.partitions) for each in topics]
         yield "kafka_topic_partitions", "Number of partitions of a topic.", listed
-        labels = {place: _labels(topic=place[0], partition=str(place[1])) for place in spans}
+        labels = {
+            partition: _labels(topic=partition[0], partition=str(partition[1]))
+            for partition in spans
+        }
         nodes = self.registration.nodes(self.registration.me.endpoints[0].listener)
         prefix = "kafka_topic_partition_"
         yield (
             prefix + "current_offset",
             "End of a partition: in offset mode dense its offset, else its records.",
-            ((labels[place], span.current) for place, span in spans.items()),
+            ((labels[partition], span.current) for partition, span in spans.items()),
         )
         yield (
             prefix + "oldest_offset",
             "Start of a partition, in the unit of its current offset.",
-            ((labels[place], span.oldest) for place, span in spans.items()),
+            ((labels[partition], span.oldest) for partition, span in spans.items()),
         )
         yield (
             prefix + "leader",
             "Id of the broker that Metadata names as leader.",
-            ((labels[place], leader_of(place[1], nodes)) for place in spans),
+            ((labels[partition], leader_of(partition[1], nodes)) for partition in spans),
         )
         for name, value, sentence in (
             ("leader_is_preferred", 1, "1: any broker can lead a partition."),
@@ -179,7 +184,7 @@ class KafkaPage:
             yield prefix + name, sentence, [(text, value) for text in labels.values()]
 
     def _groups(
-        self, survey: Survey, spans: dict[Place, Span], max_rows: int
+        self, survey: Survey, spans: dict[TopicPartition, Span], max_rows: int
     ) -> Iterator[tuple[str, str, Iterable[Row]]]:
         members = [(_labels(consumergroup=each.group), each.members) for each in survey.groups]
         yield "kafka_consumergroup_members", "Members of a group.", members

@@ -34,12 +34,12 @@ def escaped(value: str) -> str:
     return value.translate(_IN_LABEL)
 
 
-def _lines(found: Sequence[tuple[str | None, Family]]) -> Iterator[str]:
+def _lines(families: Sequence[tuple[str | None, Family]]) -> Iterator[str]:
     """Yield the lines of a family, of all processes that have it."""
-    _, first = found[0]
+    _, first = families[0]
     name = f"{first.name}_total" if first.kind == "counter" else first.name
     yield f"# HELP {name} {first.sentence.translate(_IN_HELP)}\n# TYPE {name} {first.kind}\n"
-    for worker, family in found:
+    for worker, family in families:
         process = () if worker is None else (f'worker="{escaped(worker)}"',)
         for sample in family.samples:
             labels = (*process, *_pairs(family.labels, sample.labels))

@@ -78,7 +78,7 @@ def _listen_unix(where: Path) -> socket.socket:
     return _listening(found)
 
 
-def _listening(found: socket.socket) -> socket.socket:
-    found.setblocking(False)
-    found.listen(_BACKLOG)
-    return found
+def _listening(sock: socket.socket) -> socket.socket:
+    sock.setblocking(False)
+    sock.listen(_BACKLOG)
+    return sock

@@ -83,7 +83,7 @@ def unread(checked: Checked) -> Iterator[Finding]:
         for name, definition in topics.items()
         for number in range(definition.partitions)
     ]
-    states = store.commands([unread_entries.state_command(keys, place) for place in places])
+    states = store.commands([unread_entries.state_command(keys, partition) for partition in places])
     calls = unread_entries.count_calls(keys, places, states)
     replies = store.run_many(calls.values())
     for sentence in unread_entries.without_ids(calls, replies):
@@ -95,7 +95,7 @@ def unread(checked: Checked) -> Iterator[Finding]:
         yield Finding("note", "entries", sentence)
 
 
-def held(checked: Checked) -> Iterator[Finding]:
+def unconsumed(checked: Checked) -> Iterator[Finding]:
     """Yield the groups that hold records of topics with retention.consumed."""
     store, keys = checked.store, checked.keys
     for name, definition in checked.topics.items():

@@ -146,8 +146,8 @@ async def produce(visit: Visit) -> Done:
         headers=headers,
     )
     partition = number_in(visit, "partition", "Partition") if form.get("partition") else None
-    held = [record.key, record.value, *(each for header in headers for each in header)]
-    await visit.charge(PRODUCER_BYTES, sum(len(each) for each in held if each is not None))
+    fields = [record.key, record.value, *(each for header in headers for each in header)]
+    await visit.charge(PRODUCER_BYTES, sum(len(each) for each in fields if each is not None))
     (appended,) = await visit.log.produce_to(topic.name, [(partition, record)])
     return Done(
         f"{topic_path(topic.name)}/records/{appended.partition}/{appended.base_offset}",

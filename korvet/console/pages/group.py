@@ -11,7 +11,7 @@ from korvet.console.offset_rows import OffsetRow, offsets_of
 from korvet.console.queues import LockRow, QueueRow, read_queue
 from korvet.console.visit import PageError, Visit
 from korvet.groups import lag_history
-from korvet.groups.description import CLASSIC, Place
+from korvet.groups.description import CLASSIC, TopicPartition
 from korvet.groups.streams_group import name_tasks
 
 HOUR_MS = 3_600_000
@@ -157,7 +157,8 @@ async def _history(visit: Visit, group: str, at_ms: int) -> LagOverTime:
     names = {topic for each in samples for topic, _ in each.lags}
     seen = {name for name in names if visit.context().may_describe(name, audit=False)}
     rows = [
-        {place: lag for place, lag in each.lags.items() if place[0] in seen} for each in samples
+        {partition: lag for partition, lag in each.lags.items() if partition[0] in seen}
+        for each in samples
     ]
     times = [each.at_ms for each in samples]
     hour = sum(time > at_ms - HOUR_MS for time in times)
@@ -170,6 +171,9 @@ async def _history(visit: Visit, group: str, at_ms: int) -> LagOverTime:
     )
 
 
-def _lines(rows: Sequence[dict[Place, int]]) -> list[LagLine]:
-    places = sorted({place for row in rows for place in row})
-    return [LagLine(*place, [row.get(place, 0) for row in rows]) for place in places[:MAX_LINES]]
+def _lines(rows: Sequence[dict[TopicPartition, int]]) -> list[LagLine]:
+    places = sorted({partition for row in rows for partition in row})
+    return [
+        LagLine(*partition, [row.get(partition, 0) for row in rows])
+        for partition in places[:MAX_LINES]
+    ]

@@ -118,8 +118,8 @@ async def download(visit: Visit) -> tuple[bytes, str, str]:
         await avro.prepare([record])
         found = _encode(record, avro), "application/json", f"{name}.json"
     elif part in ("key", "value"):
-        held = (record.value if part == "value" else record.key) or b""
-        found = held, _BYTES, f"{name}.{part}"
+        data = (record.value if part == "value" else record.key) or b""
+        found = data, _BYTES, f"{name}.{part}"
     else:
         raise PageError(400, "part must be value, key or json.")
     await visit.charge(CONSUMER_BYTES, len(found[0]))
@@ -128,5 +128,5 @@ async def download(visit: Visit) -> tuple[bytes, str, str]:
 
 def _encode(record: StoredRecord, avro: TopicAvro) -> bytes:
     """Return the record as `korvet consume --format json` prints it."""
-    decoded = {"key": avro.found(record.key, is_key=True), "value": avro.found(record.value)}
+    decoded = {"key": avro.decode(record.key, is_key=True), "value": avro.decode(record.value)}
     return to_json(record, {name: each.value for name, each in decoded.items() if each is not None})

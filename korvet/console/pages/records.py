@@ -86,20 +86,20 @@ async def load(visit: Visit) -> Records:
     return _page(visit, topic, found, len(numbers), avro)
 
 
-def _page(visit: Visit, topic: Topic, found: Browsed, read: int, avro: TopicAvro) -> Records:
+def _page(visit: Visit, topic: Topic, browsed: Browsed, read: int, avro: TopicAvro) -> Records:
     is_one = bool(visit.query("partition"))
     how = format_of(visit)
-    rows = [row_of(record, avro, how) for record in found.records]
+    rows = [row_of(record, avro, how) for record in browsed.records]
     is_newest = _is_newest(visit)
     return Records(
         topic=topic.name,
         partition_count=topic.partitions,
         records=rows[::-1] if is_newest else rows,
         is_newest_first=is_newest,
-        cursor=",".join(f"{number}:{offset}" for number, offset in found.cursors.items()),
-        scanned=found.scanned,
-        is_end=found.is_end,
-        is_limited=found.is_limited,
+        cursor=",".join(f"{number}:{offset}" for number, offset in browsed.cursors.items()),
+        scanned=browsed.scanned,
+        is_end=browsed.is_end,
+        is_limited=browsed.is_limited,
         left_out=0 if is_one else topic.partitions - read,
         query=_query(visit),
     )
@@ -144,7 +144,7 @@ def row_of(
         record.timestamp_ms,
         show(record.key, how, limit, indents=indents, decode=avro.decode_key(how)),
         show(record.value, how, limit, indents=indents, decode=avro.decode_value(how)),
-        [(name, show(held, "auto", limit)) for name, held in list(record.headers)[:50]],
+        [(name, show(value, "auto", limit)) for name, value in list(record.headers)[:50]],
     )
 
 
@@ -223,7 +223,7 @@ def _matches(visit: Visit, avro: TopicAvro) -> Match | None:
             return False
         if not (value or names):
             return True
-        decoded = avro.found(record.value)
+        decoded = avro.decode(record.value)
         if value and wanted_value not in (decoded.json if decoded else record.value or b""):
             return False
         if names:

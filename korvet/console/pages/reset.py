@@ -14,7 +14,7 @@ from korvet.console.pages.records import parse, parse_offsets
 from korvet.console.pages.topic import find_topic
 from korvet.console.queues import read_queue
 from korvet.console.visit import PageError, Visit, check_row
-from korvet.groups.description import Place
+from korvet.groups.description import TopicPartition
 from korvet.groups.lag import find_offset
 from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic
@@ -28,9 +28,9 @@ from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 MAX_PARTITIONS = 1_000
 """Max partitions of one reset."""
 UNCOUNTED = -1
-Held = tuple[int, int]
+OffsetAndLag = tuple[int, int]
 """A group's offset in a partition, and its lag from there or UNCOUNTED."""
-NONE: Held = (-1, UNCOUNTED)
+NONE: OffsetAndLag = (-1, UNCOUNTED)
 
 
 class ResetRow(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ async def _load(visit: Visit, *, previews: bool) -> ResetPage:
     rows = []
     if previews and topic_name and to:
         topic = await _topic(visit, topic_name)
-        before = {number: held for (at, number), held in positions.items() if at == topic_name}
+        before = {number: offset for (at, number), offset in positions.items() if at == topic_name}
         rows = await _preview(visit, topic, to, before)
     moved = [row.lag - row.new_lag for row in rows if row.committed >= 0]
     return ResetPage(
@@ -105,13 +105,13 @@ async def _load(visit: Visit, *, previews: bool) -> ResetPage:
     )
 
 
-async def _commits(visit: Visit, name: str) -> dict[Place, Held]:
+async def _commits(visit: Visit, name: str) -> dict[TopicPartition, OffsetAndLag]:
     """Return the committed offsets."""
     found = await committed(visit, name)
-    return {place: (commit.offset, UNCOUNTED) for place, commit in found.items()}
+    return {partition: (commit.offset, UNCOUNTED) for partition, commit in found.items()}
 
 
-async def _starts(visit: Visit, name: str) -> dict[Place, Held]:
+async def _starts(visit: Visit, name: str) -> dict[TopicPartition, OffsetAndLag]:
     """Return the start offsets of a share group, with its lag from there."""
     rows, _ = await read_queue(visit, name)
     return {(row.topic, row.partition): (row.start, row.lag) for row in rows if row.start >= 0}
@@ -126,7 +126,9 @@ async def _topic(visit: Visit, name: str) -> Topic:
     return topic
 
 
-async def _preview(visit: Visit, topic: Topic, to: str, before: dict[int, Held]) -> list[ResetRow]:
+async def _preview(
+    visit: Visit, topic: Topic, to: str, before: dict[int, OffsetAndLag]
+) -> list[ResetRow]:
     position = parse(to)
     services = visit.services
     numbers = range(topic.partitions)
@@ -134,14 +136,14 @@ async def _preview(visit: Visit, topic: Topic, to: str, before: dict[int, Held])
         await find_offset(services.store, visit.log.reader, topic, number, position)
         for number in numbers
     ]
-    held = [before.get(number, NONE) for number in numbers]
-    old = await _lags(visit, topic, [max(offset, 0) for offset, _ in held])
+    old_offsets = [before.get(number, NONE) for number in numbers]
+    old = await _lags(visit, topic, [max(offset, 0) for offset, _ in old_offsets])
     new = await _lags(visit, topic, offsets)
     return [
         ResetRow(
             number, offset, offsets[number], old[number] if lag == UNCOUNTED else lag, new[number]
         )
-        for number, (offset, lag) in zip(numbers, held, strict=True)
+        for number, (offset, lag) in zip(numbers, old_offsets, strict=True)
     ]
 
 
@@ -168,7 +170,7 @@ async def reset(visit: Visit) -> Done:
     return Done("/group", f"Group {name} was reset in {topic.name}.", {"id": name})
 
 
-async def _move(visit: Visit, name: str, topic: Topic, offsets: dict[Place, int]) -> None:
+async def _move(visit: Visit, name: str, topic: Topic, offsets: dict[TopicPartition, int]) -> None:
     """Move the start offsets of a share group. Raises PageError."""
     partitions = [
         AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset)

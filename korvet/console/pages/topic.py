@@ -141,9 +141,9 @@ async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> lis
     counts = [max(0, reply.records) for reply in replies]
     if is_tiered(topic):
         counts = await count_records(visit, topic, numbers)
-    held = {}
+    kept_for = {}
     if topic.policy.consumed_by:
-        held = {row[0]: row[1] for row in await list_held(store, keys, topic)}
+        kept_for = {row[0]: row[1] for row in await list_held(store, keys, topic)}
     rows = []
     for number, reply, records, open_count in zip(numbers, replies, counts, opened, strict=True):
         check(reply.error)
@@ -166,7 +166,7 @@ async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> lis
                 segment_bytes=tiered.segment_bytes,
                 open_transactions=await open_count,
                 stream=topic.partition(number).stream,
-                held_by=held.get(number, ""),
+                held_by=kept_for.get(number, ""),
             )
         )
     return rows

@@ -72,11 +72,11 @@ class BatchLayout(BaseLayout):
         return (bytes(batch) if len(batch) < COPIED else batch,)
 
     def append_records(
-        self, topic: Topic, partition: int, found: list[Record]
+        self, topic: Topic, partition: int, batch_records: list[Record]
     ) -> Call[AppendReply]:
         """Return the call that appends these records as one batch."""
         codec = compression.BY_NAME.get(topic.policy.compression_type, compression.NONE)
-        batch = batch_builder.build(found, codec=codec)
+        batch = batch_builder.build(batch_records, codec=codec)
         return self.append_batch(topic, partition, batch, records.read_header(batch))
 
     def parse_entry(

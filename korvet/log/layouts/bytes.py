@@ -104,7 +104,7 @@ def append_set(topic: Topic, partition: int, data: Buffer, limit: int) -> Call[A
 
     Raises BadBatch.
     """
-    found = message_sets_v07.pieces(data, limit=limit, most=topic.policy.max_message_bytes)
+    found = message_sets_v07.pieces(data, limit=limit, max_bytes=topic.policy.max_message_bytes)
     fields: list[Arg] = []
     for piece in found:
         size = len(piece.raw)

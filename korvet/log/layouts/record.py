@@ -15,11 +15,11 @@ from korvet.wire import batch_builder, compression, control_records, record_entr
 from korvet.wire.records import BatchHeader, Buffer, Record
 
 
-def stored_size(found: Iterable[Record]) -> int:
+def stored_size(rows: Iterable[Record]) -> int:
     """Return the bytes that records count in the log, before any compression at rest."""
     return sum(
         len(key or b"") + len(value or b"") + record_entries.OVERHEAD
-        for _, _, key, value, _ in found
+        for _, _, key, value, _ in rows
     )
 
 
@@ -37,7 +37,7 @@ class RecordLayout(BaseLayout):
         self,
         topic: Topic,
         partition: int,
-        found: list[Record],
+        rows: list[Record],
         *,
         size: int,
         max_timestamp: int,
@@ -50,10 +50,10 @@ class RecordLayout(BaseLayout):
         `size` is what the client sent, and counts unless that was compressed.
         """
         if header is None or header.codec:
-            size = stored_size(found)
+            size = stored_size(rows)
         producer_id, producer_epoch, base_sequence = header.producer if header else NO_PRODUCER
         return topic.partition(partition).append(
-            count=len(found),
+            count=len(rows),
             size=size,
             max_timestamp=max_timestamp,
             producer_id=producer_id,
@@ -62,7 +62,7 @@ class RecordLayout(BaseLayout):
             transaction=transaction,
             stamp=int(topic.policy.log_append_time),
             fields=record_entries.fields_of(
-                found,
+                rows,
                 codec=compression.BY_NAME[topic.policy.storage_compression],
                 threshold=settings.integer("storage.compression.min.bytes"),
                 producer_id=producer_id if transaction >= 0 else None,

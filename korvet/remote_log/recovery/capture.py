@@ -196,8 +196,8 @@ def _commits(flat: Sequence[bytes], topic_ids: set[str]) -> list[CommitRow]:
     """Return the commits on these topics, of a group's hash of offsets."""
     rows: list[CommitRow] = []
     for field, raw in zip(flat[::2], flat[1::2], strict=True):
-        place, commit = parse_field(field), parse_commit(raw)
-        if place is not None and commit is not None and commit.topic_id in {"", *topic_ids}:
+        partition, commit = parse_field(field), parse_commit(raw)
+        if partition is not None and commit is not None and commit.topic_id in {"", *topic_ids}:
             metadata = encode_group(commit.metadata)
-            rows.append((*place, commit.offset, commit.epoch, commit.topic_id, metadata))
+            rows.append((*partition, commit.offset, commit.epoch, commit.topic_id, metadata))
     return sorted(rows)

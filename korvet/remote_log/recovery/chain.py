@@ -27,7 +27,7 @@ Row = tuple[int, int, int, int, str]
 """First and last offset, records, bytes of the object, and the end of the manifest's row."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class ObjectHeader(msgspec.Struct, frozen=True):
     """An object of a partition; `header` is None if it is corrupt, for the `reason`."""
 
     name: str
@@ -46,7 +46,7 @@ class Chain(msgspec.Struct, frozen=True):
 
     rows: list[Row]
     holes: list[tuple[int, int]]
-    corrupt: list[Found]
+    corrupt: list[ObjectHeader]
 
     @property
     def end(self) -> int:
@@ -60,7 +60,7 @@ async def list_objects(
     topic_id: str,
     partition: int,
     limit: asyncio.Semaphore,
-) -> list[Found]:
+) -> list[ObjectHeader]:
     """Return the partition's objects with their headers. Raises RemoteStorageError.
 
     `limit` bounds the reads in flight.
@@ -68,7 +68,7 @@ async def list_objects(
     async with limit:
         names = await segments.listing(f"{cluster_id}/{topic_id}/{partition}")
 
-    async def read(name: str, size: int) -> Found | None:
+    async def read(name: str, size: int) -> ObjectHeader | None:
         first, _, _ = name.rpartition("/")[2].partition("-")
         if not first.isdecimal() or not name.endswith(".segment"):
             return None
@@ -79,8 +79,8 @@ async def list_objects(
                 if _name_of(header, where) != name:
                     raise CorruptSegment("the header is that of another object")
             except CorruptSegment as error:
-                return Found(name, int(first), size, None, str(error))
-        return Found(name, int(first), size, header)
+                return ObjectHeader(name, int(first), size, None, str(error))
+        return ObjectHeader(name, int(first), size, header)
 
     found = await asyncio.gather(*(read(name, size) for name, _, size in names))
     return [each for each in found if each is not None]
@@ -104,7 +104,7 @@ def _name_of(header: SegmentHeader, where: tuple[str, str, int]) -> str:
     return object_name(*where, header.first, header.id)
 
 
-def build_chain(objects: Iterable[Found], start: int, tiered: int) -> Chain:
+def build_chain(objects: Iterable[ObjectHeader], start: int, tiered: int) -> Chain:
     """Return the manifest of the objects at or above the log start.
 
     `tiered` is the known end of what was copied; objects above it may exist.
@@ -138,8 +138,8 @@ def _longest(headers: Sequence[SegmentHeader]) -> list[SegmentHeader]:
 
 
 def _row(header: SegmentHeader, size: int) -> Row:
-    rest = f"{size - header.bytes}:{header.max_timestamp}:{header.id}"
-    return (header.first, header.last, header.records, size, rest)
+    tail = f"{size - header.bytes}:{header.max_timestamp}:{header.id}"
+    return (header.first, header.last, header.records, size, tail)
 
 
 def _holes(rows: Sequence[Row], begin: int, tiered: int) -> list[tuple[int, int]]:
@@ -155,7 +155,7 @@ def _holes(rows: Sequence[Row], begin: int, tiered: int) -> list[tuple[int, int]
 
 
 def _with_corrupt(
-    rows: Sequence[Row], holes: Sequence[tuple[int, int]], corrupt: Sequence[Found]
+    rows: Sequence[Row], holes: Sequence[tuple[int, int]], corrupt: Sequence[ObjectHeader]
 ) -> list[Row]:
     by_first = {each.first: each for each in corrupt}
     kept = [

@@ -115,12 +115,14 @@ async def end_log(
     await _load(store, partition, entries, next=end)
 
 
-def rest_of(entries: Iterable[LoadedEntry], aborted: Sequence[tuple[str, int]]) -> list[Arg]:
+def arguments_after(
+    entries: Iterable[LoadedEntry], aborted: Sequence[tuple[str, int]]
+) -> list[Arg]:
     """Return the arguments of log.load for entries, and for aborted transactions with scores."""
-    rest: list[Arg] = [len(aborted), *flat(aborted)]
+    args: list[Arg] = [len(aborted), *flat(aborted)]
     for *numbers, fields in entries:
-        rest += (*numbers, len(fields), *fields)
-    return rest
+        args += (*numbers, len(fields), *fields)
+    return args
 
 
 async def _load(
@@ -130,7 +132,7 @@ async def _load(
     aborted: Sequence[tuple[str, int]] = (),
     next: int = -1,
 ) -> None:
-    reply = await store.run(partition.load(rest_of(entries, aborted), next=next))
+    reply = await store.run(partition.load(arguments_after(entries, aborted), next=next))
     check(reply.error, f"the log of {partition.topic}-{partition.number}")
 
 
@@ -143,11 +145,11 @@ def _size_of_record(fields: Sequence[bytes]) -> int:
     """Return the bytes that the record had in its producer's batch, about."""
     size = RECORD_BYTES
     for at in range(0, len(fields), 2):
-        name, held = fields[at], fields[at + 1]
+        name, value = fields[at], fields[at + 1]
         if name in (b"key", b"value"):
-            size += len(held)
+            size += len(value)
         elif b"header." in name:
-            size += len(name) - len(b"header.") + len(held)
+            size += len(name) - len(b"header.") + len(value)
     return size
 
 

@@ -92,10 +92,10 @@ async def restore_scheduled(
     count = 0
     for first in range(0, len(waiting.rows), AT_ONCE):
         rows = waiting.rows[first : first + AT_ONCE]
-        rest: list[Arg] = []
+        args: list[Arg] = []
         for due, row in rows:
             records, arguments = _arguments(due, row)
-            rest += arguments
+            args += arguments
             count += records
         reply = await store.run(
             keys.partition(waiting.topic, waiting.partition, topic_id).schedule_add(
@@ -104,7 +104,7 @@ async def restore_scheduled(
                 max_bytes=NO_LIMIT,
                 channel=keys.schedule_channel(),
                 rows=len(rows),
-                rest=rest,
+                rest=args,
             )
         )
         if reply.error:
@@ -114,6 +114,6 @@ async def restore_scheduled(
 
 def _arguments(due: int, row: bytes) -> tuple[int, list[Arg]]:
     """Return a row's records and its arguments for schedule.add; lua/lib/schedule.lua has both."""
-    count, size, max_timestamp, length, rest = row.split(b":", 4)
+    count, size, max_timestamp, length, fields = row.split(b":", 4)
     at = int(length)
-    return int(count), ["at", due, rest[:at], count, size, max_timestamp, rest[at:]]
+    return int(count), ["at", due, fields[:at], count, size, max_timestamp, fields[at:]]

@@ -21,7 +21,7 @@ CHECK_S = 1.0
 """Seconds between two checks for changed topics, configs, ACLs and users."""
 LEASE_S = 30.0
 LEASE = "metadata-snapshot"
-REST = 20.0
+PAUSE_PER_WORK_S = 20.0
 """Seconds without a snapshot on change for each second of work on the last one."""
 logger = logfmt.get("recovery.task")
 
@@ -71,7 +71,7 @@ class SnapshotTask:
                 self._versions = found
                 await self.write()
                 worked_s = monotonic() - began - self._paused_s
-                self._rests_until = monotonic() + REST * worked_s
+                self._rests_until = monotonic() + PAUSE_PER_WORK_S * worked_s
         except (StoreError, ValueError) as error:
             logger.error_again("metadata snapshot failed, retrying", reason=str(error))
             self._versions = []

@@ -130,7 +130,7 @@ class IdempotentWriter:
     def _append_buffers(self) -> None:
         """Append the content of all partition buffers."""
         for waiting in self._waiting.values():
-            for batch in waiting.rest():
+            for batch in waiting.last_batches():
                 self._append(batch)
         self._send()
         self._held_bytes = 0
@@ -179,11 +179,11 @@ class IdempotentWriter:
             if stored:
                 self._compare_known(batch.slice(0, stored), done)
             if stored < count:
-                rest = batch.slice(stored, count)
-                reply = self._store.run(self._call(rest))
+                unstored = batch.slice(stored, count)
+                reply = self._store.run(self._call(unstored))
                 if reply.error in _SEQUENCE_ERRORS:
                     continue  # a concurrent attempt of the task appended in between
-                self._check_reply(rest, reply)
+                self._check_reply(unstored, reply)
             self.records += stored
             self.repeated += stored
             return

@@ -173,7 +173,7 @@ class PartitionBuffer:
         self.size = int(bytes_to[-1] - bytes_to[at])
         return full
 
-    def rest(self) -> list[NumberedBatch]:
+    def last_batches(self) -> list[NumberedBatch]:
         """Return the buffered records as at most one batch, and empty the buffer."""
         waits, size = self._held, self.size
         self._held, self.size = None, 0

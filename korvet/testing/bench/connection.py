@@ -106,15 +106,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._compact()
 
     def _compact(self) -> None:
-        rest = self._end - self._start
-        self._view[:rest] = bytes(self._view[self._start : self._end])
-        self._start, self._end = 0, rest
+        unread = self._end - self._start
+        self._view[:unread] = bytes(self._view[self._start : self._end])
+        self._start, self._end = 0, unread
 
 
 async def connect(address: str, room: int = LARGE) -> Connection:
     """Connect to HOST:PORT, or to SSL://HOST:PORT without a check of the certificate."""
-    protocol, separator, place = address.rpartition("://")
-    host, _, port = place.rpartition(":")
+    protocol, separator, endpoint = address.rpartition("://")
+    host, _, port = endpoint.rpartition(":")
     loop = asyncio.get_running_loop()
     context = _context() if separator and protocol == TLS else None
     _, connection = await loop.create_connection(

@@ -22,13 +22,13 @@ def values(count: int, size: int, seed: int = 7) -> list[bytes]:
     """Return `count` values of `size` bytes, with words of one small vocabulary."""
     source = random.Random(seed)
     words = [source.randbytes(source.randint(2, 6)).hex().encode() for _ in range(WORDS)]
-    made = []
+    payloads = []
     for _ in range(count):
         text = b""
         while len(text) < size:
             text += source.choice(words) + b" "
-        made.append(text[:size])
-    return made
+        payloads.append(text[:size])
+    return payloads
 
 
 def batch(records: int, size: int, codec: str = "none", seed: int = 7) -> bytes:
@@ -46,13 +46,13 @@ def batch(records: int, size: int, codec: str = "none", seed: int = 7) -> bytes:
     for index, value in enumerate(values(records, size, seed)):
         if builder.append(index, timestamp=now, key=None, value=value, headers=[]) is None:
             raise ValueError(f"a batch of {records} x {size} bytes does not fit into its builder")
-    made = builder.build()
+    built = builder.build()
     if codec == "lz4":
-        made[HEADER_SIZE:] = lz4_frame(bytes(made[HEADER_SIZE:]))
-        struct.pack_into(">i", made, LENGTH_AT, len(made) - LOG_OVERHEAD)
-        struct.pack_into(">h", made, ATTRIBUTES_AT, CODECS[codec])
-        seal(made)
-    return bytes(made)
+        built[HEADER_SIZE:] = lz4_frame(bytes(built[HEADER_SIZE:]))
+        struct.pack_into(">i", built, LENGTH_AT, len(built) - LOG_OVERHEAD)
+        struct.pack_into(">h", built, ATTRIBUTES_AT, CODECS[codec])
+        seal(built)
+    return bytes(built)
 
 
 def lz4_frame(data: bytes) -> bytes:

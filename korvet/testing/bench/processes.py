@@ -73,7 +73,7 @@ def own_bytes(pid: int) -> int:
 
 def largest_worker(roots: Iterable[int]) -> int:
     """Return the max peak resident memory of a Python process below `roots`, bytes."""
-    most = 0
+    largest = 0
     for pid in tree(roots) - set(roots):
         try:
             lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -81,8 +81,8 @@ def largest_worker(roots: Iterable[int]) -> int:
             continue
         fields = dict(line.split(":\t", 1) for line in lines)
         if fields["Name"].startswith("python"):
-            most = max(most, int(fields.get("VmHWM", "0 kB").split()[0]) << 10)
-    return most
+            largest = max(largest, int(fields.get("VmHWM", "0 kB").split()[0]) << 10)
+    return largest
 
 
 def _name(pid: int) -> str:

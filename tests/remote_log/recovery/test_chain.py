@@ -2,11 +2,11 @@
 
 import pytest
 
-from korvet.remote_log.recovery.chain import Found, build_chain
+from korvet.remote_log.recovery.chain import ObjectHeader, build_chain
 from korvet.wire.segments import SegmentHeader
 
 
-def sound(first: int, last: int, created_ms: int = 0) -> Found:
+def sound(first: int, last: int, created_ms: int = 0) -> ObjectHeader:
     name = f"{first}{last}{created_ms}"
     header = SegmentHeader(
         id=name,
@@ -23,11 +23,11 @@ def sound(first: int, last: int, created_ms: int = 0) -> Found:
         offset_mode="dense",
         created_ms=created_ms,
     )
-    return Found(f"c/i/0/{first:020d}-{name}.segment", first, 100, header)
+    return ObjectHeader(f"c/i/0/{first:020d}-{name}.segment", first, 100, header)
 
 
-def corrupt(first: int) -> Found:
-    return Found(f"c/i/0/{first:020d}-bad.segment", first, 100, None, "differs")
+def corrupt(first: int) -> ObjectHeader:
+    return ObjectHeader(f"c/i/0/{first:020d}-bad.segment", first, 100, None, "differs")
 
 
 CASES = {

@@ -5,7 +5,7 @@ from random import Random
 import hiredis
 import pytest
 
-from korvet.log.batch_walk import BatchWalk
+from korvet.log.batch_reply import BatchReply
 from korvet.log.entry_id import DENSE_MS
 from korvet.wire.records import HEADER_SIZE, read_header
 
@@ -31,20 +31,20 @@ def entry(last: int, count: int, size: int, *, mode: str = "dense") -> list[obje
     return [name, fields]
 
 
-def walked(reply: bytes, cuts: list[int], bits: int | None = None) -> tuple[BatchWalk, int]:
-    """Walk the reply while it arrives in parts, after other bytes; return the walk and the last
+def walked(reply: bytes, cuts: list[int], bits: int | None = None) -> tuple[BatchReply, int]:
+    """Read the reply while it arrives in parts, after other bytes; return it and the last
     cut."""
     buffer = bytearray(b"+before\r\n" + reply + b"$5\r\nnext")
-    start, walk, stop = 9, BatchWalk(3, 100.0, bits, with_state=True), -1
+    start, batch_reply, stop = 9, BatchReply(3, 100.0, bits, with_state=True), -1
     for cut in [*cuts, len(reply), len(reply) + 8]:
         # Bytes that have not arrived yet must not be read.
         view = memoryview(buffer[: start + cut] + bytes(len(buffer) - start - cut))
         if stop < 0:
-            walk.restart()
-        stop = walk.read(view, start, start + cut)
+            batch_reply.restart()
+        stop = batch_reply.read(view, start, start + cut)
         if stop >= 0:
             assert stop == start + len(reply)
-            return walk, cut
+            return batch_reply, cut
     raise AssertionError("the end was not found")
 
 
@@ -58,13 +58,13 @@ def test_batches_have_their_offsets_and_their_bytes() -> None:
     rows = [entry(9, 10, 200), entry(12, 2, HEADER_SIZE), entry(30, 1, 5000)]
     reply = replies(rows)
     for cut in range(len(reply) + 1):
-        walk, seen = walked(reply, [cut])
+        batch_reply, seen = walked(reply, [cut])
         assert seen == len(reply)
-        assert walk.state == [b"topic", b"30", b"0", None, None, b"-1"]
-        assert walk.local_start == 7
-        assert [walk.has("topic", at) for at in (1, 2)] == [False, True]
-        assert not walk.has("other", 2)
-    found = walk.take(3, 1 << 20, 5)
+        assert batch_reply.state == [b"topic", b"30", b"0", None, None, b"-1"]
+        assert batch_reply.local_start == 7
+        assert [batch_reply.has("topic", at) for at in (1, 2)] == [False, True]
+        assert not batch_reply.has("other", 2)
+    found = batch_reply.take(3, 1 << 20, 5)
     assert found is not None
     assert (found.first, found.next, found.records, found.size) == (0, 31, 13, 5261)
     assert found.offsets == [3, 10, 13]
@@ -80,12 +80,12 @@ def test_the_bytes_are_read_as_they_arrive_without_a_new_start() -> None:
     reply = replies(rows)
     buffer = bytearray(len(reply))
     for step in (1, 7, 64, 1000):
-        walk, stop = BatchWalk(20, 300.0, None, with_state=True), -1
+        batch_reply, stop = BatchReply(20, 300.0, None, with_state=True), -1
         for end in range(0, len(reply) + step, step):
             buffer[:end] = reply[:end]
-            stop = walk.read(memoryview(buffer), 0, min(end, len(reply)))
+            stop = batch_reply.read(memoryview(buffer), 0, min(end, len(reply)))
         assert stop == len(reply)
-        found = walk.take(0, 1 << 20, 0)
+        found = batch_reply.take(0, 1 << 20, 0)
         assert found is not None and len(found.parts) == 20
 
 
@@ -93,25 +93,27 @@ def test_without_a_state_the_entries_come_first() -> None:
     rows = [entry(9, 10, 200), entry(19, 10, 300)]
     buffer = bytearray(replies(rows)[len(packed(STATE)) :])
     for cut in range(len(buffer) + 1):
-        walk = BatchWalk(2, 300.0, None, with_state=False)
-        assert (walk.read(memoryview(buffer), 0, cut) < 0) == (cut < len(buffer))
-        assert walk.read(memoryview(buffer), 0, len(buffer)) == len(buffer)
-        found = walk.take(0, 1 << 20, 0)
-        assert found is not None and found.size == 500 and walk.state == []
-        assert walk.has("topic", 2) and walk.local_start == 7
+        reply = BatchReply(2, 300.0, None, with_state=False)
+        assert (reply.read(memoryview(buffer), 0, cut) < 0) == (cut < len(buffer))
+        assert reply.read(memoryview(buffer), 0, len(buffer)) == len(buffer)
+        found = reply.take(0, 1 << 20, 0)
+        assert found is not None and found.size == 500 and reply.state == []
+        assert reply.has("topic", 2) and reply.local_start == 7
 
 
 def test_no_more_than_fits_is_taken_and_one_at_least() -> None:
-    walk, _ = walked(replies([entry(9, 10, 200), entry(19, 10, 200), entry(29, 10, 200)]), [])
-    sizes = [walk.take(0, most, 0) for most in (1, 399, 400, 600)]
+    batch_reply, _ = walked(
+        replies([entry(9, 10, 200), entry(19, 10, 200), entry(29, 10, 200)]), []
+    )
+    sizes = [batch_reply.take(0, most, 0) for most in (1, 399, 400, 600)]
     assert [found and len(found.parts) for found in sizes] == [1, 1, 2, 3]
     assert sizes[2] is not None and (sizes[2].next, sizes[2].records) == (20, 20)
 
 
 def test_ids_of_time_mode_are_offsets_with_gaps() -> None:
     rows = [entry(163, 2, 100, mode="time"), entry(1602, 1, 100, mode="time")]
-    walk, _ = walked(replies(rows), [], 4)
-    found = walk.take(7, 1 << 20, 0)
+    batch_reply, _ = walked(replies(rows), [], 4)
+    found = batch_reply.take(7, 1 << 20, 0)
     assert found is not None
     assert [read_header(part).base_offset for part in found.parts] == [162, 1602]
     assert (found.first, found.next, found.records) == (162, 1603, 3)
@@ -145,23 +147,27 @@ def test_an_entry_of_another_client_leaves_the_rows(other: list[object], place: 
     rows.insert(place, other)
     reply = replies(rows)
     for cut in range(0, len(reply), 5):
-        walk, seen = walked(reply, [cut])
-        assert seen == len(reply) and walk.take(0, 1 << 20, 0) is None
+        batch_reply, seen = walked(reply, [cut])
+        assert seen == len(reply) and batch_reply.take(0, 1 << 20, 0) is None
     parser = hiredis.Reader()
     parser.feed(packed(rows))
-    assert walk.rows == parser.gets()
+    assert batch_reply.rows == parser.gets()
 
 
 def test_without_entries_there_are_no_batches() -> None:
-    walk, _ = walked(replies([]), [])
-    assert walk.take(0, 1 << 20, 0) is None and walk.rows == []
+    batch_reply, _ = walked(replies([]), [])
+    assert batch_reply.take(0, 1 << 20, 0) is None and batch_reply.rows == []
 
 
 def test_errors_end_where_they_end() -> None:
     error = b"-WRONGTYPE no stream\r\n"
-    walk, seen = walked(replies(error, None), [5, 60])
-    assert walk.take(0, 100, 0) is None and walk.rows is None and walk.local_start == 0
-    assert not walk.has("topic", 0)
+    batch_reply, seen = walked(replies(error, None), [5, 60])
+    assert (
+        batch_reply.take(0, 100, 0) is None
+        and batch_reply.rows is None
+        and batch_reply.local_start == 0
+    )
+    assert not batch_reply.has("topic", 0)
     whole = error * 3
-    walk, seen = walked(whole, [10])
-    assert seen == len(whole) and walk.state == [] and walk.rows is None
+    batch_reply, seen = walked(whole, [10])
+    assert seen == len(whole) and batch_reply.state == [] and batch_reply.rows is None

@@ -48,7 +48,7 @@ class Batches(NamedTuple):
     size: int
 
 
-class BatchWalk:
+class BatchReply:
     """The replies of one range; complete once `read` has returned their end."""
 
     def __init__(self, count: int, average: float, bits: int | None, *, with_state: bool) -> None:
@@ -68,7 +68,7 @@ class BatchWalk:
         self._begin = self._at = self._left = -1
         self._needed = 0
         self._is_plain = True
-        self._found: list[tuple[int, int, int, int]] = []
+        self._batches: list[tuple[int, int, int, int]] = []
 
     def read(self, view: memoryview, start: int, end: int) -> int:
         """Return the position after the replies; -1 if they are incomplete."""
@@ -105,15 +105,15 @@ class BatchWalk:
 
         None if there is none, or if an entry is no plain batch.
         """
-        if not self._is_plain or not self._found:
+        if not self._is_plain or not self._batches:
             return None
-        first = self._found[0][0] - self._found[0][1] + 1
+        first = self._batches[0][0] - self._batches[0][1] + 1
         whole = memoryview(self._view.obj)
         parts: list[memoryview] = []
         offsets: list[int] = []
         size = records = 0
         following = offset
-        for last, count, at, stop in self._found:
+        for last, count, at, stop in self._batches:
             length = stop - at
             if parts and (size + length > max_bytes or last - first > MAX_SPAN):
                 break
@@ -154,7 +154,7 @@ class BatchWalk:
 
     def _read_batches(self, view: memoryview, end: int) -> None:
         """Go past the received batches, up to one that is incomplete or another entry."""
-        found, at, left = self._found, self._at, self._left
+        found, at, left = self._batches, self._at, self._left
         head = _HEAD.match(view, at, end)
         if head is None:
             return
