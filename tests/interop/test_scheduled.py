@@ -161,6 +161,7 @@ def test_each_record_is_appended_once_over_kill_9(
     check(read(own_broker.address, topic, sent), sent)
 
 
+@pytest.mark.slow
 def test_another_broker_takes_over_from_one_that_was_killed(tmp_path: Path) -> None:
     with server("valkey") as redis:
         both = [

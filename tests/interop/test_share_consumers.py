@@ -232,6 +232,7 @@ def test_kafkas_verifiable_share_consumer_finds_all_records(
 
 
 @pytest.mark.korvet_only
+@pytest.mark.slow
 @pytest.mark.parametrize("redis_too", [False, True], ids=["broker", "broker and Redis"])
 def test_nothing_accepted_returns_after_a_kill(tmp_path: Path, redis_too: bool) -> None:
     """Acquired records return after their lock expires; accepted ones do not."""
@@ -271,7 +272,7 @@ def test_nothing_accepted_returns_after_a_kill(tmp_path: Path, redis_too: bool) 
 
 
 @pytest.mark.korvet_only
-@pytest.mark.parametrize("way", ["stop", "kill"])
+@pytest.mark.parametrize("way", ["stop", pytest.param("kill", marks=pytest.mark.slow)])
 def test_members_continue_at_another_broker(own_redis: str, tmp_path: Path, way: str) -> None:
     """The locks of a killed broker's members expire."""
     space = ("--redis", own_redis, "--namespace", topic_name("two"))

@@ -70,7 +70,9 @@ def assigned(address: str, group: str) -> int:
 
 
 @pytest.mark.parametrize("form", ["batch", "record"])
-@pytest.mark.parametrize("kills", [False, True], ids=["", "killed"])
+@pytest.mark.parametrize(
+    "kills", [pytest.param(False, id=""), pytest.param(True, id="killed", marks=pytest.mark.slow)]
+)
 def test_many_hot_keys_keep_their_order_and_no_member_starves(
     tmp_path: Path, form: str, kills: bool
 ) -> None:

@@ -15,7 +15,7 @@ from tests.interop.share_members import ShareMember, Tally, configure_group
 from tests.support.raw_client import Peer
 from tests.support.redis_servers import server
 
-pytestmark = pytest.mark.korvet_only
+pytestmark = [pytest.mark.korvet_only, pytest.mark.slow]
 RECORDS = 200
 
 
