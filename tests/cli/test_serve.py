@@ -205,9 +205,11 @@ def test_a_broker_waits_for_a_redis_that_comes_after_it(tmp_path: Path, workers:
         assert "waiting for Redis" in line
         assert "start it, or give another --redis URL" in line
         with pytest.raises(HTTPError) as unready:
-            urlopen(f"http://127.0.0.1:{ops}/readyz", timeout=20)
+            get(ops, "/readyz")
         assert unready.value.code == 503
-        assert urlopen(f"http://127.0.0.1:{ops}/livez", timeout=20).status == 200
+        unready.value.close()
+        with urlopen(f"http://127.0.0.1:{ops}/livez", timeout=20) as live:
+            assert live.status == 200
         with server("valkey", "--bind", "127.0.0.1", "--port", str(port)):
             assert process.stdout is not None
             assert process.stdout.readline().startswith("listening on ")
