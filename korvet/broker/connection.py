@@ -14,14 +14,13 @@ from korvet.base.uptime import clock
 from korvet.broker.authentication import Authentication, RawToken
 from korvet.broker.dispatch import Request, begin, finish, finish_at_once
 from korvet.broker.error_responses import has_response
-from korvet.broker.fetch_answers import PendingFetch
-from korvet.broker.fetch_fast_path import FetchTemplates
+from korvet.broker.fetch_fast_path import FetchTemplates, PendingFetch
 from korvet.broker.network.client_socket import LINGER_S
 from korvet.broker.network.open_connections import OpenConnections
 from korvet.broker.network.ordered_connection import ANY_LISTENER, OrderedConnection
 from korvet.broker.network.receive_buffer import Frame
 from korvet.broker.network.request_decoder import CloseConnection, decode_frame, may_be_large
-from korvet.broker.produce_fast_path import TemplateCache
+from korvet.broker.produce_fast_path import ProduceTemplates
 from korvet.config.listeners import Listener
 from korvet.context import Services
 from korvet.wire.records import Buffer
@@ -40,7 +39,7 @@ class Connection(OrderedConnection):
         listener: Listener = ANY_LISTENER,
     ) -> None:
         super().__init__(services, connections, max_frame, listener)
-        self._templates = TemplateCache(services, self.session)
+        self._templates = ProduceTemplates(services, self.session)
         self._fetches = FetchTemplates(services, self.session)
         self._auth: Authentication | None = None
 

@@ -4,97 +4,248 @@ A consumer that catches up repeats one request with other offsets. Decoding it, 
 encoding of its response cost as much as the read of 1 MB from the page cache.
 
 Rules
-- A template is learned from a decoded request for one partition whose records are in segments, or
-  are large batches far below the end: its frame except for correlation id, partition index and
-  offset; its response except for its numbers.
-- A frame matches only if every other byte is the template's, and topic, settings, principal and the
-  ACL rules are unchanged. Any other frame is decoded.
+- A template is made of a request for one partition whose records are in segments, or are large
+  batches far below the end. It leaves out the offset (`repeated_request`).
+- From segments a fetch is answered at once, or decoded like any other: if the partition's state is
+  not fresh, the read has to wait or fails, or transactions were aborted.
+- Large batches far below the end come from a range (`log.range_reads`). One that was read ahead is
+  an answer at once, one in flight is an answer later, without a task.
 """
 
-from korvet.broker import fetch_answers
+import struct
+from collections.abc import Sequence
+from time import monotonic, perf_counter, time
+
+import msgspec
+from msgspec.structs import replace
+
 from korvet.broker.dispatch import Request
-from korvet.broker.fetch_template import FetchTemplate, index_at
 from korvet.broker.network.receive_buffer import Frame
 from korvet.broker.network.request_decoder import FETCH
+from korvet.broker.repeated_request import INDEX, INT32, NUMBERS, RepeatedRequest, RepeatedRequests
 from korvet.context import Services
 from korvet.fetch.leader_epoch import check_leader_epoch
 from korvet.fetch.partition_reader import READ_COMMITTED, TOPIC_IDS_SINCE, takes_batches
+from korvet.fetch.record_age import max_timestamp_of
 from korvet.log.catch_up import is_catch_up
+from korvet.log.range_reads import Range, RangeReads
 from korvet.log.read_request import ReadRequest
+from korvet.log.recent_states import RecentState
+from korvet.remote_log.reader import ReadyBatches, RemoteLogReader
 from korvet.security.acl import Operation, ResourceType
 from korvet.security.authorizer import RulesUnreadable
 from korvet.security.session import Session
 from korvet.topics.table import Topic
-from korvet.wire.messages.fetch import FetchPartition, FetchRequest
+from korvet.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from korvet.wire.primitives import UVARINT
 from korvet.wire.records import Buffer
 
-MAX_FRAME_BYTES = 1024
-"""Bytes of a frame that becomes a template: a client id alone may have 32 KB."""
-MAX_TEMPLATES = 4
-"""Templates of one connection."""
-MAX_MISSES = 16
 FULL_FETCH_EPOCHS = (0, -1)
+LEADER_EPOCH_SINCE = 9
+_INT64 = struct.Struct(">q")
 
 
-class FetchTemplates:
+class FetchTemplate(RepeatedRequest):
+    """The constant bytes of a request and of its response."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        frame: Frame,
+        request: Request,
+        index_at: int,
+        services: Services,
+        session: Session,
+    ) -> None:
+        body = request.body
+        assert isinstance(body, FetchRequest)
+        self.committed = body.isolation_level == READ_COMMITTED
+        super().__init__(topic, frame, request, index_at, services, session)
+        self._client_id = request.client_id
+        self.min_bytes = body.min_bytes
+        max_bytes = min(body.max_bytes, services.settings.integer("fetch.max.bytes"))
+        self.max_bytes = max(0, min(body.topics[0].partitions[0].partition_max_bytes, max_bytes))
+        self._offset_at = index_at + (8 if self.version >= LEADER_EPOCH_SINCE else 4)
+        self._length = len(frame)
+        self._epoch = bytes(frame[index_at + 4 : self._offset_at])
+        self._end = bytes(frame[self._offset_at + 8 :])
+        placeholder = 1 if self._is_flexible else 4
+        self._after, self._size = self._after[:-placeholder], self._size - placeholder
+        self._tail = b"".join(self._rest[1:])
+
+    def _response_to(self, body: FetchRequest) -> FetchResponse:
+        index, error, end, stable, start = NUMBERS
+        data = PartitionData(
+            partition_index=index,
+            error_code=error,
+            high_watermark=end,
+            last_stable_offset=stable,
+            log_start_offset=start,
+            aborted_transactions=[] if body.isolation_level == READ_COMMITTED else None,
+            records=[b"\0"],
+        )
+        topic = FetchableTopicResponse(
+            topic=self.topic.name, topic_id=self.topic.uuid, partitions=[data]
+        )
+        return FetchResponse(responses=[topic])
+
+    def matches(self, frame: Frame) -> bool:
+        offset_at = self._offset_at
+        return (
+            len(frame) == self._length
+            and frame[offset_at + 8 :] == self._end
+            and frame[self._index_at + 4 : offset_at] == self._epoch
+            and super().matches(frame)
+        )
+
+    def position_of(self, frame: Frame) -> tuple[int, int]:
+        """Return partition index and offset of a frame that matches."""
+        (index,) = INT32.unpack_from(frame, self._index_at)
+        (offset,) = _INT64.unpack_from(frame, self._offset_at)
+        return index, offset
+
+    def is_current(self) -> bool:
+        member = self.services.stream_reads.find_member(self._client_id)
+        return member is None and super().is_current()
+
+    def response(
+        self, frame: Frame, index: int, state: RecentState, records: Sequence[Buffer], size: int
+    ) -> list[Buffer]:
+        """Return the response to the frame: records of that many bytes, and the state's numbers."""
+        length = UVARINT[size + 1] if self._is_flexible else INT32.pack(size)
+        more = len(length) + size + len(self._tail)
+        numbers = index, 0, state.end, state.last_stable, state.start
+        first = self.begin_response(frame, more, numbers) + length
+        return [first, *records, self._tail] if self._tail else [first, *records]
+
+
+class PendingFetch(msgspec.Struct, eq=False):
+    """A fetch that is answered once its range has arrived."""
+
+    template: FetchTemplate
+    frame: Frame
+    request: ReadRequest
+    range: Range
+    ranges: RangeReads
+    began: float
+
+    def finish(self) -> list[Buffer] | None:
+        """Return the response, None if the frame must be decoded."""
+        template = self.template
+        if not self.range.is_read or not template.is_current():
+            return None
+        state = self.ranges.state_for(self.range, self.began)
+        if state is None or self.request.offset < state.start:
+            return None
+        return _answer_from(self, state)
+
+
+def answer(template: FetchTemplate, frame: Frame) -> list[Buffer] | PendingFetch | None:
+    """Return the response to a frame that matches, now or later; None if it must be decoded."""
+    services = template.services
+    if not template.is_current() or template.max_bytes > services.response_memory.available:
+        return None
+    index, offset = template.position_of(frame)
+    reader, topic = services.log_reader, template.topic
+    if reader.states is None:
+        return None
+    is_remote = reader.cache.sizes.is_remote(topic, index, offset)
+    if is_remote or reader.cache.is_copy_read(topic, index, offset, template.max_bytes):
+        state = reader.states.fresh(topic, index)
+        if state is None or offset < state.start:
+            return None
+        return _answer_from_segments(template, frame, index, offset, state)
+    return _answer_from_range(template, frame, index, offset)
+
+
+def _answer_from_segments(
+    template: FetchTemplate, frame: Frame, index: int, offset: int, state: RecentState
+) -> list[Buffer] | None:
+    began, services = perf_counter(), template.services
+    remote = services.log_reader.remote
+    if not isinstance(remote, RemoteLogReader):
+        return None
+    if offset >= state.local_start and not (offset < state.copied and remote.serves_copies):
+        return None
+    ready = remote.read_now(template.topic, index, offset, template.max_bytes)
+    if ready is None or not _is_enough(template, ready, offset, state):
+        return None
+    services.metrics.remote_fetched_bytes.add(len(ready.data))
+    _count(template, (ready.data,), ready.records, len(ready.data), perf_counter() - began)
+    return template.response(frame, index, state, (ready.data,), len(ready.data))
+
+
+def _is_enough(
+    template: FetchTemplate, ready: ReadyBatches, offset: int, state: RecentState
+) -> bool:
+    """Return whether the batches complete the fetch, without aborted transactions."""
+    if template.committed and ready.segment.aborted_in(offset, ready.after - 1):
+        return False
+    end = state.last_stable if template.committed else state.end
+    return len(ready.data) >= template.min_bytes or ready.after < end
+
+
+def _answer_from_range(
+    template: FetchTemplate, frame: Frame, index: int, offset: int
+) -> list[Buffer] | PendingFetch | None:
+    ranges = template.services.log_reader.ranges
+    if ranges is None:
+        return None
+    request = ReadRequest(
+        template.topic, index, offset, template.max_bytes, template.committed, batches=True
+    )
+    found = ranges.begin(request)
+    if found is None:
+        return None
+    pending = PendingFetch(template, frame, request, found, ranges, monotonic())
+    return pending.finish() if found.sent.done() else pending
+
+
+def _answer_from(pending: PendingFetch, state: RecentState) -> list[Buffer] | None:
+    """Return the response with the range's batches, None if they do not complete the fetch."""
+    template, request = pending.template, pending.request
+    found = pending.ranges.take(pending.range, request, state)
+    if found is None:
+        return None
+    end = state.last_stable if request.committed else state.end
+    if found.size < template.min_bytes and found.next >= end:
+        return None
+    _count(template, found.parts, found.records, found.size, monotonic() - pending.began)
+    return template.response(pending.frame, request.partition, state, found.parts, found.size)
+
+
+def _count(
+    template: FetchTemplate, parts: Sequence[Buffer], records: int, size: int, seconds: float
+) -> None:
+    metrics = template.services.metrics
+    metrics.fetched(template.topic.name, records, size)
+    timestamp = max_timestamp_of(parts)
+    if timestamp >= 0:
+        metrics.fetch_age_seconds.observe(max(0.0, time() - timestamp / 1000))
+    metrics.fetch_work_seconds.observe(seconds)
+    metrics.answered("Fetch", "NONE", seconds)
+
+
+class FetchTemplates(RepeatedRequests[FetchTemplate]):
     """The templates of one connection's fetches."""
 
-    def __init__(self, services: Services, session: Session) -> None:
-        self._services = services
-        self._session = session
-        self._templates: list[FetchTemplate] = []
-        self._misses = 0
-        self._quotas = services.quotas.version
+    template = FetchTemplate
 
-    @property
-    def is_empty(self) -> bool:
-        """Return whether there is no template."""
-        return not self._templates
-
-    def answer(self, frame: Frame) -> list[Buffer] | fetch_answers.PendingFetch | None:
+    def answer(self, frame: Frame) -> list[Buffer] | PendingFetch | None:
         """Return the response to a Fetch that matches a template, now or later; None: decode it."""
         services = self._services
         if not self._templates or services.interceptor or services.tracing is not None:
             return None
-        if self._quotas != services.quotas.version:
-            self._quotas = services.quotas.version
-            self._templates.clear()
-        for template in self._templates:
-            if template.matches(frame):
-                return fetch_answers.answer(template, frame)
-        return None
-
-    def learn(self, frame: Frame, request: object) -> None:
-        """Make a template of a request of a consumer that catches up, which matched none.
-
-        After MAX_MISSES only each whose number is a power of two is examined: requests of such a
-        client rarely repeat.
-        """
-        if not isinstance(request, Request):
-            return
-        topic = self._topic_of(request)
-        if topic is None:
-            return
-        for each in self._templates:
-            if each.matches(frame):
-                if each.is_current():
-                    return  # its read had to wait
-                self._templates.remove(each)
-                break
-        self._misses += 1
-        if self._misses > MAX_MISSES and self._misses & (self._misses - 1):
-            return
-        at = index_at(frame, request) if len(frame) <= MAX_FRAME_BYTES else None
-        if at is None or not self._may_read(topic):
-            return
-        if len(self._templates) >= MAX_TEMPLATES:
-            self._templates.clear()
-        self._templates.append(
-            FetchTemplate(topic, frame, request, at, self._services, self._session)
-        )
+        template = self.find(frame)
+        return None if template is None else answer(template, frame)
 
     def _topic_of(self, request: Request) -> Topic | None:
-        """Return the topic of a fetch of one partition in catch-up, None for any other."""
         body, version, services = request.body, request.version, self._services
         if not isinstance(body, FetchRequest) or len(body.topics) != 1 or request.limits:
             return None
@@ -125,8 +276,12 @@ class FetchTemplates:
         request = ReadRequest(*where, max_bytes, committed, batches=True)
         return is_catch_up(request, row.fetch_offset, cache)
 
-    def _may_read(self, topic: Topic) -> bool:
-        """Return whether the client may read the topic, and no check of it is audited."""
+    def _marked(self, body: FetchRequest) -> FetchRequest:
+        (topic,) = body.topics
+        marked = replace(topic, partitions=[replace(topic.partitions[0], partition=INDEX)])
+        return replace(body, topics=[marked])
+
+    def _is_allowed(self, topic: Topic) -> bool:
         authorizer = self._services.authorizer
         if not authorizer.enabled:
             return True

@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from msgspec.structs import replace
 
 from korvet.base.errors import ErrorCode
-from korvet.broker import fetch_answers, fetch_fast_path
-from korvet.broker.fetch_template import FetchTemplate
+from korvet.broker import fetch_fast_path, repeated_request
+from korvet.broker.fetch_fast_path import FetchTemplate
 from korvet.log import recent_states
 from korvet.testing import Broker
 from korvet.wire import batch_builder
@@ -201,14 +201,14 @@ def tiers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiers]:
 def known(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """A list that gets, for each frame compared with a template, whether it was answered by it."""
     found: list[bool] = []
-    answer = fetch_answers.answer
+    answer = fetch_fast_path.answer
 
     def noted(template: FetchTemplate, frame: bytes) -> Any:
         given = answer(template, frame)
         found.append(given is not None)
         return given
 
-    monkeypatch.setattr(fetch_answers, "answer", noted)
+    monkeypatch.setattr(fetch_fast_path, "answer", noted)
     return found
 
 
@@ -472,7 +472,7 @@ def test_a_template_ends_when_its_conditions_change(
 
 def test_a_connection_keeps_few_templates(tiers: Tiers, known: list[bool]) -> None:
     with tiers.peer() as peer:
-        for size in range(3 * fetch_fast_path.MAX_MISSES):
+        for size in range(3 * repeated_request.MAX_TEMPLATES):
             row = tiers.ask(peer, Place(offset=tiers.start(), max_bytes=MAX_BYTES + size))
             assert row.error_code == 0 and row.records
-    assert len(known) <= 3 * fetch_fast_path.MAX_MISSES * fetch_fast_path.MAX_TEMPLATES
+    assert len(known) <= 3 * repeated_request.MAX_TEMPLATES

@@ -8,9 +8,8 @@ import pytest
 from confluent_kafka import Producer
 
 from korvet.base.errors import ErrorCode
-from korvet.broker import fetch_answers
-from korvet.broker.fetch_answers import PendingFetch
-from korvet.broker.fetch_template import FetchTemplate
+from korvet.broker import fetch_fast_path
+from korvet.broker.fetch_fast_path import FetchTemplate, PendingFetch
 from korvet.log.range_reads import AHEAD_BYTES, RangeReads
 from korvet.testing import Broker
 from korvet.wire.messages.delete_records import (
@@ -126,14 +125,14 @@ class Known:
 def known(monkeypatch: pytest.MonkeyPatch) -> Known:
     """Counts of fetches; sizes stay known for a test, so that a busy machine changes no result."""
     monkeypatch.setattr("korvet.log.size_estimates.STALE_S", 60.0)
-    found, answer = Known(), fetch_answers.answer
+    found, answer = Known(), fetch_fast_path.answer
 
     def noted(template: FetchTemplate, frame: bytes) -> Any:
         given = answer(template, frame)
         found.note(template, given)
         return given
 
-    monkeypatch.setattr(fetch_answers, "answer", noted)
+    monkeypatch.setattr(fetch_fast_path, "answer", noted)
     return found
 
 

@@ -15,7 +15,8 @@ from korvet.base.errors import ErrorCode
 from korvet.base.metrics import Metrics
 from korvet.broker.dispatch import Request, finish
 from korvet.broker.network.request_decoder import PRODUCE
-from korvet.broker.produce_fast_path import MAX_TEMPLATES, TemplateCache
+from korvet.broker.produce_fast_path import ProduceTemplates
+from korvet.broker.repeated_request import MAX_TEMPLATES
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.context import Context, Services
@@ -120,7 +121,7 @@ class Bench:
             unknown_producers,
             nothing,
         )
-        self.templates = TemplateCache(self.services, Session("127.0.0.1"))
+        self.templates = ProduceTemplates(self.services, Session("127.0.0.1"))
 
     def context(self, version: int) -> Context:
         return Context(self.services, PRODUCE, version, "peer", Session("127.0.0.1"))
