@@ -1,8 +1,6 @@
 """Check retention.consumed with real consumers, and the places that name a holding group."""
 
 import json
-from collections.abc import Callable
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -11,15 +9,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from korvet.cli import run
 from korvet.testing import Broker
+from tests.interop.librdkafka import eventually
 
 COUNT = 200
-
-
-def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
-    end = monotonic() + seconds
-    while not holds():
-        assert monotonic() < end
-        sleep(0.02)
 
 
 def read_and_commit(servers: str, group: str, count: int) -> None:
@@ -46,7 +38,7 @@ def test_the_log_begins_where_the_slowest_group_is(capsys: pytest.CaptureFixture
         assert producer.flush(10) == 0
         read_and_commit(servers, "fast", COUNT)
         read_and_commit(servers, "slow", 50)
-        until(lambda: broker.log.offsets("t")[0].earliest == 50)
+        eventually(lambda: broker.log.offsets("t")[0].earliest == 50)
         assert run(["topics", "describe", "t", "--json", "--redis", broker.redis_url]) == 0
         (part,) = json.loads(capsys.readouterr().out)["partitions"]
         assert (part["held_by"], part["held_records"]) == ("slow", COUNT - 50)

@@ -4,11 +4,10 @@ import hashlib
 import json
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
 from subprocess import PIPE, Popen
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -20,16 +19,10 @@ from korvet.embedded_redis.server import RedisServer
 from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 from korvet.testing import Broker
+from tests.interop.librdkafka import eventually
 
 COUNT, READ = 300, 100
 VALUES = [b"%06d" % n * 50 for n in range(COUNT)]
-
-
-def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
-    end = monotonic() + seconds
-    while not holds():
-        assert monotonic() < end
-        sleep(0.02)
 
 
 def settings(folder: Path) -> dict[str, str]:
@@ -87,8 +80,10 @@ def produce(folder: Path, values: list[bytes]) -> None:
         reader.close()
         key = Keys().partition("t", 0).log
         with SyncStore.connect(broker.redis_url) as store:
-            until(lambda: store.command("HGET", key, "tiered") == b"%d" % COUNT)
-        until(lambda: any(b'"readers"' in each.read_bytes() for each in folder.rglob("*.snapshot")))
+            eventually(lambda: store.command("HGET", key, "tiered") == b"%d" % COUNT)
+        eventually(
+            lambda: any(b'"readers"' in each.read_bytes() for each in folder.rglob("*.snapshot"))
+        )
 
 
 @pytest.fixture(scope="module")

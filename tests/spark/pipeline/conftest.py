@@ -1,4 +1,4 @@
-"""Fixtures for the tests of the jobs: an empty Redis and one Spark with all table formats."""
+"""Fixtures for the tests of the jobs: one Spark session with all table formats."""
 
 import os
 import subprocess
@@ -12,18 +12,7 @@ import pytest
 
 from korvet.spark.pipeline import maven_packages, spark_session
 from korvet.spark.pipeline.table_location import TableLocation, parse_location
-from korvet.store.sync_store import SyncStore
 from tests.spark.spark_sessions import QUICK, SMALL, collect_sockets
-from tests.spark.topic_log import Log
-from tests.support.redis_servers import TestServer
-
-
-@pytest.fixture
-def log(valkey_server: TestServer) -> Iterator[Log]:
-    """An empty Redis with a connection to it."""
-    with SyncStore.connect(valkey_server.url) as store:
-        store.command("FLUSHALL")
-        yield Log(store, valkey_server.url)
 
 
 @pytest.fixture(scope="package")
@@ -63,13 +52,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     yield running
     running.stop()
     _end_spark()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_sockets_left() -> Iterator[None]:
-    """Collect what a module with Spark leaves, in that module."""
-    yield
-    collect_sockets()
 
 
 def location_for(spark: Any, directory: Path, format: str) -> TableLocation:
