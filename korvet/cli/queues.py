@@ -82,7 +82,7 @@ async def _read(log: CommandLog, name: str) -> View:
 
 
 def _offsets(log: CommandLog) -> ShareOffsets:
-    return ShareOffsets(log.store, log.keys, log.table, log.coordinator)
+    return ShareOffsets(log.node, log.coordinator)
 
 
 def _partition(part: SharePartition) -> table_output.Row:

@@ -7,7 +7,6 @@ import typer
 
 from korvet.admin.alter_configs import ConfigAdmin
 from korvet.admin.config_edits import DELETE, SET, Change, ConfigResourceType, Edit
-from korvet.base.metrics import Metrics
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog, on_log
@@ -15,7 +14,6 @@ from korvet.cli.topic_positions import position
 from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 from korvet.config.setting import StartError
 from korvet.scripts.keys import Partition
-from korvet.topics.node import Node
 
 
 def alter(
@@ -44,8 +42,7 @@ def alter(
         configs = DynamicBrokerConfig(
             table, log.settings, log.topic_configs, (), -1, log.table.use_configs
         )
-        node = Node(log.store, log.keys, log.table, lambda: log.settings, Metrics())
-        admin = ConfigAdmin(node, configs, -1)
+        admin = ConfigAdmin(log.node, configs, -1)
         await admin.alter(Change(ConfigResourceType.TOPIC, name, edits, False, False))
 
     on_log(run, target)

@@ -45,7 +45,7 @@ class TopicLags(msgspec.Struct, frozen=True):
 async def lags_of(visit: Visit, topics: Sequence[Topic]) -> TopicLags:
     """Return the lag of groups on these topics."""
     services = visit.services
-    store, keys = services.store, services.keys
+    store = services.store
     names = (await services.groups.registry.scan_all())[: MAX_GROUPS + 1]
     names = [name for name in names if visit.may(Operation.DESCRIBE, ResourceType.GROUP, name)]
     is_complete = len(names) <= MAX_GROUPS
@@ -55,7 +55,7 @@ async def lags_of(visit: Visit, topics: Sequence[Topic]) -> TopicLags:
     wanted = {topic.id for topic in topics}
     groups: list[GroupPositions] = []
     for some in chunks(names, GROUPS_AT_ONCE):
-        groups += await read_groups(store, keys, services.topics, some)
+        groups += await read_groups(services.node, some)
     found = [(group.name, *row) for group in groups for row in group.commits if row[0].id in wanted]
     replies = await store.run_many(lag_call(*row[1:]) for row in found[:MAX_LAGS])
     lags = [
@@ -66,9 +66,9 @@ async def lags_of(visit: Visit, topics: Sequence[Topic]) -> TopicLags:
     for name in (group.name for group in groups if group.type == SHARE):
         if left < 0:
             break
-        places = await share_places(store, keys, services.topics, name)
+        places = await share_places(services.node, name)
         places = [partition for partition in places if partition[0].id in wanted]
-        parts = await describe_partitions(store, keys, name, places[:left])
+        parts = await describe_partitions(store, name, places[:left])
         lags += [(name, part.topic.name, part.lag, -1) for part in parts if part.start >= 0]
         left -= len(places)
     sums: dict[str, dict[str, list[int]]] = {}

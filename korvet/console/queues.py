@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from korvet.console.visit import Visit
-from korvet.groups.share_offsets import ShareOffsets, SharePartition
+from korvet.groups.share_offsets import SharePartition
 
 MAX_RUNS = 50
 """Max delivered runs that are read of each partition."""
@@ -47,11 +47,9 @@ class LockRow(msgspec.Struct, frozen=True):
 
 async def read_queue(visit: Visit, group: str) -> tuple[list[QueueRow], list[LockRow]]:
     """Return the partitions and the locks of a share group, of topics that the user may see."""
-    services = visit.services
-    offsets = ShareOffsets(services.store, services.keys, services.topics, services.groups)
     parts = [
         part
-        for part in await offsets.describe_all(group, runs=MAX_RUNS)
+        for part in await visit.services.share_offsets.describe_all(group, runs=MAX_RUNS)
         if visit.context().may_describe(part.topic.name, audit=False)
     ]
     return [_row(part) for part in parts], _locks(parts)[:MAX_LOCKS]

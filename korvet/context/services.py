@@ -106,21 +106,18 @@ class Services:
         self.quotas = Quotas(store, keys, self.configs)
 
     def _add_groups_and_transactions(self) -> None:
-        store, keys, topics = self.store, self.keys, self.topics
         self.groups = GroupCoordinator(
-            store,
-            keys,
-            self._settings,
+            self.node,
             self.notifier,
             self.metrics.rebalances.add,
             self.registration.first_broker_age_ms,
         )
         self.lag_survey = LagSurvey(self.node)
-        self.share_offsets = ShareOffsets(store, keys, topics, self.groups)
+        self.share_offsets = ShareOffsets(self.node, self.groups)
         self.transactions = TransactionCoordinator(self.node)
         self.transactions.on_commit = self._move_redis_groups
         self.hanging_transactions = HangingTransactions(self.node, self.transactions)
-        self.enlisted = EnlistedPartitions(self.transactions, lambda: store.connection_epoch)
+        self.enlisted = EnlistedPartitions(self.transactions, lambda: self.store.connection_epoch)
 
     def _add_log(self) -> None:
         store, keys = self.store, self.keys

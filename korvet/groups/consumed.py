@@ -66,7 +66,7 @@ async def list_held(store: AsyncStore, keys: Keys, topic: Topic) -> list[tuple[i
     """Return partition, group and records that it holds, of each partition with such a group."""
     found = await list_consumed(store, keys, topic)
     cutoff_ms = held_since_ms(topic.policy.consumed_max_ms)
-    partitions = [keys.partition(topic.name, number, topic.id) for number in range(len(found))]
+    partitions = [topic.partition(number) for number in range(len(found))]
     starts = await store.run_many(
         partition.find_timestamp(timestamp=cutoff_ms) for partition in partitions
     )

@@ -18,18 +18,16 @@ from typing import Any, TypeVar
 from korvet.base import logfmt
 from korvet.base.bounded import ByteBounded, chunks
 from korvet.base.errors import ErrorCode
-from korvet.config.values import Settings
 from korvet.groups.heartbeat_batcher import HeartbeatBatcher
 from korvet.groups.presence import Presence
 from korvet.groups.redis_groups import RedisGroups
 from korvet.groups.registry import GroupRegistry, scan_fields
 from korvet.scripts.call import Call, ErrorReply, Reply, decode_group
 from korvet.scripts.calls.group import JoinReply, SyncReply, TickReply
-from korvet.scripts.keys import Keys
 from korvet.scripts.signals import Signal
-from korvet.store.async_store import AsyncStore
 from korvet.store.errors import LimitReached, StoreError
 from korvet.store.notifications import Notifier
+from korvet.topics.node import Node
 
 MAX_POLL_S = 5.0
 """Longest time between two polls of a waiting member: a notification may be lost when a connection
@@ -54,16 +52,13 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        store: AsyncStore,
-        keys: Keys,
-        settings: Callable[[], Settings],
+        node: Node,
         notifier: Notifier | None = None,
         on_rebalance: Callable[[int], None] | None = None,
         present_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._store = store
-        self.keys = keys
-        self._settings = settings
+        store, keys = node.store, node.keys
+        self.node = node
         self._notifier = notifier
         self._on_rebalance = on_rebalance
         self._presence = Presence(present_ms)
@@ -117,11 +112,11 @@ class GroupCoordinator:
     ) -> R:
         call = make(int(is_registered))
         if not is_registered:
-            return await self._store.run(call)
+            return await self.node.store.run(call)
         # Registered again in the same pipeline: another broker that deleted the former group of
         # that id may have unregistered it since.
         both: list[Call[Any]] = [call, self.registry.add(group_id)]
-        reply: R = (await self._store.run_many(both))[0]
+        reply: R = (await self.node.store.run_many(both))[0]
         return reply
 
     async def join(
@@ -133,7 +128,7 @@ class GroupCoordinator:
         return await self._wait(
             group_id,
             reply,
-            lambda _: self.keys.group(group_id).poll_join(member=member, instance=instance),
+            lambda _: self.node.keys.group(group_id).poll_join(member=member, instance=instance),
         )
 
     async def sync(
@@ -150,7 +145,7 @@ class GroupCoordinator:
         if reply.error or not reply.waiting:
             return reply
         assert self._notifier is not None, "only brokers wait"
-        async with self._notifier.listen([self.keys.group(group_id).group]) as subscription:
+        async with self._notifier.listen([self.node.keys.group(group_id).group]) as subscription:
             while True:
                 reply = await self.run(group_id, poll)
                 if reply.error or not reply.waiting:
@@ -161,7 +156,7 @@ class GroupCoordinator:
     async def delete(self, group_id: str) -> ErrorCode:
         """Delete the group and its offsets. Returns NON_EMPTY_GROUP if it has members."""
         while True:
-            fields = await scan_fields(self._store, self.keys.group_offsets(group_id))
+            fields = await scan_fields(self.node.store, self.node.keys.group_offsets(group_id))
             reply = await self.run(group_id, partial(self._deletion, group_id, len(fields)))
             if reply.error != Signal.GROUP_CHANGED:
                 break
@@ -171,7 +166,7 @@ class GroupCoordinator:
         return ErrorCode(reply.error)
 
     def _deletion(self, group_id: str, commits: int, _registered: int) -> Call[ErrorReply]:
-        return self.keys.group(group_id).delete(commits=commits)
+        return self.node.keys.group(group_id).delete(commits=commits)
 
     def _count_rebalances(self, rebalances: int) -> None:
         if rebalances and self._on_rebalance is not None:
@@ -184,8 +179,8 @@ class GroupCoordinator:
 
         Raises LimitReached if there are `max.groups`.
         """
-        delay_ms = self._settings().integer("group.initial.rebalance.delay.ms")
-        max_groups = self._settings().integer("max.groups")
+        delay_ms = self.node.settings().integer("group.initial.rebalance.delay.ms")
+        max_groups = self.node.settings().integer("max.groups")
         reply, *_ = await self._schedule(
             group_id,
             min(delay_ms or NEW_GROUP_TICK_MS, NEW_GROUP_TICK_MS),
@@ -214,9 +209,9 @@ class GroupCoordinator:
     async def _schedule(self, group_id: str, after_ms: int, *calls: Call[Any]) -> list[Any]:
         """Schedule a tick, and run the other calls in the same pipeline. Returns their replies."""
         self._tick_at.put(group_id, monotonic() + after_ms / 1000)
-        schedule = self.keys.group_schedule_tick(group=group_id, after_ms=after_ms)
+        schedule = self.node.keys.group_schedule_tick(group=group_id, after_ms=after_ms)
         try:
-            return (await self._store.run_many([schedule, *calls]))[1:]
+            return (await self.node.store.run_many([schedule, *calls]))[1:]
         except BaseException:
             self._tick_at.pop(group_id)
             raise
@@ -226,9 +221,9 @@ class GroupCoordinator:
         return (await self._tick(group_id)).wait_ms
 
     async def _tick(self, group_id: str) -> TickReply:
-        retention_ms = self._settings().integer("offsets.retention.minutes") * 60_000
-        reply = await self._store.run(
-            self.keys.group(group_id).tick(
+        retention_ms = self.node.settings().integer("offsets.retention.minutes") * 60_000
+        reply = await self.node.store.run(
+            self.node.keys.group(group_id).tick(
                 retention_ms=retention_ms,
                 present_ms=self._presence.ms(),
                 expected_ms=self._presence.expected_ms(),
@@ -246,7 +241,7 @@ class GroupCoordinator:
     async def tick_due(self) -> int:
         """Tick all groups that are due, and return their number. An error of one group is raised
         after the other groups were ticked."""
-        store, keys = self._store, self.keys
+        store, keys = self.node.store, self.node.keys
         self._presence.begin()
         claimed = await store.run(keys.group_claim_due(hold_ms=CLAIM_MS, limit=CLAIM_LIMIT))
         self._presence.note_reply()
@@ -265,10 +260,10 @@ class GroupCoordinator:
         """Tick a claimed group, schedule its next tick, and make sure that it is registered."""
         reply = await self._tick(group_id)
         calls: list[Call[Any]] = [
-            self.keys.group_release_claim(
+            self.node.keys.group_release_claim(
                 group=group_id, held_until=held_until, after_ms=reply.wait_ms
             )
         ]
         if not reply.gone:
             calls.append(self.registry.add(group_id))
-        await self._store.run_many(calls)
+        await self.node.store.run_many(calls)

@@ -182,7 +182,7 @@ async def describe(groups: GroupCoordinator, group_id: str, *, always: bool = Fa
 
     Metadata and assignments of members are those of a Stable group only, unless `always`.
     """
-    keys = groups.keys.group(group_id)
+    keys = groups.node.keys.group(group_id)
     reply = await groups.run(group_id, lambda _: keys.describe(full=2 if always else 1))
     _check(reply.error, f"Group {group_id}")
     return Group(
@@ -198,7 +198,7 @@ async def describe(groups: GroupCoordinator, group_id: str, *, always: bool = Fa
 
 async def describe_modern(groups: GroupCoordinator, group_id: str, kind: str) -> Group:
     """Return a consumer, share or streams group. Raises Refused."""
-    keys = groups.keys.group(group_id)
+    keys = groups.node.keys.group(group_id)
     reply = await groups.run(group_id, lambda _: keys.modern_describe(type=kind))
     _check(reply.error, f"{_WORDS[kind]} {group_id}")
     counts = chunks(reply.partitions, 2)

@@ -18,6 +18,7 @@ from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import LagReply
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
+from korvet.topics.node import Node
 from korvet.topics.table import Topic, TopicTable
 
 _FIELDS = ("type", "state", "protocol_type", "size", "topology")
@@ -76,14 +77,12 @@ async def find_offset(
     return bounds.next
 
 
-async def list_lags(
-    store: AsyncStore, keys: Keys, topics: TopicTable, group_id: str
-) -> list[PartitionLag]:
+async def list_lags(node: Node, group_id: str) -> list[PartitionLag]:
     """Return the lag of every partition that the group has committed or is assigned, in order."""
-    replies = [await store.command(*each) for each in _commands(keys, group_id)]
-    rows = (await _positions(topics, group_id, replies)).commits
-    lags = await store.run_many(lag_call(*row) for row in rows)
-    now_ms = await redis_ms(store)
+    replies = [await node.store.command(*each) for each in _commands(node.keys, group_id)]
+    rows = (await _positions(node.topics, group_id, replies)).commits
+    lags = await node.store.run_many(lag_call(*row) for row in rows)
+    now_ms = await redis_ms(node.store)
     return [
         PartitionLag(
             topic.name,
@@ -123,17 +122,17 @@ def _behind_ms(reply: LagReply) -> int:
     return -1 if reply.oldest < 0 else max(0, reply.newest - reply.oldest)
 
 
-async def read_groups(
-    store: AsyncStore, keys: Keys, topics: TopicTable, names: Sequence[str]
-) -> list[GroupPositions]:
+async def read_groups(node: Node, names: Sequence[str]) -> list[GroupPositions]:
     """Return the groups of these names that exist, in this order."""
     if not names:
         return []
-    asked = [each for name in names for each in _commands(keys, name)]
-    replies = await gather(*(store.submit_command(*each) for each in asked))
+    asked = [each for name in names for each in _commands(node.keys, name)]
+    replies = await gather(*(node.store.submit_command(*each) for each in asked))
     each_has = len(asked) // len(names)
     rows = zip(names, chunks(replies, each_has), strict=True)
-    return [await _positions(topics, name, some) for name, some in rows if some[0][3] is not None]
+    return [
+        await _positions(node.topics, name, some) for name, some in rows if some[0][3] is not None
+    ]
 
 
 def _commands(keys: Keys, name: str) -> list[tuple[str, ...]]:

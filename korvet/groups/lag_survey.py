@@ -167,9 +167,7 @@ class LagSurvey:
 
     async def _read(self, names: Sequence[str]) -> list[GroupLag]:
         """Return the groups of these names, with their lag."""
-        groups = await await_throttled(
-            read_groups(self.node.store, self.node.keys, self.node.topics, names)
-        )
+        groups = await await_throttled(read_groups(self.node, names))
         found = [group for group in groups if group.type != SHARE]
         commits = (commit for group in found for commit in group.commits)
         await self.read_ends(self._ends, ((topic, number) for topic, number, _ in commits))
@@ -178,12 +176,10 @@ class LagSurvey:
 
     async def _shared(self, group: GroupPositions) -> GroupLag:
         """Return a share group's rows, of the partitions that it has read."""
-        places = await share_places(self.node.store, self.node.keys, self.node.topics, group.name)
+        places = await share_places(self.node, group.name)
         found: list[SharePartition] = []
         for some in chunks(places, CALLS_PER_PIPELINE // 2):
-            found += await await_throttled(
-                describe_partitions(self.node.store, self.node.keys, group.name, some)
-            )
+            found += await await_throttled(describe_partitions(self.node.store, group.name, some))
         found = [part for part in found if part.start >= 0 and part.lag >= 0]
         found.sort(key=lambda part: (part.topic.name, part.partition))
         rows = [

@@ -19,8 +19,8 @@ from korvet.base.errors import ErrorCode
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import LagReply, ShareDescribeReply
-from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
+from korvet.topics.node import Node
 from korvet.topics.table import Topic, TopicTable
 
 EMPTY = b"Empty"
@@ -61,24 +61,22 @@ class SharePartition(msgspec.Struct, frozen=True):
 class ShareOffsets:
     """The offsets of the share groups of one namespace."""
 
-    store: AsyncStore
-    keys: Keys
-    topics: TopicTable
+    node: Node
     groups: GroupCoordinator
 
     async def topics_of(self, group_id: str) -> tuple[ErrorCode, bool, list[Topic]]:
         """Return an error, whether the group is empty, and its topics that exist."""
         reply = await self.groups.run(
-            group_id, lambda _: self.keys.group(group_id).list_share_topics()
+            group_id, lambda _: self.node.keys.group(group_id).list_share_topics()
         )
-        found = await find_topics(self.topics, reply.topics)
+        found = await find_topics(self.node.topics, reply.topics)
         return ErrorCode(reply.error), reply.state == EMPTY, found
 
     async def describe(
         self, group_id: str, wanted: Iterable[tuple[Topic, int]], *, runs: int = 0
     ) -> list[SharePartition]:
         """Return the group's state in partitions, with at most `runs` delivered runs of each."""
-        return await describe_partitions(self.store, self.keys, group_id, list(wanted), runs=runs)
+        return await describe_partitions(self.node.store, group_id, list(wanted), runs=runs)
 
     async def describe_all(self, group_id: str, *, runs: int = 0) -> list[SharePartition]:
         """Return the group's state in all partitions of its topics."""
@@ -96,7 +94,7 @@ class ShareOffsets:
         error = await self._alter_topics(group_id, rows, creates=True)
         if error:
             return error, {}
-        replies = await self.store.run_many(
+        replies = await self.node.store.run_many(
             self._move(group_id, *partition) for partition in offsets
         )
         errors = {
@@ -133,7 +131,7 @@ class ShareOffsets:
 
     async def _delete_states(self, group_id: str, topics: Sequence[Topic]) -> None:
         async def one(topic: Topic) -> None:
-            await self.store.run_many(
+            await self.node.store.run_many(
                 topic.partition(number).share_delete(group=group_id)
                 for number in range(topic.partitions)
             )
@@ -145,7 +143,7 @@ class ShareOffsets:
     ) -> ErrorCode:
         reply = await self.groups.run(
             group_id,
-            lambda is_registered: self.keys.group(group_id).share_alter_topics(
+            lambda is_registered: self.node.keys.group(group_id).share_alter_topics(
                 rows, creates=int(creates), is_registered=is_registered
             ),
             creates=creates,
@@ -163,12 +161,10 @@ async def find_topics(topics: TopicTable, flat: Sequence[bytes]) -> list[Topic]:
     return found
 
 
-async def share_places(
-    store: AsyncStore, keys: Keys, topics: TopicTable, group_id: str
-) -> list[tuple[Topic, int]]:
+async def share_places(node: Node, group_id: str) -> list[tuple[Topic, int]]:
     """Return all partitions of the topics of a share group."""
-    flat = await store.command("HGETALL", keys.group(group_id).share_topics)
-    return list_partitions(await find_topics(topics, flat))
+    flat = await node.store.command("HGETALL", node.keys.group(group_id).share_topics)
+    return list_partitions(await find_topics(node.topics, flat))
 
 
 def list_partitions(topics: Iterable[Topic]) -> list[tuple[Topic, int]]:
@@ -178,7 +174,6 @@ def list_partitions(topics: Iterable[Topic]) -> list[tuple[Topic, int]]:
 
 async def describe_partitions(
     store: AsyncStore,
-    keys: Keys,
     group_id: str,
     places: Sequence[tuple[Topic, int]],
     *,

@@ -104,7 +104,7 @@ class LegacyReader:
         partition = topic.partition(request.partition)
         bounds = await self._store.run(partition.list_offsets())
         if bounds.error:
-            self._topics.table.invalidate()
+            self._topics.node.topics.invalidate()
             raise Refusal(LegacyError.UNKNOWN, ErrorCode(bounds.error).message)
         start, end, time = bounds.first, bounds.next, request.time
         if time == EARLIEST:

@@ -137,10 +137,9 @@ async def _bind(
     where: Address, config: Config, services: Services, connections: OpenConnections
 ) -> asyncio.base_events.Server:
     max_frame = config.settings.integer("socket.request.max.bytes")
-    store, keys = services.store, services.keys
-    topics = LegacyTopics(store, keys, services.topics, services.dynamic_config)
-    reader = LegacyReader(store, topics, services.response_memory)
-    appender = SetAppender(store, topics, services.metrics)
+    topics = LegacyTopics(services.node, services.dynamic_config)
+    reader = LegacyReader(services.store, topics, services.response_memory)
+    appender = SetAppender(topics)
     accept = partial(
         LegacyConnection, services, connections, max_frame, reader, appender, PendingBytes()
     )

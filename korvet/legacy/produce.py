@@ -13,14 +13,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from korvet.base.errors import ErrorCode
-from korvet.base.metrics import Metrics
 from korvet.legacy.topics import LegacyTopics, check_partition
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.opening import MAX_AT_ONCE, in_thread
 from korvet.scripts.append_call import count_of
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import AppendReply
-from korvet.store.async_store import AsyncStore
 from korvet.store.errors import RedisUnreachable, StoreRefused, StoreUnavailable
 from korvet.topics.table import Topic
 from korvet.wire.records import BadBatch
@@ -40,16 +38,14 @@ class SetNotApplied(Exception):
 class SetAppender:
     """Appends the sets of all connections."""
 
-    store: AsyncStore
     topics: LegacyTopics
-    metrics: Metrics
 
     def append(self, request: Produce) -> "asyncio.Future[AppendReply] | None":
         """Send the messages to Redis; None if `create_and_append` has to do it.
 
         Raises Refusal or BadBatch.
         """
-        topic = self.topics.table.peek(request.topic)
+        topic = self.topics.node.topics.peek(request.topic)
         if topic is None:
             return None
         try:
@@ -78,7 +74,7 @@ class SetAppender:
 
     def invalidate(self) -> None:
         """Read the topics again: the topic of a set is gone."""
-        self.topics.table.invalidate()
+        self.topics.node.topics.invalidate()
 
     def _call(self, topic: Topic, request: Produce, limit: int) -> Call[AppendReply]:
         """Return the call that appends the messages, which open `limit` bytes at most."""
@@ -91,12 +87,12 @@ class SetAppender:
     def _submit(
         self, topic: Topic, request: Produce, call: Call[AppendReply]
     ) -> "asyncio.Future[AppendReply]":
-        future = self.store.submit(call)
+        future = self.topics.node.store.submit(call)
         count, size = count_of(call), len(request.messages)
 
         def count_stored(done: "asyncio.Future[AppendReply]") -> None:
             if not done.cancelled() and done.exception() is None and not done.result().error:
-                self.metrics.appended(topic.name, count, size)
+                self.topics.node.metrics.appended(topic.name, count, size)
 
         future.add_done_callback(count_stored)
         return future

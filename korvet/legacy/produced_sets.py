@@ -145,7 +145,7 @@ class ProducedSets:
             log.warning("produced sets wait for Redis", client=self._client(), reason=reason)
 
     def refuse(self, request: Produce, reason: str) -> None:
-        self._appender.metrics.requests.add(1, "LegacyProduceSet", "REFUSED")
+        self._appender.topics.node.metrics.requests.add(1, "LegacyProduceSet", "REFUSED")
         log.warning(
             "produced set refused",
             client=self._client(),

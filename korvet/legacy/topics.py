@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from korvet.config.dynamic import DynamicBrokerConfig
 from korvet.log.layouts import BYTES, layout_of
-from korvet.scripts.keys import Keys
-from korvet.store.async_store import AsyncStore
 from korvet.topics.lifecycle import (
     Refused,
     create_topic,
@@ -14,7 +12,8 @@ from korvet.topics.lifecycle import (
     refuse_above,
     refuse_colliding,
 )
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
 from korvet.wire.requests_v07 import LegacyError
 
 
@@ -47,14 +46,12 @@ def check_partition(topic: Topic, partition: int) -> Topic:
 class LegacyTopics:
     """The topic table, as Kafka 0.7 clients use it."""
 
-    store: AsyncStore
-    keys: Keys
-    table: TopicTable
+    node: Node
     config: DynamicBrokerConfig
 
     async def find(self, name: str, partition: int) -> Topic | None:
         """Return the topic, or None if it does not exist. Raises Refusal for its partition."""
-        topic = await self.table.get(name)
+        topic = await self.node.topics.get(name)
         if topic is not None:
             return check_partition(topic, partition)
         if not 0 <= partition < self.config.settings.integer("legacy.num.partitions"):
@@ -66,7 +63,7 @@ class LegacyTopics:
 
     async def get_or_create(self, name: str, may_create: Callable[[str], bool]) -> Topic:
         """Return the topic, created with offset.mode=bytes if missing. Raises Refusal."""
-        topic = await self.table.get(name)
+        topic = await self.node.topics.get(name)
         if topic is not None:
             return topic
         settings = self.config.settings
@@ -79,14 +76,14 @@ class LegacyTopics:
             raise Refusal(LegacyError.WRONG_PARTITION, f"the client may not create topic {name}")
         partitions, configs = settings.integer("legacy.num.partitions"), {"offset.mode": "bytes"}
         try:
-            refuse_above(settings.integer("max.topics"), await self.table.count())
+            refuse_above(settings.integer("max.topics"), await self.node.topics.count())
             definition = plan_topic(name, partitions, configs, self.config.topic_configs)
-            refuse_colliding(self.table.find_colliding(name), name)
-            await create_topic(self.store, self.keys, name, definition)
+            refuse_colliding(self.node.topics.find_colliding(name), name)
+            await create_topic(self.node.store, self.node.keys, name, definition)
         except Refused as refused:
             raise Refusal(LegacyError.UNKNOWN, refused.reason) from None
-        self.table.invalidate()
-        topic = await self.table.get(name)
+        self.node.topics.invalidate()
+        topic = await self.node.topics.get(name)
         if topic is None:
             raise Refusal(LegacyError.WRONG_PARTITION, f"topic {name} was deleted again")
         return topic

@@ -43,7 +43,7 @@ class GroupCalls(RecordCalls):
         A partition that is assigned and has no commit has the lag of all its records.
         """
         await self.refresh()
-        rows = await list_lags(self.store, self.keys, self.table, group)
+        rows = await list_lags(self.node, group)
         return [
             GroupOffset(
                 topic=row.topic,
@@ -99,8 +99,7 @@ class GroupCalls(RecordCalls):
 
     async def delete_group(self, group: str) -> None:
         """Delete a group that has no members, with its committed offsets."""
-        offsets = ShareOffsets(self.store, self.keys, self.table, self.coordinator)
-        error = await offsets.delete_group(group)
+        error = await ShareOffsets(self.node, self.coordinator).delete_group(group)
         if error is ErrorCode.GROUP_ID_NOT_FOUND:
             raise KorvetError(error, f"There is no group {group!r}.")
         check(error, f"Group {group!r} has members: stop them first")

@@ -23,6 +23,7 @@ from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.store.redis_py import InlineStore, LibraryStore
 from korvet.topics.lifecycle import Refused
+from korvet.topics.node import Node
 from korvet.topics.table import Topic, TopicTable
 
 _NO_BROKER = -1
@@ -50,7 +51,8 @@ class Session:
         self.topic_configs = TopicConfigs(self.settings)
         self.table: TopicTable = _Table(self.store, self.keys, self.topic_configs)
         self.reader = LogReader(self.store)
-        self.coordinator = GroupCoordinator(self.store, self.keys, lambda: self.settings)
+        self.node = Node(self.store, self.keys, self.table, lambda: self.settings, Metrics())
+        self.coordinator = GroupCoordinator(self.node)
         self.batchers: dict[str, Batcher] = {}
         self._started_with = self.settings
         self._changed = ConfigTable(self.store, self.keys)
@@ -95,7 +97,7 @@ class Session:
         capacity = self.settings.integer("remote.fetch.cache.bytes")
         source = InlineChunks(segments) if is_inline else chunk_source(segments, capacity)
         self.reader.remote = RemoteLogReader(
-            self.store, segments, source, Metrics(), lambda: cluster_id, lambda: inf
+            self.store, segments, source, self.node.metrics, lambda: cluster_id, lambda: inf
         )
 
     async def find_topic(self, name: str) -> Topic:

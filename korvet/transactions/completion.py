@@ -21,6 +21,7 @@ from korvet.scripts.calls.partition import WriteTxnMarkerReply
 from korvet.scripts.calls.transaction import EndReply, ExpireReply
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
+from korvet.topics.node import Node
 from korvet.topics.table import Topic, TopicTable
 from korvet.transactions.members import member_names, parse_partition_member
 from korvet.wire import control_records
@@ -64,10 +65,9 @@ def prepared_end(
     )
 
 
-async def complete(
-    store: AsyncStore, keys: Keys, topics: TopicTable, end: PreparedEnd, on_commit: OnCommit
-) -> None:
+async def complete(node: Node, end: PreparedEnd, on_commit: OnCommit) -> None:
     """Write every marker and group offset of a prepared end, then complete it."""
+    store, keys, topics = node.store, node.keys, node.topics
     servers = _other_servers(store, keys, end)
     for _ in range(2):
         written = _write_markers(store, end, await _find_topics(topics, end))

@@ -266,4 +266,4 @@ class TransactionCoordinator:
 
     async def _complete(self, end: PreparedEnd, mark: tuple[str, str]) -> None:
         await self.node.store.until_durable(*mark)
-        await complete(self.node.store, self.node.keys, self.node.topics, end, self.on_commit)
+        await complete(self.node, end, self.on_commit)

@@ -59,8 +59,7 @@ async def test_records_before_and_after_foreign_entries_are_read(
         assert topic is not None
         asked = Fetch(topic="t", partition=0, offset=0, max_bytes=1 << 20)
         services = broker.services
-        place = (services.store, services.keys)
-        topics = LegacyTopics(*place, services.topics, services.dynamic_config)
+        topics = LegacyTopics(services.node, services.dynamic_config)
         parts = await LegacyReader(services.store, topics, services.response_memory).fetch(
             asked, 1 << 20
         )

@@ -121,7 +121,7 @@ async def test_lag_is_in_records_and_as_the_commands_show_it(
             "none": 0,
         }
     for name, each in by_group.items():
-        (shown,) = await list_lags(services.store, services.keys, services.topics, name)
+        (shown,) = await list_lags(services.node, name)
         (row,) = each.rows
         assert (row.committed, row.end, row.lag) == (shown.commit.offset, shown.end, shown.lag)
     assert by_group["none"].lag == 0 < by_group["some"].lag < by_group["all"].lag
@@ -242,7 +242,7 @@ async def test_an_assigned_partition_without_a_commit_counts_from_the_log_start(
             subscribed_topic_names=["t"], topic_partitions=[],
         )  # fmt: skip
         assert (await broker.ask(request)).error_code == 0
-    rows = await list_lags(services.store, services.keys, services.topics, "g")
+    rows = await list_lags(services.node, "g")
     assert [(row.partition, row.commit.offset, row.lag) for row in rows] == [(0, -1, 3), (1, -1, 4)]
     assert all(row.age_ms >= 0 and 0 <= row.lag_ms <= row.age_ms for row in rows)
     found = await surveyed(services)

@@ -14,6 +14,7 @@ from korvet.scripts.calls.namespace import GroupClaimDueReply
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
+from korvet.topics.node import Node
 
 
 class Store:
@@ -53,10 +54,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 
 def made(store: Store, present_ms: int = -1) -> GroupCoordinator:
-    settings = Settings({})
-    return GroupCoordinator(
-        cast(AsyncStore, store), Keys(), lambda: settings, present_ms=lambda: present_ms
-    )
+    settings, nothing = Settings({}), cast(Any, None)
+    node = Node(cast(AsyncStore, store), Keys(), nothing, lambda: settings, nothing)
+    return GroupCoordinator(node, present_ms=lambda: present_ms)
 
 
 async def ticked(groups: GroupCoordinator, store: Store) -> int:

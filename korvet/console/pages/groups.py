@@ -52,10 +52,10 @@ async def load(visit: Visit) -> Groups:
     ]
     shown, page, pages = visit.page_of(names, PAGE)
     services = visit.services
-    store, keys = services.store, services.keys
+    store = services.store
     rows = []
     counted = 0
-    for group in await read_groups(store, keys, services.topics, shown):
+    for group in await read_groups(services.node, shown):
         commits = [
             row for row in group.commits if visit.context().may_describe(row[0].name, audit=False)
         ]
