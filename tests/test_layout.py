@@ -25,7 +25,7 @@ SMALL = """
     broker/background/dead_letter_copies broker/network/direct_write broker/network/response_queue
     broker/ops/readiness broker/telemetry cli/bench cli/brokers cli/serve_from console/pages/groups
     console/pages/transactions console/thread embedded_redis/defaults fetch/replica_log
-    groups/internal_topics groups/presence groups/redis_groups log/partition_state
+    groups/internal_topics groups/presence groups/redis_groups
     scripts/argument_check share/dead_letter_records share/log_reads
     spark/entry_points/pyspark_korvet spark/pipeline/open_table store/router testing/bench/rows
     testing/faults testing/fixtures testing/redis_commands

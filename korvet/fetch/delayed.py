@@ -147,6 +147,6 @@ def _next_wave(
 def _has_more(one: PartitionFetch, result: ReadResult, committed: bool) -> bool:
     """Return whether the partition has more records than its response."""
     end = result.last_stable if committed else result.end
-    if result.remote:
-        return result.remote_next < end
+    if result.batches:
+        return result.next_offset < end
     return bool(result.entries) and (not one.size or result.entries[-1].last + 1 < end)

@@ -180,8 +180,8 @@ class PartitionReader:
             self.node.topics.invalidate()
             if params.version < TOPIC_IDS_SINCE:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif not error and result.remote and (result.size <= limit or first):
-            parts = list(result.remote)
+        elif not error and result.batches and (result.size <= limit or first):
+            parts = list(result.batches)
         elif not error and result.entries and (result.size <= limit or first):
             if encoded is None:
                 encoded = self.encode(fetch, result, params)
@@ -199,8 +199,8 @@ class PartitionReader:
             records=parts,
         )
         fetch.records = 0
-        if parts and result.remote:
-            fetch.records = result.remote_records
+        if parts and result.batches:
+            fetch.records = result.record_count
         elif parts:
             fetch.records = layout_of(fetch.topic).count_records(result.entries)
         fetch.size = sum(map(len, parts))

@@ -137,9 +137,9 @@ class OffsetsView:
             start=0,
             end=max(offset, end),
             size=size,
-            remote=batches,
-            remote_next=following,
-            remote_records=records,
+            batches=batches,
+            next_offset=following,
+            record_count=records,
         )
 
     async def _refresh(self) -> None:

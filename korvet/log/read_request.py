@@ -17,6 +17,6 @@ class ReadRequest(msgspec.Struct, frozen=True):
     raw: bool = False
     """Layout `bytes`: include the entry whose last record is below the offset, for its bytes."""
     batches: bool = False
-    """Return records as stored batches where possible, in `ReadResult.remote`."""
+    """Return records as stored batches where possible, in `ReadResult.batches`."""
     decompress: bool = False
     """Return values that are compressed at rest as they are sent, and count them so."""

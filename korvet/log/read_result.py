@@ -65,18 +65,19 @@ class ReadResult(msgspec.Struct):
     """The last stable offset; None for a partition that has never had a transaction."""
     aborted: list[tuple[int, int]] = []
     """Producer id and first offset of aborted transactions; only of a committed read."""
-    remote: Sequence[Buffer] = ()
+    batches: Sequence[Buffer] = ()
     """Stored batches, in place of entries, if the request takes `batches`: of a segment, or large
     ones of Redis that are not cached."""
-    remote_next: int = -1
-    """The offset after them."""
-    remote_records: int = 0
+    next_offset: int = -1
+    """The offset after the batches."""
+    record_count: int = 0
+    """The records of the batches."""
     appended: int = 0
     """Bytes ever appended to the log, just before the entries were read."""
 
     def set_batches(self, parts: Sequence[Buffer], following: int, records: int, size: int) -> None:
         """Set stored batches in place of entries; `following` is the offset after them."""
-        self.remote, self.remote_next, self.remote_records = parts, following, records
+        self.batches, self.next_offset, self.record_count = parts, following, records
         self.size = size
         self.end = max(self.end, following)
 

@@ -87,10 +87,10 @@ class Collector:
             room = CACHED_BYTES if is_cached else READ_BYTES
             room = min(room, max(max_bytes - writer.size, 1))
             result = await self.read(offset, room, batches=end is None)
-            if result.remote:
-                for batch in result.remote:
+            if result.batches:
+                for batch in result.batches:
                     writer.add(batch)
-                offset = result.remote_next
+                offset = result.next_offset
                 continue
             entries = [each for each in result.entries if end is None or each.last < end]
             if result.error or not entries:

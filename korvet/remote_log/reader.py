@@ -231,8 +231,8 @@ class RemoteLogReader:
         if request.committed:
             result.aborted = ready.segment.aborted_in(offset, ready.after - 1)
         result.size = len(ready.data)
-        result.remote, result.remote_next = (ready.data,), ready.after
-        result.remote_records = ready.records
+        result.batches, result.next_offset = (ready.data,), ready.after
+        result.record_count = ready.records
         return True
 
     def read_now(
@@ -320,7 +320,7 @@ class RemoteLogReader:
             result.aborted = segment.aborted_in(offset, after - 1)
         result.size = sum(map(len, parts))
         if request.batches:
-            result.remote, result.remote_next, result.remote_records = parts, after, count
+            result.batches, result.next_offset, result.record_count = parts, after, count
         else:
             first = offset
             result.entries = [entry for entry in entries if entry.last >= first]

@@ -116,7 +116,7 @@ async def paid(manifest: Counted, store: CountedStore, first: int) -> list[tuple
         else:
             result = ReadResult(ErrorCode.NONE, start=0)
             request = ReadRequest(TOPIC, 0, offset, 1_000_000, batches=True)
-            assert await reader.read(request, result) and result.remote
+            assert await reader.read(request, result) and result.batches
         found.append((manifest.calls, store.requests))
     return found
 
@@ -151,7 +151,7 @@ async def test_consumers_at_several_depths_ask_the_manifest_once_each(
         for number in range(5):
             result = ReadResult(ErrorCode.NONE, start=0)
             request = ReadRequest(TOPIC, 0, number * SPAN + step, 20_000, batches=True)
-            assert await reader.read(request, result) and result.remote
+            assert await reader.read(request, result) and result.batches
     assert manifest.calls == 5
 
 

@@ -84,9 +84,9 @@ async def test_fetches_of_every_size_return_each_batch_once(kind: str, tmp_path:
             request = ReadRequest(topic, 0, offset, most, batches=True)
             result = ReadResult(ErrorCode.NONE, start=0)
             assert await reader.read(request, result)
-            sizes = [size for part in result.remote for _, size, _ in headers_in(part)]
+            sizes = [size for part in result.batches for _, size, _ in headers_in(part)]
             assert sum(sizes) <= most or len(sizes) == 1
-            found += [bytes(part) for part in result.remote]
-            offset, fetches = result.remote_next, fetches + 1
+            found += [bytes(part) for part in result.batches]
+            offset, fetches = result.next_offset, fetches + 1
         assert b"".join(found) == batches, most
         assert fetches <= 2 * len(batches) // max(most, 140_000) + BATCHES * (most == 1) + 1, most
