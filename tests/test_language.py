@@ -1,4 +1,4 @@
-"""Check the words of docstrings, comments, messages, scripts and docs.
+"""Check the words of docstrings, comments, messages, scripts, docs and identifiers.
 
 CONTRIBUTING.md ("Language") says which rules these are and why. `python -m tests.test_language`
 prints what is left, by directory; with paths as arguments, each finding below them.
@@ -41,6 +41,11 @@ BANNED: dict[str, str] = {
     "a while": r"a while",
 }
 """Words that a Kafka or Redis user does not expect, and the pattern that finds each."""
+
+VAGUE = frozenset(("held", "made", "most", "place", "rest", "each", "found"))
+"""Names that say nothing: in korvet/, no parameter, attribute, function or class is one of them."""
+VAGUE_LOCALS = VAGUE - {"each", "found"}
+"""Those that no local variable is either."""
 
 _BANNED = {name: re.compile(rf"\b(?:{text})\b", re.IGNORECASE) for name, text in BANNED.items()}
 _ANY_BANNED = re.compile("|".join(f"(?:{text})" for text in BANNED.values()), re.IGNORECASE)
@@ -107,18 +112,43 @@ def _python(path: Path) -> Iterator[Finding]:
     name = path.relative_to(ROOT).as_posix()
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
+    yield from _names(name, tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield from _words(name, node.lineno, node.value)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _first_line(name, node)
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", node.name)
-            yield from _words(name, node.lineno, words)
     # A "#" within a string is not told from a comment: strings are checked by the same words.
     for line, text in enumerate(source.split("\n"), 1):
         if "#" in text:
             yield from _words(name, line, text.partition("#")[2])
+
+
+def _names(path: str, tree: ast.AST) -> Iterator[Finding]:
+    """Check all identifiers, split at underscores and capitals."""
+    is_checked = path.startswith("korvet/") and "/calls/" not in path
+    for node in ast.walk(tree):
+        for line, identifier, is_local in _identifiers(node):
+            words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", identifier).strip()
+            yield from _words(path, line, words)
+            if is_checked and words.lower() in (VAGUE_LOCALS if is_local else VAGUE):
+                yield Finding(path, line, "a name that says nothing", identifier)
+
+
+def _identifiers(node: ast.AST) -> Iterator[tuple[int, str, bool]]:
+    """Yield line and name of what the node defines, and whether it is a local variable."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield node.lineno, node.name, False
+    elif isinstance(node, ast.arguments):
+        for arg in (*node.posonlyargs, *node.args, node.vararg, *node.kwonlyargs, node.kwarg):
+            if arg is not None:  # a lambda's has no annotation: it counts as a local variable
+                yield arg.lineno, arg.arg, arg.annotation is None
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield node.lineno, node.attr, False
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        yield node.lineno, node.target.id, True
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.lineno, node.id, True
 
 
 def _first_line(
@@ -208,6 +238,26 @@ def test_a_first_line_that_is_no_imperative_is_found(first: str, rule: str) -> N
     node = ast.parse(f'def f():\n    """{first}"""').body[0]
     assert isinstance(node, ast.FunctionDef)
     assert [rule in finding.rule for finding in _first_line("x.py", node)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("source", "rules"),
+    [
+        ("def heard_by(x: int): ...", ["banned: heard"]),
+        ("def test_what_nobody_reads(): ...", ["banned: nobody"]),
+        ("class BellTower: ...", ["banned: ring, bell, ear"]),
+        ("def f(told: int): ...", ["banned: tell, told"]),
+        ("x.stands = 1", ["banned: stands"]),
+        ("def f(most: int): ...", ["a name that says nothing"]),
+        ("self._held = 1", ["a name that says nothing"]),
+        ("place = 1", ["a name that says nothing"]),
+        ("class Found: ...", ["a name that says nothing"]),
+        ("for each in []: found = [lambda each: each]", []),
+        ("def held_until(max_bytes: int): ...", []),
+    ],
+)
+def test_identifiers_are_split_into_words(source: str, rules: list[str]) -> None:
+    assert [row.rule for row in _names("korvet/x.py", ast.parse(source))] == rules
 
 
 def test_a_long_sentence_and_a_bare_exception_are_found() -> None:

@@ -346,9 +346,9 @@ def test_every_row_of_the_table_has_a_module() -> None:
 def test_the_page_of_the_architecture_has_this_table() -> None:
     page = PACKAGE.parent / "docs" / "architecture.md"
     begin, end = "<!-- layers -->\n", "<!-- end of layers -->"
-    told = page.read_text().partition(begin)[2].partition(end)[0].strip("\n")
+    reported = page.read_text().partition(begin)[2].partition(end)[0].strip("\n")
     rows = ["| Layer | Modules | May import |", "|---|---|---|"]
     for name, layer in LAYERS.items():
         modules_of = ", ".join(f"`{module}`" for module in layer.modules)
         rows.append(f"| {name} | {modules_of} | {', '.join(layer.ours)} |")
-    assert told == "\n".join(rows), "\n".join(rows)
+    assert reported == "\n".join(rows), "\n".join(rows)

@@ -110,7 +110,7 @@ def archive(
             topics=tuple(topics),
             values=value,
             avro_schema=schema,
-            most=batch_records,
+            max_records=batch_records,
             target_bytes=target_bytes,
             trim_older_ms=older_ms,
             skip_lost=skip_lost,
@@ -263,14 +263,12 @@ def _print(verdict: "Verdict", *, as_json: bool, header: bool) -> None:
 
 
 def _row(comparison: "PartitionComparison") -> tuple[object, ...]:
-    archived = (
-        None if comparison.held is None else f"[{comparison.held.start}, {comparison.held.end})"
-    )
+    span = None if comparison.span is None else f"[{comparison.span.start}, {comparison.span.end})"
     return (
         comparison.topic,
         comparison.partition,
         f"[{comparison.log_first}, {comparison.log_next})",
-        archived,
+        span,
         comparison.log.rows,
         f"{comparison.log.checksum:016x}",
         comparison.waiting,

@@ -93,10 +93,10 @@ def default_root() -> Traversable:
     installed = package / "_lua"
     if installed.is_dir():
         return installed
-    beside = Path(str(package)).parent / "lua"
-    if not beside.is_dir():
-        raise BundleError(f"no scripts: neither {installed} nor {beside} is a directory")
-    return beside
+    siblings = Path(str(package)).parent / "lua"
+    if not siblings.is_dir():
+        raise BundleError(f"no scripts: neither {installed} nor {siblings} is a directory")
+    return siblings
 
 
 def names(root: Traversable | None = None) -> list[str]:

@@ -15,8 +15,8 @@ Ints = npt.NDArray[np.int64]
 
 def to_arrow(numbers: npt.NDArray[Any], type_: Any = None) -> Any:
     """Return the numbers as an Arrow array of a type of the same width; default int64."""
-    held = np.ascontiguousarray(numbers)
-    return pa.Array.from_buffers(type_ or pa.int64(), len(held), [None, pa.py_buffer(held)])
+    values = np.ascontiguousarray(numbers)
+    return pa.Array.from_buffers(type_ or pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
 def repeat_number(number: int, count: int, type_: Any) -> Any:
@@ -43,10 +43,10 @@ def binary_array(data: Any, starts: Ints, ends: Ints, type_: Any) -> Any:
     length = int(ends[0] - starts[0]) if count else 0
     if length and (ends - starts == length).all():
         raw = np.frombuffer(data, dtype=np.uint8)
-        held = np.lib.stride_tricks.sliding_window_view(raw, length)[starts]
+        windows = np.lib.stride_tricks.sliding_window_view(raw, length)[starts]
         value_offsets = np.arange(0, (count + 1) * length, length, dtype=np.int32)
         return pa.Array.from_buffers(
-            type_, count, [None, pa.py_buffer(value_offsets), pa.py_buffer(held)]
+            type_, count, [None, pa.py_buffer(value_offsets), pa.py_buffer(windows)]
         )
     both = np.empty(2 * count + 1, dtype=np.int32)
     both[0:-1:2] = starts

@@ -102,8 +102,8 @@ class BatchReader(DataSourceReader):
         )
         return narrow_ranges(metadata, bounds, archived), narrow_ranges(metadata, bounds, local)
 
-    def _covers(self, each: OffsetRange) -> bool:
-        return self._bounds.covers(each.log.topic, each.log.partition)
+    def _covers(self, range_: OffsetRange) -> bool:
+        return self._bounds.covers(range_.log.topic, range_.log.partition)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         for split in splits_in(partition):
@@ -168,8 +168,8 @@ def read_range(options: ReadOptions, names: Sequence[str], wanted: OffsetRange) 
         except DataLoss:
             if options.archive is None or scan.position >= wanted.end:
                 raise
-            rest = OffsetRange(wanted.log, scan.position, wanted.end)
-            yield from tiered_read.read_after_trim(options, names, rest, read_range)
+            remainder = OffsetRange(wanted.log, scan.position, wanted.end)
+            yield from tiered_read.read_after_trim(options, names, remainder, read_range)
         except TopicChanged as gone:
             if options.fail_on_data_loss:
                 raise

@@ -44,8 +44,8 @@ class KorvetDataSource(DataSource):
         from korvet.spark.batch_reader import BatchReader, FilteringReader
 
         options = self._read(streaming=False)
-        made = FilteringReader if options.push_filters else BatchReader
-        return made(options, _names(schema))
+        reader_class = FilteringReader if options.push_filters else BatchReader
+        return reader_class(options, _names(schema))
 
     def streamReader(self, schema: Any) -> "DataSourceStreamReader":
         with gc_paused():

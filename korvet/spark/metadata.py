@@ -70,7 +70,7 @@ class MetadataClient:
 
     def local_starts(self, ranges: Sequence[OffsetRange]) -> list[int]:
         """Return for each range the offset in it below which Redis has no records."""
-        logs = (each.log.place(self.keys).log for each in ranges)
+        logs = (each.log.handle(self.keys).log for each in ranges)
         starts = self.store.commands([("HGET", key, "local_start") for key in logs])
         return [each.local_edge(found) for each, found in zip(ranges, starts, strict=True)]
 
@@ -142,14 +142,14 @@ class MetadataClient:
         self, logs: Sequence[PartitionLog], call: Callable[[Partition], Call[R]]
     ) -> list[R]:
         """Run a call for each log in one pipeline; raise TopicChanged if a log is gone."""
-        replies = self.store.run_many(call(part.place(self.keys)) for part in logs)
+        replies = self.store.run_many(call(part.handle(self.keys)) for part in logs)
         for part, reply in zip(logs, replies, strict=True):
             raise_if_gone(part, reply.error)
         return replies
 
     def find_timestamp(self, logs: Sequence[PartitionLog], timestamp: int) -> list[int]:
         """Return for each log an offset below which every appended record is older (ms)."""
-        replies = self._run_each(logs, lambda place: place.find_timestamp(timestamp=timestamp))
+        replies = self._run_each(logs, lambda handle: handle.find_timestamp(timestamp=timestamp))
         return [reply.offset for reply in replies]
 
     def bounds(
@@ -195,7 +195,7 @@ class MetadataClient:
         while left:
             replies = self.store.run_many(
                 ranges[n]
-                .log.place(self.keys)
+                .log.handle(self.keys)
                 .skip_records(
                     offset=found[n][0], records=records[n] - found[n][1], end=ranges[n].end
                 )
@@ -224,7 +224,7 @@ class MetadataClient:
             for n in remote:
                 part, start = ranges[n].log, ranges[n].start
                 found[n] = reader.skip_records(
-                    part.place(self.keys), start, edges[n], records[n], exact=part.mode != "time"
+                    part.handle(self.keys), start, edges[n], records[n], exact=part.mode != "time"
                 )
         return found
 

@@ -167,11 +167,11 @@ class _Options(OptionText):
     def least(self) -> int | None:
         """Return minOffsetsPerTrigger and check the options that depend on it."""
         name, limit = "minOffsetsPerTrigger", "maxOffsetsPerTrigger"
-        least, most = self.number(name), self.number(limit)
+        least, highest = self.number(name), self.number(limit)
         if least is None:
             self.refuse("maxTriggerDelay", f"needs option {name!r}, which is not set.")
-        elif most is not None and least > most:
-            raise InvalidOption(name, f"{least} is more than {limit} {most}.")
+        elif highest is not None and least > highest:
+            raise InvalidOption(name, f"{least} is more than {limit} {highest}.")
         return least
 
     def connection(self) -> Connection:

@@ -25,7 +25,7 @@ class PartitionLog(msgspec.Struct, frozen=True, order=True):
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
-    def place(self, keys: Keys) -> Partition:
+    def handle(self, keys: Keys) -> Partition:
         """Return the partition's keys, and the calls of scripts on it."""
         return keys.partition(self.topic, self.partition, self.topic_id)
 

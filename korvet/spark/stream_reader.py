@@ -85,9 +85,9 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             )
 
     def getDefaultReadLimit(self) -> Any:
-        most, least = self._options.max_per_trigger, self._options.min_per_trigger
-        if most is not None:
-            return _LIMITS.ReadMaxRows(most)
+        max_records, least = self._options.max_per_trigger, self._options.min_per_trigger
+        if max_records is not None:
+            return _LIMITS.ReadMaxRows(max_records)
         return _LIMITS.ReadAllAvailable() if least is None else _LIMITS.ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -139,9 +139,9 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             metadata, unread_ranges(logs, starts, ends)
         ):
             return known
-        most = self._options.max_per_trigger
-        if most is not None and not everything:
-            ends = limit_ends(metadata, logs, starts, ends, most)
+        max_records = self._options.max_per_trigger
+        if max_records is not None and not everything:
+            ends = limit_ends(metadata, logs, starts, ends, max_records)
         tails = self._check.end_fingerprints(metadata, known, logs, starts, ends)
         # Spark stores neither the start of the first batch nor that of a new partition.
         first = known == self._initial

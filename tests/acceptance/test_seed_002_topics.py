@@ -115,12 +115,12 @@ def test_metadata_names_broker_cluster_and_partitions(
     seed_broker: Broker, admin: AdminClient
 ) -> None:
     topic = create_topic(seed_broker.address, partitions=3)
-    told = admin.list_topics(timeout=60)
-    assert told.cluster_id == "korvet-cluster-1"
-    (node,) = told.brokers.values()
+    reported = admin.list_topics(timeout=60)
+    assert reported.cluster_id == "korvet-cluster-1"
+    (node,) = reported.brokers.values()
     assert f"{node.host}:{node.port}" == seed_broker.address
-    assert told.controller_id == node.id
-    rows = told.topics[topic].partitions
+    assert reported.controller_id == node.id
+    rows = reported.topics[topic].partitions
     assert {number: (row.leader, row.replicas, row.isrs) for number, row in rows.items()} == {
         number: (node.id, [node.id], [node.id]) for number in range(3)
     }
@@ -131,6 +131,6 @@ def test_a_missing_topic_is_unknown_if_the_request_does_not_allow_creation(
 ) -> None:
     source = consumer(seed_broker.address, allow_auto_create_topics=False)
     absent = topic_name("absent")
-    told = source.list_topics(timeout=60)
-    assert absent not in told.topics
+    reported = source.list_topics(timeout=60)
+    assert absent not in reported.topics
     source.close()

@@ -56,8 +56,8 @@ async def test_others_have_their_turn_between_pieces(count: int) -> None:
 
 def test_each_thing_is_counted_for_itself() -> None:
     times = RepeatLimit()
-    told = [times.too_many("a") for _ in range(MAX_REPEATS + 2)]
-    assert told == [False] * MAX_REPEATS + [True] * 2
+    reported = [times.too_many("a") for _ in range(MAX_REPEATS + 2)]
+    assert reported == [False] * MAX_REPEATS + [True] * 2
     assert not times.too_many("b")
 
 

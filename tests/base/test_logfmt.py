@@ -82,8 +82,8 @@ def test_a_repeated_error_is_logged_at_an_interval(
             log.error_again("failed", api="Fetch", error="WRONGTYPE")
             if clock == 0.1:
                 log.error_again("failed", api="Produce", error="WRONGTYPE")
-    told = [vars(row)["fields"] for row in caplog.records]
-    assert told == [
+    reported = [vars(row)["fields"] for row in caplog.records]
+    assert reported == [
         {"api": "Fetch", "error": "WRONGTYPE"},
         {"api": "Produce", "error": "WRONGTYPE"},
         {"api": "Fetch", "error": "WRONGTYPE", "left_out": 2},

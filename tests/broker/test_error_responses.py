@@ -113,12 +113,12 @@ def test_each_partition_is_named_with_its_error() -> None:
         ],
     )
     answer: Any = error_response(BY_KEY[28], request, BROKEN)
-    told = [
+    reported = [
         (topic.name, row.partition_index, row.error_code)
         for topic in answer.topics
         for row in topic.partitions
     ]
-    assert told == [(name, number, -1) for name in ("a", "b") for number in range(2)]
+    assert reported == [(name, number, -1) for name in ("a", "b") for number in range(2)]
 
 
 @pytest.mark.parametrize("version", range(4))

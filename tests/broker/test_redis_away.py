@@ -133,9 +133,9 @@ def test_a_killed_redis_is_reported_and_is_reconnected_to(
             # The cached topic. A topic without partitions does not exist, for clients.
             assert [(row.error_code, len(row.partitions)) for row in described.topics] == [(0, 1)]
             unknown = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
-            told = peer.ask("Metadata", 13, unknown)
-            assert [row.error_code for row in told.topics] == [ErrorCode.LEADER_NOT_AVAILABLE]
-            assert told.brokers and told.controller_id >= 0 and not told.error_code
+            reported = peer.ask("Metadata", 13, unknown)
+            assert [row.error_code for row in reported.topics] == [ErrorCode.LEADER_NOT_AVAILABLE]
+            assert reported.brokers and reported.controller_id >= 0 and not reported.error_code
             everything = peer.ask("Metadata", 9, MetadataRequest(topics=None))
             assert topic in [row.name for row in everything.topics] and everything.brokers
             assert peer.ask("ApiVersions", 0, ApiVersionsRequest()).error_code == 0

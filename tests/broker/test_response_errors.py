@@ -42,14 +42,14 @@ def described(topic: int, partition: int) -> MetadataResponse:
     row = MetadataResponsePartition(
         error_code=partition, partition_index=0, leader_id=0, replica_nodes=[], isr_nodes=[]
     )
-    told = MetadataResponseTopic(error_code=topic, name="t", partitions=[row])
-    return MetadataResponse(brokers=[], controller_id=0, topics=[told])
+    reported = MetadataResponseTopic(error_code=topic, name="t", partitions=[row])
+    return MetadataResponse(brokers=[], controller_id=0, topics=[reported])
 
 
 def joined(code: int) -> AddPartitionsToTxnResponse:
     row = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=code)
-    told = AddPartitionsToTxnTopicResult(name="t", results_by_partition=[row])
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[told])
+    reported = AddPartitionsToTxnTopicResult(name="t", results_by_partition=[row])
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[reported])
 
 
 @pytest.mark.parametrize(

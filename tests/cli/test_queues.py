@@ -109,9 +109,9 @@ def test_a_share_group_is_described_with_holders_and_deadlines(korvet: Korvet, q
     assert (first, member) == (TABS(("orders", "0", "1", "2", "1")), "m1")
     assert ends.endswith("+00:00")
     code, lines, _ = korvet("queues", "describe", queue, "--json")
-    told = json.loads("\n".join(lines))
-    assert (told["state"], told["partitions"][0]["lag"]) == ("Stable", 4)
-    assert told["delivered"][0]["deliveries"] == 1
+    reported = json.loads("\n".join(lines))
+    assert (reported["state"], reported["partitions"][0]["lag"]) == ("Stable", 4)
+    assert reported["delivered"][0]["deliveries"] == 1
 
 
 def test_records_that_members_do_not_finish_are_named(
@@ -130,21 +130,21 @@ def test_records_that_members_do_not_finish_are_named(
         accept(store, topic_id, 1, Acknowledge.RELEASE)
     store.close()
     _, lines, _ = korvet("doctor")
-    (told,) = (line for line in lines if "\tqueues\t" in line)
-    assert "share group jobs do not finish orders-0 at offset 1: one more delivery of 5" in told
+    (reported,) = (line for line in lines if "\tqueues\t" in line)
+    assert "share group jobs do not finish orders-0 at offset 1: one more delivery of 5" in reported
 
 
 def test_a_group_of_another_type_is_no_queue(korvet: Korvet, queue: str) -> None:
     korvet("groups", "create", "readers", "--topic", "orders")
     for name in ("readers", "absent"):
-        code, _, told = korvet("queues", "describe", name)
-        assert (code, told) == (2, f"korvet: There is no share group '{name}'.\n")
+        code, _, reported = korvet("queues", "describe", name)
+        assert (code, reported) == (2, f"korvet: There is no share group '{name}'.\n")
     code, lines, _ = korvet("groups", "describe", queue)
     assert (code, lines[0]) == (0, "jobs: Stable, epoch 1, assignor simple")
-    code, _, told = korvet("groups", "reset", queue, "--topic", "orders", "--to", "earliest")
-    assert (code, told) == (2, "korvet: 'jobs' is a share group, which commits no offsets.\n")
-    code, _, told = korvet("groups", "delete", queue)
-    assert code == 2 and "has members" in told
+    code, _, reported = korvet("groups", "reset", queue, "--topic", "orders", "--to", "earliest")
+    assert (code, reported) == (2, "korvet: 'jobs' is a share group, which commits no offsets.\n")
+    code, _, reported = korvet("groups", "delete", queue)
+    assert code == 2 and "has members" in reported
 
 
 COLUMNS = TABS(("topic", "partition", "start", "new_start", "records"))
@@ -164,8 +164,8 @@ def new(orders: redis.Redis, valkey_server: TestServer) -> str:
 def test_a_group_is_moved_and_a_dry_run_moves_nothing(korvet: Korvet, queue: str) -> None:
     code, lines, _ = korvet("queues", "reset", queue, "--to", "latest", "--dry-run")
     assert (code, lines) == (0, [COLUMNS, TABS(("orders", "0", "1", "5", "0"))])
-    code, _, told = korvet("queues", "reset", queue, "--to", "latest")
-    assert (code, told) == (2, "korvet: Share group 'jobs' has members: stop them first.\n")
+    code, _, reported = korvet("queues", "reset", queue, "--to", "latest")
+    assert (code, reported) == (2, "korvet: Share group 'jobs' has members: stop them first.\n")
     for position, start, left in (("earliest", 0, 5), ("latest", 5, 0), ("2", 2, 3)):
         code, lines, _ = korvet("queues", "reset", "new", "-t", "orders", "--to", position)
         assert code == 0 and lines[1].endswith(TABS(("", str(start), str(left))))
@@ -181,7 +181,7 @@ def test_a_group_is_moved_and_a_dry_run_moves_nothing(korvet: Korvet, queue: str
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (("readers", "-t", "orders", "--to", "latest"), "or it is a group of another type"),
         (("absent", "--to", "latest"), "There is no share group 'absent'"),
@@ -195,8 +195,8 @@ def test_a_group_is_moved_and_a_dry_run_moves_nothing(korvet: Korvet, queue: str
 )
 @pytest.mark.usefixtures("new")
 def test_a_move_that_cannot_be_says_why(
-    korvet: Korvet, queue: str, words: tuple[str, ...], told: str
+    korvet: Korvet, queue: str, words: tuple[str, ...], reported: str
 ) -> None:
     korvet("groups", "create", "readers", "--topic", "orders")
     code, _, said = korvet("queues", "reset", *words)
-    assert code == 2 and told in said
+    assert code == 2 and reported in said

@@ -28,16 +28,16 @@ def test_systemd_is_notified_of_start_health_and_stop(tmp_path: Path, workers: s
     environment = {**os.environ, "NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}
     words = [sys.executable, "-m", "korvet", "--listen", "127.0.0.1:0", "--ops", "127.0.0.1:0"]
     words += ["--data-dir", str(tmp_path / "data"), "--workers", workers]
-    with listen(address) as heard:
+    with listen(address) as received:
         process = subprocess.Popen(
             words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        states = [heard.recv(100)]
+        states = [received.recv(100)]
         while b"READY=1" not in states or states[-1] != b"WATCHDOG=1":
-            states.append(heard.recv(100))
+            states.append(received.recv(100))
         process.terminate()
         while states[-1] != b"STOPPING=1":
-            states.append(heard.recv(100))
+            states.append(received.recv(100))
         process.communicate(timeout=60)
     assert process.returncode == 0
     assert states.count(b"READY=1") == states.count(b"STOPPING=1") == 1
@@ -46,14 +46,14 @@ def test_systemd_is_notified_of_start_health_and_stop(tmp_path: Path, workers: s
 def test_an_abstract_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"korvet-test-{os.getpid()}"
     monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
-    with listen(f"\0{name}") as heard:
+    with listen(f"\0{name}") as received:
         systemd.notify(systemd.READY)
-        assert heard.recv(100) == b"READY=1"
+        assert received.recv(100) == b"READY=1"
         systemd.forget()
         systemd.notify(systemd.READY)
-        heard.setblocking(False)
+        received.setblocking(False)
         with pytest.raises(BlockingIOError):
-            heard.recv(100)
+            received.recv(100)
 
 
 @pytest.mark.parametrize("address", ["", "relative", "/no/such/socket"])

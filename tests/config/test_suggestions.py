@@ -46,8 +46,8 @@ KAFKAS = [
 def test_a_kafka_setting_without_effect_gets_the_reason(
     settings: dict[str, object], name: str, reason: str
 ) -> None:
-    told = hint(name, settings)
-    assert told.startswith("Kafka has it, but ") and reason in told
+    reported = hint(name, settings)
+    assert reported.startswith("Kafka has it, but ") and reason in reported
 
 
 @pytest.mark.parametrize("name", ["", "x", "partitions", "a" * 5000, "a." * 2000, "socket"])

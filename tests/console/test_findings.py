@@ -16,12 +16,12 @@ from tests.support.running_console import running_console
 def test_a_page_does_not_wait_for_slow_checks(
     valkey_server: TestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on = threading.Event()
+    proceed = threading.Event()
     runs: list[str] = []
 
     def slow(store: Any, namespace: str) -> Iterator[Finding]:
         runs.append(namespace)
-        assert go_on.wait(30)
+        assert proceed.wait(30)
         yield Finding("bad", "disk", "the disk is full")
 
     monkeypatch.setattr(checks, "examine", slow)
@@ -33,7 +33,7 @@ def test_a_page_does_not_wait_for_slow_checks(
         assert monotonic() - began < 15 and len(runs) == 1, (
             "both requests waited for the same checks"
         )
-        go_on.set()
+        proceed.set()
         while not (found := made.api("/overview"))["is_checked"]:
             assert monotonic() - began < 30
         assert [row["sentence"] for row in found["findings"]] == ["the disk is full"]

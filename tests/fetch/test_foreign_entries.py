@@ -70,8 +70,17 @@ async def test_records_before_and_after_foreign_entries_are_read(
 async def test_foreign_entries_with_any_declared_count_are_read(broker: Broker, count: int) -> None:
     await broker.create("t", 1, offset_mode="time", storage_format="batch")
     stream = broker.services.keys.partition("t", 0).stream
-    told = ("append.time", 5, "batch", batch([b"one", b"two"]), "count", count, "max.timestamp", 5)
-    await broker.services.store.command("XADD", stream, "*", *told)
+    reported = (
+        "append.time",
+        5,
+        "batch",
+        batch([b"one", b"two"]),
+        "count",
+        count,
+        "max.timestamp",
+        5,
+    )
+    await broker.services.store.command("XADD", stream, "*", *reported)
     assert b"one" in await fetched(broker, await listed(broker, -2), 3)
 
 

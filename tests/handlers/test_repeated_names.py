@@ -55,9 +55,9 @@ async def test_rows_that_topics_have_in_common_are_returned_for_each(broker: Bro
         for name in "abc"
     ]
     answer = await broker.ask(DescribeConfigsRequest(resources=rows, include_synonyms=True))
-    told = [{row.name: row.value for row in result.configs} for result in answer.results]
-    assert [row["retention.ms"] for row in told] == ["1", "2", "604800000"]
-    assert len({row["segment.ms"] for row in told}) == 1
+    reported = [{row.name: row.value for row in result.configs} for result in answer.results]
+    assert [row["retention.ms"] for row in reported] == ["1", "2", "604800000"]
+    assert len({row["segment.ms"] for row in reported}) == 1
 
 
 async def test_groups_are_described_ten_times_at_most(broker: Broker) -> None:

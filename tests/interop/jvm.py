@@ -54,8 +54,8 @@ class Tools(Jvm):
         assert self.serving.stdin is not None and self.serving.stdout is not None
         self.serving.stdin.write("\t".join(words) + "\n")
         self.serving.stdin.flush()
-        code, *told = self.serving.stdout.readline().rstrip("\n").split("\t")
-        out, err = (base64.b64decode(text).decode() for text in told)
+        code, *reported = self.serving.stdout.readline().rstrip("\n").split("\t")
+        out, err = (base64.b64decode(text).decode() for text in reported)
         assert (code != "0") == fails, f"{out[-2000:]}\n{err[-4000:]}"
         return out
 

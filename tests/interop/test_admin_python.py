@@ -69,8 +69,8 @@ def test_kafka_python_deletes_records(default_broker: Broker, admin: Any) -> Non
     name = create_topic(default_broker.address)
     offsets = send(producer(default_broker.address), name, [Record(b"k", b"v")] * 5)
     place = kp.TopicPartition(name, 0)
-    told = admin.delete_records({place: offsets[3]})
-    assert told[place]["low_watermark"] == offsets[3]
+    reported = admin.delete_records({place: offsets[3]})
+    assert reported[place]["low_watermark"] == offsets[3]
     assert [message.offset() for message in read(default_broker.address, name, 2)] == offsets[3:]
 
 

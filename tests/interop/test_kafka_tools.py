@@ -27,8 +27,8 @@ def test_topics_are_created_described_altered_and_deleted(
         return java_tools.tool(f"{TOOLS}.TopicCommand", *place, *words)
 
     topics("--create", "--partitions", "2", "--config", "retention.ms=86400000")
-    told = topics("--describe")
-    assert "PartitionCount: 2" in told and "retention.ms=86400000" in told
+    reported = topics("--describe")
+    assert "PartitionCount: 2" in reported and "retention.ms=86400000" in reported
     topics("--alter", "--partitions", "3")
     assert "PartitionCount: 3" in topics("--describe")
     topics("--delete")
@@ -42,8 +42,8 @@ def test_configs_are_altered_and_described(default_broker: Broker, java_tools: T
         return java_tools.tool("kafka.admin.ConfigCommand", *place, *words)
 
     configs("--alter", "--add-config", "retention.bytes=5000000,max.message.bytes=2000")
-    told = configs("--describe")
-    assert "retention.bytes=5000000" in told and "max.message.bytes=2000" in told
+    reported = configs("--describe")
+    assert "retention.bytes=5000000" in reported and "max.message.bytes=2000" in reported
     configs("--alter", "--delete-config", "retention.bytes")
     assert "retention.bytes" not in configs("--describe")
 
@@ -199,10 +199,10 @@ def test_offsets_are_printed(default_broker: Broker, java_tools: Tools) -> None:
     address = default_broker.address
     topic = create_topic(address, partitions=2)
     offsets = send(producer(address), topic, [Record(None, b"v")] * 3, 1)
-    told = java_tools.tool(
+    reported = java_tools.tool(
         f"{TOOLS}.GetOffsetShell", "--bootstrap-server", address, "--topic", topic
     )
-    assert f"{topic}:1:{offsets[-1] + 1}" in told.splitlines()
+    assert f"{topic}:1:{offsets[-1] + 1}" in reported.splitlines()
 
 
 def test_lines_pass_through_the_console_tools(default_broker: Broker, java_tools: Tools) -> None:
@@ -210,15 +210,15 @@ def test_lines_pass_through_the_console_tools(default_broker: Broker, java_tools
     place = ("--bootstrap-server", address, "--topic", topic)
     java_tools.run(f"{TOOLS}.ConsoleProducer", *place, stdin="one\ntwo\n")
     reader = f"{TOOLS}.consumer.ConsoleConsumer"
-    told = java_tools.run(reader, *place, "--from-beginning", "--max-messages", "2")
-    assert told.splitlines() == ["one", "two"]
+    reported = java_tools.run(reader, *place, "--from-beginning", "--max-messages", "2")
+    assert reported.splitlines() == ["one", "two"]
 
 
 def test_the_api_versions_are_printed(default_broker: Broker, java_tools: Tools) -> None:
     tool = f"{TOOLS}.BrokerApiVersionsCommand"
-    told = java_tools.tool(tool, "--bootstrap-server", default_broker.address)
+    reported = java_tools.tool(tool, "--bootstrap-server", default_broker.address)
     for api in ("Produce(0)", "Fetch(1)", "JoinGroup(11)", "CreateTopics(19)"):
-        assert api in told
+        assert api in reported
 
 
 def test_users_are_altered_described_and_deleted(default_broker: Broker, java_tools: Tools) -> None:

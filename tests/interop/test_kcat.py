@@ -43,11 +43,11 @@ def test_reading_stops_at_the_end_and_starts_near_it(broker: Broker) -> None:
 
 def test_metadata_lists_brokers_topics_and_partitions(default_broker: Broker) -> None:
     topic = create_topic(default_broker.address, partitions=3)
-    told = json.loads(kcat(default_broker, "-L", "-J", "-t", topic))
-    (found,) = told["topics"]
+    reported = json.loads(kcat(default_broker, "-L", "-J", "-t", topic))
+    (found,) = reported["topics"]
     assert found["topic"] == topic
     assert [row["partition"] for row in found["partitions"]] == [0, 1, 2]
-    assert default_broker.address in {row["name"] for row in told["brokers"]}
+    assert default_broker.address in {row["name"] for row in reported["brokers"]}
 
 
 def test_a_timestamp_is_looked_up(default_broker: Broker) -> None:

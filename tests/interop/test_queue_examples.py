@@ -63,9 +63,9 @@ class Shell:
     def run(self, code: str) -> str:
         """Run the commands, which must succeed, and return their output."""
         done = self.start(code, "sh", "-ec")
-        told, _ = done.communicate(timeout=90)
-        assert done.returncode == 0, told
-        return told
+        reported, _ = done.communicate(timeout=90)
+        assert done.returncode == 0, reported
+        return reported
 
     def lines_until(self, process: "subprocess.Popen[str]", last: str) -> list[str]:
         """Return the lines that a process prints up to `last`, and interrupt the process."""
@@ -103,9 +103,9 @@ def test_the_first_share_consumer_gets_the_records(shell: Shell) -> None:
     # librdkafka calls its share consumer a preview.
     assert [line for line in found if "Preview" not in line] == ["b'one'", "b'two'"]
     eventually(lambda: "Stable" not in shell.run("korvet queues list"))
-    told = shell.run(commands.replace("korvet groups delete jobs\n", ""))
-    assert "jobs\tEmpty" in told and "jobs: Empty" in told
-    assert "orders\t0\t" in told
+    reported = shell.run(commands.replace("korvet groups delete jobs\n", ""))
+    assert "jobs\tEmpty" in reported and "jobs: Empty" in reported
+    assert "orders\t0\t" in reported
     assert "deleted jobs" in shell.run("korvet groups delete jobs")
 
 
@@ -127,8 +127,8 @@ def test_a_rejected_record_is_a_dead_letter_and_returns(shell: Shell) -> None:
     send_orders(shell, b"bad")
     eventually(lambda: tally.delivered[b"bad"] == 1)
     assert read(address, "dlq.orders", 1)[0].value() == b"bad"
-    told = shell.run(f"korvet consume{rest}")
-    assert "bad" in told and "1 records put back" in told
+    reported = shell.run(f"korvet consume{rest}")
+    assert "bad" in reported and "1 records put back" in reported
     eventually(lambda: b"bad" in tally.accepted)
     member.stop()
 
@@ -139,8 +139,8 @@ def test_a_delayed_record_is_listed_cancelled_and_read(shell: Shell) -> None:
     name = "-H korvet-schedule-id=tea-1"
     shell.run("korvet topics create reminders --config delivery.schedule.enable=true")
     shell.run(f"printf x | korvet produce reminders -H korvet-delay-ms=60000 {name}")
-    told = shell.run(setup.partition("\n")[2])
-    assert len(re.findall(r"^\d+\t", told, re.MULTILINE)) == 2 and "tea-1" in told
+    reported = shell.run(setup.partition("\n")[2])
+    assert len(re.findall(r"^\d+\t", reported, re.MULTILINE)) == 2 and "tea-1" in reported
     shell.run(cancel)
     assert "tea-1" not in shell.run("korvet schedule list reminders")
     found = shell.lines_until(shell.start(f"exec {consume}", "sh", "-ec"), "drink tea")

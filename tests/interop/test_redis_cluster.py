@@ -154,8 +154,8 @@ def test_dead_letters_of_all_slots_arrive_in_their_queue_and_return(on_cluster: 
     assert found == [b"%d-%d" % (partition, n) for partition in range(6) for n in range(5)]
     url = on_cluster.options[1]
     command = [sys.executable, "-m", "korvet", "queues", "replay", queue, "--redis", url]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert told == "30 records put back\n"
+    reported = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert reported == "30 records put back\n"
     eventually(lambda: len(tally.accepted) == 30)
     for member in members:
         member.stop()

@@ -32,8 +32,8 @@ class Shares(NamedTuple):
 
     def groups(self, *words: str) -> list[list[str]]:
         """Run kafka-share-groups; return the lines about group or topic, split into words."""
-        told = self.tool(f"{TOOLS}.consumer.group.ShareGroupCommand", *words)
-        lines = [line.split() for line in told.splitlines()]
+        reported = self.tool(f"{TOOLS}.consumer.group.ShareGroupCommand", *words)
+        lines = [line.split() for line in reported.splitlines()]
         return [line for line in lines if line and line[0] in (self.group, self.topic)]
 
     def of_group(self, *words: str) -> list[list[str]]:
@@ -87,8 +87,8 @@ def test_offsets_are_reset_described_and_deleted(shares: Shares) -> None:
     assert at_end[3:] == [str(end), "0"]
     assert shares.of_group("--delete-offsets", *at_topic) == [[shares.topic, "Successful"]]
     assert shares.of_group("--describe", "--offsets") == []
-    told = shares.of_group("--delete-offsets", *at_topic)
-    assert told[0][:2] == [shares.topic, "Error:"]
+    reported = shares.of_group("--delete-offsets", *at_topic)
+    assert reported[0][:2] == [shares.topic, "Error:"]
 
 
 def test_a_group_with_members_is_described_and_neither_moved_nor_deleted(shares: Shares) -> None:
@@ -101,13 +101,13 @@ def test_a_group_with_members_is_described_and_neither_moved_nor_deleted(shares:
         group_words = ("--group", shares.group)
         reset = ("--reset-offsets", "--topic", shares.topic, "--to-earliest", "--execute")
         shares.tool(command, *group_words, *reset, fails=True)
-        told = shares.tool(command, *group_words, "--delete")
-        assert "successful" not in told
+        reported = shares.tool(command, *group_words, "--delete")
+        assert "successful" not in reported
     deadline = monotonic() + PATIENCE_S
     while shares.groups("--list", "--state") != [[shares.group, "Empty"]]:
         assert monotonic() < deadline, "the member does not leave"
-    told = shares.tool(command, *group_words, "--delete")
-    assert "successful" in told
+    reported = shares.tool(command, *group_words, "--delete")
+    assert "successful" in reported
     assert shares.groups("--list") == []
 
 
@@ -115,8 +115,8 @@ def test_groups_are_listed_by_their_type(shares: Shares) -> None:
     shares.of_group("--reset-offsets", "--topic", shares.topic, "--to-earliest", "--execute")
 
     def listed(*words: str) -> list[list[str]]:
-        told = shares.tool(f"{TOOLS}.GroupsCommand", "--list", *words)
-        return [line.split() for line in told.splitlines() if line.startswith(shares.group)]
+        reported = shares.tool(f"{TOOLS}.GroupsCommand", "--list", *words)
+        return [line.split() for line in reported.splitlines() if line.startswith(shares.group)]
 
     assert listed() == listed("--share") == [[shares.group, "Share", "share"]]
     assert listed("--consumer") == []
@@ -125,9 +125,9 @@ def test_groups_are_listed_by_their_type(shares: Shares) -> None:
 def test_configs_of_a_share_group_are_altered_described_and_checked(shares: Shares) -> None:
     wanted = "share.auto.offset.reset=by_duration:PT1H,share.record.lock.duration.ms=20000"
     shares.configs("--alter", "--add-config", wanted)
-    told = shares.configs("--describe")
-    assert "share.auto.offset.reset=by_duration:PT1H" in told
-    assert "share.record.lock.duration.ms=20000" in told
+    reported = shares.configs("--describe")
+    assert "share.auto.offset.reset=by_duration:PT1H" in reported
+    assert "share.record.lock.duration.ms=20000" in reported
     for wrong in ("share.auto.offset.reset=never", "share.record.lock.duration.ms=999"):
         shares.configs("--alter", "--add-config", wrong, fails=True)
     shares.configs("--alter", "--delete-config", "share.auto.offset.reset")
@@ -136,14 +136,14 @@ def test_configs_of_a_share_group_are_altered_described_and_checked(shares: Shar
 
 
 def test_the_feature_of_share_groups_is_finalized(shares: Shares) -> None:
-    told = shares.tool(f"{TOOLS}.FeatureCommand", "describe")
-    (line,) = (line for line in told.splitlines() if "share.version" in line)
+    reported = shares.tool(f"{TOOLS}.FeatureCommand", "describe")
+    (line,) = (line for line in reported.splitlines() if "share.version" in line)
     # Kafka 4.4 has level 2, with dead letter queues.
     assert re.search(r"FinalizedVersionLevel: [12]\b", line)
 
 
-def values(told: str) -> list[int]:
-    return sorted(int(line) for line in told.split() if line.isdigit())
+def values(reported: str) -> list[int]:
+    return sorted(int(line) for line in reported.split() if line.isdigit())
 
 
 def test_the_console_share_consumer_accepts_releases_and_rejects(shares: Shares) -> None:
@@ -163,7 +163,7 @@ def test_the_console_share_consumer_accepts_releases_and_rejects(shares: Shares)
 
 def test_the_verifiable_share_consumer_finds_all_records(shares: Shares) -> None:
     shares.configs("--alter", "--add-config", "share.auto.offset.reset=earliest")
-    told = shares.tool(
+    reported = shares.tool(
         f"{TOOLS}.VerifiableShareConsumer",
         "--topic",
         shares.topic,
@@ -172,6 +172,6 @@ def test_the_verifiable_share_consumer_finds_all_records(shares: Shares) -> None
         "--max-messages",
         str(RECORDS),
     )
-    rows = [json.loads(line) for line in told.splitlines()]
+    rows = [json.loads(line) for line in reported.splitlines()]
     counted = [row["count"] for row in rows if row["name"] == "offsets_acknowledged"]
     assert sum(counted) >= RECORDS

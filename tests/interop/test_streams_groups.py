@@ -87,8 +87,8 @@ class Words:
 
     def tool(self, *words: str, fails: bool = False) -> list[list[str]]:
         """Run kafka-streams-groups; return its lines, split into words."""
-        told = self.tools.tool(COMMAND, "--bootstrap-server", self.address, *words, fails=fails)
-        return [line.split() for line in told.splitlines() if line.strip()]
+        reported = self.tools.tool(COMMAND, "--bootstrap-server", self.address, *words, fails=fails)
+        return [line.split() for line in reported.splitlines() if line.strip()]
 
     def of_group(self, *words: str) -> list[list[str]]:
         """Run kafka-streams-groups for the group; return the lines about it or its topics."""
@@ -339,8 +339,8 @@ def test_kafkas_tool_lists_describes_resets_and_deletes(
             PATIENCE_S,
         )
         reset = ("--reset-offsets", "--group", words.name, "--to-earliest", "--all-input-topics")
-        told = words.tool(*reset, "--execute")
-        assert any("inactive," in line for line in told)
+        reported = words.tool(*reset, "--execute")
+        assert any("inactive," in line for line in reported)
         words.instances.pop().kill()
         words.tool("--version")
         _leave(words)

@@ -215,8 +215,8 @@ def test_a_redis_outage_is_an_unknown_error_and_nothing_more(own: LegacyBroker, 
             assert client.fetch(topic, 0) == (-1, b"")
             assert client.ask(wire.offsets(topic, LATEST)) == (-1, bytes(4))
             client.send(produce(topic, TWO))  # held or lost: see test_redis_away
-            told = ("produced sets wait for Redis", "produced set refused")
-            eventually(lambda: any(line in own.log for line in told))
+            reported = ("produced sets wait for Redis", "produced set refused")
+            eventually(lambda: any(line in own.log for line in reported))
     own.kill()  # a clean stop would wait some seconds for Redis
     assert "Traceback" not in own.log
 

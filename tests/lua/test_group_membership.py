@@ -112,11 +112,11 @@ def test_waiting_members_are_notified(runner: Runner) -> None:
     listener.subscribe(channel)
     group = Group(runner)
     group.stable()
-    rings = 0
+    cycles = 0
     while (message := listener.get_message(timeout=0)) is not None:
-        rings += message["type"] == "message"
+        cycles += message["type"] == "message"
     listener.close()
-    assert rings >= 2
+    assert cycles >= 2
 
 
 def test_a_member_without_heartbeats_is_removed_after_its_session(lua: LuaRunner) -> None:

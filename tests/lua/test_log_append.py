@@ -233,10 +233,10 @@ def test_the_index_grows_by_a_row_each_64_kib(runner: Runner) -> None:
 
 def test_an_append_publishes_the_new_end(lua: LuaRunner) -> None:
     part = Part(lua, mode="dense").create()
-    heard = lua.redis.pubsub()
-    heard.subscribe(part.keys.channel)
+    received = lua.redis.pubsub()
+    received.subscribe(part.keys.channel)
     part.append(3)
-    messages = [heard.get_message(timeout=0) for _ in range(2)]
+    messages = [received.get_message(timeout=0) for _ in range(2)]
     assert messages[1] is not None and messages[1]["data"] == b"3"
 
 

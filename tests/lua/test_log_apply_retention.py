@@ -244,8 +244,8 @@ def test_what_is_gone_was_too_old_and_what_is_too_old_goes_within_a_step(
     spans = []
     for age, count in ages:
         moment = runner.now_ms() - (age or 0)
-        told = -1 if age is None else moment
-        base = part.append(count, size=STEP // 2, max_timestamp=told).base
+        reported = -1 if age is None else moment
+        base = part.append(count, size=STEP // 2, max_timestamp=reported).base
         spans.append((base + count - 1, moment))
         moments.append(moment)
     while part.retain(retention, steps=steps).more:

@@ -374,12 +374,12 @@ def test_a_deleted_topic_has_no_scheduled_records(runner: Runner, on_cluster: bo
 
 def test_a_waiting_fetch_is_notified_of_ordinary_and_due_records_only(lua: LuaRunner) -> None:
     part = Part(lua).create()
-    heard = lua.redis.pubsub()
-    heard.subscribe(part.keys.channel, KEYS.schedule_channel())
+    received = lua.redis.pubsub()
+    received.subscribe(part.keys.channel, KEYS.schedule_channel())
 
     def channels() -> list[str]:
         found = []
-        while (message := heard.get_message()) is not None:
+        while (message := received.get_message()) is not None:
             if message["type"] == "message":
                 found.append(message["channel"].decode().split(":")[1])
         return found

@@ -144,14 +144,14 @@ def test_a_topic_that_grew_keeps_its_records(runner: Runner) -> None:
 
 
 def test_each_change_raises_the_version_and_publishes_it(lua: LuaRunner) -> None:
-    heard = lua.redis.pubsub()
-    heard.subscribe(KEYS.topics_channel())
+    received = lua.redis.pubsub()
+    received.subscribe(KEYS.topics_channel())
     replies = [lua.run(call) for call in (create(), alter(b"one"), grow(b"two"), remove(b"two"))]
     assert all(reply.error == ErrorCode.NONE for reply in replies)
     versions = [reply.version for reply in replies]
     assert versions == sorted(set(versions))
-    told = [heard.get_message(timeout=0) for _ in range(5)]
-    assert [int(message["data"]) for message in told[1:] if message] == versions
+    reported = [received.get_message(timeout=0) for _ in range(5)]
+    assert [int(message["data"]) for message in reported[1:] if message] == versions
 
 
 @pytest.mark.parametrize("change", [alter(b"one"), grow(b"one"), remove(b"one"), delete(b"one")])
@@ -201,8 +201,8 @@ def test_configs_are_set_replaced_and_taken_back(lua: LuaRunner) -> None:
         reply = lua.run(reconfigure(expected, wanted))
         return reply.error, reply.version
 
-    heard = lua.redis.pubsub()
-    heard.subscribe(KEYS.configs_channel())
+    received = lua.redis.pubsub()
+    received.subscribe(KEYS.configs_channel())
     first = alter(b"", b"one")
     assert alter(b"", b"two") == (Signal.CONFIGS_CHANGED, -1)
     second = alter(b"one", b"two")
@@ -211,8 +211,8 @@ def test_configs_are_set_replaced_and_taken_back(lua: LuaRunner) -> None:
     assert lua.command("HEXISTS", KEYS.configs(), "r") == 0
     assert {error for error, _ in (first, second, third)} == {ErrorCode.NONE}
     assert first[1] < second[1] < third[1]
-    told = [heard.get_message(timeout=0) for _ in range(4)]
-    versions = [int(message["data"]) for message in told[1:] if message]
+    reported = [received.get_message(timeout=0) for _ in range(4)]
+    versions = [int(message["data"]) for message in reported[1:] if message]
     assert versions == [first[1], second[1], third[1]]
 
 

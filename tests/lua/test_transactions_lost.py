@@ -133,8 +133,8 @@ class Client(Coordinator):
         value, sequence = b"%d" % world.count, self.sequences[partition]
 
         def append() -> Any:
-            told = number if self.bump else 0
-            reply = world.logs.append(partition, value, (*who, sequence), told)
+            reported = number if self.bump else 0
+            reply = world.logs.append(partition, value, (*who, sequence), reported)
             if reply.stored:
                 world.wrote((self.name, number), partition, value)
             return reply

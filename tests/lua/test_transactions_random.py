@@ -56,9 +56,9 @@ class Client:
             return
         number = reply.transaction
         if self.bump:
-            told = number
+            reported = number
         else:
-            told = 0
+            reported = 0
             error = self.world.logs.begin(partition, self.producer, self.epoch, number)
             assert error == 0
         self.count += 1
@@ -67,18 +67,18 @@ class Client:
         logs = self.world.logs
         if self.random.random() < 0.1:
             # This batch arrives late: its transaction may be over.
-            self.world.late.append(lambda: self.arrive(partition, value, who, told, number))
+            self.world.late.append(lambda: self.arrive(partition, value, who, reported, number))
             self.dead = True
             return
-        appended = logs.append(partition, value, who, told)
+        appended = logs.append(partition, value, who, reported)
         assert appended.error == 0, ErrorCode(appended.error)
         self.world.wrote((self.coordinator.name, number), partition, value)
         self.sequences[partition] += 1
 
     def arrive(
-        self, partition: int, value: bytes, who: tuple[int, int, int], told: int, number: int
+        self, partition: int, value: bytes, who: tuple[int, int, int], reported: int, number: int
     ) -> None:
-        reply = self.world.logs.append(partition, value, who, told)
+        reply = self.world.logs.append(partition, value, who, reported)
         if not reply.error:
             self.world.wrote((self.coordinator.name, number), partition, value)
 

@@ -45,8 +45,8 @@ def test_every_key_is_written_by_a_script() -> None:
 
 
 def test_the_page_names_only_keys_that_exist() -> None:
-    told = set(re.findall(r"^\| `([^`]+)` \|", PAGE, re.MULTILINE))
-    assert told == {key.text for key in KNOWN}
+    reported = set(re.findall(r"^\| `([^`]+)` \|", PAGE, re.MULTILINE))
+    assert reported == {key.text for key in KNOWN}
 
 
 @pytest.mark.parametrize("call", sample_calls(), ids=lambda call: call.script.name)

@@ -150,14 +150,14 @@ async def test_a_notification_reloads_the_table_and_keeps_unchanged_topics() -> 
 async def test_a_notification_during_a_read_of_the_table_repeats_the_read() -> None:
     redis = Redis(a=defined(1), b=defined(2))
     topics = table(redis)
-    answered, go_on = asyncio.Event(), asyncio.Event()
+    answered, proceed = asyncio.Event(), asyncio.Event()
 
     class Late(Redis):
         async def command(self, *command: Any) -> Any:
             answer = await redis.command(*command)
             if command[0] == "HGETALL":
                 answered.set()
-                await go_on.wait()
+                await proceed.wait()
             return answer
 
     topics._store = Late()
@@ -165,7 +165,7 @@ async def test_a_notification_during_a_read_of_the_table_repeats_the_read() -> N
     await answered.wait()
     redis.put(a=None, b=defined(2, partitions=9))
     topics.invalidate()
-    go_on.set()
+    proceed.set()
     await reading
     assert topics.peek("b") is None, "the rows that were read are older"
     assert await topics.get("a") is None

@@ -40,9 +40,9 @@ async def marked(
         transaction_version=transaction_version,
     )
     answer = await broker.ask(WriteTxnMarkersRequest(markers=[marker]), version)
-    (told,) = answer.markers
-    assert told.producer_id == producer_id
-    return [E(row.error_code).name for topic in told.topics for row in topic.partitions]
+    (reported,) = answer.markers
+    assert reported.producer_id == producer_id
+    return [E(row.error_code).name for topic in reported.topics for row in topic.partitions]
 
 
 async def producers(broker: Broker) -> list[tuple[int, int]]:
@@ -175,8 +175,8 @@ async def test_all_ids_are_read_once_for_a_request_and_few_at_a_time(
     ]
     answer = await broker.ask(WriteTxnMarkersRequest(markers=markers))
     codes = [
-        [row.error_code for topic in told.topics for row in topic.partitions]
-        for told in answer.markers
+        [row.error_code for topic in reported.topics for row in topic.partitions]
+        for reported in answer.markers
     ]
     assert codes == [[E.INVALID_TXN_STATE], [E.NONE], [E.INVALID_TXN_STATE]]
     assert sorted(seen) == sorted(await transactions.list_ids())

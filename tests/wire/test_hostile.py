@@ -149,17 +149,17 @@ def test_more_tagged_fields_than_any_request_has_are_refused(
 
 
 def test_a_small_request_cannot_make_us_allocate_much() -> None:
-    lies: list[tuple[type[Message], int, bytes]] = [
+    wrong: list[tuple[type[Message], int, bytes]] = [
         (MetadataRequest, 0, bytes.fromhex("7fffffff") + bytes(64)),
         (MetadataRequest, 9, bytes.fromhex("ffffffff07") + bytes(64)),
         (ProduceRequest, 3, bytes.fromhex("ffff 0001 00000000 7fffffff") + bytes(64)),
         (FetchRequest, 4, bytes(17) + bytes.fromhex("00000001 0000 7fffffff") + bytes(64)),
     ]
-    for cls, version, data in lies:
+    for cls, version, data in wrong:
         refused(cls, data, version)  # the codec itself is compiled outside the measurement
     tracemalloc.start()
     try:
-        for cls, version, data in lies:
+        for cls, version, data in wrong:
             refused(cls, data, version)
         peak = tracemalloc.get_traced_memory()[1]
     finally:

@@ -125,21 +125,21 @@ class Backup:
         if is_own or await snapshots.numbers():
             what = "is the remote store of this cluster" if is_own else "has a backup already"
             raise BackupRefused(f"{self.target.url} {what}: name another directory or prefix.")
-        found = await capture(self.store, self.keys, self.cluster_id, "")
+        note_records = await capture(self.store, self.keys, self.cluster_id, "")
         topics, refused = {}, []
-        for name, state in found.topics.items():
+        for name, state in note_records.topics.items():
             if state.definition.configs["offset.mode"] == "bytes":
                 refused.append(name)
                 continue
             topics[name] = await self._topic(name, state)
         snapshot = msgspec.structs.replace(
-            found,
+            note_records,
             created_ms=int(time() * 1000),
             topics=topics,
             deleted_topics=[],
             groups={
                 group: [row for row in rows if row[0] not in refused]
-                for group, rows in found.groups.items()
+                for group, rows in note_records.groups.items()
             },
             is_backup=True,
             scheduled=sorted(self._scheduled, key=lambda each: (each.topic, each.partition)),
@@ -185,9 +185,9 @@ class Backup:
         """Count a segment that was written."""
         self._counts["segments"] += 1
         self._counts["bytes"] += size
-        self.found(records)
+        self.note_records(records)
 
-    def found(self, records: int) -> None:
+    def note_records(self, records: int) -> None:
         """Count records that the backup has."""
         self._counts["records"] += records
         self.on_records(records)
@@ -216,7 +216,7 @@ class PartitionBackup:
         at, records, names = await self._existing()
         if at > self._start:
             self._copied = at
-            self.backup.found(records)
+            self.backup.note_records(records)
         while at < end:
             after = await self._copy(at, names)
             if after is None:
@@ -237,14 +237,14 @@ class PartitionBackup:
         """Return where the segments in the target end, their records, and the objects' names."""
         target, start = self.backup.target, self.cut.start
         where = (self.backup.cluster_id, self.topic.id, self.number)
-        found = await list_objects(target, *where, asyncio.Semaphore(AT_ONCE))
-        chain = build_chain(found, start, -1)
+        note_records = await list_objects(target, *where, asyncio.Semaphore(AT_ONCE))
+        chain = build_chain(note_records, start, -1)
         if chain.end > self.cut.end:
             raise BackupRefused(
                 f"{target.url} has segments of another log of {self}: name another directory or "
                 "prefix."
             )
-        names = {each.name for each in found if each.header is not None}
+        names = {each.name for each in note_records if each.header is not None}
         if not chain.rows or chain.rows[0][0] > start:
             return start, 0, names
         at = chain.holes[0][0] if chain.holes else chain.end
@@ -278,10 +278,10 @@ class PartitionBackup:
     async def write(self, writer: SegmentWriter) -> None:
         """Write records of Redis as a segment."""
         cluster_id = self.backup.cluster_id
-        found = await self._collector.finish(writer, cluster_id, int(time() * 1000))
-        name = object_name(cluster_id, self.topic.id, self.number, writer.first, found[0])
-        await self.backup.target.put(name, found[1])
-        self.backup.count(writer.records, sum(map(len, found[1])))
+        note_records = await self._collector.finish(writer, cluster_id, int(time() * 1000))
+        name = object_name(cluster_id, self.topic.id, self.number, writer.first, note_records[0])
+        await self.backup.target.put(name, note_records[1])
+        self.backup.count(writer.records, sum(map(len, note_records[1])))
 
     async def _after_nothing(self, at: int) -> int:
         """Return the offset to continue from after a read that found no records."""

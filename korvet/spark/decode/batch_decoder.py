@@ -67,16 +67,16 @@ class BatchDecoder(LayoutDecoder):
                     yield part
             return
         group: list[_StoredBatch] = []
-        held = 0
+        size = 0
         for row in reply.rows:
             each = self._batch(self._last(row[0]), row[1])
             if each is None:
                 continue
-            if group and (each.kind != group[0].kind or held > _GROUP_BYTES):
+            if group and (each.kind != group[0].kind or size > _GROUP_BYTES):
                 yield self._decode_group(group)
-                group, held = [], 0
+                group, size = [], 0
             group.append(each)
-            held += len(each.body)
+            size += len(each.body)
         if group:
             yield self._decode_group(group)
 
@@ -150,8 +150,8 @@ class BatchDecoder(LayoutDecoder):
             found.offsets, found.times, stamped, found.keys, found.values, found.headers
         )
 
-    def _decode_singly(self, each: _StoredBatch, stamped: bool) -> ColumnBatch:
-        shift = each.base - each.header.base_offset
+    def _decode_singly(self, batch: _StoredBatch, stamped: bool) -> ColumnBatch:
+        shift = batch.base - batch.header.base_offset
         return batch_from_records(
-            records.records_of(each.batch), self._names, shift=shift, stamped=stamped
+            records.records_of(batch.batch), self._names, shift=shift, stamped=stamped
         )

@@ -121,19 +121,19 @@ def _scan_records(data: bytes, raw: Bytes, at: int, end: int, left: int, pieces:
         raise NotUniform
 
 
-def _scan_equal_records(raw: Bytes, at: int, end: int, size: int, most: int) -> Ints:
+def _scan_equal_records(raw: Bytes, at: int, end: int, size: int, max_records: int) -> Ints:
     """Return the starts of consecutive records of this size, beginning at `at`."""
-    rows = min(most, (end - at) // size)
+    rows = min(max_records, (end - at) // size)
     if not rows:
         raise NotUniform
     same = np.ones(rows, dtype=bool)
-    place = at
+    start = at
     while True:
-        byte = raw[place]
-        same &= raw[place : at + rows * size : size] == byte
+        byte = raw[start]
+        same &= raw[start : at + rows * size : size] == byte
         if byte < 0x80:
             break
-        place += 1
+        start += 1
     wrong = int(np.argmin(same))
     return np.arange(at, at + (rows if same[wrong] else wrong) * size, size)
 
@@ -184,15 +184,15 @@ class _ColumnReader:
     def headers(self, type_: Any) -> Any:
         """Return each record's headers as a list of pairs, null if there are none."""
         counts, total = self._header_counts, len(self._header_counts)
-        most = int(counts.max(initial=0))
-        if not most:
+        highest = int(counts.max(initial=0))
+        if not highest:
             return pa.nulls(total, type_)
-        if most > MAX_VECTORIZED_HEADERS:
+        if highest > MAX_VECTORIZED_HEADERS:
             raise NotUniform
         which = np.arange(total)
         at = self._at
         rows, names, values = [], [], []
-        for n in range(most):
+        for n in range(highest):
             having = counts[which] > n
             self._expect_end(at[~having], which[~having])
             which, at = which[having], at[having]

@@ -45,8 +45,8 @@ class ColumnBatch(msgspec.Struct):
         return self._map_columns(lambda numbers: numbers[order], lambda column: column.take(places))
 
     def _map_columns(self, numbers: Change, column: Change) -> "ColumnBatch":
-        held = (self.keys, self.values, self.headers)
-        columns = (None if each is None else column(each) for each in held)
+        column_set = (self.keys, self.values, self.headers)
+        columns = (None if each is None else column(each) for each in column_set)
         return ColumnBatch(numbers(self.offsets), numbers(self.times), self.stamped, *columns)
 
 

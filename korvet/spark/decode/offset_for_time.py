@@ -48,7 +48,7 @@ def _offset_in_segments(
     if edge <= bound.start:
         return None
     with metadata.open_segments() as reader:
-        start = reader.find_chunk(part.place(metadata.keys), whole.start, edge, moment)
+        start = reader.find_chunk(part.handle(metadata.keys), whole.start, edge, moment)
         if start is None:
             return None
         whole = OffsetRange(part, max(start, whole.start), edge)

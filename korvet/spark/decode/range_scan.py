@@ -51,7 +51,7 @@ class RangeScan:
         self._store = store
         self._log = wanted.log
         self._layout = decoder_of(wanted.log)
-        self._names = wanted.log.place(keys)
+        self._names = wanted.log.handle(keys)
         self._end = wanted.end
         self._strict = fail_on_data_loss
         self._foreign_count = 0
@@ -71,18 +71,18 @@ class RangeScan:
         steps: Iterator[ReadStep] = self._steps()
         step = self._next(steps)
         while step is not None:
-            stop, most = step
+            stop, count = step
             at = self.position
-            reply = self._receive(at, stop, most)
+            reply = self._receive(at, stop, count)
             if len(reply):
                 self._adapt_foreign_count(reply)
                 at = self.seen_end = max(at, self._next_offset(reply.last_id))
-            if len(reply) < most and not self._layout.holds_batches:
+            if len(reply) < count and not self._layout.holds_batches:
                 at = max(at, stop)
             self.position = at
-            if len(reply) == most:
+            if len(reply) == count:
                 # The step was cut off by COUNT: there may be more entries before its end.
-                steps = chain([(stop, self._foreign_count or most)], steps)
+                steps = chain([(stop, self._foreign_count or count)], steps)
             step = self._next(steps)
             if len(reply):
                 yield reply
@@ -174,15 +174,15 @@ class RangeScan:
             self._ask(self.position, *step)
         return step
 
-    def _ask(self, start: int, stop: int | None, most: int) -> None:
+    def _ask(self, start: int, stop: int | None, count: int) -> None:
         """Request the entries from `start` up to `stop` (exclusive)."""
-        self._store.ask_bulk(*self._commands(start, stop, most))
+        self._store.ask_bulk(*self._commands(start, stop, count))
 
-    def _receive(self, start: int, stop: int | None, most: int) -> XRangeReply:
+    def _receive(self, start: int, stop: int | None, count: int) -> XRangeReply:
         """Return the reply to the last request."""
         found = self._store.bulk_reply()
         if found is None:
-            entries, states = self._commands(start, stop, most)
+            entries, states = self._commands(start, stop, count)
             rows, state = self._store.commands([entries, *states])
             reply = XRangeReply.of(rows)
         else:
@@ -192,10 +192,10 @@ class RangeScan:
         reply.places = self._places
         return reply
 
-    def _commands(self, start: int, stop: int | None, most: int) -> tuple[Command, list[Command]]:
+    def _commands(self, start: int, stop: int | None, count: int) -> tuple[Command, list[Command]]:
         last = "+" if stop is None else self._places.id(max(stop - 1, 0))
         return (
-            ("XRANGE", self._names.stream, self._places.id(max(start, 0)), last, "COUNT", most),
+            ("XRANGE", self._names.stream, self._places.id(max(start, 0)), last, "COUNT", count),
             [("HMGET", self._names.log, "topic_id", "start", "local_start")],
         )
 
@@ -220,7 +220,7 @@ class RangeScan:
 
 def aborted_transactions(store: SyncStore, keys: Keys, wanted: OffsetRange) -> list[AbortedRow]:
     """Return the aborted transactions that have records in the range."""
-    names = wanted.log.place(keys)
+    names = wanted.log.handle(keys)
     found: list[AbortedRow] = []
     low = f"({wanted.start}"
     while True:

@@ -76,26 +76,26 @@ class RecordDecoder(LayoutDecoder):
             return parts[0]
         return concat_batches(parts).sorted_by_offset()
 
-    def _columns(self, found: UniformEntries) -> ColumnBatch:
+    def _columns(self, entries: UniformEntries) -> ColumnBatch:
         """Return a group's records; raise NotUniform if an entry has no offset or time."""
-        stamped = _STAMP in found.columns
-        clock = found.columns.get(_STAMP if stamped else b"timestamp")
-        milliseconds, offsets = self._offsets(*found.ids())
-        times = milliseconds if clock is None else found.numbers(clock)
+        stamped = _STAMP in entries.columns
+        clock = entries.columns.get(_STAMP if stamped else b"timestamp")
+        milliseconds, offsets = self._offsets(*entries.ids())
+        times = milliseconds if clock is None else entries.numbers(clock)
         part = ColumnBatch(offsets, times, stamped)
         if "key" in self._names:
-            part.keys = _column(found, b"key")
+            part.keys = _column(entries, b"key")
         if "value" in self._names:
-            part.values = _value_column(found)
+            part.values = _value_column(entries)
         if "headers" in self._names:
-            part.headers = _headers_column(found, self._schema.field("headers").type)
-        return self._committed(part, found) if self._aborted else part
+            part.headers = _headers_column(entries, self._schema.field("headers").type)
+        return self._committed(part, entries) if self._aborted else part
 
-    def _committed(self, part: ColumnBatch, found: UniformEntries) -> ColumnBatch:
+    def _committed(self, part: ColumnBatch, entries: UniformEntries) -> ColumnBatch:
         """Return the batch without records of aborted transactions."""
-        if _first_names(found)[:1] != [_TRANSACTION]:
+        if _first_names(entries)[:1] != [_TRANSACTION]:
             return part
-        producers = found.numbers(found.columns[_TRANSACTION])
+        producers = entries.numbers(entries.columns[_TRANSACTION])
         lost = self._aborted.contain_each(producers, part.offsets)
         return part.where(~lost) if lost.any() else part
 
@@ -130,42 +130,42 @@ class RecordDecoder(LayoutDecoder):
         return batch_from_records(found, self._names, shift=0, stamped=stamped)
 
 
-def _first_names(found: UniformEntries) -> list[bytes]:
+def _first_names(entries: UniformEntries) -> list[bytes]:
     """Return the field names without `append.time`."""
-    names = list(found.columns)
+    names = list(entries.columns)
     return names[1:] if names[:1] == [_STAMP] else names
 
 
-def _is_marker(found: UniformEntries) -> bool:
+def _is_marker(entries: UniformEntries) -> bool:
     """Return whether the entries are transaction markers (see control_records.is_marker)."""
-    names = _first_names(found)
+    names = _first_names(entries)
     return len(names) > 2 and names[:2] == [b"control", _TRANSACTION]
 
 
-def _is_plain(found: UniformEntries) -> bool:
+def _is_plain(entries: UniformEntries) -> bool:
     """Return whether the entries have only fields of records."""
     return all(
         name in _RECORD_FIELDS or name in _VALUE_CODECS or name.startswith(_HEADERS)
-        for name in found.columns
+        for name in entries.columns
     )
 
 
-def _column(found: UniformEntries, name: bytes) -> Any:
-    spans = found.columns.get(name)
-    return pa.nulls(found.count, pa.binary()) if spans is None else found.binary(spans)
+def _column(entries: UniformEntries, name: bytes) -> Any:
+    spans = entries.columns.get(name)
+    return pa.nulls(entries.count, pa.binary()) if spans is None else entries.binary(spans)
 
 
-def _headers_column(found: UniformEntries, type_: Any) -> Any:
+def _headers_column(entries: UniformEntries, type_: Any) -> Any:
     """Return headers of entries with the same header names, like Spark's Kafka source."""
-    fields = [name for name in found.columns if name.startswith(_HEADERS)]
-    count, width = found.count, len(fields)
+    fields = [name for name in entries.columns if name.startswith(_HEADERS)]
+    count, width = entries.count, len(fields)
     if not fields:
         return pa.nulls(count, type_)
     names = pa.array([each.split(b"header.", 1)[1].decode("utf-8", "replace") for each in fields])
     values = [
         pa.nulls(count, pa.binary())
         if each.startswith(b"null.")
-        else found.binary(found.columns[each])
+        else entries.binary(entries.columns[each])
         for each in fields
     ]
     # Reorder from column by column to record by record.
@@ -181,10 +181,10 @@ def _headers_column(found: UniformEntries, type_: Any) -> Any:
     return pa.ListArray.from_arrays(edges, pairs, type=type_)
 
 
-def _value_column(found: UniformEntries) -> Any:
-    for name, spans in found.columns.items():
+def _value_column(entries: UniformEntries) -> Any:
+    for name, spans in entries.columns.items():
         if name in _VALUE_CODECS:
-            packed = found.binary(spans).to_pylist()
+            packed = entries.binary(spans).to_pylist()
             values = [record_entries.record_of(0, 0, (name, each))[3] or b"" for each in packed]
             return pa.array(values, pa.binary())
-    return _column(found, b"value")
+    return _column(entries, b"value")

@@ -46,8 +46,8 @@ def read_segments(
             raise error from None
         logger.warning("%s", error)
         if bound.start < wanted.end:
-            rest = OffsetRange(wanted.log, bound.start, wanted.end)
-            yield from read_segments(metadata, options, names, rest)
+            left = OffsetRange(wanted.log, bound.start, wanted.end)
+            yield from read_segments(metadata, options, names, left)
 
 
 def decode_segments(
@@ -57,7 +57,7 @@ def decode_segments(
     log = msgspec.structs.replace(wanted.log, is_batch=True)
     whole = OffsetRange(log, wanted.start, wanted.end)
     schema = arrow_schema(tuple(names))
-    for run in reader.runs(log.place(reader.keys), wanted.start, wanted.end):
+    for run in reader.runs(log.handle(reader.keys), wanted.start, wanted.end):
         aborted = run.segment.aborted if committed else ()
         rows = []
         for at, size, header in headers_in(run.batches):

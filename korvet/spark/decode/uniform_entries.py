@@ -53,7 +53,7 @@ class UniformEntries(ABC):
         """Return the values as integers; raise NotUniform if one is not an integer."""
 
     @abstractmethod
-    def _all(self, place: Any, byte: int) -> bool:
+    def _all(self, where: Any, byte: int) -> bool:
         """Return whether every entry has this byte at the location."""
 
     @property

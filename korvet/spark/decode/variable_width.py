@@ -50,10 +50,10 @@ def group_by_fields(body: memoryview, count: int) -> list[UniformEntries]:
     raw: Bytes = np.frombuffer(body, dtype=np.uint8)
     begins = _find_entry_starts(raw, count)
     left = [(begins, np.append(begins[1:], len(raw)))]
-    most = min(MAX_GROUPS, max(1, count // MIN_GROUP))
+    max_groups = min(MAX_GROUPS, max(1, count // MIN_GROUP))
     found: list[UniformEntries] = []
     while left:
-        if len(found) + len(left) > most:
+        if len(found) + len(left) > max_groups:
             raise NotUniform
         begins, ends = left.pop()
         try:
@@ -102,8 +102,8 @@ class VariableWidth(UniformEntries):
     def numbers(self, spans: ValueSpans) -> Ints:
         return parse_integers(arrow.binary_array(self._body, *spans, pa.string()))
 
-    def _all(self, place: Any, byte: int) -> bool:
-        return bool((self._at(place) == byte).all())
+    def _all(self, where: Any, byte: int) -> bool:
+        return bool((self._at(where) == byte).all())
 
     def _content(self, at: Ints) -> tuple[Ints, ValueSpans]:
         """Return the bulk strings whose lengths are at `at`, and the positions after them."""

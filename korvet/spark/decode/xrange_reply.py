@@ -45,22 +45,22 @@ class FixedWidth(UniformEntries):
     @classmethod
     def of(cls, body: memoryview, count: int) -> Self | None:
         """Return the entries, or None if they do not all have the layout of the first."""
-        size, rest = divmod(len(body), count)
-        found = None if rest else parse_entry(bytes(body[:size]))
+        size, remainder = divmod(len(body), count)
+        found = None if remainder else parse_entry(bytes(body[:size]))
         if found is None:
             return None
         (_, *ids), *fields = found
-        made = cls(
+        reply = cls(
             np.frombuffer(body, dtype=np.uint8).reshape(count, size),
             ValueSpans(*ids),
             {name: ValueSpans(start, end) for name, start, end in fields},
         )
         previous = 0
-        for start, end in [made._ids, *made.columns.values(), (size, size)]:
-            if not made._is_constant(previous, start):
+        for start, end in [reply._ids, *reply.columns.values(), (size, size)]:
+            if not reply._is_constant(previous, start):
                 return None
             previous = end
-        return made
+        return reply
 
     def content(self, spans: ValueSpans, entry: int) -> bytes:
         return self._rows[entry, spans.start : spans.end].tobytes()
@@ -82,8 +82,8 @@ class FixedWidth(UniformEntries):
                 found += digit * np.int64(factor)
         return found + fixed
 
-    def _all(self, place: Any, byte: int) -> bool:
-        return bool((self._rows[:, place] == byte).all())
+    def _all(self, where: Any, byte: int) -> bool:
+        return bool((self._rows[:, where] == byte).all())
 
     def _is_constant(self, start: int, end: int) -> bool:
         """Return whether these bytes are equal in all rows.
@@ -92,8 +92,8 @@ class FixedWidth(UniformEntries):
         """
         size = self._rows.shape[1]
         width = next((each for each in _WORDS if each <= end - start), 1)
-        for place in {*range(start, end - width, width), end - width} if start < end else ():
-            words: Any = np.ndarray(self.count, f"u{width}", self._rows, place, size)
+        for at in {*range(start, end - width, width), end - width} if start < end else ():
+            words: Any = np.ndarray(self.count, f"u{width}", self._rows, at, size)
             if (words != words[0]).any():
                 return False
         return True
@@ -121,10 +121,10 @@ class XRangeReply:
     @classmethod
     def of(cls, rows: list[Any]) -> Self:
         """Return a reply of entries that are already parsed."""
-        made = cls(memoryview(b"*%d\r\n" % len(rows)))
-        made.rows = rows
-        made.groups = None
-        return made
+        reply = cls(memoryview(b"*%d\r\n" % len(rows)))
+        reply.rows = rows
+        reply.groups = None
+        return reply
 
     def __len__(self) -> int:
         return self._count

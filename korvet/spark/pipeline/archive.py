@@ -54,7 +54,7 @@ class ArchiveJob(msgspec.Struct, frozen=True):
     connection: Connection
     topics: tuple[str, ...]
     values: str = "bytes"
-    most: int = 4_000_000
+    max_records: int = 4_000_000
     """Approximate records per commit: the work lost in a crash, and the size of one Spark job."""
     target_bytes: int = 128 << 20
     trim_older_ms: int | None = None
@@ -103,7 +103,11 @@ class Archiver:
                 try:
                     state = self._table.settle(self._table.state(), self._recount)
                     step = plan_next_commit(
-                        metadata, state, target, self._job.most, skip_lost=self._job.skip_lost
+                        metadata,
+                        state,
+                        target,
+                        self._job.max_records,
+                        skip_lost=self._job.skip_lost,
                     )
                     if step is None:
                         self.trim(metadata, target)
@@ -127,8 +131,8 @@ class Archiver:
             return 0
         moment = int(time.time() * 1000) - self._job.trim_older_ms
         state = self._table.state()
-        held = [(part, archived_span(state, part)) for part in target.logs]
-        ends = [(part, span.end) for part, span in held if span is not None]
+        archived = [(part, archived_span(state, part)) for part in target.logs]
+        ends = [(part, span.end) for part, span in archived if span is not None]
         return trim.trim_archived(metadata, ends, moment)
 
     def _write(

@@ -85,8 +85,8 @@ def decode(frame: Any, schemas: str | AvroById) -> tuple[Any, list[Decoded], Any
         text, why = schemas.find(schema_id)
         found = Decoded(matches, reason=why)
         if text:
-            rest = f.expr(f"substring(value, {PREFIX_BYTES + 1})")
-            wide, found = _decode_one(wide, f"_avro{schema_id}", matches, rest, text)
+            body = f.expr(f"substring(value, {PREFIX_BYTES + 1})")
+            wide, found = _decode_one(wide, f"_avro{schema_id}", matches, body, text)
         cases.append(found)
     absent = f.when(f.col("_id").isNull(), "no schema id at the start").otherwise(
         f"more than {MAX_IDS} schema ids in one commit"

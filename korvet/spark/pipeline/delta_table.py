@@ -111,30 +111,32 @@ class DeltaTable(ArchiveTable):
             return msgspec.structs.replace(planned, rows=rows)
         return msgspec.structs.replace(planned, pending=False, **msgspec.json.decode(sums))
 
-    def _commits(self, most: int | None) -> list[tuple[CommitPointer, int]]:
+    def _commits(self, max_commits: int | None) -> list[tuple[CommitPointer, int]]:
         """Return our commits and the rows that they added, newest first."""
         found = []
         oldest = 0
-        for version, text, metrics in self._history(most):
+        for version, text, metrics in self._history(max_commits):
             oldest = version
             with suppress(msgspec.DecodeError):
                 pointer = decode_pointer(text or "")
                 found.append((pointer, int((metrics or {}).get("numOutputRows", 0))))
-        if most is None and oldest and not found:
+        if max_commits is None and oldest and not found:
             raise PipelineError(
                 f"{self._location}: its history with our commits was cleaned up "
                 "(delta.logRetentionDuration). Archive into another table."
             )
         return found
 
-    def _history(self, most: int | None) -> Iterable[tuple[int, str | None, dict[str, Any] | None]]:
+    def _history(
+        self, count: int | None
+    ) -> Iterable[tuple[int, str | None, dict[str, Any] | None]]:
         """Return version, user metadata and metrics of the table's commits, newest first."""
         log = self._log
         if log.is_dir():
             # Read the files directly: DESCRIBE HISTORY below runs a Spark job each time.
             versions = sorted(int(each.stem) for each in log.glob("[0-9]" * 20 + ".json"))
-            return [_read_commit(log, version) for version in versions[::-1][:most]]
-        limit = "" if most is None else f" LIMIT {most}"
+            return [_read_commit(log, version) for version in versions[::-1][:count]]
+        limit = "" if count is None else f" LIMIT {count}"
         rows = self._spark.sql(f"DESCRIBE HISTORY {self._location.sql}{limit}")
         return [tuple(row) for row in rows.select(*_HISTORY).collect()]
 

@@ -88,43 +88,43 @@ def _syntax_error(text: Any) -> Any:
     )
 
 
-def _misfit(held: Any, type_: Any) -> Any:
+def _misfit(variant: Any, type_: Any) -> Any:
     """Return why a variant loses something in a column of that type; None if it never does."""
     if isinstance(type_, StructType):
-        return _object_misfit(f.try_variant_get(held, "$", "map<string,variant>"), type_)
+        return _object_misfit(f.try_variant_get(variant, "$", "map<string,variant>"), type_)
     if isinstance(type_, ArrayType):
         if _misfit(f.lit(None), type_.elementType) is None:
             return None
-        items = f.try_variant_get(held, "$", "array<variant>")
+        items = f.try_variant_get(variant, "$", "array<variant>")
         reasons = f.transform(items, lambda each: _misfit(each, type_.elementType))
         return f.get(f.filter(reasons, lambda each: each.isNotNull()), f.lit(0))
     if not isinstance(type_, LongType | DecimalType | DoubleType):
         return None
-    kind = f.schema_of_variant(held)
+    kind = f.schema_of_variant(variant)
     is_number = kind.rlike("^(BIGINT|DECIMAL|DOUBLE|FLOAT)")
-    return f.when(is_number & ~_fits(held, kind, type_), _NUMBER)
+    return f.when(is_number & ~_fits(variant, kind, type_), _NUMBER)
 
 
-def _object_misfit(held: Any, type_: Any) -> Any:
+def _object_misfit(variant: Any, type_: Any) -> Any:
     names = [each.name for each in type_]
     lower = [name.lower() for name in names]
-    clash = f.exists(f.map_keys(held), lambda k: f.lower(k).isin(lower) & ~k.isin(names))
+    clash = f.exists(f.map_keys(variant), lambda k: f.lower(k).isin(lower) & ~k.isin(names))
     reasons = [f.when(clash, _CASE)]
     for each in type_:
-        found = _misfit(held[each.name], each.dataType)
+        found = _misfit(variant[each.name], each.dataType)
         if found is not None:
             reasons.append(found)
     return f.coalesce(*reasons) if len(reasons) > 1 else reasons[0]
 
 
-def _fits(held: Any, kind: Any, type_: Any) -> Any:
+def _fits(variant: Any, kind: Any, type_: Any) -> Any:
     """Return whether a variant that is a number is exact in the type."""
     if isinstance(type_, LongType):
         return kind == "BIGINT"
-    exact = f.try_variant_get(held, "$", "decimal(38,0)")
-    double = f.try_variant_get(held, "$", "double")
+    exact = f.try_variant_get(variant, "$", "decimal(38,0)")
+    double = f.try_variant_get(variant, "$", "double")
     is_whole = kind.rlike(r"^BIGINT|^DECIMAL\(\d+,\s*0\)")
     if isinstance(type_, DecimalType):
         return f.when(is_whole, exact.try_cast(type_).isNotNull()).otherwise(double % 1 == 0)
-    most = f.when(is_whole, float(MAX_WHOLE)).otherwise(sys.float_info.max)
-    return f.abs(double) <= most
+    limit = f.when(is_whole, float(MAX_WHOLE)).otherwise(sys.float_info.max)
+    return f.abs(double) <= limit

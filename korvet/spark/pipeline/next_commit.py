@@ -52,11 +52,11 @@ def plan_next_commit(
     metadata: MetadataClient,
     state: CommitMetadata,
     target: ArchiveTarget,
-    most: int,
+    max_records: int,
     *,
     skip_lost: bool = False,
 ) -> NextCommit | None:
-    """Return what to archive next, at most about `most` records, or None at the target.
+    """Return what to archive next, at most about `max_records` records, or None at the target.
 
     Raises TrimmedEarly if offsets were trimmed before they were archived, and TailLost if the log
     lost records that the table has. With `skip_lost` the commit records such offsets as lost.
@@ -79,7 +79,7 @@ def plan_next_commit(
     for span in gone:
         logger.warning("%s was lost before it was archived", span)
     ends = [max(start, end) for start, end in zip(starts, target.ends, strict=True)]
-    ends = limit_ends(metadata, target.logs, starts, ends, most)
+    ends = limit_ends(metadata, target.logs, starts, ends, max_records)
     ranges = tuple(
         OffsetRange(part, start, end)
         for part, start, end in zip(target.logs, starts, ends, strict=True)
@@ -101,15 +101,15 @@ def plan_next_commit(
 
 def archived_span(state: CommitMetadata, part: PartitionLog) -> Span | None:
     """Return the span that the table holds of the partition, unless of another topic id."""
-    held = state.archived_range(part.topic, part.partition)
-    return held if held is not None and held.topic_id == part.topic_id else None
+    archived = state.archived_range(part.topic, part.partition)
+    return archived if archived is not None and archived.topic_id == part.topic_id else None
 
 
 def find_replaced_tails(
-    metadata: MetadataClient, held: Sequence[tuple[PartitionLog, Span | None]]
+    metadata: MetadataClient, archived: Sequence[tuple[PartitionLog, Span | None]]
 ) -> list[Span]:
     """Return the last offset of each span where the log has another record, as a lost span."""
-    compared = [(part, span) for part, span in held if span is not None and span.fingerprint]
+    compared = [(part, span) for part, span in archived if span is not None and span.fingerprint]
     found = fingerprints(metadata, [(part, span.end - 1) for part, span in compared])
     return [
         msgspec.structs.replace(span, start=span.end - 1, lost=True, fingerprint="")
@@ -131,22 +131,22 @@ def _empty_spans(
 
 def _start_offset(state: CommitMetadata, part: PartitionLog, bound: PartitionBounds) -> int:
     """Return the offset from which to archive a partition."""
-    held = state.archived_range(part.topic, part.partition)
-    if held is None:
+    archived = state.archived_range(part.topic, part.partition)
+    if archived is None:
         for span in state.archived:
             if span.topic == part.topic and span.topic_id != part.topic_id:
                 raise _other_topic_error(part, span.topic_id)
         # A partition added since the last commit is archived from its first offset on.
         return 0 if part.topic in state.partitions else bound.start
-    if held.topic_id != part.topic_id:
-        raise _other_topic_error(part, held.topic_id)
-    if held.end > bound.coming:
+    if archived.topic_id != part.topic_id:
+        raise _other_topic_error(part, archived.topic_id)
+    if archived.end > bound.coming:
         raise TopicMismatch(
-            f"{part}: the table holds offsets up to {held.end - 1}, but the log ends at "
+            f"{part}: the table holds offsets up to {archived.end - 1}, but the log ends at "
             f"{bound.end}: this is another Redis, or Redis has lost data. If it is the right one, "
             "archive it into another table."
         )
-    return held.end
+    return archived.end
 
 
 def _other_topic_error(part: PartitionLog, archived_id: str) -> TopicMismatch:
@@ -168,10 +168,10 @@ def _trimmed_error(gone: Sequence[Span]) -> TrimmedEarly:
     )
 
 
-def tail_lost_error(found: Sequence[Span]) -> TailLost:
+def tail_lost_error(spans: Sequence[Span]) -> TailLost:
     """Build the error for a log whose last archived record is another one."""
     what = "; ".join(
-        f"topic {span.topic!r} partition {span.partition}: offset {span.start}" for span in found
+        f"topic {span.topic!r} partition {span.partition}: offset {span.start}" for span in spans
     )
     return TailLost(
         f"The log has another record than the table: {what}. Redis lost the end of the log, as in "

@@ -16,71 +16,71 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 HEADS = ("least", "median", "90 %", "99 %", "99.9 %", "most")
 
 
-def print_report(found: Sequence[TopicStats]) -> None:
+def print_report(topics: Sequence[TopicStats]) -> None:
     """Print the statistics on stdout."""
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 100)
-    for each in found:
+    for each in topics:
         console.print(Panel(_topic(each), title=Text(each.topic), title_align="left"))
 
 
-def _topic(each: TopicStats) -> RenderableType:
-    parts: list[RenderableType] = [Text(_summary(each))]
-    if each.records:
-        parts += [Text(_bars(each)), _distributions(each), _partitions(each)]
-        if each.top:
-            parts.append(_keys(each))
+def _topic(stats: TopicStats) -> RenderableType:
+    parts: list[RenderableType] = [Text(_summary(stats))]
+    if stats.records:
+        parts += [Text(_bars(stats)), _distributions(stats), _partitions(stats)]
+        if stats.top:
+            parts.append(_keys(stats))
     spaced = [line for part in parts for line in (Text(), part)]
     return Group(*spaced[1:])
 
 
-def _summary(each: TopicStats) -> str:
-    seconds = max(1, each.last_ms - each.first_ms) / 1000
+def _summary(stats: TopicStats) -> str:
+    seconds = max(1, stats.last_ms - stats.first_ms) / 1000
     return (
-        f"{each.records:,} records, {size(each.bytes)}, {moment(each.first_ms)} to "
-        f"{moment(each.last_ms)} ({each.records / seconds:,.1f} records/s)\n"
-        f"about {each.keys:,} keys; {each.without_key:,} records without a key, "
-        f"{each.tombstones:,} without a value"
+        f"{stats.records:,} records, {size(stats.bytes)}, {moment(stats.first_ms)} to "
+        f"{moment(stats.last_ms)} ({stats.records / seconds:,.1f} records/s)\n"
+        f"about {stats.keys:,} keys; {stats.without_key:,} records without a key, "
+        f"{stats.tombstones:,} without a value"
     )
 
 
-def _bars(each: TopicStats) -> str:
-    at = {point.at_ms: point.records for point in each.over_time}
+def _bars(stats: TopicStats) -> str:
+    at = {point.at_ms: point.records for point in stats.over_time}
     if not at:
         return ""
-    count = (max(at) - min(at)) // each.step_ms + 1
-    most = max(at.values())
+    count = (max(at) - min(at)) // stats.step_ms + 1
+    highest = max(at.values())
     line = "".join(
-        BLOCKS[-(-at.get(min(at) + n * each.step_ms, 0) * (len(BLOCKS) - 1) // most)]
+        BLOCKS[-(-at.get(min(at) + n * stats.step_ms, 0) * (len(BLOCKS) - 1) // highest)]
         for n in range(min(count, 200))
     )
-    return f"{line}  at most {most:,} records in {each.step_ms / 1000:g} s"
+    return f"{line}  at most {highest:,} records in {stats.step_ms / 1000:g} s"
 
 
-def _distributions(each: TopicStats) -> Table:
+def _distributions(stats: TopicStats) -> Table:
     table = Table("", *HEADS, box=None, pad_edge=False)
-    table.add_row("bytes", *_numbers(each.sizes))
-    if each.latency_ms is not None:
-        table.add_row("latency, ms", *_numbers(each.latency_ms))
+    table.add_row("bytes", *_numbers(stats.sizes))
+    if stats.latency_ms is not None:
+        table.add_row("latency, ms", *_numbers(stats.latency_ms))
     return table
 
 
-def _numbers(found: Quantiles) -> list[str]:
-    return [f"{value:,.0f}" for value in found.values]
+def _numbers(quantiles: Quantiles) -> list[str]:
+    return [f"{value:,.0f}" for value in quantiles.values]
 
 
-def _partitions(each: TopicStats) -> Table:
+def _partitions(stats: TopicStats) -> Table:
     table = Table("partition", "records", "share", "bytes", box=None, pad_edge=False)
-    for part in each.parts:
-        share = f"{100 * part.records / each.records:.1f} %"
+    for part in stats.parts:
+        share = f"{100 * part.records / stats.records:.1f} %"
         table.add_row(str(part.partition), f"{part.records:,}", share, size(part.bytes))
     return table
 
 
-def _keys(each: TopicStats) -> Table:
+def _keys(stats: TopicStats) -> Table:
     table = Table("most frequent keys", "records", "share", box=None, pad_edge=False)
-    for key in each.top:
+    for key in stats.top:
         table.add_row(
-            Text(key.key), f"{key.records:,}", f"{100 * key.records / each.records:.1f} %"
+            Text(key.key), f"{key.records:,}", f"{100 * key.records / stats.records:.1f} %"
         )
     return table
 
@@ -101,10 +101,10 @@ th { color: var(--soft); } td:first-child, th:first-child { text-align: left; }
 """
 
 
-def render_html(found: Sequence[TopicStats]) -> str:
+def render_html(topics: Sequence[TopicStats]) -> str:
     """Return the HTML file."""
-    names = escape(", ".join(each.topic for each in found))
-    body = "".join(_html_topic(each) for each in found)
+    names = escape(", ".join(each.topic for each in topics))
+    body = "".join(_html_topic(each) for each in topics)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -113,34 +113,34 @@ def render_html(found: Sequence[TopicStats]) -> str:
     )
 
 
-def _html_topic(each: TopicStats) -> str:
+def _html_topic(stats: TopicStats) -> str:
     head = (
-        f"<h2>{escape(each.topic)}</h2><p>{each.records:,} records, {size(each.bytes)}, "
-        f"about {each.keys:,} keys; {each.without_key:,} records without a key, "
-        f"{each.tombstones:,} without a value</p>"
+        f"<h2>{escape(stats.topic)}</h2><p>{stats.records:,} records, {size(stats.bytes)}, "
+        f"about {stats.keys:,} keys; {stats.without_key:,} records without a key, "
+        f"{stats.tombstones:,} without a value</p>"
     )
-    if not each.records:
+    if not stats.records:
         return head
-    parts = [(f"partition {part.partition}", part.records) for part in each.parts]
-    keys = [(key.key, key.records) for key in each.top]
-    tables = _over_time(each) + _quantiles(each) + _counts("Partitions", parts)
+    parts = [(f"partition {part.partition}", part.records) for part in stats.parts]
+    keys = [(key.key, key.records) for key in stats.top]
+    tables = _over_time(stats) + _quantiles(stats) + _counts("Partitions", parts)
     return head + tables + (_counts("Most frequent keys", keys) if keys else "")
 
 
-def _over_time(each: TopicStats) -> str:
-    per_s = each.step_ms / 1000
+def _over_time(stats: TopicStats) -> str:
+    per_s = stats.step_ms / 1000
     records, volume = [], []
-    for point in each.over_time:
+    for point in stats.over_time:
         at = moment(point.at_ms)
         records.append((at, point.records / per_s, f"{point.records / per_s:,.4g}"))
         volume.append((at, point.bytes / per_s, size(int(point.bytes / per_s))))
     return _html_bars("Records per second", records) + _html_bars("Bytes per second", volume)
 
 
-def _quantiles(each: TopicStats) -> str:
-    rows = [("Bytes of key and value", each.sizes)]
-    if each.latency_ms is not None:
-        rows.append(("Latency (append time - timestamp), ms", each.latency_ms))
+def _quantiles(stats: TopicStats) -> str:
+    rows = [("Bytes of key and value", stats.sizes)]
+    if stats.latency_ms is not None:
+        rows.append(("Latency (append time - timestamp), ms", stats.latency_ms))
     return "<h3>Distributions</h3>" + _html_table(
         ("", *HEADS), [(name, *_numbers(found)) for name, found in rows]
     )
@@ -151,10 +151,10 @@ def _counts(title: str, counts: Sequence[tuple[str, int]]) -> str:
 
 
 def _html_bars(title: str, rows: Sequence[tuple[str, float, str]]) -> str:
-    most = max(value for _, value, _ in rows) or 1
+    highest = max(value for _, value, _ in rows) or 1
     body = "".join(
         f"<tr><td>{escape(name)}</td><td>{text}</td>"
-        f'<td><div style="width: {100 * value / most:.1f}%"></div></td></tr>'
+        f'<td><div style="width: {100 * value / highest:.1f}%"></div></td></tr>'
         for name, value, text in rows
     )
     return f'<h3>{title}</h3><table class="bars">{body}</table>'

@@ -61,7 +61,7 @@ def open_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     wanted |= package_settings(location.format if location else "parquet", conf, avro=avro)
     if avro:
-        limits = " ".join(f"-D{name}={most}" for name, most in _AVRO_LIMITS.items())
+        limits = " ".join(f"-D{name}={limit}" for name, limit in _AVRO_LIMITS.items())
         wanted[_JAVA] = f"{limits} {wanted.get(_JAVA, submitted.get(_JAVA, ''))}".strip()
     builder = SparkSession.builder.appName(app)
     for name, value in wanted.items():
@@ -89,8 +89,8 @@ def open_session(
 
 def limit_avro_lengths(spark: Any) -> None:
     """Limit the lengths that the driver's decoder accepts; Avro reads the limits at first use."""
-    for name, most in _AVRO_LIMITS.items():
-        spark._jvm.java.lang.System.setProperty(name, str(most))
+    for name, limit in _AVRO_LIMITS.items():
+        spark._jvm.java.lang.System.setProperty(name, str(limit))
 
 
 def submitted_settings() -> dict[str, str]:

@@ -22,27 +22,29 @@ STEPS = 256
 
 
 def trim_archived(
-    metadata: MetadataClient, held: Sequence[tuple[PartitionLog, int]], moment: int
+    metadata: MetadataClient, archived: Sequence[tuple[PartitionLog, int]], moment: int
 ) -> int:
     """Remove records below each archived offset that are older than `moment`; return how many."""
     return sum(
-        _trim(metadata, held[low : low + MAX_CALLS], moment)
-        for low in range(0, len(held), MAX_CALLS)
+        _trim(metadata, archived[low : low + MAX_CALLS], moment)
+        for low in range(0, len(archived), MAX_CALLS)
     )
 
 
-def _trim(metadata: MetadataClient, held: Sequence[tuple[PartitionLog, int]], moment: int) -> int:
-    bounds, olds = _old_until(metadata, [part for part, _ in held], moment)
+def _trim(
+    metadata: MetadataClient, archived: Sequence[tuple[PartitionLog, int]], moment: int
+) -> int:
+    bounds, olds = _old_until(metadata, [part for part, _ in archived], moment)
     left = [
         (part, min(end, old))
-        for (part, end), bound, old in zip(held, bounds, olds, strict=True)
+        for (part, end), bound, old in zip(archived, bounds, olds, strict=True)
         if min(end, old) > bound.start
     ]
     removed = 0
     while left:
         steps = max(1, STEPS // len(left))
         replies = metadata.store.run_many(
-            part.place(metadata.keys).delete_records(before=before, steps=steps)
+            part.handle(metadata.keys).delete_records(before=before, steps=steps)
             for part, before in left
         )
         for (part, _), reply in zip(left, replies, strict=True):
@@ -61,7 +63,7 @@ def _old_until(
 ) -> tuple[list[PartitionBounds], list[int]]:
     """Return each log's bounds, and the offset below which every record is older than `moment`."""
     # Read in this order: records appended meanwhile are new and change none of the results.
-    names = [part.place(metadata.keys).log for part in parts]
+    names = [part.handle(metadata.keys).log for part in parts]
     ends = metadata.store.commands([("HGET", name, "next") for name in names])
     _adopt(metadata, parts)
     sought = metadata.find_timestamp(parts, moment)
@@ -79,7 +81,7 @@ def _adopt(metadata: MetadataClient, parts: Sequence[PartitionLog]) -> None:
     """Count the foreign entries of each log: its newest time is then theirs, too."""
     left = list(parts)
     while left:
-        replies = metadata.store.run_many(part.place(metadata.keys).adopt() for part in left)
+        replies = metadata.store.run_many(part.handle(metadata.keys).adopt() for part in left)
         left = [part for part, reply in zip(left, replies, strict=True) if reply.more]
 
 
@@ -109,7 +111,7 @@ def _old_step(metadata: MetadataClient, part: PartitionLog, moment: int) -> int:
 
     A concurrent trim shifts the rows: the result may then be too low.
     """
-    index = part.place(metadata.keys).index
+    index = part.handle(metadata.keys).index
     found, low, high = 0, 0, int(metadata.store.command("ZCARD", index))
     while low < high:
         middle = (low + high) // 2

@@ -93,8 +93,8 @@ class TypedColumns:
         wrong = avro_columns.reason_of(cases, absent)
         more, clashes = [], []
         for field in schema:
-            held, clash = _field_of(field, cases)
-            more.append(held.alias(PREFIX + field.name))
+            values, clash = _field_of(field, cases)
+            more.append(values.alias(PREFIX + field.name))
             clashes.append(clash)
         wrong = f.coalesce(wrong, *clashes)
         return wide.select(*frame.columns, *more, wrong.alias("_corrupt")), schema.json()
@@ -106,7 +106,7 @@ def _parsed_schema(text: str) -> Any:
 
 def _field_of(field: Any, cases: Any) -> tuple[Any, Any]:
     """Return a table's column from the values of all schemas, and why a value is not in it."""
-    held, clash = [f.lit(None).cast(field.dataType)], [f.lit(None).cast("string")]
+    values, clash = [f.lit(None).cast(field.dataType)], [f.lit(None).cast("string")]
     for each in cases:
         mine = {} if each.type is None else {one.name.lower(): one for one in each.type}
         fresh = mine.get(field.name.lower())
@@ -114,11 +114,11 @@ def _field_of(field: Any, cases: Any) -> tuple[Any, Any]:
             continue
         value = each.column[fresh.name]
         whole = each.matches & each.is_whole
-        held.append(f.when(whole, _fit(value, fresh.dataType, field.dataType)))
+        values.append(f.when(whole, _fit(value, fresh.dataType, field.dataType)))
         if _find_type_clash(fresh.dataType, field.dataType):
             reason = f"field {fresh.name} has another type than its column"
             clash.append(f.when(whole & value.isNotNull(), reason))
-    return f.coalesce(*held[::-1]), f.coalesce(*clash)
+    return f.coalesce(*values[::-1]), f.coalesce(*clash)
 
 
 def _fit(value: Any, fresh: Any, whole: Any) -> Any:

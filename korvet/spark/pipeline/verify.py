@@ -43,7 +43,7 @@ class PartitionComparison(msgspec.Struct, frozen=True):
     partition: int
     log_first: int
     log_next: int
-    held: Span | None
+    span: Span | None
     log: RowSum
     table: RowSum
     """Rows in the range that both have."""
@@ -97,11 +97,11 @@ def _compared_ranges(
     appended = _appended(metadata, logs)
     bounds = metadata.bounds(logs, committed=True)
     for part, bound, entries in zip(logs, bounds, appended, strict=True):
-        held = state.archived_range(part.topic, part.partition)
-        if held is not None and held.topic_id != part.topic_id:
+        archived = state.archived_range(part.topic, part.partition)
+        if archived is not None and archived.topic_id != part.topic_id:
             raise TopicMismatch(
-                f"The table holds another topic {part.topic!r} (id {held.topic_id}) than the log "
-                f"(id {part.topic_id})."
+                f"The table holds another topic {part.topic!r} (id {archived.topic_id}) than the "
+                f"log (id {part.topic_id})."
             )
         found.append(
             ComparedRange(
@@ -109,7 +109,7 @@ def _compared_ranges(
                 bound.start,
                 bound.first,
                 bound.next,
-                held,
+                archived,
                 part.topic in begun,
                 part.topic in compacted,
                 has_foreign_entries(part, bound.end, entries),
@@ -120,7 +120,7 @@ def _compared_ranges(
 
 def _appended(metadata: MetadataClient, logs: Sequence[PartitionLog]) -> list[int]:
     """Return how many entries were appended to each log, without foreign entries."""
-    names = [part.place(metadata.keys) for part in logs]
+    names = [part.handle(metadata.keys) for part in logs]
     found = metadata.store.commands([("HGET", each.log, "entries") for each in names])
     return [int(entries or 0) for entries in found]
 
@@ -129,7 +129,7 @@ def _waiting(metadata: MetadataClient, sides: Sequence[ComparedRange]) -> list[i
     """Return how many records of each log are not in the table yet."""
     ranges = []
     for each in sides:
-        begin = each.first if each.held is None else max(each.first, each.held.end)
+        begin = each.first if each.span is None else max(each.first, each.span.end)
         ranges.append(OffsetRange(each.part, min(begin, each.next), each.next))
     return metadata.count(ranges)
 
@@ -158,7 +158,7 @@ def _compare(
         *key,
         side.first,
         side.next,
-        side.held,
+        side.span,
         log,
         table,
         ours.whole,
@@ -192,12 +192,12 @@ def _problems(side: ComparedRange, later: CommitMetadata) -> list[str]:
     """Describe contradictions of the log and the commits."""
     found = []
     # A trimmed partition of a topic in the table may have been empty all the time.
-    if side.held is None and (side.first < side.next or (side.start > 0 and not side.begun)):
+    if side.span is None and (side.first < side.next or (side.start > 0 and not side.begun)):
         found.append("nothing of it has been archived")
     # The log was read after the table: an archiver may have trimmed after a later commit.
-    held = later.archived_range(side.part.topic, side.part.partition)
-    if side.held is not None and held is not None and held.end < side.start:
-        found.append(f"offsets {held.end} to {side.start - 1} are in neither")
+    archived = later.archived_range(side.part.topic, side.part.partition)
+    if side.span is not None and archived is not None and archived.end < side.start:
+        found.append(f"offsets {archived.end} to {side.start - 1} are in neither")
     return found
 
 
@@ -214,8 +214,8 @@ def _check_commits(
     elif not state.pending and state.checksum not in (total, UNKNOWN):
         problems.append("the table's rows are not those that its commits wrote")
     for (topic, number), each in sorted(ours.items()):
-        held, known = later.archived_range(topic, number), state.archived_range(topic, number)
-        if each.beyond.rows and not _is_explained(each.beyond, known, held):
+        archived, known = later.archived_range(topic, number), state.archived_range(topic, number)
+        if each.beyond.rows and not _is_explained(each.beyond, known, archived):
             problems.append(
                 f"{topic}-{number}: {each.beyond.rows} rows are outside of what the commits say"
             )
@@ -223,8 +223,9 @@ def _check_commits(
     return rows, tuple(problems)
 
 
-def _is_explained(beyond: RowSum, known: Span | None, held: Span | None) -> bool:
+def _is_explained(beyond: RowSum, known: Span | None, archived: Span | None) -> bool:
     """Return whether a later commit added these rows."""
-    if held is None or beyond.first is None or beyond.last is None:
+    if archived is None or beyond.first is None or beyond.last is None:
         return False
-    return beyond.first >= (held.start if known is None else known.end) and beyond.last < held.end
+    start = archived.start if known is None else known.end
+    return beyond.first >= start and beyond.last < archived.end

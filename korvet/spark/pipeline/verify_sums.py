@@ -41,7 +41,7 @@ class ComparedRange(msgspec.Struct, frozen=True):
     """Log start offset; `first` is the first record's offset, or `next`."""
     first: int
     next: int
-    held: Span | None
+    span: Span | None
     begun: bool
     """Whether the table has a partition of the topic."""
     compacted: bool
@@ -52,12 +52,12 @@ class ComparedRange(msgspec.Struct, frozen=True):
     @property
     def low(self) -> int:
         """Return the start of the compared range."""
-        return self.first if self.held is None else max(self.first, self.held.start)
+        return self.first if self.span is None else max(self.first, self.span.start)
 
     @property
     def high(self) -> int:
         """Return the end of the compared range."""
-        return self.low if self.held is None else max(self.low, min(self.next, self.held.end))
+        return self.low if self.span is None else max(self.low, min(self.next, self.span.end))
 
     @property
     def step(self) -> int:

@@ -54,22 +54,22 @@ class Bounds(msgspec.Struct, frozen=True):
         )
 
 
-def narrow_bounds(bounds: Bounds, each: Filter) -> tuple[Bounds, bool]:
+def narrow_bounds(bounds: Bounds, filter_: Filter) -> tuple[Bounds, bool]:
     """Return the bounds narrowed by the filter, and whether they express it completely."""
-    attribute: tuple[str, ...] = getattr(each, "attribute", ())
+    attribute: tuple[str, ...] = getattr(filter_, "attribute", ())
     if len(attribute) != 1:
         return bounds, False
     name = attribute[0]
-    if isinstance(each, IsNotNull):
+    if isinstance(filter_, IsNotNull):
         return bounds, name in _NEVER_NULL
-    if isinstance(each, EqualTo | In):
-        values = each.value if isinstance(each, In) else (each.value,)
+    if isinstance(filter_, EqualTo | In):
+        values = filter_.value if isinstance(filter_, In) else (filter_.value,)
         return _narrow_to_values(bounds, name, values)
-    if name == "offset" and isinstance(each, _COMPARISONS):
-        low, high = _OFFSET_RANGES[type(each)](each.value)
+    if name == "offset" and isinstance(filter_, _COMPARISONS):
+        low, high = _OFFSET_RANGES[type(filter_)](filter_.value)
         return _narrow_offsets(bounds, low, high), True
-    if name == "timestamp" and isinstance(each, GreaterThan | GreaterThanOrEqual):
-        return _narrow_timestamp(bounds, each.value), False
+    if name == "timestamp" and isinstance(filter_, GreaterThan | GreaterThanOrEqual):
+        return _narrow_timestamp(bounds, filter_.value), False
     return bounds, False
 
 

@@ -43,37 +43,37 @@ def limit_ends(
     logs: Sequence[PartitionLog],
     starts: Sequence[int],
     ends: Sequence[int],
-    most: int,
+    max_records: int,
 ) -> list[int]:
-    """Lower the ends to at most `most` records, shared among the partitions."""
+    """Lower the ends to at most `max_records` records, shared among the partitions."""
     waiting = unread_ranges(logs, starts, ends)
     counts = metadata.count(waiting)
-    if sum(counts) <= most:
+    if sum(counts) <= max_records:
         return list(ends)
-    shares = allocate_records(counts, most, sum(starts))
+    shares = allocate_records(counts, max_records, sum(starts))
     taken = [(each, share) for each, share in zip(waiting, shares, strict=True) if share]
     reached = metadata.advance([each for each, _ in taken], [share for _, share in taken])
     found = {each.log: end for (each, _), (end, _) in zip(taken, reached, strict=True)}
     return [found.get(part, start) for part, start in zip(logs, starts, strict=True)]
 
 
-def allocate_records(counts: Sequence[int], most: int, turn: int = 0) -> list[int]:
-    """Allocate `most` records to partitions in proportion to their unread records.
+def allocate_records(counts: Sequence[int], max_records: int, turn: int = 0) -> list[int]:
+    """Allocate `max_records` records to partitions in proportion to their unread records.
 
     Each partition gets at least one record, so that small ones do not wait for large ones. If
     there are fewer records than partitions, `turn` selects which get one.
     """
     shares = [min(count, 1) for count in counts]
     there = [i for i, count in enumerate(counts) if count]
-    if most <= len(there):
-        chosen = {there[(turn + i) % len(there)] for i in range(most)}
+    if max_records <= len(there):
+        chosen = {there[(turn + i) % len(there)] for i in range(max_records)}
         return [int(i in chosen) for i in range(len(counts))]
-    most -= len(there)
+    max_records -= len(there)
     total = sum(counts) - len(there)
     for i in there:
-        shares[i] += (counts[i] - 1) * most // total
-    rest = most + len(there) - sum(shares)
-    order = sorted(there, key=lambda i: (counts[i] - 1) * most % total, reverse=True)
-    for i in order[:rest]:
+        shares[i] += (counts[i] - 1) * max_records // total
+    left = max_records + len(there) - sum(shares)
+    order = sorted(there, key=lambda i: (counts[i] - 1) * max_records % total, reverse=True)
+    for i in order[:left]:
         shares[i] += 1
     return shares

@@ -37,8 +37,8 @@ def split_batch(
     with metadata.open_segments() as reader:
         for each, edge in zip(ranges, edges, strict=True):
             low = each.start
-            place = each.log.place(metadata.keys)
-            for high in reader.cuts(place, low, edge, options.split_bytes):
+            handle = each.log.handle(metadata.keys)
+            for high in reader.cuts(handle, low, edge, options.split_bytes):
                 found.append(OffsetRange(each.log, low, high))
                 low = high
             found.append(OffsetRange(each.log, low, each.end))
@@ -86,33 +86,33 @@ def split_ranges(
 
 
 def group_batch_splits(
-    metadata: MetadataClient, options: ReadOptions, found: Sequence[OffsetRange]
+    metadata: MetadataClient, options: ReadOptions, splits: Sequence[OffsetRange]
 ) -> list[tuple[OffsetRange, ...]]:
     """Group neighbouring splits of a batch read into tasks of up to `split_bytes`."""
     # maxRecordsPerPartition limits a task, unless joinPartitions is set as well.
-    few = len(found) <= JOIN_ABOVE or options.max_records is not None
+    few = len(splits) <= JOIN_ABOVE or options.max_records is not None
     if options.joined is False or (options.joined is None and few):
-        return [(each,) for each in found]
-    sizes = range_sizes(metadata, found)
+        return [(each,) for each in splits]
+    sizes = range_sizes(metadata, splits)
     least = 1 if options.joined else MIN_TASKS
-    least = min(options.min_partitions or least, len(found))
-    most = min(options.split_bytes, sum(sizes) // max(1, least))
-    while len(groups := _group_by_size(found, sizes, most)) < least:
-        most //= 2
+    least = min(options.min_partitions or least, len(splits))
+    max_bytes = min(options.split_bytes, sum(sizes) // max(1, least))
+    while len(groups := _group_by_size(splits, sizes, max_bytes)) < least:
+        max_bytes //= 2
     return groups
 
 
 def group_stream_splits(
-    options: ReadOptions, found: Sequence[OffsetRange]
+    options: ReadOptions, splits: Sequence[OffsetRange]
 ) -> list[tuple[OffsetRange, ...]]:
     """Group neighbouring splits of a stream's batch into tasks of equally many splits.
 
     Groups depend on the number of splits only, not on sizes that change: a writer identifies the
     tasks of a repeated batch by their numbers.
     """
-    count = max(MIN_TASKS, options.min_partitions or 0) if options.joined else len(found)
-    edges = [len(found) * n // count for n in range(count + 1)] if found else []
-    return [tuple(found[low:high]) for low, high in pairwise(edges) if low < high]
+    count = max(MIN_TASKS, options.min_partitions or 0) if options.joined else len(splits)
+    edges = [len(splits) * n // count for n in range(count + 1)] if splits else []
+    return [tuple(splits[low:high]) for low, high in pairwise(edges) if low < high]
 
 
 def join_small_ranges(
@@ -133,32 +133,32 @@ def join_small_ranges(
 
 
 def _group_by_size(
-    found: Sequence[OffsetRange], sizes: Sequence[int], most: int
+    splits: Sequence[OffsetRange], sizes: Sequence[int], max_bytes: int
 ) -> list[tuple[OffsetRange, ...]]:
     groups: list[list[OffsetRange]] = []
     left = 0
-    for each, size in zip(found, sizes, strict=True):
+    for each, size in zip(splits, sizes, strict=True):
         if size > left:
             groups.append([])
-            left = most
+            left = max_bytes
         groups[-1].append(each)
         left -= size
     return [tuple(group) for group in groups]
 
 
 def _split_by_records(
-    metadata: MetadataClient, ranges: Sequence[OffsetRange], most: int
+    metadata: MetadataClient, ranges: Sequence[OffsetRange], limit: int
 ) -> list[OffsetRange]:
-    """Divide ranges into splits of at most `most` records."""
-    return [piece for each in ranges for piece in _split_range_by_records(metadata, each, most)]
+    """Divide ranges into splits of at most `limit` records."""
+    return [piece for each in ranges for piece in _split_range_by_records(metadata, each, limit)]
 
 
 def _split_range_by_records(
-    metadata: MetadataClient, whole: OffsetRange, most: int
+    metadata: MetadataClient, whole: OffsetRange, limit: int
 ) -> Iterator[OffsetRange]:
     at = whole.start
     while at < whole.end:
-        [(end, _)] = metadata.advance([OffsetRange(whole.log, at, whole.end)], [most])
+        [(end, _)] = metadata.advance([OffsetRange(whole.log, at, whole.end)], [limit])
         if not at < end < whole.end:
             end = whole.end
         yield OffsetRange(whole.log, at, end)
@@ -193,7 +193,7 @@ def range_sizes(metadata: MetadataClient, ranges: Sequence[OffsetRange]) -> list
     """
     commands: list[tuple[Any, ...]] = []
     for each in ranges:
-        names = each.log.place(metadata.keys)
+        names = each.log.handle(metadata.keys)
         low, high = f"({each.start}", f"({each.end}"
         commands.append(("ZRANGEBYSCORE", names.index, low, high, "LIMIT", 0, 1))
         commands.append(("ZREVRANGEBYSCORE", names.index, high, low, "LIMIT", 0, 1))
@@ -216,7 +216,7 @@ def _bytes_in_segments(
         return [0] * len(ranges)
     with metadata.open_segments() as reader:
         return [
-            reader.bytes_in(each.log.place(metadata.keys), each.start, edge)
+            reader.bytes_in(each.log.handle(metadata.keys), each.start, edge)
             for each, edge in zip(ranges, edges, strict=True)
         ]
 
@@ -229,7 +229,7 @@ def _split_by_bytes(metadata: MetadataClient, whole: OffsetRange, count: int) ->
     """Divide a range into about `count` splits of equal size by rows of the sparse index."""
     if count <= 1:
         return [whole]
-    index = whole.log.place(metadata.keys).index
+    index = whole.log.handle(metadata.keys).index
     below = ("ZCOUNT", index, "-inf", whole.start)
     steps, low = metadata.store.commands(
         [("ZCOUNT", index, f"({whole.start}", f"({whole.end}"), below]

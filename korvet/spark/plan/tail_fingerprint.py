@@ -33,7 +33,7 @@ def fingerprints(metadata: MetadataClient, places: Sequence[Position]) -> list[s
     found: list[str] = []
     for low in range(0, len(places), MAX_ENTRIES):
         some = places[low : low + MAX_ENTRIES]
-        asked = [place for place in some if _has_fingerprint(*place)]
+        asked = [known for known in some if _has_fingerprint(*known)]
         commands = [each for at in asked for each in _commands(metadata, *at)]
         replies = iter(metadata.store.commands(commands))
         for part, offset in some:
@@ -52,7 +52,7 @@ def _has_fingerprint(part: PartitionLog, offset: int) -> bool:
 def _commands(
     metadata: MetadataClient, part: PartitionLog, offset: int
 ) -> Iterator[tuple[str | int, ...]]:
-    names = part.place(metadata.keys)
+    names = part.handle(metadata.keys)
     yield "XRANGE", names.stream, entry_id(part.mode, part.bits, offset), "+", "COUNT", 1
     yield "HGET", names.log, "cleaned"  # after the entry: compaction may replace it in between
 

@@ -183,8 +183,8 @@ def _delta_archive(text: str, root: Path) -> Archive:
         for fragment in table.to_pyarrow_dataset().get_fragments(filter=sought):
             yield str(root / fragment.path)
 
-    for most in (_MAX_VERSIONS, None):
-        for entry in table.history(most):
+    for limit in (_MAX_VERSIONS, None):
+        for entry in table.history(limit):
             metadata = entry.get("userMetadata")
             if metadata and '"state"' in metadata:
                 name = decode_pointer(metadata).state

@@ -117,8 +117,12 @@ def _managed_delta_path(name: str, within: list[str], conf: Mapping[str, str]) -
 def _iceberg_table(
     name: str, catalog: str, within: list[str], given: Mapping[str, str]
 ) -> TableSource:
-    made = given.get("catalog-impl", "").removeprefix(_ICEBERG)
-    kind = given.get("type", "hive").lower() if not made else _IMPLEMENTED.get(made, made)
+    implementation = given.get("catalog-impl", "").removeprefix(_ICEBERG)
+    kind = (
+        given.get("type", "hive").lower()
+        if not implementation
+        else _IMPLEMENTED.get(implementation, implementation)
+    )
     if kind == "hadoop":
         return TableSource("iceberg", _hadoop_table_path(name, within, given.get("warehouse", "")))
     if kind not in _IMPLEMENTED.values():
@@ -151,13 +155,13 @@ def _pyiceberg_properties(kind: str, given: Mapping[str, str]) -> dict[str, str]
     found = {n: v for n, v in given.items() if n not in ("type", "catalog-impl", "io-impl")}
     if kind != "jdbc":
         return {**found, "type": kind}
-    scheme, _, rest = given.get("uri", "").removeprefix("jdbc:").partition(":")
+    scheme, _, address = given.get("uri", "").removeprefix("jdbc:").partition(":")
     user, password = given.get("jdbc.user", ""), given.get("jdbc.password", "")
     if scheme == "sqlite":
-        rest = f"///{rest}"
+        address = f"///{address}"
     elif user:
-        rest = rest.replace("//", f"//{quote(user, safe='')}:{quote(password, safe='')}@", 1)
-    uri = f"{_DRIVERS.get(scheme, scheme)}:{rest}"
+        address = address.replace("//", f"//{quote(user, safe='')}:{quote(password, safe='')}@", 1)
+    uri = f"{_DRIVERS.get(scheme, scheme)}:{address}"
     return {**found, "type": "sql", "uri": uri, "init_catalog_tables": "false"}
 
 

@@ -67,15 +67,15 @@ def read_archive_only(
     options: ReadOptions, names: Sequence[str], wanted: OffsetRange
 ) -> Iterator[Any]:
     """Yield the records of a range that was trimmed from the log."""
-    held = _open_archive(options).archived_range(wanted.log)
+    archived = _open_archive(options).archived_range(wanted.log)
     named = options.start.named(wanted.log.topic, wanted.log.partition)
     asked = named not in (None, EARLIEST)
-    if options.fail_on_data_loss and (held is not None or asked):
-        if held is None or held.end < wanted.end:
-            raise _missing_error(wanted, held)
-        if asked and wanted.start < held.start:
-            raise _missing_error(wanted, held)
-    if held is not None:
+    if options.fail_on_data_loss and (archived is not None or asked):
+        if archived is None or archived.end < wanted.end:
+            raise _missing_error(wanted, archived)
+        if asked and wanted.start < archived.start:
+            raise _missing_error(wanted, archived)
+    if archived is not None:
         yield from read_archive(options, names, wanted)
 
 
@@ -83,27 +83,27 @@ def read_tiered(
     options: ReadOptions, names: Sequence[str], wanted: OffsetRange, local: RedisReader
 ) -> Iterator[Any]:
     """Yield the records of a range: from the table what it holds, the rest from Redis."""
-    held = _open_archive(options).archived_range(wanted.log)
+    archived = _open_archive(options).archived_range(wanted.log)
     edge = wanted.start
-    if held is not None and held.start <= edge < held.end:
-        edge = min(held.end, wanted.end)
+    if archived is not None and archived.start <= edge < archived.end:
+        edge = min(archived.end, wanted.end)
         yield from read_archive(options, names, OffsetRange(wanted.log, wanted.start, edge))
     if edge < wanted.end:
         yield from local(options, names, OffsetRange(wanted.log, edge, wanted.end))
 
 
 def read_after_trim(
-    options: ReadOptions, names: Sequence[str], rest: OffsetRange, local: RedisReader
+    options: ReadOptions, names: Sequence[str], left: OffsetRange, local: RedisReader
 ) -> Iterator[Any]:
     """Yield the rest of a range that was trimmed during the read, or raise DataLoss."""
-    held = _open_archive(options).archived_range(rest.log)
-    if held is None or not held.start <= rest.start < held.end:
-        raise _missing_error(rest, held)
-    yield from read_tiered(options, names, rest, local)
+    archived = _open_archive(options).archived_range(left.log)
+    if archived is None or not archived.start <= left.start < archived.end:
+        raise _missing_error(left, archived)
+    yield from read_tiered(options, names, left, local)
 
 
-def _missing_error(wanted: OffsetRange, held: ArchivedRange | None) -> DataLoss:
-    has = "has none of them" if held is None else f"has {held.start} to {held.end - 1}"
+def _missing_error(wanted: OffsetRange, archived: ArchivedRange | None) -> DataLoss:
+    has = "has none of them" if archived is None else f"has {archived.start} to {archived.end - 1}"
     return DataLoss(
         f"Topic {wanted.log.topic!r} partition {wanted.log.partition}: of offsets {wanted.start} "
         f"to {wanted.end - 1} some are neither in the log nor in the archive, which {has}. "

@@ -65,12 +65,12 @@ def check_appended(store: SyncStore, keys: Keys, appended: Sequence[AppendedUpTo
             _raise_if_lost(each, row)
 
 
-def _raise_if_lost(each: AppendedUpTo, row: bytes | None) -> None:
+def _raise_if_lost(appended: AppendedUpTo, row: bytes | None) -> None:
     done = ProducerStateEntry.of(row) if row else None
-    if done is None or done.epoch < each.epoch:
-        raise lost_append_error(str(each))
-    if done.epoch == each.epoch and (done.next - each.next) % WRAP >= WRAP // 2:
-        raise lost_append_error(str(each))
+    if done is None or done.epoch < appended.epoch:
+        raise lost_append_error(str(appended))
+    if done.epoch == appended.epoch and (done.next - appended.next) % WRAP >= WRAP // 2:
+        raise lost_append_error(str(appended))
 
 
 def lost_append_error(where: str) -> DataLoss:

@@ -97,17 +97,17 @@ class IdempotentWriter:
         self.records = 0
         self.repeated = 0
 
-    def put(self, topic: Topic, partition: int, found: RecordBlock) -> None:
+    def put(self, topic: Topic, partition: int, block: RecordBlock) -> None:
         """Buffer records for the partition, and append full batches.
 
         Raises InvalidDataFrame if the topic does not accept the records.
         """
-        check_keys(topic, found)
+        check_keys(topic, block)
         waiting = self._waiting.setdefault(
             (topic.name, partition), PartitionBuffer(topic, partition)
         )
         self._held_bytes -= waiting.size
-        for batch in waiting.add(found):
+        for batch in waiting.add(block):
             self._append(batch)
         self._held_bytes += waiting.size
         if self._held_bytes > MAX_BUFFERED_BYTES:

@@ -151,32 +151,32 @@ class PartitionBuffer:
         self.partition = partition
         self._limit = max(1, min(BATCH_BYTES, topic.policy.max_message_bytes // 2))
         holds_batches = layout_of(topic).holds_batches
-        self._most = BATCH_RECORDS if holds_batches else min(CALL_RECORDS, BATCH_RECORDS)
-        self._held: RecordBlock | None = None
+        self._max_records = BATCH_RECORDS if holds_batches else min(CALL_RECORDS, BATCH_RECORDS)
+        self._waiting: RecordBlock | None = None
         self.size = 0
         """Buffered bytes."""
         self.sequence = 0
 
-    def add(self, found: RecordBlock) -> list[NumberedBatch]:
+    def add(self, block: RecordBlock) -> list[NumberedBatch]:
         """Add records and return the full batches."""
-        whole = found if self._held is None else RecordBlock.concat([self._held, found])
+        whole = block if self._waiting is None else RecordBlock.concat([self._waiting, block])
         bytes_to = np.concatenate([[0], np.cumsum(whole.record_sizes())])
         full, at = [], 0
         while True:
             fits = int(np.searchsorted(bytes_to, bytes_to[at] + self._limit, side="right")) - 1
-            end = min(max(fits, at + 1), at + self._most)
+            end = min(max(fits, at + 1), at + self._max_records)
             if end >= len(whole):
                 break
             full.append(self._numbered(whole.slice(at, end), int(bytes_to[end] - bytes_to[at])))
             at = end
-        self._held = whole.slice(at, len(whole)).copy() if at else whole
+        self._waiting = whole.slice(at, len(whole)).copy() if at else whole
         self.size = int(bytes_to[-1] - bytes_to[at])
         return full
 
     def last_batches(self) -> list[NumberedBatch]:
         """Return the buffered records as at most one batch, and empty the buffer."""
-        waits, size = self._held, self.size
-        self._held, self.size = None, 0
+        waits, size = self._waiting, self.size
+        self._waiting, self.size = None, 0
         return [self._numbered(waits, size)] if waits is not None else []
 
     def _numbered(self, records: RecordBlock, size: int) -> NumberedBatch:

@@ -41,8 +41,8 @@ def partition_keys(
     chosen = np.empty(len(lengths), dtype=np.int64)
     for length in np.unique(lengths):
         equal = np.flatnonzero(lengths == length)
-        most = max(1, STEP_BYTES // max(1, int(length)))
-        for rows in np.split(equal, range(most, len(equal), most)):
+        max_keys = max(1, STEP_BYTES // max(1, int(length)))
+        for rows in np.split(equal, range(max_keys, len(equal), max_keys)):
             keys = data[starts[rows, None] + np.arange(length)]
             hashes = murmur2(np.ascontiguousarray(keys))
             chosen[rows] = (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
@@ -60,10 +60,10 @@ def murmur2(keys: npt.NDArray[np.uint8]) -> Hashes:
         mixed ^= mixed >> _R
         mixed *= _M
         hashes = hashes * _M ^ mixed
-    rest = keys[:, whole * 4 :]
-    for n in reversed(range(rest.shape[1])):
-        hashes ^= rest[:, n].astype(np.uint32) << np.uint32(8 * n)
-    if rest.shape[1]:
+    tail = keys[:, whole * 4 :]
+    for n in reversed(range(tail.shape[1])):
+        hashes ^= tail[:, n].astype(np.uint32) << np.uint32(8 * n)
+    if tail.shape[1]:
         hashes *= _M
     hashes ^= hashes >> np.uint32(13)
     hashes *= _M

@@ -245,8 +245,8 @@ def test_a_batch_of_very_many_tiny_records_is_refused(broker: Broker) -> None:
 
 def test_a_batch_with_a_wrong_count_is_refused(broker: Broker) -> None:
     topic = create_topic(broker.address, storage_format="batch")
-    lies = ((20, ErrorCode.INVALID_RECORD), (2**31 - 1, ErrorCode.MESSAGE_TOO_LARGE))
-    for count, error in lies:
+    wrong = ((20, ErrorCode.INVALID_RECORD), (2**31 - 1, ErrorCode.MESSAGE_TOO_LARGE))
+    for count, error in wrong:
         lying = bytearray(batch([b"v"]))
         lying[23:27] = (count - 1).to_bytes(4, "big")
         lying[57:61] = count.to_bytes(4, "big")

@@ -87,7 +87,7 @@ def test_a_topic_is_archived_once_whatever_happens(
     location = location_for(spark, tmp_path, format)
     table = open_table(spark, location, TableCreation())
     connection = Connection(filled.url)
-    job = ArchiveJob(connection, ("orders",), most=200)
+    job = ArchiveJob(connection, ("orders",), max_records=200)
     commits: list[ArchivedCommit] = []
     assert Archiver(spark, table, job).catch_up(commits.append) == 340
     assert len(commits) == 2
@@ -153,7 +153,7 @@ def test_an_iceberg_table_does_not_grow_with_the_number_of_its_commits(
     few = "'write.metadata.previous-versions-max' = '4'"
     spark.sql(f"ALTER TABLE {location.sql} SET TBLPROPERTIES ({few}, {soon})")
     connection = Connection(filled.url)
-    job = ArchiveJob(connection, ("orders",), most=90, trim_older_ms=0)
+    job = ArchiveJob(connection, ("orders",), max_records=90, trim_older_ms=0)
     assert Archiver(spark, table, job).catch_up(ignore_commit) == 340
     assert table.state().number == 4
     folder = Path(location.path, "metadata")

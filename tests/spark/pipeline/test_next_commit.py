@@ -15,11 +15,11 @@ def metadata(log: Log) -> MetadataClient:
 
 
 def step(
-    log: Log, state: CommitMetadata, *, most: int = 10**6, skip_lost: bool = False
+    log: Log, state: CommitMetadata, *, max_records: int = 10**6, skip_lost: bool = False
 ) -> NextCommit | None:
     found = metadata(log)
     return plan_next_commit(
-        found, state, archive_target(found, ["orders"]), most, skip_lost=skip_lost
+        found, state, archive_target(found, ["orders"]), max_records, skip_lost=skip_lost
     )
 
 
@@ -31,7 +31,7 @@ def test_commits_are_contiguous(log: Log, form: str, mode: str) -> None:
             if count:
                 log.append(topic, n, plain(count))
     state, records, rounds = EMPTY, 0, 0
-    while (found := step(log, state, most=600)) is not None:
+    while (found := step(log, state, max_records=600)) is not None:
         for each in found.spans:
             held = state.archived_range(each.topic, each.partition)
             assert each.start == (0 if held is None else held.end)
@@ -109,7 +109,7 @@ def test_trimmed_records_of_a_partition_left_for_a_later_commit_are_noticed(log:
     for number in range(2):
         log.append(topic, number, plain(10))
     log.truncate(topic, 1, 2)
-    state = grown_by(EMPTY, step(log, EMPTY, most=1))
+    state = grown_by(EMPTY, step(log, EMPTY, max_records=1))
     waits = next(span for span in state.archived if span.start == span.end)
     assert waits.start == (0, 2)[waits.partition]
     log.truncate(topic, waits.partition, 5)
