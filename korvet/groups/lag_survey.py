@@ -7,7 +7,7 @@ Rules
 - The end of a partition is read once for all groups. A group at the end of a log needs no call
   more. Others need none while a count of this survey or the one before is valid: until the log's
   ends or its number of records change. Groups with one committed offset share a count.
-- One survey serves all readers in the process for INTERVAL_S.
+- The readers in a process share a survey for INTERVAL_S, unless their numbers must be newer.
 - As everywhere, a partition that is assigned and has no commit counts from the log start.
 """
 
@@ -114,7 +114,7 @@ class LagSurvey:
     node: Node
 
     def __post_init__(self) -> None:
-        self._newest = Survey()
+        self.last = Survey()
         self._began = -INTERVAL_S
         self._turn = asyncio.Lock()
         self._ends: Ends = {}
@@ -134,8 +134,8 @@ class LagSurvey:
                 found = await self.run(max_groups, proceed)
                 if found is None:
                     return None
-                self._newest, self._began = found, began
-            return self._newest
+                self.last, self._began = found, began
+            return self.last
 
     async def read_ends(self, ends: Ends, partitions: Iterable[tuple[Topic, int]]) -> None:
         """Add the ends of the partitions that `ends` does not have."""

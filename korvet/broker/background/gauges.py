@@ -35,7 +35,7 @@ class GroupGauges:
     leases: Leases
 
     def __post_init__(self) -> None:
-        self._survey: Survey | None = None
+        self._shown: Survey | None = None
         self._rows: list[tuple[str, LagRow]] = []
         self._hidden_rows = 0
         metrics = self.survey.node.metrics
@@ -57,11 +57,11 @@ class GroupGauges:
 
     def _show(self, gauge: Gauge, number: Callable[[Survey], Any]) -> None:
         """Let the gauge show a number of the last update, and nothing without one."""
-        gauge.ask = lambda: {} if self._survey is None else {(): number(self._survey)}
+        gauge.ask = lambda: {} if self._shown is None else {(): number(self._shown)}
 
     def members(self) -> Mapping[Labels, float]:
         """Return the members of each group."""
-        groups = self._survey.groups if self._survey is not None else ()
+        groups = self._shown.groups if self._shown is not None else ()
         return {(group.group,): group.members for group in groups}
 
     def lag(self) -> Mapping[Labels, float]:
@@ -81,7 +81,7 @@ class GroupGauges:
         shown = {(group, row.topic, row.partition) for group, row in self._rows}
         return {
             (group.group, part.topic.name, str(part.partition), name): number(part)
-            for group in (self._survey.groups if self._survey is not None else ())
+            for group in (self._shown.groups if self._shown is not None else ())
             for part in group.shared
             if (group.group, part.topic.name, part.partition) in shown
             for name, number in numbers.items()
@@ -91,12 +91,13 @@ class GroupGauges:
         """Update the rows if this process is scraped and holds the lease, else drop them."""
         found = None
         if self.survey.node.metrics.is_scraped and await self._hold():
-            found = await self.survey.newest(0, self._hold)
+            is_last = self.survey.last is self._shown
+            found = await self.survey.newest(0 if is_last else INTERVAL_S, self._hold)
         if found is not None:
             await lag_history.record_if_due(self.survey, self._hold)
         max_rows = self.survey.node.settings().integer("monitoring.max.partitions")
         self._rows, self._hidden_rows = found.rows(max_rows) if found is not None else ([], 0)
-        self._survey = found
+        self._shown = found
 
     async def _hold(self) -> bool:
         return await self.leases.hold(LEASE, INTERVAL_S * 2)

@@ -7,7 +7,7 @@ Rules
   it, so that rates, lag and differences are in records.
 - A page is read from Redis at most once per FRESH_S, and is the same for all scrapes until then.
   Reading takes only a part of Redis's time. If the next page takes more than WAIT_S, a scrape gets
-  the last one. The lag is that of /metrics: the process's last survey, if it is INTERVAL_S young.
+  the last one. The lag is as old as the other rows: its survey is new, and serves /metrics too.
 - The bounds are the settings `monitoring.max.partitions` and `monitoring.max.groups`; gauges say
   what is left out.
 """
@@ -26,7 +26,6 @@ from korvet.cluster.registration import BrokerRegistration, leader_of
 from korvet.groups.description import TopicPartition
 from korvet.groups.lag_survey import (
     CALLS_PER_PIPELINE,
-    INTERVAL_S,
     Ends,
     LagRow,
     LagSurvey,
@@ -95,7 +94,7 @@ class KafkaPage:
         topics = await self.survey.node.topics.all()
         max_rows = self.survey.node.settings().integer("monitoring.max.partitions")
         shown = list(_first(topics, max_rows))
-        found = await self.survey.newest(INTERVAL_S) or Survey()
+        found = await self.survey.newest(0) or Survey()
         spans = await self._spans(list_partitions(shown), found.ends)
         parts: list[str] = []
         hidden = len(topics) - len(shown)

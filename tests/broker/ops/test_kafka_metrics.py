@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from korvet.base.metrics import Metrics
+from korvet.broker.background.tasks import BackgroundTasks
 from korvet.broker.ops import kafka_metrics
 from korvet.broker.ops.http import OpsPage
 from korvet.broker.ops.kafka_metrics import KafkaPage, NoPage
@@ -139,6 +140,26 @@ async def test_topics_and_rows_above_the_bounds_are_left_out_and_counted(
         "kafka_consumergroup_lag_sum g b",
         "kafka_consumergroup_lag_sum h b",
     }
+
+
+async def test_the_page_is_of_one_moment_and_its_survey_serves_the_other_metrics(
+    broker: Broker,
+) -> None:
+    await broker.create("t", 1, offset_mode="time")
+    offsets = await produce(broker, "t", 5)
+    await commit(broker, group_id="g", offset=offsets[2])
+    services = broker.services
+    services.metrics.scraped()
+    gauges = BackgroundTasks(services).group_gauges
+    await gauges.update()
+    await produce(broker, "t", 4)
+    text = (await KafkaPage(services.lag_survey, services.registration).text()).decode()
+    assert 'kafka_consumergroup_current_offset{consumergroup="g",topic="t",partition="0"} 2' in text
+    before = services.lag_survey.last
+    await gauges.update()
+    assert services.lag_survey.last is before and gauges.lag() == {("g", "t", "0"): 7}
+    await gauges.update()
+    assert services.lag_survey.last is not before
 
 
 async def test_a_group_id_may_have_any_characters(broker: Broker) -> None:
