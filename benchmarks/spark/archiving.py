@@ -16,8 +16,7 @@ from typing import Any
 from benchmarks.spark.__main__ import Case, folder, report
 from benchmarks.spark.filling import fill_korvet, korvet_target
 from korvet.spark.options import Connection
-from korvet.spark.pipeline.archive import ArchiveJob, Archiver
-from korvet.spark.pipeline.open_table import open_table
+from korvet.spark.pipeline.archive import ArchiveJob, Archiver, open_table
 from korvet.spark.pipeline.spark_session import open_session
 from korvet.spark.pipeline.table import TableCreation
 from korvet.spark.pipeline.table_location import parse_location

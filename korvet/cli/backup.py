@@ -8,7 +8,7 @@ import typer
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog, on_log
-from korvet.cli.progress import progress
+from korvet.cli.table_output import progress
 from korvet.cli.target import make_files_private
 from korvet.config.setting import StartError
 from korvet.config.topic_policy import TopicConfigs

@@ -9,7 +9,7 @@ import typer
 
 from korvet.cli import event_loop, table_output
 from korvet.cli import options as o
-from korvet.cli.progress import progress
+from korvet.cli.table_output import progress
 from korvet.config.setting import StartError
 from korvet.testing.bench.frames import Refused
 from korvet.testing.bench.latency import Latency

@@ -13,8 +13,8 @@ from korvet.cli import avro_records, completion, record_template
 from korvet.cli import options as o
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.avro_records import AvroReader
-from korvet.cli.progress import progress
 from korvet.cli.record_reader import Reader
+from korvet.cli.table_output import progress
 from korvet.cli.topic_positions import position
 from korvet.config.broker_config import StartError
 from korvet.library import record_lines

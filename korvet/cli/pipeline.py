@@ -15,7 +15,7 @@ from korvet.cli import options as o
 from korvet.cli import redis_target, table_output
 from korvet.cli.avro_records import RegistryUrl
 from korvet.cli.help_text import group
-from korvet.cli.progress import progress
+from korvet.cli.table_output import progress
 from korvet.config.setting import StartError
 from korvet.spark.option_text import parse_duration, parse_size
 
@@ -88,8 +88,7 @@ def archive(
     Each record exactly once; a later run continues where the table ends.
     """
     need_spark()
-    from korvet.spark.pipeline.archive import ArchiveJob, Archiver, run_archiver
-    from korvet.spark.pipeline.open_table import open_table
+    from korvet.spark.pipeline.archive import ArchiveJob, Archiver, open_table, run_archiver
     from korvet.spark.pipeline.table import TableCreation
     from korvet.spark.pipeline.typed_columns import check_mode
 
@@ -165,7 +164,7 @@ def replay(
     Each row once; run it again after a crash to continue.
     """
     need_spark()
-    from korvet.spark.pipeline.open_table import open_table
+    from korvet.spark.pipeline.archive import open_table
     from korvet.spark.pipeline.replay import ReplayOptions
     from korvet.spark.pipeline.replay import replay as again
 
@@ -194,7 +193,7 @@ def verify(
     Counts, ranges, duplicates and checksums. Exit code 1 on a difference.
     """
     need_spark()
-    from korvet.spark.pipeline.open_table import open_table
+    from korvet.spark.pipeline.archive import open_table
     from korvet.spark.pipeline.verify import verify_archive as verdict_of
 
     with spark_session(

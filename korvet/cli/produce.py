@@ -16,7 +16,7 @@ import typer
 from korvet.cli import avro_records, record_template, table_output
 from korvet.cli import options as o
 from korvet.cli.admin_client import CommandLog, on_log
-from korvet.cli.progress import progress
+from korvet.cli.table_output import progress
 from korvet.config.broker_config import StartError
 from korvet.library import record_lines
 from korvet.library.values import Record

@@ -22,17 +22,10 @@ from korvet.topics.table import Topic
 
 _SUMMARY = ("group", "state", "members", "topics", "available", "acquired", "lag")
 _MEMBER = ("member", "client", "host", "epoch", "partitions")
-_PARTITION = (
-    "topic",
-    "partition",
-    "start",
-    "available",
-    "acquired",
-    "accepted",
-    "archived",
-    "dead_letters",
+_PARTITION: tuple[str, ...] = (
+    "topic", "partition", "start", "available", "acquired", "accepted", "archived", "dead_letters",
     "lag",
-)
+)  # fmt: skip
 _DELIVERED = ("topic", "partition", "first", "last", "deliveries", "ends", "member")
 _RUNS = 100
 """Delivered runs that are shown of each partition."""

@@ -9,7 +9,7 @@ import typer
 from korvet.cli import options as o
 from korvet.cli import redis_target, table_output
 from korvet.cli.backup import store_url
-from korvet.cli.progress import progress
+from korvet.cli.table_output import progress
 from korvet.config.setting import StartError
 from korvet.config.values import Settings
 from korvet.remote_log.recovery.report import Report

@@ -13,8 +13,8 @@ import typer
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.help_text import group
-from korvet.cli.progress import progress
 from korvet.cli.redis_target import store
+from korvet.cli.table_output import progress
 from korvet.config.setting import StartError
 from korvet.remote_log.manifest import SegmentRow, object_name
 from korvet.scripts.keys import Keys

@@ -3,7 +3,8 @@
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -171,3 +172,18 @@ def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))
+
+
+@contextmanager
+def progress(label: str, total: int | None, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Yield a function that advances the bar; it does nothing if none is shown."""
+    if not (shown and sys.stderr.isatty()):
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda count: bar.advance(task, count)

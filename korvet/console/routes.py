@@ -15,7 +15,6 @@ from korvet import __version__
 from korvet.console.pages import (
     actions,
     group,
-    groups,
     overview,
     record,
     records,
@@ -120,7 +119,7 @@ PAGES = (
         "A page of records, by offset, time or key, filtered.", _BROWSE, records.load_form),
     Page(f"{TOPIC}/produce", "produce.html", topic.load_produce, topic.ProduceForm,
         "Partitions of a topic, and the largest batch it takes."),
-    Page("/groups", "groups.html", groups.load, groups.Groups,
+    Page("/groups", "groups.html", group.load_list, group.Groups,
         "Groups with state, members and lag.", (_SEARCH, _PAGE)),
     Page("/group", "group.html", group.load, group.GroupPage,
         "A group: members, offsets, lag over time, and why it is stuck.",

@@ -8,18 +8,14 @@ from korvet.broker.ops.finding import Finding, worst_first
 from korvet.broker.ops.hosts import HostNames
 from korvet.cluster.registration import LiveBroker
 from korvet.config.broker_config import Config
-from korvet.config.dynamic import DynamicBrokerConfig
 from korvet.console.avro import ConsoleAvro
 from korvet.console.inbox import BrokerPages
 from korvet.console.sessions import Sessions
 from korvet.context import Services
 from korvet.library.async_korvet import AsyncKorvet
-from korvet.log.read_result import RemoteReader
 from korvet.remote_log.manifest import CLUSTER_ID
-from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.store.sync_store import SyncStore
-from korvet.topics.table import TopicTable
 
 REFRESH_S = 0.5
 """Max age of settings and ACL rules at the start of a request, seconds."""
@@ -34,19 +30,13 @@ CHECK_WAIT_S = 1.0
 class ConsoleLog(AsyncKorvet):
     """The library's log, over the settings, topics and remote store of the console's services."""
 
-    def __init__(
-        self,
-        config: Config,
-        store: AsyncStore,
-        topics: TopicTable,
-        dynamic_config: DynamicBrokerConfig,
-        remote: RemoteReader | None,
-    ) -> None:
+    def __init__(self, services: Services) -> None:
+        config, store = services.config, services.store
         super().__init__(namespace=config.namespace, settings=config.settings, store=store)
-        self._dynamic_config = dynamic_config
+        self._dynamic_config = services.dynamic_config
         # This table follows the channel of the topics; the library's may be 1 s old.
-        self.table = topics
-        self.reader.remote = remote
+        self.table = services.topics
+        self.reader.remote = services.log_reader.remote
 
     async def refresh(self) -> None:
         """Use the settings that the console has read."""
@@ -61,13 +51,7 @@ class ConsoleServices:
         config = services.config
         self.services = services
         self.pages = pages
-        self.log = ConsoleLog(
-            config,
-            services.store,
-            services.topics,
-            services.dynamic_config,
-            services.log_reader.remote,
-        )
+        self.log = ConsoleLog(services)
         self.avro = ConsoleAvro(config.settings)
         self.is_secured = is_secured(config)
         self.hosts = HostNames(config)

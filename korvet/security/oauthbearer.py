@@ -28,15 +28,7 @@ from korvet.security.exchange import AuthenticationFailed, Identity, Step
 from korvet.security.jwks import Jwks
 
 ALGORITHMS = (
-    "RS256",
-    "RS384",
-    "RS512",
-    "PS256",
-    "PS384",
-    "PS512",
-    "ES256",
-    "ES384",
-    "ES512",
+    *(f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)),
     "EdDSA",
     "Ed25519",
 )

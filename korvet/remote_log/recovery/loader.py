@@ -95,13 +95,12 @@ class Loader:
 
 
 async def end_log(
-    store: AsyncStore, keys: Keys, name: str, number: int, definition: Definition, end: int
+    store: AsyncStore, partition: Partition, definition: Definition, end: int
 ) -> None:
     """End the log at an offset, if it ends below.
 
     A marker takes the last offset of the gap: a client that reads to the end gets past the gap.
     """
-    partition = keys.partition(name, number, definition.id)
     reply = await store.run(partition.list_offsets())
     if reply.next >= end:
         return

@@ -21,7 +21,9 @@ from korvet.spark.options import Connection
 from korvet.spark.pipeline import trim
 from korvet.spark.pipeline.avro_columns import AvroById
 from korvet.spark.pipeline.commit_metadata import CommitMetadata, next_commit
+from korvet.spark.pipeline.delta_table import DeltaTable
 from korvet.spark.pipeline.errors import ConcurrentCommit
+from korvet.spark.pipeline.iceberg_table import IcebergTable
 from korvet.spark.pipeline.next_commit import (
     ArchiveTarget,
     NextCommit,
@@ -29,9 +31,10 @@ from korvet.spark.pipeline.next_commit import (
     archived_span,
     find_replaced_tails,
     plan_next_commit,
-    read_options,
+    read_frame,
     tail_lost_error,
 )
+from korvet.spark.pipeline.parquet_table import ParquetTable
 from korvet.spark.pipeline.row_hash import (
     DDL,
     checksum,
@@ -40,7 +43,8 @@ from korvet.spark.pipeline.row_hash import (
     with_date,
     within_spans,
 )
-from korvet.spark.pipeline.table import ArchiveTable
+from korvet.spark.pipeline.table import ArchiveTable, TableCreation
+from korvet.spark.pipeline.table_location import TableLocation
 from korvet.spark.pipeline.typed_columns import TypedColumns
 from korvet.spark.plan.splits import range_sizes
 
@@ -174,16 +178,14 @@ class Archiver:
     def _read(self, metadata: MetadataClient, step: NextCommit) -> Any:
         if not step.ranges:
             return self._spark.createDataFrame([], DDL)
-        options = read_options(step.ranges)
-        options["redisUrl"] = self._job.connection.redis
-        options["namespace"] = self._job.connection.namespace
         cores = self._spark.sparkContext.defaultParallelism
         size = sum(range_sizes(metadata, step.ranges))
         pieces = max(-(-size // self._job.target_bytes), min(cores, -(-size // MIN_FILE_BYTES)), 1)
-        options["minPartitions"] = str(pieces)
-        options["maxBytesPerPartition"] = str(max(MIN_FILE_BYTES, -(-size // pieces)))
-        options["joinPartitions"] = "true"
-        frame = self._spark.read.format("korvet").options(**options).load()
+        limits = {
+            "minPartitions": str(pieces),
+            "maxBytesPerPartition": str(max(MIN_FILE_BYTES, -(-size // pieces))),
+        }
+        frame = read_frame(self._spark, self._job.connection, step.ranges, **limits)
         return frame.coalesce(pieces)
 
 
@@ -200,3 +202,17 @@ def run_archiver(
         total += archiver.catch_up(watch)
         if every_s is None or stop(max(0.0, began + every_s - time.monotonic())):
             return total
+
+
+_FORMATS: dict[str, type[ArchiveTable]] = {
+    "parquet": ParquetTable,
+    "delta": DeltaTable,
+    "iceberg": IcebergTable,
+}
+
+
+def open_table(
+    spark: Any, location: TableLocation, creation: TableCreation | None = None
+) -> ArchiveTable:
+    """Open the table; create it if `creation` is given, else raise NoArchive or ForeignTable."""
+    return _FORMATS[location.format].open(spark, location, creation)

@@ -3,11 +3,12 @@
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from korvet.spark.metadata import MetadataClient
-from korvet.spark.options import Selection
+from korvet.spark.options import Connection, Selection
 from korvet.spark.partitions import OffsetRange, PartitionBounds, PartitionLog
 from korvet.spark.pipeline.commit_metadata import CommitMetadata, Span
 from korvet.spark.pipeline.errors import TailLost, TopicMismatch, TrimmedEarly
@@ -179,6 +180,15 @@ def tail_lost_error(spans: Sequence[Span]) -> TailLost:
         "all that the log still has; or use --skip-lost to continue after these offsets; the "
         "table records them."
     )
+
+
+def read_frame(
+    spark: Any, connection: Connection, ranges: Sequence[OffsetRange], **more: str
+) -> Any:
+    """Return the records of the ranges as a DataFrame; `more` are further options."""
+    options = {**read_options(ranges), **more, "joinPartitions": "true"}
+    options |= {"redisUrl": connection.redis, "namespace": connection.namespace}
+    return spark.read.format("korvet").options(**options).load()
 
 
 def read_options(ranges: Sequence[OffsetRange]) -> dict[str, str]:

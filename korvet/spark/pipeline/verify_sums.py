@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 from korvet.spark.options import Connection
 from korvet.spark.partitions import OffsetRange, PartitionLog
 from korvet.spark.pipeline.commit_metadata import CommitMetadata, Span
-from korvet.spark.pipeline.next_commit import read_options
+from korvet.spark.pipeline.next_commit import read_frame
 from korvet.spark.pipeline.row_hash import checksum, partial_sums, row_hash, within_spans
 
 MAX_PIECES = 64
@@ -83,12 +83,8 @@ def sums_of_log(
     ranges = [OffsetRange(each.part, each.low, each.high) for each in sides if each.low < each.high]
     if not ranges:
         return {}
-    options = read_options(ranges)
-    options |= {"redisUrl": connection.redis, "namespace": connection.namespace}
-    options["minPartitions"] = str(spark.sparkContext.defaultParallelism)
-    options["joinPartitions"] = "true"
-    options["failOnDataLoss"] = "false"
-    frame = spark.read.format("korvet").options(**options).load()
+    cores = str(spark.sparkContext.defaultParallelism)
+    frame = read_frame(spark, connection, ranges, minPartitions=cores, failOnDataLoss="false")
     rows = (
         frame.groupBy("topic", "partition", _piece_number(sides).alias("piece"))
         .agg(f.count(f.lit(1)), *_edges(), *partial_sums(row_hash(_untimed_topics(sides))))

@@ -11,9 +11,8 @@ import pytest
 
 from korvet.spark.errors import InvalidOption
 from korvet.spark.options import Connection
-from korvet.spark.pipeline.archive import ArchiveJob, Archiver
+from korvet.spark.pipeline.archive import ArchiveJob, Archiver, open_table
 from korvet.spark.pipeline.delta_table import DeltaTable
-from korvet.spark.pipeline.open_table import open_table
 from korvet.spark.pipeline.table import ArchiveTable, TableCreation
 from korvet.spark.pipeline.table_location import TableLocation
 from korvet.spark.tiered import catalog_table

@@ -178,7 +178,7 @@ def test_a_failed_job_has_another_exit_code_than_a_difference(
         raise error
 
     monkeypatch.setattr(spark_session, "open_session", lambda *_, **__: Gone())
-    monkeypatch.setattr("korvet.spark.pipeline.open_table.open_table", ends)
+    monkeypatch.setattr("korvet.spark.pipeline.archive.open_table", ends)
     log.create("orders")
     code = 3 if isinstance(error, KeyError) else 2
     assert job(log, "verify", "orders", str(tmp_path)) == code
@@ -198,7 +198,7 @@ def test_a_closed_output_pipe_is_not_a_failure_of_java(
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr(spark_session, "open_session", lambda *_, **__: Idle())
-    monkeypatch.setattr("korvet.spark.pipeline.open_table.open_table", ends)
+    monkeypatch.setattr("korvet.spark.pipeline.archive.open_table", ends)
     monkeypatch.setattr("korvet.cli._discard_output", lambda: 0)
     log.create("orders")
     assert job(log, "verify", "orders", str(tmp_path)) == 0

@@ -21,9 +21,8 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from korvet.spark.options import Connection
-from korvet.spark.pipeline.archive import ArchiveJob, Archiver
+from korvet.spark.pipeline.archive import ArchiveJob, Archiver, open_table
 from korvet.spark.pipeline.commit_metadata import UNKNOWN
-from korvet.spark.pipeline.open_table import open_table
 from korvet.spark.pipeline.table import TableCreation
 from korvet.spark.pipeline.verify import verify_archive
 from tests.spark.pipeline.archive_readers import offsets_in

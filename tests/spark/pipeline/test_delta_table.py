@@ -9,11 +9,10 @@ import pytest
 
 from korvet.spark.options import Connection
 from korvet.spark.pipeline import delta_table
-from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver
+from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver, open_table
 from korvet.spark.pipeline.commit_metadata import EMPTY, Span, next_commit, pointer_to, state_file
 from korvet.spark.pipeline.delta_table import DeltaTable
 from korvet.spark.pipeline.errors import ConcurrentCommit, PipelineError
-from korvet.spark.pipeline.open_table import open_table
 from korvet.spark.pipeline.table import TableCreation
 from korvet.spark.pipeline.table_location import parse_location
 from korvet.spark.pipeline.verify import verify_archive

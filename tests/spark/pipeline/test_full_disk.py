@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from korvet.spark.options import Connection
-from korvet.spark.pipeline.archive import ArchiveJob, Archiver
+from korvet.spark.pipeline.archive import ArchiveJob, Archiver, open_table
 from korvet.spark.pipeline.errors import PipelineError
-from korvet.spark.pipeline.open_table import open_table
 from korvet.spark.pipeline.spark_session import plain_error
 from korvet.spark.pipeline.table import ArchiveTable, TableCreation
 from korvet.spark.pipeline.verify import verify_archive

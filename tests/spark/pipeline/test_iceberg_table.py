@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from korvet.spark.options import Connection
-from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver
+from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver, open_table
 from korvet.spark.pipeline.commit_metadata import CommitMetadata, Span, next_commit
 from korvet.spark.pipeline.errors import ConcurrentCommit
-from korvet.spark.pipeline.open_table import open_table
 from korvet.spark.pipeline.table import ArchiveTable, TableCreation
 from korvet.spark.pipeline.verify import verify_archive
 from korvet.spark.tiered.archive_table import STATES, SUMMARY

@@ -8,10 +8,9 @@ import pytest
 
 from korvet.spark.options import Connection
 from korvet.spark.pipeline import iceberg_table
-from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver
+from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver, open_table
 from korvet.spark.pipeline.commit_metadata import EMPTY, next_commit
 from korvet.spark.pipeline.errors import ConcurrentCommit, ForeignTable, NoArchive, PipelineError
-from korvet.spark.pipeline.open_table import open_table
 from korvet.spark.pipeline.replay import ReplayOptions, replay
 from korvet.spark.pipeline.stats import stats
 from korvet.spark.pipeline.table import ArchiveTable, TableCreation

@@ -12,9 +12,8 @@ import pytest
 from korvet.spark.options import Connection
 from korvet.spark.pipeline import delta_table
 from korvet.spark.pipeline import verify as module
-from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver
+from korvet.spark.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver, open_table
 from korvet.spark.pipeline.commit_metadata import UNKNOWN, CommitMetadata, next_commit
-from korvet.spark.pipeline.open_table import open_table
 from korvet.spark.pipeline.row_hash import checksum, partial_sums
 from korvet.spark.pipeline.table import ArchiveTable, TableCreation
 from korvet.spark.pipeline.table_location import TableLocation
