@@ -39,6 +39,7 @@ def test_a_second_member_waits_until_the_first_has_joined_again(runner: Runner) 
     assert leader.members == [b"m1", b"", b"what I read", b"m2", b"", b"more"]
     follower = group.poll_join("m2")
     assert (follower.waiting, follower.generation, follower.members) == (0, generation + 1, [])
+    assert not leader.skip and not follower.skip
     assert group.sync("m2", generation + 1).waiting
     group.sync(first, generation + 1, (("m1", b"a"),))
     assert group.sync("m2", generation + 1).assignment == b""

@@ -43,6 +43,7 @@ def test_minus_one_is_the_end_native_entries_included(runner: Runner, mode: str)
     bounds = part.bounds()
     assert (bounds.start, bounds.first, bounds.next) == (end, end, end)
     assert (bounds.bytes, bounds.records) == (0, 0)
+    assert runner.command("EXISTS", part.keys.index) == 0
     assert part.append().base >= end
 
 

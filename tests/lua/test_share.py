@@ -30,6 +30,9 @@ def test_a_partition_that_is_another_topics_is_refused(runner: Runner) -> None:
     for error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
         assert group.probe(topic_id=OTHER_ID).error == error
         assert group.acknowledge("m", (0, 1, ACCEPT), topic_id=OTHER_ID) == error
+        place = KEYS.partition(group.part.topic, 0, OTHER_ID)
+        assert runner.run(place.share_describe(group="g", most=1)).error == error
+        assert runner.run(place.share_reset(group="g", offset=1)).error == error
         if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             group.part.create()
     assert group.rows() == []
