@@ -238,8 +238,6 @@ end
 
 --- Write what numbering has changed.
 function M.save(log)
-  -- HDEL first: at maxmemory it is allowed, and after it the other writes are too.
-  redis.call("HDEL", log.hash, "")
   redis.call("HSET", log.hash, "next", log.next)
   M.save_changes(log)
 end

@@ -153,6 +153,21 @@ def test_a_large_group_takes_no_member_while_redis_is_full(runner: StoreRunner, 
     assert group.beat("one more", 0).error == 0
 
 
+def test_a_large_classic_group_keeps_its_own_members_while_redis_is_full(
+    runner: StoreRunner, full: Full
+) -> None:
+    group = ClassicGroup(runner)
+    pending = group.join(require_member_id=1).member.decode()
+    static = group.join(instance="i").member.decode()
+    for _ in range(100):
+        assert group.join().error == 0
+    full()
+    with pytest.raises(StoreRefused, match="OOM"):
+        group.join()
+    assert [group.join(id).error for id in (pending, static)] == [0, 0]
+    assert group.join(instance="i").error == 0
+
+
 def test_records_are_consumed_and_removed_while_redis_is_full(
     runner: StoreRunner, full: Full
 ) -> None:
@@ -200,9 +215,10 @@ def test_scheduled_records_leave_a_full_redis(runner: StoreRunner, full: Full) -
 def test_a_full_redis_answers_lag_and_offsets(runner: StoreRunner, full: Full) -> None:
     part = Part(runner, "record", "dense").create()
     part.append(3)
+    part.native()
     full()
-    assert part.bounds().next == 3
-    assert runner.run(KEYS.partition("t", 0, ID).lag(offset=1)).records == 2
+    assert runner.run(KEYS.partition("t", 0, ID).lag(offset=1)).records == 3
+    assert part.bounds().next == 4
 
 
 async def test_a_full_redis_is_compacted(runner: StoreRunner, full: Full) -> None:

@@ -26,10 +26,12 @@ def test_more_members_than_partitions_share_them() -> None:
     assert Counter(len(mine) for mine in found.values()) == {1: 4, 2: 1}
 
 
-def test_members_keep_what_they_have_when_one_leaves() -> None:
+@pytest.mark.parametrize(("partitions", "leaves"), [(8, 0), (4, 3)])
+def test_members_keep_what_they_have_when_one_leaves(partitions: int, leaves: int) -> None:
     members = [member(f"m{i}", ["t"]) for i in range(4)]
-    before = dict(assigned(members, {"t": (T, 8)}, assign))
-    after = assigned(members[1:], {"t": (T, 8)}, assign)
+    before = dict(assigned(members, {"t": (T, partitions)}, assign))
+    del members[leaves]
+    after = assigned(members, {"t": (T, partitions)}, assign)
     for name, mine in after.items():
         assert set(before[name]) <= set(mine)
 

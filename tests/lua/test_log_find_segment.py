@@ -99,6 +99,13 @@ def test_times_in_any_order_are_found_while_segments_come_and_go(lua: LuaRunner,
             add(part, newest[-1])
 
 
+@pytest.mark.parametrize("at", [0, 100, 230, 255])
+def test_the_only_late_segment_of_256_is_found(lua: LuaRunner, at: int) -> None:
+    newest = [5] * 256
+    newest[at] = 9
+    assert SegmentRow.parse(find(restored(lua, newest), 9).row).first == at * SPAN
+
+
 def test_ten_thousand_segments_take_few_calls(lua: LuaRunner) -> None:
     newest = list(range(0, 100_000, 10))
     part = restored(lua, newest)
