@@ -74,6 +74,23 @@ def test_a_static_member_is_removed_a_session_after_its_last_commit(
     assert group.state == "Empty"
 
 
+def test_a_members_commit_reports_the_next_deadline(runner: Runner) -> None:
+    group = Group(runner)
+    (member,), generation = group.stable()
+    reply = group.run(
+        lambda _: KEYS.group(group.name).commit(
+            KEYS.commit_rows([("orders", 0, 1, 0, TOPIC_ID, "")]),
+            member=member,
+            instance="",
+            generation=generation,
+            allow_member_epoch=0,
+            is_registered=1,
+            retention_ms=-1,
+        )
+    )
+    assert (reply.error, 0 < reply.wait_ms <= SESSION_MS) == (ErrorCode.NONE, True)
+
+
 def test_a_group_is_registered_before_its_first_write(runner: Runner) -> None:
     call = KEYS.group("readers").commit(
         KEYS.commit_rows([("orders", 0, 1, 0, TOPIC_ID, "")]),

@@ -45,6 +45,14 @@ def test_a_second_member_waits_until_the_first_has_joined_again(runner: Runner) 
     assert group.sync("m2", generation + 1).assignment == b""
 
 
+def test_the_protocols_of_all_members_share_a_limit_of_bytes(runner: Runner) -> None:
+    group = Group(runner)
+    words: dict[str, Any] = {"protocols": (("range", b"x" * 100),), "max_bytes": 250}
+    assert [group.join(**words).error for _ in range(3)] == [0, 0, ErrorCode.GROUP_MAX_SIZE_REACHED]
+    group.leave(("m1", ""))
+    assert group.join(**words).error == 0
+
+
 def test_a_repeated_request_gets_the_same_response(runner: Runner) -> None:
     group = Group(runner)
     group.stable()
