@@ -77,7 +77,7 @@ class FetchTemplate(RepeatedRequest):
         self._end = bytes(frame[self._offset_at + 8 :])
         placeholder = 1 if self._is_flexible else 4
         self._after, self._size = self._after[:-placeholder], self._size - placeholder
-        self._tail = b"".join(self._rest[1:])
+        self._tail = b"".join(self._more_parts[1:])
 
     def _response_to(self, body: FetchRequest) -> FetchResponse:
         index, error, end, stable, start = NUMBERS

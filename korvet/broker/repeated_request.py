@@ -63,7 +63,7 @@ class RepeatedRequest(ABC):
         self._is_flexible = is_flexible(key, version)
         self._count = 5 if version >= _LOG_START_SINCE else 4
         self._row = struct.Struct(">ihqqq"[: self._count + 1])
-        first, *self._rest = encode_parts(self._response_to(request.body), version)
+        first, *self._more_parts = encode_parts(self._response_to(request.body), version)
         head = encode_response_header(key, version, 0) + first
         numbers = self._row.pack(*NUMBERS[: self._count])
         at = head.index(numbers)
@@ -145,8 +145,8 @@ class RepeatedRequests(ABC, Generic[Template]):
         if len(self._templates) >= MAX_TEMPLATES:
             self._templates.clear()
             self._index_at.clear()
-        made = self.template(topic, frame, request, at, self._services, self._session)
-        self._templates[bytes(frame[_AFTER_CORRELATION_ID:at])] = made
+        template = self.template(topic, frame, request, at, self._services, self._session)
+        self._templates[bytes(frame[_AFTER_CORRELATION_ID:at])] = template
         if at not in self._index_at:
             self._index_at.append(at)
 

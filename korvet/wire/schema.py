@@ -1,11 +1,15 @@
 """Messages as classes, and their codecs: one class for all versions, its annotations the schema.
 
-@message(key=12, versions=(0, 4), flexible=4, request=True)
+@request(key=12, versions=(0, 4), flexible=4)
 class HeartbeatRequest(Message):
     group_id: str
     generation_id: i32
     member_id: str
     group_instance_id: Annotated[str | None, Field(since=3)] = None
+
+@response(HeartbeatRequest)
+class HeartbeatResponse(Message):
+    ...
 
 Rules
 1. `layout.py` defines the annotations; `decoding.py` and `encoding.py` turn a layout into one
@@ -59,8 +63,9 @@ __all__ = [
     "i32",
     "i64",
     "layout_of",
-    "message",
     "messages",
+    "request",
+    "response",
     "u16",
     "u32",
     "uuid",
@@ -92,19 +97,28 @@ _DECODERS: dict[tuple[type[Message], int], Callable[..., Any]] = {}
 _ENCODERS: dict[tuple[type[Message], int], Callable[..., Any]] = {}
 
 
-def message(
-    *, key: int, versions: tuple[int, int], flexible: int | None, request: bool
+def request(
+    *, key: int, versions: tuple[int, int], flexible: int | None
 ) -> Callable[[type[M]], type[M]]:
-    """Declare the class as the request, or the response, of that API in all of `versions`."""
+    """Declare the class as the request of that API in all of `versions`."""
+    return lambda cls: _register(cls, MessageInfo(cls.__name__, key, versions, flexible, True))
 
-    def register(cls: type[M]) -> type[M]:
-        if (key, request) in _MESSAGES:
-            raise TypeError(f"{cls.__name__}: key {key} belongs to {_MESSAGES[key, request]}")
-        cls.__message__ = MessageInfo(cls.__name__, key, versions, flexible, request)
-        _MESSAGES[key, request] = cls
-        return cls
 
-    return register
+def response(to: type[Message]) -> Callable[[type[M]], type[M]]:
+    """Declare the class as the response to that request, in the request's versions."""
+    info = to.__message__
+    return lambda cls: _register(
+        cls, MessageInfo(cls.__name__, info.key, info.versions, info.flexible, False)
+    )
+
+
+def _register(cls: type[M], info: MessageInfo) -> type[M]:
+    if (info.key, info.request) in _MESSAGES:
+        known = _MESSAGES[info.key, info.request]
+        raise TypeError(f"{cls.__name__}: key {info.key} belongs to {known}")
+    cls.__message__ = info
+    _MESSAGES[info.key, info.request] = cls
+    return cls
 
 
 def messages() -> Iterator[type[Message]]:

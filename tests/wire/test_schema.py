@@ -27,8 +27,8 @@ from korvet.wire.schema import (
     encode,
     encode_parts,
     i32,
-    message,
     messages,
+    request,
 )
 from tests.wire.values import CLASSES
 
@@ -65,7 +65,7 @@ def test_every_request_has_its_response_in_the_same_versions() -> None:
 def test_a_key_is_given_once() -> None:
     with pytest.raises(TypeError, match="key 12 belongs to"):
 
-        @message(key=12, versions=(0, 0), flexible=None, request=True)
+        @request(key=12, versions=(0, 0), flexible=None)
         class Another(Message):
             pass
 

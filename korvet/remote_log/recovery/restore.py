@@ -172,7 +172,7 @@ class Restore:
     ) -> None:
         definition, start = state.definition, partition.start
         where = (self.snapshot.cluster_id, definition.id, number)
-        place = self.keys.partition(name, number, definition.id)
+        handle = self.keys.partition(name, number, definition.id)
         objects = await list_objects(self.segments, *where, self._limit)
         chain = build_chain(objects, start, partition.tiered)
         if chain.rows:
@@ -184,7 +184,7 @@ class Restore:
         loader = self._loader
         reached = max(start, chain.end) if loader is None else start
         reply = await self.store.run(
-            place.restore(
+            handle.restore(
                 chain.rows if loader is None else [],
                 **definition.shape,
                 epoch=partition.epoch,
@@ -196,7 +196,7 @@ class Restore:
         if loader is not None:
             corrupt = await loader.load(name, number, definition, chain.rows, start)
             self._lost += [Loss(name, number, *row[:2], "corrupt") for row in corrupt if row[2]]
-        await end_log(self.store, place, definition, end)
+        await end_log(self.store, handle, definition, end)
         self._counts["segments"] += len(chain.rows)
         self._counts["records"] += sum(row[2] for row in chain.rows)
         self.on_partition()

@@ -1,9 +1,9 @@
 """AddOffsetsToTxn (key 25): add offsets of a group to the transaction."""
 
-from korvet.wire.schema import Message, Response, i16, i64, message
+from korvet.wire.schema import Message, Response, i16, i64, request, response
 
 
-@message(key=25, versions=(0, 4), flexible=3, request=True)
+@request(key=25, versions=(0, 4), flexible=3)
 class AddOffsetsToTxnRequest(Message):
     transactional_id: str
     producer_id: i64
@@ -11,6 +11,6 @@ class AddOffsetsToTxnRequest(Message):
     group_id: str
 
 
-@message(key=25, versions=(0, 4), flexible=3, request=False)
+@response(AddOffsetsToTxnRequest)
 class AddOffsetsToTxnResponse(Response):
     error_code: i16 = 0

@@ -5,7 +5,7 @@ Up to 3 from clients, one transaction a request; from 4 on between brokers, seve
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i16, i32, i64, message
+from korvet.wire.schema import Field, Message, Response, i16, i32, i64, request, response
 from korvet.wire.structs import NamedPartitions
 
 
@@ -18,7 +18,7 @@ class AddPartitionsToTxnTransaction(Message):
     topics: list[NamedPartitions]
 
 
-@message(key=24, versions=(0, 5), flexible=3, request=True)
+@request(key=24, versions=(0, 5), flexible=3)
 class AddPartitionsToTxnRequest(Message):
     transactions: Annotated[list[AddPartitionsToTxnTransaction], Field(since=4)] = []
     v3_and_below_transactional_id: Annotated[str, Field(until=3)] = ""
@@ -42,7 +42,7 @@ class AddPartitionsToTxnResult(Message):
     topic_results: list[AddPartitionsToTxnTopicResult]
 
 
-@message(key=24, versions=(0, 5), flexible=3, request=False)
+@response(AddPartitionsToTxnRequest)
 class AddPartitionsToTxnResponse(Response):
     error_code: Annotated[i16, Field(since=4)] = 0
     results_by_transaction: Annotated[list[AddPartitionsToTxnResult], Field(since=4)] = []

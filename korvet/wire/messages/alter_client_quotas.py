@@ -1,6 +1,6 @@
 """AlterClientQuotas (key 49): set or remove quotas."""
 
-from korvet.wire.schema import Message, Response, f64, i16, message
+from korvet.wire.schema import Message, Response, f64, i16, request, response
 
 
 class EntityData(Message):
@@ -20,7 +20,7 @@ class EntryData(Message):
     ops: list[OpData]
 
 
-@message(key=49, versions=(0, 1), flexible=1, request=True)
+@request(key=49, versions=(0, 1), flexible=1)
 class AlterClientQuotasRequest(Message):
     entries: list[EntryData]
     validate_only: bool
@@ -32,6 +32,6 @@ class EntryDataResponse(Message):
     entity: list[EntityData]
 
 
-@message(key=49, versions=(0, 1), flexible=1, request=False)
+@response(AlterClientQuotasRequest)
 class AlterClientQuotasResponse(Response):
     entries: list[EntryDataResponse]

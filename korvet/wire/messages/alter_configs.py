@@ -1,6 +1,6 @@
 """AlterConfigs (key 33): replace all configs of a resource; others get their default."""
 
-from korvet.wire.schema import Message, Response, i8, i16, message
+from korvet.wire.schema import Message, Response, i8, i16, request, response
 
 
 class AlterableConfig(Message):
@@ -14,7 +14,7 @@ class AlterConfigsResource(Message):
     configs: list[AlterableConfig]
 
 
-@message(key=33, versions=(0, 2), flexible=2, request=True)
+@request(key=33, versions=(0, 2), flexible=2)
 class AlterConfigsRequest(Message):
     resources: list[AlterConfigsResource]
     validate_only: bool
@@ -27,6 +27,6 @@ class AlterConfigsResourceResponse(Message):
     resource_name: str
 
 
-@message(key=33, versions=(0, 2), flexible=2, request=False)
+@response(AlterConfigsRequest)
 class AlterConfigsResponse(Response):
     responses: list[AlterConfigsResourceResponse]

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i16, i32, message
+from korvet.wire.schema import Field, Message, Response, i16, i32, request, response
 from korvet.wire.structs import PartitionErrorMessage
 
 
@@ -17,7 +17,7 @@ class ReassignableTopic(Message):
     partitions: list[ReassignablePartition]
 
 
-@message(key=45, versions=(0, 1), flexible=0, request=True)
+@request(key=45, versions=(0, 1), flexible=0)
 class AlterPartitionReassignmentsRequest(Message):
     timeout_ms: i32 = 60000
     allow_replication_factor_change: Annotated[bool, Field(since=1)] = True
@@ -29,7 +29,7 @@ class ReassignableTopicResponse(Message):
     partitions: list[PartitionErrorMessage]
 
 
-@message(key=45, versions=(0, 1), flexible=0, request=False)
+@response(AlterPartitionReassignmentsRequest)
 class AlterPartitionReassignmentsResponse(Response):
     allow_replication_factor_change: Annotated[bool, Field(since=1)] = True
     error_code: i16 = 0

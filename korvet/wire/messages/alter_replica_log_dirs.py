@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs (key 34): move a partition's replica to another log directory."""
 
-from korvet.wire.schema import Message, Response, message
+from korvet.wire.schema import Message, Response, request, response
 from korvet.wire.structs import NamedPartitions, PartitionError
 
 
@@ -9,7 +9,7 @@ class AlterReplicaLogDir(Message):
     topics: list[NamedPartitions]
 
 
-@message(key=34, versions=(0, 2), flexible=2, request=True)
+@request(key=34, versions=(0, 2), flexible=2)
 class AlterReplicaLogDirsRequest(Message):
     dirs: list[AlterReplicaLogDir]
 
@@ -19,6 +19,6 @@ class AlterReplicaLogDirTopicResult(Message):
     partitions: list[PartitionError]
 
 
-@message(key=34, versions=(0, 2), flexible=2, request=False)
+@response(AlterReplicaLogDirsRequest)
 class AlterReplicaLogDirsResponse(Response):
     results: list[AlterReplicaLogDirTopicResult]

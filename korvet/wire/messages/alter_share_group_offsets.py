@@ -1,6 +1,6 @@
 """AlterShareGroupOffsets (key 91): move the start offsets of an empty share group (KIP-932)."""
 
-from korvet.wire.schema import ErrorResponse, Message, i32, i64, message, uuid
+from korvet.wire.schema import ErrorResponse, Message, i32, i64, request, response, uuid
 from korvet.wire.structs import PartitionErrorMessage
 
 
@@ -14,7 +14,7 @@ class AlterShareGroupOffsetsRequestTopic(Message):
     partitions: list[AlterShareGroupOffsetsRequestPartition]
 
 
-@message(key=91, versions=(0, 0), flexible=0, request=True)
+@request(key=91, versions=(0, 0), flexible=0)
 class AlterShareGroupOffsetsRequest(Message):
     group_id: str
     topics: list[AlterShareGroupOffsetsRequestTopic]
@@ -26,6 +26,6 @@ class AlterShareGroupOffsetsResponseTopic(Message):
     partitions: list[PartitionErrorMessage]
 
 
-@message(key=91, versions=(0, 0), flexible=0, request=False)
+@response(AlterShareGroupOffsetsRequest)
 class AlterShareGroupOffsetsResponse(ErrorResponse):
     responses: list[AlterShareGroupOffsetsResponseTopic] = []

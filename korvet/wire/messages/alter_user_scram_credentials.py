@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (key 51): set or delete users' SCRAM credentials."""
 
-from korvet.wire.schema import Message, Response, i8, i16, i32, message
+from korvet.wire.schema import Message, Response, i8, i16, i32, request, response
 
 
 class ScramCredentialDeletion(Message):
@@ -19,7 +19,7 @@ class ScramCredentialUpsertion(Message):
         return "ScramCredentialUpsertion(...)"  # it holds a secret
 
 
-@message(key=51, versions=(0, 0), flexible=0, request=True)
+@request(key=51, versions=(0, 0), flexible=0)
 class AlterUserScramCredentialsRequest(Message):
     deletions: list[ScramCredentialDeletion]
     upsertions: list[ScramCredentialUpsertion]
@@ -31,6 +31,6 @@ class AlterUserScramCredentialsResult(Message):
     error_message: str | None = None
 
 
-@message(key=51, versions=(0, 0), flexible=0, request=False)
+@response(AlterUserScramCredentialsRequest)
 class AlterUserScramCredentialsResponse(Response):
     results: list[AlterUserScramCredentialsResult]

@@ -7,10 +7,10 @@ names the cluster and the broker that the client expects (KIP-1242).
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, i64, message
+from korvet.wire.schema import Field, Message, i16, i32, i64, request, response
 
 
-@message(key=18, versions=(0, 5), flexible=3, request=True)
+@request(key=18, versions=(0, 5), flexible=3)
 class ApiVersionsRequest(Message):
     client_software_name: Annotated[str, Field(since=3)] = ""
     client_software_version: Annotated[str, Field(since=3)] = ""
@@ -37,7 +37,7 @@ class FinalizedFeatureKey(Message):
     min_version_level: i16
 
 
-@message(key=18, versions=(0, 5), flexible=3, request=False)
+@response(ApiVersionsRequest)
 class ApiVersionsResponse(Message):
     error_code: i16 = 0
     api_keys: list[ApiVersion]

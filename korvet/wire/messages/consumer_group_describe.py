@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i8, i16, i32, message, uuid
+from korvet.wire.schema import Field, Message, Response, i8, i16, i32, request, response, uuid
 
 
-@message(key=69, versions=(0, 1), flexible=0, request=True)
+@request(key=69, versions=(0, 1), flexible=0)
 class ConsumerGroupDescribeRequest(Message):
     group_ids: list[str]
     include_authorized_operations: bool
@@ -54,6 +54,6 @@ class DescribedGroup(GroupDescription):
     """A bit field; the least number if it was not asked for."""
 
 
-@message(key=69, versions=(0, 1), flexible=0, request=False)
+@response(ConsumerGroupDescribeRequest)
 class ConsumerGroupDescribeResponse(Response):
     groups: list[DescribedGroup]

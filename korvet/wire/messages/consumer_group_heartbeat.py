@@ -6,7 +6,7 @@ From 1 on the member chooses its own id, and may subscribe by a regular expressi
 
 from typing import Annotated
 
-from korvet.wire.schema import ErrorResponse, Field, Message, i32, message, uuid
+from korvet.wire.schema import ErrorResponse, Field, Message, i32, request, response, uuid
 
 
 class TopicPartitions(Message):
@@ -14,7 +14,7 @@ class TopicPartitions(Message):
     partitions: list[i32]
 
 
-@message(key=68, versions=(0, 1), flexible=0, request=True)
+@request(key=68, versions=(0, 1), flexible=0)
 class ConsumerGroupHeartbeatRequest(Message):
     group_id: str
     member_id: str
@@ -35,7 +35,7 @@ class Assignment(Message):
     topic_partitions: list[TopicPartitions]
 
 
-@message(key=68, versions=(0, 1), flexible=0, request=False)
+@response(ConsumerGroupHeartbeatRequest)
 class ConsumerGroupHeartbeatResponse(ErrorResponse):
     member_id: str | None = None
     member_epoch: i32 = 0

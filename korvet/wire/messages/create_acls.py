@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i8, i16, message
+from korvet.wire.schema import Field, Message, Response, i8, i16, request, response
 
 
 class AclCreation(Message):
@@ -15,7 +15,7 @@ class AclCreation(Message):
     permission_type: i8
 
 
-@message(key=30, versions=(0, 3), flexible=2, request=True)
+@request(key=30, versions=(0, 3), flexible=2)
 class CreateAclsRequest(Message):
     creations: list[AclCreation]
 
@@ -25,6 +25,6 @@ class AclCreationResult(Message):
     error_message: str | None = None
 
 
-@message(key=30, versions=(0, 3), flexible=2, request=False)
+@response(CreateAclsRequest)
 class CreateAclsResponse(Response):
     results: list[AclCreationResult]

@@ -1,6 +1,6 @@
 """CreatePartitions (key 37): give topics more partitions. `count` is the new total."""
 
-from korvet.wire.schema import Message, Response, i16, i32, message
+from korvet.wire.schema import Message, Response, i16, i32, request, response
 
 
 class CreatePartitionsAssignment(Message):
@@ -14,7 +14,7 @@ class CreatePartitionsTopic(Message):
     """Null: the broker assigns."""
 
 
-@message(key=37, versions=(0, 3), flexible=2, request=True)
+@request(key=37, versions=(0, 3), flexible=2)
 class CreatePartitionsRequest(Message):
     topics: list[CreatePartitionsTopic]
     timeout_ms: i32
@@ -27,6 +27,6 @@ class CreatePartitionsTopicResult(Message):
     error_message: str | None = None
 
 
-@message(key=37, versions=(0, 3), flexible=2, request=False)
+@response(CreatePartitionsRequest)
 class CreatePartitionsResponse(Response):
     results: list[CreatePartitionsTopicResult]

@@ -6,7 +6,7 @@ the configs from 5 on; Java's client wants an empty list there, never null.
 
 from typing import Annotated
 
-from korvet.wire.schema import ZERO_UUID, Field, Message, i8, i16, i32, message, uuid
+from korvet.wire.schema import ZERO_UUID, Field, Message, i8, i16, i32, request, response, uuid
 
 
 class CreatableReplicaAssignment(Message):
@@ -28,7 +28,7 @@ class CreatableTopic(Message):
     configs: list[CreatableTopicConfig]
 
 
-@message(key=19, versions=(0, 7), flexible=5, request=True)
+@request(key=19, versions=(0, 7), flexible=5)
 class CreateTopicsRequest(Message):
     topics: list[CreatableTopic]
     timeout_ms: i32 = 60000
@@ -56,7 +56,7 @@ class CreatableTopicResult(Message):
     """Never null: Java's client fails on it."""
 
 
-@message(key=19, versions=(0, 7), flexible=5, request=False)
+@response(CreateTopicsRequest)
 class CreateTopicsResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=2)] = 0
     topics: list[CreatableTopicResult]

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i8, i16, message
+from korvet.wire.schema import Field, Message, Response, i8, i16, request, response
 
 
 class DeleteAclsFilter(Message):
@@ -15,7 +15,7 @@ class DeleteAclsFilter(Message):
     permission_type: i8
 
 
-@message(key=31, versions=(0, 3), flexible=2, request=True)
+@request(key=31, versions=(0, 3), flexible=2)
 class DeleteAclsRequest(Message):
     filters: list[DeleteAclsFilter]
 
@@ -38,6 +38,6 @@ class DeleteAclsFilterResult(Message):
     matching_acls: list[DeleteAclsMatchingAcl] = []
 
 
-@message(key=31, versions=(0, 3), flexible=2, request=False)
+@response(DeleteAclsRequest)
 class DeleteAclsResponse(Response):
     filter_results: list[DeleteAclsFilterResult]

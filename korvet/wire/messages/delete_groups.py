@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i16, message
+from korvet.wire.schema import Field, Message, Response, i16, request, response
 
 
-@message(key=42, versions=(0, 3), flexible=2, request=True)
+@request(key=42, versions=(0, 3), flexible=2)
 class DeleteGroupsRequest(Message):
     groups_names: list[str]
 
@@ -16,6 +16,6 @@ class DeletableGroupResult(Message):
     error_message: Annotated[str | None, Field(since=3)] = None
 
 
-@message(key=42, versions=(0, 3), flexible=2, request=False)
+@response(DeleteGroupsRequest)
 class DeleteGroupsResponse(Response):
     results: list[DeletableGroupResult]

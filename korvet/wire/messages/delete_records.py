@@ -1,6 +1,6 @@
 """DeleteRecords (key 21): move the start of partitions forward. Offset -1 is the high watermark."""
 
-from korvet.wire.schema import Message, Response, i16, i32, i64, message
+from korvet.wire.schema import Message, Response, i16, i32, i64, request, response
 
 
 class DeleteRecordsPartition(Message):
@@ -13,7 +13,7 @@ class DeleteRecordsTopic(Message):
     partitions: list[DeleteRecordsPartition]
 
 
-@message(key=21, versions=(0, 2), flexible=2, request=True)
+@request(key=21, versions=(0, 2), flexible=2)
 class DeleteRecordsRequest(Message):
     topics: list[DeleteRecordsTopic]
     timeout_ms: i32
@@ -30,6 +30,6 @@ class DeleteRecordsTopicResult(Message):
     partitions: list[DeleteRecordsPartitionResult]
 
 
-@message(key=21, versions=(0, 2), flexible=2, request=False)
+@response(DeleteRecordsRequest)
 class DeleteRecordsResponse(Response):
     topics: list[DeleteRecordsTopicResult]

@@ -1,13 +1,13 @@
 """DeleteShareGroupOffsets (key 92): delete an empty share group's state of topics (KIP-932)."""
 
-from korvet.wire.schema import ErrorResponse, Message, i16, message, uuid
+from korvet.wire.schema import ErrorResponse, Message, i16, request, response, uuid
 
 
 class DeleteShareGroupOffsetsRequestTopic(Message):
     topic_name: str
 
 
-@message(key=92, versions=(0, 0), flexible=0, request=True)
+@request(key=92, versions=(0, 0), flexible=0)
 class DeleteShareGroupOffsetsRequest(Message):
     group_id: str
     topics: list[DeleteShareGroupOffsetsRequestTopic]
@@ -20,6 +20,6 @@ class DeleteShareGroupOffsetsResponseTopic(Message):
     error_message: str | None = None
 
 
-@message(key=92, versions=(0, 0), flexible=0, request=False)
+@response(DeleteShareGroupOffsetsRequest)
 class DeleteShareGroupOffsetsResponse(ErrorResponse):
     responses: list[DeleteShareGroupOffsetsResponseTopic] = []

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, message, uuid
+from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, request, response, uuid
 
 
 class DeleteTopicState(Message):
@@ -10,7 +10,7 @@ class DeleteTopicState(Message):
     topic_id: uuid = ZERO_UUID
 
 
-@message(key=20, versions=(0, 6), flexible=4, request=True)
+@request(key=20, versions=(0, 6), flexible=4)
 class DeleteTopicsRequest(Message):
     topics: Annotated[list[DeleteTopicState], Field(since=6)] = []
     topic_names: Annotated[list[str], Field(until=5)] = []
@@ -24,7 +24,7 @@ class DeletableTopicResult(Message):
     error_message: Annotated[str | None, Field(since=5)] = None
 
 
-@message(key=20, versions=(0, 6), flexible=4, request=False)
+@response(DeleteTopicsRequest)
 class DeleteTopicsResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
     responses: list[DeletableTopicResult]

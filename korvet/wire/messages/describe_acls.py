@@ -3,10 +3,10 @@
 from typing import Annotated
 
 from korvet.wire.messages.delete_acls import DeleteAclsFilter
-from korvet.wire.schema import ErrorResponse, Field, Message, i8, message
+from korvet.wire.schema import ErrorResponse, Field, Message, i8, request, response
 
 
-@message(key=29, versions=(0, 3), flexible=2, request=True)
+@request(key=29, versions=(0, 3), flexible=2)
 class DescribeAclsRequest(DeleteAclsFilter):
     """The filter of the rules."""
 
@@ -25,6 +25,6 @@ class DescribeAclsResource(Message):
     acls: list[AclDescription]
 
 
-@message(key=29, versions=(0, 3), flexible=2, request=False)
+@response(DescribeAclsRequest)
 class DescribeAclsResponse(ErrorResponse):
     resources: list[DescribeAclsResource] = []

@@ -1,7 +1,7 @@
 """DescribeClientQuotas (key 48): the quotas of users, client ids and addresses."""
 
 from korvet.wire.messages.alter_client_quotas import EntityData
-from korvet.wire.schema import ErrorResponse, Message, f64, i8, message
+from korvet.wire.schema import ErrorResponse, Message, f64, i8, request, response
 
 
 class ComponentData(Message):
@@ -12,7 +12,7 @@ class ComponentData(Message):
     """Null unless an exact name is asked for."""
 
 
-@message(key=48, versions=(0, 1), flexible=1, request=True)
+@request(key=48, versions=(0, 1), flexible=1)
 class DescribeClientQuotasRequest(Message):
     components: list[ComponentData]
     strict: bool
@@ -29,6 +29,6 @@ class EntryData(Message):
     values: list[ValueData]
 
 
-@message(key=48, versions=(0, 1), flexible=1, request=False)
+@response(DescribeClientQuotasRequest)
 class DescribeClientQuotasResponse(ErrorResponse):
     entries: list[EntryData] | None = None

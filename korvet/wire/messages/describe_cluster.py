@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import ErrorResponse, Field, Message, i8, i32, message
+from korvet.wire.schema import ErrorResponse, Field, Message, i8, i32, request, response
 
 
-@message(key=60, versions=(0, 2), flexible=0, request=True)
+@request(key=60, versions=(0, 2), flexible=0)
 class DescribeClusterRequest(Message):
     include_cluster_authorized_operations: bool
     endpoint_type: Annotated[i8, Field(since=1)] = 1
@@ -21,7 +21,7 @@ class DescribeClusterBroker(Message):
     is_fenced: Annotated[bool, Field(since=2)] = False
 
 
-@message(key=60, versions=(0, 2), flexible=0, request=False)
+@response(DescribeClusterRequest)
 class DescribeClusterResponse(ErrorResponse):
     endpoint_type: Annotated[i8, Field(since=1)] = 1
     cluster_id: str = ""

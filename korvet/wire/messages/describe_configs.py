@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i8, i16, message
+from korvet.wire.schema import Field, Message, Response, i8, i16, request, response
 
 
 class DescribeConfigsResource(Message):
@@ -13,7 +13,7 @@ class DescribeConfigsResource(Message):
     """Null asks for all."""
 
 
-@message(key=32, versions=(0, 4), flexible=4, request=True)
+@request(key=32, versions=(0, 4), flexible=4)
 class DescribeConfigsRequest(Message):
     resources: list[DescribeConfigsResource]
     include_synonyms: Annotated[bool, Field(since=1)] = False
@@ -48,6 +48,6 @@ class DescribeConfigsResult(Message):
     configs: list[DescribeConfigsResourceResult]
 
 
-@message(key=32, versions=(0, 4), flexible=4, request=False)
+@response(DescribeConfigsRequest)
 class DescribeConfigsResponse(Response):
     results: list[DescribeConfigsResult]

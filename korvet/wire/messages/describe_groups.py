@@ -5,10 +5,10 @@ From 6 on a group that does not exist is GROUP_ID_NOT_FOUND, before that it is "
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, message
+from korvet.wire.schema import Field, Message, i16, i32, request, response
 
 
-@message(key=15, versions=(0, 6), flexible=5, request=True)
+@request(key=15, versions=(0, 6), flexible=5)
 class DescribeGroupsRequest(Message):
     groups: list[str]
     include_authorized_operations: Annotated[bool, Field(since=3)] = False
@@ -35,7 +35,7 @@ class DescribedGroup(Message):
     """A bit field; the least number if it was not asked for."""
 
 
-@message(key=15, versions=(0, 6), flexible=5, request=False)
+@response(DescribeGroupsRequest)
 class DescribeGroupsResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
     groups: list[DescribedGroup]

@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i16, i32, i64, message
+from korvet.wire.schema import Field, Message, Response, i16, i32, i64, request, response
 from korvet.wire.structs import TopicPartitions
 
 
-@message(key=35, versions=(0, 5), flexible=2, request=True)
+@request(key=35, versions=(0, 5), flexible=2)
 class DescribeLogDirsRequest(Message):
     topics: list[TopicPartitions] | None
     """Null asks for all."""
@@ -35,7 +35,7 @@ class DescribeLogDirsResult(Message):
     is_cordoned: Annotated[bool, Field(since=5)] = False
 
 
-@message(key=35, versions=(0, 5), flexible=2, request=False)
+@response(DescribeLogDirsRequest)
 class DescribeLogDirsResponse(Response):
     error_code: Annotated[i16, Field(since=3)] = 0
     results: list[DescribeLogDirsResult]

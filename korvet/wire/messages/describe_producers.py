@@ -1,10 +1,10 @@
 """DescribeProducers (key 61): the producers a partition has state for."""
 
-from korvet.wire.schema import Message, Response, i16, i32, i64, message
+from korvet.wire.schema import Message, Response, i16, i32, i64, request, response
 from korvet.wire.structs import PartitionIndexes
 
 
-@message(key=61, versions=(0, 0), flexible=0, request=True)
+@request(key=61, versions=(0, 0), flexible=0)
 class DescribeProducersRequest(Message):
     topics: list[PartitionIndexes]
 
@@ -30,6 +30,6 @@ class TopicResponse(Message):
     partitions: list[PartitionResponse]
 
 
-@message(key=61, versions=(0, 0), flexible=0, request=False)
+@response(DescribeProducersRequest)
 class DescribeProducersResponse(Response):
     topics: list[TopicResponse]

@@ -2,7 +2,18 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, i64, message, u16, uuid
+from korvet.wire.schema import (
+    ZERO_UUID,
+    Field,
+    Message,
+    i16,
+    i32,
+    i64,
+    request,
+    response,
+    u16,
+    uuid,
+)
 
 
 class PartitionData(Message):
@@ -14,7 +25,7 @@ class TopicData(Message):
     partitions: list[PartitionData]
 
 
-@message(key=55, versions=(0, 2), flexible=0, request=True)
+@request(key=55, versions=(0, 2), flexible=0)
 class DescribeQuorumRequest(Message):
     topics: list[TopicData]
 
@@ -54,7 +65,7 @@ class Node(Message):
     listeners: list[Listener]
 
 
-@message(key=55, versions=(0, 2), flexible=0, request=False)
+@response(DescribeQuorumRequest)
 class DescribeQuorumResponse(Message):
     error_code: i16 = 0
     error_message: Annotated[str | None, Field(since=2)] = None

@@ -5,7 +5,7 @@ From 1 on with the lag (KIP-1226).
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i16, i32, i64, message, uuid
+from korvet.wire.schema import Field, Message, Response, i16, i32, i64, request, response, uuid
 
 
 class DescribeShareGroupOffsetsRequestTopic(Message):
@@ -19,7 +19,7 @@ class DescribeShareGroupOffsetsRequestGroup(Message):
     """Null: all topics of the group."""
 
 
-@message(key=90, versions=(0, 1), flexible=0, request=True)
+@request(key=90, versions=(0, 1), flexible=0)
 class DescribeShareGroupOffsetsRequest(Message):
     groups: list[DescribeShareGroupOffsetsRequestGroup]
 
@@ -48,6 +48,6 @@ class DescribeShareGroupOffsetsResponseGroup(Message):
     error_message: str | None = None
 
 
-@message(key=90, versions=(0, 1), flexible=0, request=False)
+@response(DescribeShareGroupOffsetsRequest)
 class DescribeShareGroupOffsetsResponse(Response):
     groups: list[DescribeShareGroupOffsetsResponseGroup]

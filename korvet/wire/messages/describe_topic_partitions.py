@@ -1,6 +1,6 @@
 """DescribeTopicPartitions (key 75): as Metadata, in pages and with the eligible leaders."""
 
-from korvet.wire.schema import ZERO_UUID, Message, Response, i16, i32, message, uuid
+from korvet.wire.schema import ZERO_UUID, Message, Response, i16, i32, request, response, uuid
 
 
 class TopicRequest(Message):
@@ -12,7 +12,7 @@ class Cursor(Message):
     partition_index: i32
 
 
-@message(key=75, versions=(0, 0), flexible=0, request=True)
+@request(key=75, versions=(0, 0), flexible=0)
 class DescribeTopicPartitionsRequest(Message):
     topics: list[TopicRequest]
     response_partition_limit: i32 = 2000
@@ -43,7 +43,7 @@ class DescribeTopicPartitionsResponseTopic(Message):
     topic_authorized_operations: i32 = -2147483648
 
 
-@message(key=75, versions=(0, 0), flexible=0, request=False)
+@response(DescribeTopicPartitionsRequest)
 class DescribeTopicPartitionsResponse(Response):
     topics: list[DescribeTopicPartitionsResponseTopic]
     next_cursor: Cursor | None = None

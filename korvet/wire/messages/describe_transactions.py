@@ -1,10 +1,10 @@
 """DescribeTransactions (key 65): state and partitions of transactions."""
 
-from korvet.wire.schema import Message, Response, i16, i32, i64, message
+from korvet.wire.schema import Message, Response, i16, i32, i64, request, response
 from korvet.wire.structs import TopicPartitions
 
 
-@message(key=65, versions=(0, 0), flexible=0, request=True)
+@request(key=65, versions=(0, 0), flexible=0)
 class DescribeTransactionsRequest(Message):
     transactional_ids: list[str]
 
@@ -20,6 +20,6 @@ class TransactionState(Message):
     topics: list[TopicPartitions] = []
 
 
-@message(key=65, versions=(0, 0), flexible=0, request=False)
+@response(DescribeTransactionsRequest)
 class DescribeTransactionsResponse(Response):
     transaction_states: list[TransactionState]

@@ -1,13 +1,13 @@
 """DescribeUserScramCredentials (key 50): the SCRAM mechanisms of users, without secrets."""
 
-from korvet.wire.schema import ErrorResponse, Message, i8, i16, i32, message
+from korvet.wire.schema import ErrorResponse, Message, i8, i16, i32, request, response
 
 
 class UserName(Message):
     name: str
 
 
-@message(key=50, versions=(0, 0), flexible=0, request=True)
+@request(key=50, versions=(0, 0), flexible=0)
 class DescribeUserScramCredentialsRequest(Message):
     users: list[UserName] | None
 
@@ -24,6 +24,6 @@ class DescribeUserScramCredentialsResult(Message):
     credential_infos: list[CredentialInfo]
 
 
-@message(key=50, versions=(0, 0), flexible=0, request=False)
+@response(DescribeUserScramCredentialsRequest)
 class DescribeUserScramCredentialsResponse(ErrorResponse):
     results: list[DescribeUserScramCredentialsResult]

@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i8, i16, i32, message
+from korvet.wire.schema import Field, Message, Response, i8, i16, i32, request, response
 from korvet.wire.structs import TopicPartitions
 
 
-@message(key=43, versions=(0, 2), flexible=2, request=True)
+@request(key=43, versions=(0, 2), flexible=2)
 class ElectLeadersRequest(Message):
     election_type: Annotated[i8, Field(since=1)] = 0
     """0 preferred, 1 unclean."""
@@ -26,7 +26,7 @@ class ReplicaElectionResult(Message):
     partition_result: list[PartitionResult]
 
 
-@message(key=43, versions=(0, 2), flexible=2, request=False)
+@response(ElectLeadersRequest)
 class ElectLeadersResponse(Response):
     error_code: Annotated[i16, Field(since=1)] = 0
     replica_election_results: list[ReplicaElectionResult]

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i16, i64, message
+from korvet.wire.schema import Field, Message, Response, i16, i64, request, response
 
 
-@message(key=26, versions=(0, 5), flexible=3, request=True)
+@request(key=26, versions=(0, 5), flexible=3)
 class EndTxnRequest(Message):
     transactional_id: str
     producer_id: i64
@@ -14,7 +14,7 @@ class EndTxnRequest(Message):
     """False aborts."""
 
 
-@message(key=26, versions=(0, 5), flexible=3, request=False)
+@response(EndTxnRequest)
 class EndTxnResponse(Response):
     error_code: i16 = 0
     producer_id: Annotated[i64, Field(since=5)] = -1

@@ -16,7 +16,8 @@ from korvet.wire.schema import (
     i16,
     i32,
     i64,
-    message,
+    request,
+    response,
     uuid,
 )
 from korvet.wire.structs import LeaderIdAndEpoch, NodeEndpoint
@@ -52,7 +53,7 @@ class ForgottenTopic(Message):
     partitions: list[i32]
 
 
-@message(key=1, versions=(0, 18), flexible=12, request=True)
+@request(key=1, versions=(0, 18), flexible=12)
 class FetchRequest(Message):
     cluster_id: Annotated[str | None, Field(since=12, tag=0)] = None
     replica_id: Annotated[i32, Field(until=14)] = -1
@@ -115,7 +116,7 @@ class FetchableTopicResponse(Message):
     partitions: list[PartitionData]
 
 
-@message(key=1, versions=(0, 18), flexible=12, request=False)
+@response(FetchRequest)
 class FetchResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
     error_code: Annotated[i16, Field(since=7)] = 0

@@ -5,10 +5,10 @@ One key up to 3, several from 4 on. Share groups have a key type from 6 on.
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, message
+from korvet.wire.schema import Field, Message, i8, i16, i32, request, response
 
 
-@message(key=10, versions=(0, 6), flexible=3, request=True)
+@request(key=10, versions=(0, 6), flexible=3)
 class FindCoordinatorRequest(Message):
     key: Annotated[str, Field(until=3)] = ""
     key_type: Annotated[i8, Field(since=1)] = 0
@@ -25,7 +25,7 @@ class Coordinator(Message):
     error_message: str | None = None
 
 
-@message(key=10, versions=(0, 6), flexible=3, request=False)
+@response(FindCoordinatorRequest)
 class FindCoordinatorResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
     error_code: Annotated[i16, Field(until=3)] = 0

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, message
+from korvet.wire.schema import Field, Message, i16, i32, request, response
 
 
-@message(key=12, versions=(0, 4), flexible=4, request=True)
+@request(key=12, versions=(0, 4), flexible=4)
 class HeartbeatRequest(Message):
     group_id: str
     generation_id: i32
@@ -13,7 +13,7 @@ class HeartbeatRequest(Message):
     group_instance_id: Annotated[str | None, Field(since=3)] = None
 
 
-@message(key=12, versions=(0, 4), flexible=4, request=False)
+@response(HeartbeatRequest)
 class HeartbeatResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
     error_code: i16 = 0

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44): set, unset, append to or subtract from single settings."""
 
 from korvet.wire.messages.alter_configs import AlterConfigsResourceResponse
-from korvet.wire.schema import Message, Response, i8, message
+from korvet.wire.schema import Message, Response, i8, request, response
 
 
 class AlterableConfig(Message):
@@ -17,12 +17,12 @@ class AlterConfigsResource(Message):
     configs: list[AlterableConfig]
 
 
-@message(key=44, versions=(0, 1), flexible=1, request=True)
+@request(key=44, versions=(0, 1), flexible=1)
 class IncrementalAlterConfigsRequest(Message):
     resources: list[AlterConfigsResource]
     validate_only: bool
 
 
-@message(key=44, versions=(0, 1), flexible=1, request=False)
+@response(IncrementalAlterConfigsRequest)
 class IncrementalAlterConfigsResponse(Response):
     responses: list[AlterConfigsResourceResponse]

@@ -6,10 +6,10 @@ two-phase commit.
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i16, i32, i64, message
+from korvet.wire.schema import Field, Message, Response, i16, i32, i64, request, response
 
 
-@message(key=22, versions=(0, 6), flexible=2, request=True)
+@request(key=22, versions=(0, 6), flexible=2)
 class InitProducerIdRequest(Message):
     transactional_id: str | None
     """Null: idempotence only."""
@@ -20,7 +20,7 @@ class InitProducerIdRequest(Message):
     keep_prepared_txn: Annotated[bool, Field(since=6)] = False
 
 
-@message(key=22, versions=(0, 6), flexible=2, request=False)
+@response(InitProducerIdRequest)
 class InitProducerIdResponse(Response):
     error_code: i16 = 0
     producer_id: i64 = -1

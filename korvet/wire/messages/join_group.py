@@ -5,7 +5,7 @@ From 4 on a new member is first answered with a new member id (MEMBER_ID_REQUIRE
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, message
+from korvet.wire.schema import Field, Message, i16, i32, request, response
 
 
 class JoinGroupRequestProtocol(Message):
@@ -13,7 +13,7 @@ class JoinGroupRequestProtocol(Message):
     metadata: bytes
 
 
-@message(key=11, versions=(0, 9), flexible=6, request=True)
+@request(key=11, versions=(0, 9), flexible=6)
 class JoinGroupRequest(Message):
     group_id: str
     session_timeout_ms: i32
@@ -32,7 +32,7 @@ class JoinGroupResponseMember(Message):
     metadata: bytes
 
 
-@message(key=11, versions=(0, 9), flexible=6, request=False)
+@response(JoinGroupRequest)
 class JoinGroupResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=2)] = 0
     error_code: i16 = 0

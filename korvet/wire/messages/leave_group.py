@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, message
+from korvet.wire.schema import Field, Message, i16, i32, request, response
 
 
 class MemberIdentity(Message):
@@ -12,7 +12,7 @@ class MemberIdentity(Message):
     reason: Annotated[str | None, Field(since=5)] = None
 
 
-@message(key=13, versions=(0, 5), flexible=4, request=True)
+@request(key=13, versions=(0, 5), flexible=4)
 class LeaveGroupRequest(Message):
     group_id: str
     member_id: Annotated[str, Field(until=2)] = ""
@@ -25,7 +25,7 @@ class MemberResponse(Message):
     error_code: i16 = 0
 
 
-@message(key=13, versions=(0, 5), flexible=4, request=False)
+@response(LeaveGroupRequest)
 class LeaveGroupResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
     error_code: i16 = 0

@@ -5,10 +5,10 @@ Version 0 was ListClientMetricsResources and lists those only; 1 names resource 
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i8, i16, message
+from korvet.wire.schema import Field, Message, Response, i8, i16, request, response
 
 
-@message(key=74, versions=(0, 1), flexible=0, request=True)
+@request(key=74, versions=(0, 1), flexible=0)
 class ListConfigResourcesRequest(Message):
     resource_types: Annotated[list[i8], Field(since=1)] = []
     """Empty asks for all."""
@@ -19,7 +19,7 @@ class ConfigResource(Message):
     resource_type: Annotated[i8, Field(since=1)] = 16
 
 
-@message(key=74, versions=(0, 1), flexible=0, request=False)
+@response(ListConfigResourcesRequest)
 class ListConfigResourcesResponse(Response):
     error_code: i16 = 0
     config_resources: list[ConfigResource] = []

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, message
+from korvet.wire.schema import Field, Message, i16, i32, request, response
 
 
-@message(key=16, versions=(0, 5), flexible=3, request=True)
+@request(key=16, versions=(0, 5), flexible=3)
 class ListGroupsRequest(Message):
     states_filter: Annotated[list[str], Field(since=4)] = []
     types_filter: Annotated[list[str], Field(since=5)] = []
@@ -18,7 +18,7 @@ class ListedGroup(Message):
     group_type: Annotated[str, Field(since=5)] = ""
 
 
-@message(key=16, versions=(0, 5), flexible=3, request=False)
+@response(ListGroupsRequest)
 class ListGroupsResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
     error_code: i16 = 0

@@ -7,7 +7,7 @@ records to be tiered) from 11. The response of version 0 has a list of segment s
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, i64, message
+from korvet.wire.schema import Field, Message, i8, i16, i32, i64, request, response
 
 
 class ListOffsetsPartition(Message):
@@ -23,7 +23,7 @@ class ListOffsetsTopic(Message):
     partitions: list[ListOffsetsPartition]
 
 
-@message(key=2, versions=(0, 11), flexible=6, request=True)
+@request(key=2, versions=(0, 11), flexible=6)
 class ListOffsetsRequest(Message):
     replica_id: i32
     isolation_level: Annotated[i8, Field(since=2)] = 0
@@ -45,7 +45,7 @@ class ListOffsetsTopicResponse(Message):
     partitions: list[ListOffsetsPartitionResponse]
 
 
-@message(key=2, versions=(0, 11), flexible=6, request=False)
+@response(ListOffsetsRequest)
 class ListOffsetsResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=2)] = 0
     topics: list[ListOffsetsTopicResponse]

@@ -1,10 +1,10 @@
 """ListPartitionReassignments (key 46): the reassignments in progress."""
 
-from korvet.wire.schema import ErrorResponse, Message, i32, message
+from korvet.wire.schema import ErrorResponse, Message, i32, request, response
 from korvet.wire.structs import PartitionIndexes
 
 
-@message(key=46, versions=(0, 0), flexible=0, request=True)
+@request(key=46, versions=(0, 0), flexible=0)
 class ListPartitionReassignmentsRequest(Message):
     timeout_ms: i32 = 60000
     topics: list[PartitionIndexes] | None = None
@@ -23,6 +23,6 @@ class OngoingTopicReassignment(Message):
     partitions: list[OngoingPartitionReassignment]
 
 
-@message(key=46, versions=(0, 0), flexible=0, request=False)
+@response(ListPartitionReassignmentsRequest)
 class ListPartitionReassignmentsResponse(ErrorResponse):
     topics: list[OngoingTopicReassignment] = []

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, Response, i16, i64, message
+from korvet.wire.schema import Field, Message, Response, i16, i64, request, response
 
 
-@message(key=66, versions=(0, 2), flexible=0, request=True)
+@request(key=66, versions=(0, 2), flexible=0)
 class ListTransactionsRequest(Message):
     state_filters: list[str]
     producer_id_filters: list[i64]
@@ -20,7 +20,7 @@ class TransactionState(Message):
     transaction_state: str
 
 
-@message(key=66, versions=(0, 2), flexible=0, request=False)
+@response(ListTransactionsRequest)
 class ListTransactionsResponse(Response):
     error_code: i16 = 0
     unknown_state_filters: list[str] = []

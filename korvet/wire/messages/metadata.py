@@ -6,7 +6,7 @@ of names from 12 on. Version 13 has an error that makes the client bootstrap aga
 
 from typing import Annotated
 
-from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, message, uuid
+from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, request, response, uuid
 
 
 class MetadataRequestTopic(Message):
@@ -14,7 +14,7 @@ class MetadataRequestTopic(Message):
     name: Annotated[str | None, Field(nullable_since=10)]
 
 
-@message(key=3, versions=(0, 13), flexible=9, request=True)
+@request(key=3, versions=(0, 13), flexible=9)
 class MetadataRequest(Message):
     topics: Annotated[list[MetadataRequestTopic] | None, Field(nullable_since=1)]
     """Null asks for all topics, as an empty list does in version 0."""
@@ -50,7 +50,7 @@ class MetadataResponseTopic(Message):
     """A bit field; the least number if it was not asked for."""
 
 
-@message(key=3, versions=(0, 13), flexible=9, request=False)
+@response(MetadataRequest)
 class MetadataResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=3)] = 0
     brokers: list[MetadataResponseBroker]

@@ -6,7 +6,7 @@ Version 0 was stored in ZooKeeper and has no generation; only 1 has a timestamp 
 
 from typing import Annotated
 
-from korvet.wire.schema import ZERO_UUID, Field, Message, i32, i64, message, uuid
+from korvet.wire.schema import ZERO_UUID, Field, Message, i32, i64, request, response, uuid
 from korvet.wire.structs import PartitionError
 
 
@@ -24,7 +24,7 @@ class OffsetCommitRequestTopic(Message):
     partitions: list[OffsetCommitRequestPartition]
 
 
-@message(key=8, versions=(0, 10), flexible=8, request=True)
+@request(key=8, versions=(0, 10), flexible=8)
 class OffsetCommitRequest(Message):
     group_id: str
     generation_id_or_member_epoch: Annotated[i32, Field(since=1)] = -1
@@ -41,7 +41,7 @@ class OffsetCommitResponseTopic(Message):
     partitions: list[PartitionError]
 
 
-@message(key=8, versions=(0, 10), flexible=8, request=False)
+@response(OffsetCommitRequest)
 class OffsetCommitResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=3)] = 0
     topics: list[OffsetCommitResponseTopic]

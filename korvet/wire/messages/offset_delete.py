@@ -1,6 +1,6 @@
 """OffsetDelete (key 47): delete a group's committed offsets of some partitions. Never flexible."""
 
-from korvet.wire.schema import Message, i16, i32, message
+from korvet.wire.schema import Message, i16, i32, request, response
 from korvet.wire.structs import TopicErrors
 
 
@@ -13,13 +13,13 @@ class OffsetDeleteRequestTopic(Message):
     partitions: list[OffsetDeleteRequestPartition]
 
 
-@message(key=47, versions=(0, 0), flexible=None, request=True)
+@request(key=47, versions=(0, 0), flexible=None)
 class OffsetDeleteRequest(Message):
     group_id: str
     topics: list[OffsetDeleteRequestTopic]
 
 
-@message(key=47, versions=(0, 0), flexible=None, request=False)
+@response(OffsetDeleteRequest)
 class OffsetDeleteResponse(Message):
     error_code: i16 = 0
     throttle_time_ms: i32 = 0

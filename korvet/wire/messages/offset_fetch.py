@@ -6,7 +6,7 @@ error for the group. One group up to 7, several from 8 on; ids replace names in 
 
 from typing import Annotated
 
-from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, i64, message, uuid
+from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, i64, request, response, uuid
 
 
 class OffsetFetchRequestTopics(Message):
@@ -23,7 +23,7 @@ class OffsetFetchRequestGroup(Message):
     """Null asks for all."""
 
 
-@message(key=9, versions=(0, 10), flexible=6, request=True)
+@request(key=9, versions=(0, 10), flexible=6)
 class OffsetFetchRequest(Message):
     group_id: Annotated[str, Field(until=7)] = ""
     topics: Annotated[list[OffsetFetchRequestTopics] | None, Field(until=7, nullable_since=2)] = []
@@ -58,7 +58,7 @@ class OffsetFetchResponseGroup(Message):
     error_code: i16 = 0
 
 
-@message(key=9, versions=(0, 10), flexible=6, request=False)
+@response(OffsetFetchRequest)
 class OffsetFetchResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=3)] = 0
     topics: Annotated[list[OffsetFetchResponseTopic], Field(until=7)] = []

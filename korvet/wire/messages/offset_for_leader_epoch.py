@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, i64, message
+from korvet.wire.schema import Field, Message, i16, i32, i64, request, response
 
 
 class OffsetForLeaderPartition(Message):
@@ -16,7 +16,7 @@ class OffsetForLeaderTopic(Message):
     partitions: list[OffsetForLeaderPartition]
 
 
-@message(key=23, versions=(0, 4), flexible=4, request=True)
+@request(key=23, versions=(0, 4), flexible=4)
 class OffsetForLeaderEpochRequest(Message):
     replica_id: Annotated[i32, Field(since=3)] = -2
     topics: list[OffsetForLeaderTopic]
@@ -34,7 +34,7 @@ class OffsetForLeaderTopicResult(Message):
     partitions: list[EpochEndOffset]
 
 
-@message(key=23, versions=(0, 4), flexible=4, request=False)
+@response(OffsetForLeaderEpochRequest)
 class OffsetForLeaderEpochResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=2)] = 0
     topics: list[OffsetForLeaderTopicResult]

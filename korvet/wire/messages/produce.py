@@ -7,7 +7,18 @@ With acks = 0 there is no response at all.
 
 from typing import Annotated
 
-from korvet.wire.schema import ZERO_UUID, Field, Message, batches, i16, i32, i64, message, uuid
+from korvet.wire.schema import (
+    ZERO_UUID,
+    Field,
+    Message,
+    batches,
+    i16,
+    i32,
+    i64,
+    request,
+    response,
+    uuid,
+)
 from korvet.wire.structs import LeaderIdAndEpoch, NodeEndpoint
 
 
@@ -22,7 +33,7 @@ class TopicProduceData(Message):
     partition_data: list[PartitionProduceData]
 
 
-@message(key=0, versions=(0, 13), flexible=9, request=True)
+@request(key=0, versions=(0, 13), flexible=9)
 class ProduceRequest(Message):
     transactional_id: Annotated[str | None, Field(since=3)] = None
     acks: i16
@@ -56,7 +67,7 @@ class TopicProduceResponse(Message):
     partition_responses: list[PartitionProduceResponse]
 
 
-@message(key=0, versions=(0, 13), flexible=9, request=False)
+@response(ProduceRequest)
 class ProduceResponse(Message):
     responses: list[TopicProduceResponse]
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0

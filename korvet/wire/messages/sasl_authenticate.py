@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i64, message
+from korvet.wire.schema import Field, Message, i16, i64, request, response
 
 
-@message(key=36, versions=(0, 2), flexible=2, request=True)
+@request(key=36, versions=(0, 2), flexible=2)
 class SaslAuthenticateRequest(Message):
     auth_bytes: bytes
 
@@ -13,7 +13,7 @@ class SaslAuthenticateRequest(Message):
         return "SaslAuthenticateRequest(...)"  # it holds a secret
 
 
-@message(key=36, versions=(0, 2), flexible=2, request=False)
+@response(SaslAuthenticateRequest)
 class SaslAuthenticateResponse(Message):
     error_code: i16 = 0
     error_message: str | None = None

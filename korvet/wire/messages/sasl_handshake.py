@@ -3,15 +3,15 @@
 After version 0 the mechanism's bytes follow without Kafka framing, after 1 in SaslAuthenticate.
 """
 
-from korvet.wire.schema import Message, i16, message
+from korvet.wire.schema import Message, i16, request, response
 
 
-@message(key=17, versions=(0, 1), flexible=None, request=True)
+@request(key=17, versions=(0, 1), flexible=None)
 class SaslHandshakeRequest(Message):
     mechanism: str
 
 
-@message(key=17, versions=(0, 1), flexible=None, request=False)
+@response(SaslHandshakeRequest)
 class SaslHandshakeResponse(Message):
     error_code: i16 = 0
     mechanisms: list[str]

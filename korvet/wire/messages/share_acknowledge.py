@@ -5,7 +5,18 @@ From 2 on the request may renew locks (KIP-1222), and the response has the lock'
 
 from typing import Annotated
 
-from korvet.wire.schema import ErrorResponse, Field, Message, i8, i16, i32, i64, message, uuid
+from korvet.wire.schema import (
+    ErrorResponse,
+    Field,
+    Message,
+    i8,
+    i16,
+    i32,
+    i64,
+    request,
+    response,
+    uuid,
+)
 from korvet.wire.structs import NodeEndpoint
 
 
@@ -27,7 +38,7 @@ class AcknowledgeTopic(Message):
     partitions: list[AcknowledgePartition]
 
 
-@message(key=79, versions=(1, 2), flexible=0, request=True)
+@request(key=79, versions=(1, 2), flexible=0)
 class ShareAcknowledgeRequest(Message):
     group_id: str | None = None
     member_id: str | None = ""
@@ -55,7 +66,7 @@ class ShareAcknowledgeTopicResponse(Message):
     partitions: list[PartitionData]
 
 
-@message(key=79, versions=(1, 2), flexible=0, request=False)
+@response(ShareAcknowledgeRequest)
 class ShareAcknowledgeResponse(ErrorResponse):
     acquisition_lock_timeout_ms: Annotated[i32, Field(since=2)] = 0
     responses: list[ShareAcknowledgeTopicResponse] = []

@@ -16,7 +16,8 @@ from korvet.wire.schema import (
     i16,
     i32,
     i64,
-    message,
+    request,
+    response,
     uuid,
 )
 from korvet.wire.structs import NodeEndpoint
@@ -27,7 +28,7 @@ class ForgottenTopic(Message):
     partitions: list[i32]
 
 
-@message(key=78, versions=(1, 2), flexible=0, request=True)
+@request(key=78, versions=(1, 2), flexible=0)
 class ShareFetchRequest(Message):
     group_id: str | None = None
     member_id: str | None = ""
@@ -74,7 +75,7 @@ class ShareFetchableTopicResponse(Message):
     partitions: list[PartitionData]
 
 
-@message(key=78, versions=(1, 2), flexible=0, request=False)
+@response(ShareFetchRequest)
 class ShareFetchResponse(ErrorResponse):
     acquisition_lock_timeout_ms: i32 = 0
     responses: list[ShareFetchableTopicResponse] = []

@@ -5,10 +5,10 @@ from korvet.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     GroupDescription,
 )
-from korvet.wire.schema import Message, Response, i32, message
+from korvet.wire.schema import Message, Response, i32, request, response
 
 
-@message(key=77, versions=(1, 1), flexible=0, request=True)
+@request(key=77, versions=(1, 1), flexible=0)
 class ShareGroupDescribeRequest(ConsumerGroupDescribeRequest):
     """The fields are those of a consumer group."""
 
@@ -30,6 +30,6 @@ class DescribedGroup(GroupDescription):
     """A bit field; the least number if it was not asked for."""
 
 
-@message(key=77, versions=(1, 1), flexible=0, request=False)
+@response(ShareGroupDescribeRequest)
 class ShareGroupDescribeResponse(Response):
     groups: list[DescribedGroup]

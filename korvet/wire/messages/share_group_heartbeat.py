@@ -5,10 +5,10 @@ preview and no longer exists.
 """
 
 from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from korvet.wire.schema import Message, i32, message
+from korvet.wire.schema import Message, i32, request, response
 
 
-@message(key=76, versions=(1, 1), flexible=0, request=True)
+@request(key=76, versions=(1, 1), flexible=0)
 class ShareGroupHeartbeatRequest(Message):
     group_id: str
     member_id: str
@@ -18,6 +18,6 @@ class ShareGroupHeartbeatRequest(Message):
     subscribed_topic_names: list[str] | None = None
 
 
-@message(key=76, versions=(1, 1), flexible=0, request=False)
+@response(ShareGroupHeartbeatRequest)
 class ShareGroupHeartbeatResponse(ConsumerGroupHeartbeatResponse):
     """The fields are those of a consumer group."""

@@ -13,10 +13,10 @@ from korvet.wire.messages.streams_group_heartbeat import (
     TaskOffset,
     TopicInfo,
 )
-from korvet.wire.schema import Field, Message, Response, i8, i32, message
+from korvet.wire.schema import Field, Message, Response, i8, i32, request, response
 
 
-@message(key=89, versions=(0, 1), flexible=0, request=True)
+@request(key=89, versions=(0, 1), flexible=0)
 class StreamsGroupDescribeRequest(ConsumerGroupDescribeRequest):
     include_topology_description: Annotated[bool, Field(since=1)] = False
 
@@ -94,6 +94,6 @@ class DescribedGroup(GroupDescription):
     assignor_name: Annotated[str | None, Field(since=1)] = None
 
 
-@message(key=89, versions=(0, 1), flexible=0, request=False)
+@response(StreamsGroupDescribeRequest)
 class StreamsGroupDescribeResponse(Response):
     groups: list[DescribedGroup]

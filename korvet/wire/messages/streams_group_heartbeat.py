@@ -5,7 +5,18 @@ The member chooses its own id. Null means unchanged since the last heartbeat.
 
 from typing import Annotated
 
-from korvet.wire.schema import ErrorResponse, Field, Message, i8, i16, i32, i64, message, u16
+from korvet.wire.schema import (
+    ErrorResponse,
+    Field,
+    Message,
+    i8,
+    i16,
+    i32,
+    i64,
+    request,
+    response,
+    u16,
+)
 from korvet.wire.structs import TopicPartitions
 
 
@@ -62,7 +73,7 @@ class TaskOffset(Message):
     offset: i64
 
 
-@message(key=88, versions=(0, 1), flexible=0, request=True)
+@request(key=88, versions=(0, 1), flexible=0)
 class StreamsGroupHeartbeatRequest(Message):
     group_id: str
     member_id: str
@@ -98,7 +109,7 @@ class EndpointToPartitions(Message):
     standby_partitions: list[TopicPartitions]
 
 
-@message(key=88, versions=(0, 1), flexible=0, request=False)
+@response(StreamsGroupHeartbeatRequest)
 class StreamsGroupHeartbeatResponse(ErrorResponse):
     member_id: str = ""
     member_epoch: i32 = 0

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, message
+from korvet.wire.schema import Field, Message, i16, i32, request, response
 
 
 class SyncGroupRequestAssignment(Message):
@@ -10,7 +10,7 @@ class SyncGroupRequestAssignment(Message):
     assignment: bytes
 
 
-@message(key=14, versions=(0, 5), flexible=4, request=True)
+@request(key=14, versions=(0, 5), flexible=4)
 class SyncGroupRequest(Message):
     group_id: str
     generation_id: i32
@@ -21,7 +21,7 @@ class SyncGroupRequest(Message):
     assignments: list[SyncGroupRequestAssignment]
 
 
-@message(key=14, versions=(0, 5), flexible=4, request=False)
+@response(SyncGroupRequest)
 class SyncGroupResponse(Message):
     throttle_time_ms: Annotated[i32, Field(since=1)] = 0
     error_code: i16 = 0

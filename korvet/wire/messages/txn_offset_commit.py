@@ -6,7 +6,18 @@ ids replace names (KIP-1319).
 
 from typing import Annotated
 
-from korvet.wire.schema import ZERO_UUID, Field, Message, Response, i16, i32, i64, message, uuid
+from korvet.wire.schema import (
+    ZERO_UUID,
+    Field,
+    Message,
+    Response,
+    i16,
+    i32,
+    i64,
+    request,
+    response,
+    uuid,
+)
 from korvet.wire.structs import PartitionError
 
 
@@ -23,7 +34,7 @@ class TxnOffsetCommitRequestTopic(Message):
     partitions: list[TxnOffsetCommitRequestPartition]
 
 
-@message(key=28, versions=(0, 6), flexible=3, request=True)
+@request(key=28, versions=(0, 6), flexible=3)
 class TxnOffsetCommitRequest(Message):
     transactional_id: str
     group_id: str
@@ -41,6 +52,6 @@ class TxnOffsetCommitResponseTopic(Message):
     partitions: list[PartitionError]
 
 
-@message(key=28, versions=(0, 6), flexible=3, request=False)
+@response(TxnOffsetCommitRequest)
 class TxnOffsetCommitResponse(Response):
     topics: list[TxnOffsetCommitResponseTopic]

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import ErrorResponse, Field, Message, i8, i16, i32, message
+from korvet.wire.schema import ErrorResponse, Field, Message, i8, i16, i32, request, response
 
 
 class FeatureUpdateKey(Message):
@@ -12,7 +12,7 @@ class FeatureUpdateKey(Message):
     upgrade_type: Annotated[i8, Field(since=1)] = 1
 
 
-@message(key=57, versions=(0, 2), flexible=0, request=True)
+@request(key=57, versions=(0, 2), flexible=0)
 class UpdateFeaturesRequest(Message):
     timeout_ms: i32 = 60000
     feature_updates: list[FeatureUpdateKey]
@@ -25,6 +25,6 @@ class UpdatableFeatureResult(Message):
     error_message: str | None = None
 
 
-@message(key=57, versions=(0, 2), flexible=0, request=False)
+@response(UpdateFeaturesRequest)
 class UpdateFeaturesResponse(ErrorResponse):
     results: Annotated[list[UpdatableFeatureResult], Field(until=1)] = []

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i8, i16, i32, i64, message
+from korvet.wire.schema import Field, Message, i8, i16, i32, i64, request, response
 from korvet.wire.structs import PartitionIndexes, TopicErrors
 
 
@@ -16,7 +16,7 @@ class WritableTxnMarker(Message):
     transaction_version: Annotated[i8, Field(since=2)] = 0
 
 
-@message(key=27, versions=(0, 2), flexible=1, request=True)
+@request(key=27, versions=(0, 2), flexible=1)
 class WriteTxnMarkersRequest(Message):
     markers: list[WritableTxnMarker]
 
@@ -26,6 +26,6 @@ class WritableTxnMarkerResult(Message):
     topics: list[TopicErrors]
 
 
-@message(key=27, versions=(0, 2), flexible=1, request=False)
+@response(WriteTxnMarkersRequest)
 class WriteTxnMarkersResponse(Message):
     markers: list[WritableTxnMarkerResult]
