@@ -13,13 +13,20 @@ import pytest
 import redis.utils
 from hypothesis import HealthCheck, settings
 
-from tests.support.redis_servers import redis62_server, redis_server, system_server, valkey_server
+from tests.support.redis_servers import (
+    own_redis,
+    redis62_server,
+    redis_server,
+    system_server,
+    valkey_server,
+)
 from tests.support.store_runners import lua, runner
 
 pytest_plugins = ["tests.selection", "tests.support.shared_broker"]
 
 __all__ = [
     "lua",
+    "own_redis",
     "redis62_server",
     "redis_server",
     "runner",

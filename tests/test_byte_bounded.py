@@ -105,11 +105,12 @@ def test_the_oldest_rows_leave_and_sizes_are_those_of_all_parts() -> None:
 
 REVIEWED = {
     "it has what Redis has: topics, partitions, groups or members that exist": """
-        broker/background/compaction.py:_without_copies
+        base/metrics/topic_traffic.py:_rows broker/background/compaction.py:_without_copies
         broker/background/scheduled_delivery.py:_called
         broker/background/scheduled_delivery.py:_due broker/background/tasks.py:_unfinished
         config/dynamic.py:_parsed config/dynamic.py:_rows fetch/replica_log.py:_logged
         groups/lag_survey.py:_counted groups/lag_survey.py:_counted_before
+        log/leader_epochs.py:_accepting log/leader_epochs.py:_lost log/leader_epochs.py:_seen
         log/read_cache.py:_maps log/read_cache.py:_natural log/read_cache.py:_skip_logged
         log/recent_states.py:_states log/recent_states.py:_used log/size_estimates.py:_by_offset
         log/size_estimates.py:_by_partition log/size_estimates.py:_copied

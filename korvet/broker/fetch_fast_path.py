@@ -24,7 +24,6 @@ from korvet.broker.network.receive_buffer import Frame
 from korvet.broker.network.request_decoder import FETCH
 from korvet.broker.repeated_request import INDEX, INT32, NUMBERS, RepeatedRequest, RepeatedRequests
 from korvet.context import Services
-from korvet.fetch.leader_epoch import check_leader_epoch
 from korvet.fetch.partition_reader import READ_COMMITTED, TOPIC_IDS_SINCE, takes_batches
 from korvet.fetch.record_age import max_timestamp_of
 from korvet.log.catch_up import is_catch_up
@@ -260,7 +259,7 @@ class FetchTemplates(RepeatedRequests[FetchTemplate]):
             return None
         if body.session_epoch not in FULL_FETCH_EPOCHS:
             return None
-        if check_leader_epoch(max(row.current_leader_epoch, -1)):
+        if services.epochs.check(max(row.current_leader_epoch, -1)):
             return None
         return topic if self._is_catch_up(topic, row, body) else None
 

@@ -292,6 +292,7 @@ def _plain_address(me: LiveBroker, config: Config) -> Address | None:
 
 async def _join(services: Services, endpoints: Sequence[Endpoint]) -> None:
     """Register this broker, so that brokers and clients can find it."""
+    await services.epochs.start(is_clean=services.config.redis_lost_nothing)
     registration = services.registration
     registration.me = msgspec.structs.replace(registration.me, endpoints=tuple(endpoints))
     await registration.join()

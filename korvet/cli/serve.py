@@ -119,7 +119,11 @@ def _embedded(config: Config, server: "RedisServer") -> Config:
 
     settings = config.settings.with_defaults(defaults(config.settings, server.data_dir))
     return msgspec.structs.replace(
-        config, redis=server.url, settings=settings, node_id_is_chosen=True
+        config,
+        redis=server.url,
+        redis_lost_nothing=server.lost_nothing,
+        settings=settings,
+        node_id_is_chosen=True,
     )
 
 

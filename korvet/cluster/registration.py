@@ -170,14 +170,16 @@ def leader_of(partition: int, nodes: Sequence[Node]) -> int:
     return nodes[partition % len(nodes)].id if nodes else -1
 
 
-def partition_rows(row: Callable[..., R], numbers: range, nodes: Sequence[Node]) -> list[R]:
+def partition_rows(
+    row: Callable[..., R], numbers: range, nodes: Sequence[Node], epoch: int
+) -> list[R]:
     """Return a `row` of the response for each partition: its leader is its only replica."""
     leaders = ((number, leader_of(number, nodes)) for number in numbers)
     return [
         row(
             partition_index=number,
             leader_id=leader,
-            leader_epoch=0,
+            leader_epoch=epoch,
             replica_nodes=[leader],
             isr_nodes=[leader],
         )

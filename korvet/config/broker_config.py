@@ -65,6 +65,8 @@ class Config(msgspec.Struct, frozen=True):
     node_id: int = 0
     node_id_is_chosen: bool = True
     """Whether `node_id` stays as it is, instead of a free one from Redis; not an option."""
+    redis_lost_nothing: bool = False
+    """Whether Redis has all that it acknowledged before it was started last; not an option."""
     namespace: str = "korvet"
     workers: int = 1
     log_level: str = "info"

@@ -1,7 +1,8 @@
 """The services of one broker process, and how they are joined."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from korvet.admin.alter_configs import ConfigAdmin
@@ -26,6 +27,7 @@ from korvet.groups.offsets_view import OffsetsView
 from korvet.groups.share_offsets import ShareOffsets
 from korvet.groups.stream_reads import StreamReads
 from korvet.log.append_batcher import AppendBatcher
+from korvet.log.leader_epochs import LeaderEpochs
 from korvet.log.reader import LogReader
 from korvet.produce.acks import wait_for_decision
 from korvet.produce.append import PartitionAppender
@@ -120,7 +122,14 @@ class Services:
         self.enlisted = EnlistedPartitions(self.transactions, lambda: self.store.connection_epoch)
 
     def _add_log(self) -> None:
-        store, keys = self.store, self.keys
+        store, keys, config = self.store, self.keys, self.config
+        connect = partial(
+            AsyncStore.connect,
+            config.redis or "",
+            client_name=f"korvet-{config.node_id}-epoch",
+            timeout_s=config.settings.integer("redis.timeout.ms") / 1000,
+        )
+        self.epochs = LeaderEpochs(self.node, connect, self._abort_lost)
         self.tiered = TieredStorage(
             self.config, self.node, self.replica_wait, lambda: self.registration.cluster_id
         )
@@ -130,7 +139,6 @@ class Services:
             store,
             self.settings.integer("fetch.cache.bytes"),
             connection_epoch=lambda: store.connection_epoch,
-            is_promoted=lambda key: store.is_promoted(key),
         )
         self.tiered.read_cache = self.log_reader.cache
         self.log_reader.remote = self.tiered.reader
@@ -145,6 +153,7 @@ class Services:
             self.log_reader.cache,
             self.memory,
             self.tiered.demand,
+            self.epochs,
         )
         self.produce = ProduceService(
             self.node,
@@ -166,6 +175,7 @@ class Services:
             self.stream_reads,
             self.response_memory,
             self.offsets_view,
+            self.epochs,
         )
         self.replica_log = ReplicaLog()
         self.share = ShareService(
@@ -176,6 +186,11 @@ class Services:
             self.auto_creator,
             self.response_memory,
         )
+
+    async def _abort_lost(self, store: AsyncStore, lost: Collection[str] | None) -> None:
+        """Abort the transactions that lost records, before this broker serves any request."""
+        node = replace(self.node, store=store, topics=self.topics.through(store))
+        await TransactionCoordinator(node).abort_lost(lost)
 
     async def _move_redis_groups(self, group_id: str, rows: list[Row]) -> None:
         """Move the Redis group to the offsets that a transaction committed."""

@@ -27,6 +27,8 @@ from korvet.embedded_redis.binary import environment, find, major_version, paren
 from korvet.embedded_redis.disk import Disk
 from korvet.embedded_redis.socket import ask, socket_path
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Linux's number of the time since the machine was started."""
 STOP_SECONDS = 60.0
 SOCKET_SECONDS = 30.0
 """Longest wait for the socket, which a server opens before it loads its data."""
@@ -52,6 +54,9 @@ class RedisServer:
     def __init__(self, executable: Path, data_dir: Path, socket: Path, lock: int) -> None:
         self.data_dir = data_dir
         self.socket = socket
+        self.lost_nothing = _note_boot(data_dir)
+        """Whether the machine has run since the directory's last server: then the files have all
+        that was acknowledged."""
         self._executable = executable
         self._lock = lock
         self._process = _spawn(executable, data_dir, socket)
@@ -211,6 +216,18 @@ def _lock(directory: Path) -> int:
     os.ftruncate(descriptor, 0)
     os.write(descriptor, f"{os.getpid()}\n".encode())
     return descriptor
+
+
+def _note_boot(directory: Path) -> bool:
+    """Store which boot of the machine this is; return whether it was stored already."""
+    try:
+        boot = BOOT_ID.read_text()
+    except OSError:
+        return False  # Not Linux.
+    note = directory / "boot_id"
+    is_same = note.exists() and note.read_text() == boot
+    note.write_text(boot)
+    return is_same
 
 
 def _refuse_older(executable: Path, directory: Path) -> None:

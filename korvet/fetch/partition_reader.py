@@ -14,13 +14,13 @@ import msgspec
 
 from korvet.base import logfmt
 from korvet.base.errors import TOPIC_GONE, ErrorCode
-from korvet.fetch.leader_epoch import check_leader_epoch
 from korvet.fetch.record_format import BATCHES_SINCE, ZSTD_SINCE, encode_records
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.offsets_view import OffsetsView
 from korvet.groups.stream_reads import StreamReads
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
+from korvet.log.leader_epochs import LeaderEpochs, is_lost, parse_rows
 from korvet.log.opening import in_thread
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
@@ -75,6 +75,7 @@ class PartitionReader:
     stream_reads: StreamReads
     memory: ResponseMemory
     offsets_view: OffsetsView
+    epochs: LeaderEpochs
 
     def response_limit(self, params: FetchParams) -> int:
         """Return how many bytes of records the response may have, after its first batch."""
@@ -84,7 +85,7 @@ class PartitionReader:
     async def read(self, fetch: PartitionFetch, params: FetchParams, limit: int) -> ReadResult:
         """Read the partition from its fetch offset, or what its client's Redis group delivers."""
         topic, request = fetch.topic, fetch.request
-        error = check_leader_epoch(max(request.current_leader_epoch, -1))
+        error = self.epochs.check(max(request.current_leader_epoch, -1))
         if error:
             return ReadResult(error)
         max_bytes = max(0, min(request.partition_max_bytes, limit))
@@ -111,6 +112,9 @@ class PartitionReader:
                 result = await self.log_reader.read(wanted)
                 if result.error == ErrorCode.KAFKA_STORAGE_ERROR:
                     self._log_missing_store(wanted)
+                self.epochs.saw(topic, wanted.partition, result.end)
+                if result.epochs and _has_read_lost_records(wanted, request, result.epochs):
+                    return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
                 # A message set cannot say that offsets hold no records: skip those here.
                 if params.version >= BATCHES_SINCE or not await in_thread(
                     partial(_holds_nothing, wanted, result.entries)
@@ -249,3 +253,14 @@ def _holds_nothing(request: ReadRequest, entries: Sequence[Entry]) -> bool:
         return False
     topic, layout = request.topic, layout_of(request.topic)
     return not any(layout.has_record_from(topic, entry, request.offset) for entry in entries)
+
+
+def _has_read_lost_records(wanted: ReadRequest, request: FetchPartition, epochs: bytes) -> bool:
+    """Return whether the client has to learn that it is above the end that the log had.
+
+    A client that compares its position with the leader epochs has done so before. In time mode one
+    that names no epoch continues with the records that there are.
+    """
+    if wanted.topic.policy.offset_mode == "time" and request.current_leader_epoch < 0:
+        return False
+    return is_lost(wanted.offset, parse_rows(epochs))

@@ -87,7 +87,9 @@ def _describe(
         name=topic.name,
         topic_id=topic.uuid,
         is_internal=context.topics.is_view(topic),
-        partitions=partition_rows(DescribeTopicPartitionsResponsePartition, numbers, nodes),
+        partitions=partition_rows(
+            DescribeTopicPartitionsResponsePartition, numbers, nodes, context.services.epochs.epoch
+        ),
         topic_authorized_operations=context.authorized_operations(ResourceType.TOPIC, topic.name),
     )
 

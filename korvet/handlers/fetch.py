@@ -1,8 +1,9 @@
 """Fetch. Return records from an offset on, waiting for min_bytes of them.
 
 Behaviour
-- per partition: OFFSET_OUT_OF_RANGE below the log start or above the end (in time mode, on a
-  promoted Redis, above now); any offset between gives the next records there are;
+- per partition: OFFSET_OUT_OF_RANGE below the log start, above the end, and where only a reader
+  of records can be that Redis lost (not in time mode, for a request without a leader epoch); any
+  other offset gives the next records there are;
   UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH
 - max_bytes and partition_max_bytes hold, but the first batch is always returned whole
 - with fewer than min_bytes, and no more than that in the log, the response waits, at most

@@ -19,10 +19,11 @@ Versions
 import asyncio
 from functools import partial
 
+from msgspec.structs import replace
+
 from korvet.base.bounded import gather_bounded
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.fetch.leader_epoch import LEADER_EPOCH, check_leader_epoch
 from korvet.fetch.partition_reader import READ_COMMITTED
 from korvet.groups.offsets_view import OffsetsView
 from korvet.log.offset_for_time import NEWEST, find_time
@@ -103,12 +104,15 @@ async def _partition(
         topic = await context.topics.get_readable(name)
         if topic is None or not 0 <= asked.partition_index < topic.partitions:
             return _error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        error = check_leader_epoch(asked.current_leader_epoch)
+        error = context.services.epochs.check(asked.current_leader_epoch)
         if error:
             return _error(asked, error)
         if context.topics.is_view(topic):
-            return await _of_view(asked, context.services.offsets_view)
-        return await offset_at(topic, asked, committed, context)
+            found = await _of_view(asked, context.services.offsets_view)
+        else:
+            found = await offset_at(topic, asked, committed, context)
+        epoch = context.services.epochs.epoch if found.offset >= 0 else -1
+        return replace(found, leader_epoch=epoch)
     except StoreError:
         return _error(asked, ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -169,7 +173,6 @@ def _response(
         old_style_offsets=[offset] if asked.max_num_offsets > 0 else [],
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=LEADER_EPOCH if offset >= 0 else -1,
     )
 
 

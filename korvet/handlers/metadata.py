@@ -201,6 +201,11 @@ def _describe(topic: Topic, request: MetadataRequest, context: Context) -> Metad
         name=topic.name,
         topic_id=topic.uuid,
         is_internal=context.topics.is_view(topic),
-        partitions=partition_rows(MetadataResponsePartition, range(topic.partitions), nodes),
+        partitions=partition_rows(
+            MetadataResponsePartition,
+            range(topic.partitions),
+            nodes,
+            context.services.epochs.epoch,
+        ),
         topic_authorized_operations=_operations(topic.name, request, context),
     )

@@ -1,8 +1,9 @@
 """OffsetForLeaderEpoch. Return the end of a leader epoch.
 
 Behaviour
-- a partition has one epoch, 0: it ends at the log's end; any other epoch has no end (-1), but an
-  epoch below -1 ended at the log start
+- the newest epoch of a partition ends at the log's end, an earlier one where the log ended when
+  the next began: below a client's position, if Redis lost records; an epoch that has not begun has
+  no end (-1), and an epoch below -1 ended at the log start
 - UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
 Versions
 - v1 leader_epoch in the answer, v2 current_leader_epoch, v3 replica_id (ignored), v4 flexible
@@ -13,7 +14,7 @@ from functools import partial
 from korvet.base.bounded import gather_bounded
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
-from korvet.fetch.leader_epoch import LEADER_EPOCH, check_leader_epoch
+from korvet.log.leader_epochs import UNDEFINED, end_of, parse_rows
 from korvet.store.errors import StoreError
 from korvet.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -22,8 +23,6 @@ from korvet.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-
-UNDEFINED = -1
 
 
 async def offset_for_leader_epoch(
@@ -42,8 +41,9 @@ async def _end(name: str, asked: OffsetForLeaderPartition, context: Context) -> 
         topic = await context.topics.get(name)
         if topic is None or not 0 <= number < topic.partitions:
             return _result(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        error = check_leader_epoch(asked.current_leader_epoch)
-        if error or asked.leader_epoch == UNDEFINED or asked.leader_epoch > LEADER_EPOCH:
+        epochs = context.services.epochs
+        error = epochs.check(asked.current_leader_epoch)
+        if error or asked.leader_epoch == UNDEFINED or asked.leader_epoch > epochs.epoch:
             return _result(number, error)
         bounds = await context.store.run(
             context.keys.partition(name, number, topic.id).list_offsets()
@@ -53,7 +53,9 @@ async def _end(name: str, asked: OffsetForLeaderPartition, context: Context) -> 
     if bounds.error:
         context.topics.invalidate()
         return _result(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    end = bounds.next if asked.leader_epoch == LEADER_EPOCH else bounds.start
+    if asked.leader_epoch < 0:
+        return _result(number, ErrorCode.NONE, asked.leader_epoch, bounds.start)
+    end = end_of(asked.leader_epoch, parse_rows(bounds.epochs), bounds.next)
     return _result(number, ErrorCode.NONE, asked.leader_epoch, end)
 
 

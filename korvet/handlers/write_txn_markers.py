@@ -25,9 +25,9 @@ from korvet.base.errors import TOPIC_GONE, ErrorCode
 from korvet.context import Context
 from korvet.scripts.calls.partition import AbortHangingTxnReply
 from korvet.topics.table import Topic, TopicTable
-from korvet.transactions.completion import marker_fields
 from korvet.transactions.hanging import Participation
 from korvet.transactions.members import partition_member
+from korvet.wire import control_records
 from korvet.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerResult,
@@ -135,8 +135,12 @@ async def _call_script(
 ) -> AbortHangingTxnReply:
     marker = asked.marker
     committed = marker.transaction_result
-    fields = marker_fields(
-        topic, int(time() * 1000), marker.producer_id, marker.producer_epoch, committed
+    fields = control_records.entry_of(
+        int(time() * 1000),
+        marker.producer_id,
+        marker.producer_epoch,
+        committed,
+        is_batch=topic.is_batch,
     )
     return await context.store.run(
         topic.partition(asked.partition).abort_hanging_txn(

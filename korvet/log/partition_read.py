@@ -13,11 +13,10 @@ Rules
   state is read first: a transaction that has ended by then is in the index of aborted ones.
   A reader at that offset has only the state read until it moves.
 - An offset below the log start or above the end is OFFSET_OUT_OF_RANGE. Any other gives the next
-  records, across gaps. In time mode, on a promoted server, an offset between the end and now counts
-  as the end: its reader has read records that the failover lost, and continues with new ones.
+  records, across gaps.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +48,6 @@ class PartitionRead:
     cache: ReadCache
     max_entries: int
     """Entries to ask for at most: no more than fit, once some were read."""
-    is_promoted: Callable[[str], bool]
     remote: RemoteReader | None = None
     states: RecentStates | None = None
     ranges: RangeReads | None = None
@@ -101,8 +99,7 @@ class PartitionRead:
                 break
         if self._offset < result.start or (not result.entries and self._offset > result.end):
             call = self._topic.partition(self._partition).list_offsets()
-            is_promoted = self.is_promoted(self._key.stream)
-            return outside(await self.store.run(call), self._offset, is_promoted=is_promoted)
+            return outside(await self.store.run(call), self._offset)
         return result
 
     async def _read_entries(self) -> None:
@@ -173,6 +170,7 @@ class PartitionRead:
             state.end,
             state.epoch,
             stable=state.stable,
+            epochs=fields[12],
             appended=state.appended,
         )
         return state

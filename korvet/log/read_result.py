@@ -72,6 +72,8 @@ class ReadResult(msgspec.Struct):
     """The offset after the batches."""
     record_count: int = 0
     """The records of the batches."""
+    epochs: bytes | None = None
+    """The rows of the log's leader epochs, None if all its records are of one."""
     appended: int = 0
     """Bytes ever appended to the log, just before the entries were read."""
 
@@ -89,15 +91,13 @@ class ReadResult(msgspec.Struct):
         return max(self.stable, self.start)
 
 
-def outside(bounds: ListOffsetsReply, offset: int, *, is_promoted: bool) -> ReadResult:
+def outside(bounds: ListOffsetsReply, offset: int) -> ReadResult:
     """Return the result of a read at an offset outside the log's state, by its exact bounds."""
     if bounds.error:
         return ReadResult(ErrorCode(bounds.error))
-    lost = bounds.next < offset <= bounds.coming and is_promoted
-    if not lost and not bounds.start <= offset <= bounds.next:
+    if not bounds.start <= offset <= bounds.next:
         return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)  # as Kafka's, without bounds
-    end, stable = (offset, offset) if lost else (bounds.next, bounds.stable)
-    return ReadResult(ErrorCode.NONE, bounds.start, end, bounds.epoch, [], 0, stable)
+    return ReadResult(ErrorCode.NONE, bounds.start, bounds.next, bounds.epoch, [], 0, bounds.stable)
 
 
 async def drop_uncommitted(

@@ -15,16 +15,12 @@ from korvet.store.calls import ReadCalls
 
 @dataclass(eq=False, repr=False)
 class LogReader:
-    """Reads partitions of one store, and caches sizes and up to `cache_bytes` of batches.
-
-    If the server `is_promoted`, a log may have ended at a higher offset than it does now.
-    """
+    """Reads partitions of one store, and caches sizes and up to `cache_bytes` of batches."""
 
     store: ReadCalls
     cache_bytes: int = 0
     max_entries: int = MAX_ENTRIES
     connection_epoch: Callable[[], int] = lambda: 0
-    is_promoted: Callable[[str], bool] = lambda key: False
 
     def __post_init__(self) -> None:
         self.remote: RemoteReader | None = None
@@ -57,7 +53,6 @@ class LogReader:
             self.store,
             self.cache,
             self.max_entries,
-            self.is_promoted,
             remote=self.remote,
             states=self.states,
             ranges=self.ranges,

@@ -42,6 +42,7 @@ STATE = (
     "local_start",
     "tiered",
     "shifts",
+    "epochs",
 )
 """Fields of a log's state."""
 BOUNDS = STATE[0], STATE[2], STATE[9]

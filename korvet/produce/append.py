@@ -17,6 +17,7 @@ from korvet.base.errors import ErrorCode
 from korvet.log.append_batcher import AppendBatcher
 from korvet.log.append_parts import send_append
 from korvet.log.layouts import layout_of
+from korvet.log.leader_epochs import LeaderEpochs
 from korvet.log.opening import TURN_BYTES, Allowance, in_thread
 from korvet.log.read_cache import ReadCache
 from korvet.log.validator import prepare_append
@@ -131,6 +132,7 @@ class PartitionAppender:
     read_cache: ReadCache
     memory: Memory
     copies: Copies
+    epochs: LeaderEpochs
 
     def __post_init__(self) -> None:
         self._allowance = Allowance(TURN_BYTES)
@@ -188,6 +190,9 @@ class PartitionAppender:
         )
         if not reply.stored:
             return
+        if reply.base >= 0:
+            count = 1 if topic.is_bytes else count_of(call)
+            self.epochs.saw(topic, append.index, reply.base + count)
         is_wanted = self.copies.appended(topic, append.index, len(append.data))
         cache = self.read_cache
         # A reply of another connection: the server in use now may lack the batch.

@@ -34,6 +34,7 @@ from korvet.store.router import SingleRouter
 R = TypeVar("R", bound=Reply)
 OnCall = Callable[[str, float, str], None]
 DecisionWait = Callable[[str, str], Awaitable[None]]
+AcceptServer = Callable[[str], Awaitable[None]]
 
 
 class AsyncStore(ConnectionEvents):
@@ -52,6 +53,8 @@ class AsyncStore(ConnectionEvents):
         A replica may have taken over by then, without everything that was answered before.
         """
         self.decision_wait: DecisionWait | None = None
+        self.accept_server: AcceptServer | None = None
+        """Called with the run id of the server of a new connection, before its first command."""
         self._router: SingleRouter | ClusterRouter
         self._loop = loop
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
@@ -230,6 +233,10 @@ class AsyncStore(ConnectionEvents):
         """Return the address of the server that takes writes to the key."""
         return self._router.for_write(key).address
 
+    def runs(self) -> list[str]:
+        """Return the run ids of all servers."""
+        return sorted({each.run for each in self._router.connections() if each.run})
+
     def run_of(self, key: str) -> str:
         """Return the run id of that server, empty while there is none.
 
@@ -246,11 +253,11 @@ class AsyncStore(ConnectionEvents):
         if self.decision_wait is not None:
             await self.decision_wait(key, run)
 
-    def is_promoted(self, key: str) -> bool:
-        """Return whether that server was promoted from replica, as far as it reports."""
-        return self._router.for_write(key).promoted
-
     # Callbacks of the connections.
+
+    async def accept(self, run: str) -> None:
+        if self.accept_server is not None:
+            await self.accept_server(run)
 
     def answered(self, pending_command: PendingCommand, outcome: str) -> None:
         if self.on_call is not None:

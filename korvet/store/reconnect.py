@@ -47,6 +47,9 @@ class ConnectionEvents:
     def progressed(self) -> None:
         """Continue after replies have arrived."""
 
+    async def accept(self, run: str) -> None:
+        """Check a server before anything else is sent to it. Raises StoreError to refuse it."""
+
     def opened(self, connection: "ReconnectingConnection", pipeline: PipelinedConnection) -> None:
         """Use a connection that passed its handshake."""
 
@@ -138,15 +141,6 @@ class ReconnectingConnection:
         """Return the server's run id; empty while there is no connection."""
         return self._server.info.get("run_id", "") if self.up and self._server else ""
 
-    @property
-    def promoted(self) -> bool:
-        """Return whether the server was a replica once, or restarted from a file.
-
-        It may lack what was acknowledged before.
-        """
-        info = self._server.info if self._server else {}
-        return int(info.get("second_repl_offset", "-1")) >= 0
-
     async def open(self) -> Server:
         """Connect and read the server's properties, or raise the exception that says what to do."""
         async with self._opening:
@@ -231,6 +225,7 @@ class ReconnectingConnection:
             async with asyncio.timeout(self.options.connect_s):
                 server = await handshake(pipeline, address, self.options)
                 await self._end_predecessors(pipeline)
+            await self.listener.accept(pipeline.identity[0])
         except TimeoutError:
             pipeline.close("the handshake got no answer")
             raise RedisUnreachable(

@@ -102,6 +102,7 @@ async def create_topic(
             definition=encode_definition(definition),
             topic_id=definition.id,
             **definition.shape,
+            epoch=await stepwise.leader_epoch(store, keys),
         )
     )
     return ErrorCode(reply.error)
@@ -184,6 +185,7 @@ async def add_partitions(
             definition=encode_definition(definition),
             topic_id=topic.id,
             **definition.shape,
+            epoch=await stepwise.leader_epoch(store, keys),
         )
     )
     return bool(reply.error == ErrorCode.NONE)

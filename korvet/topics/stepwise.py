@@ -42,6 +42,11 @@ from korvet.topics.table import (
 AT_ONCE = 256
 
 
+async def leader_epoch(store: AsyncCalls, keys: Keys) -> int:
+    """Return the leader epoch of the cluster, with which new logs begin."""
+    return int(await store.command("HGET", keys.cluster(), "epoch") or 0)
+
+
 async def create(store: AsyncCalls, keys: Keys, name: str, definition: Definition) -> ErrorCode:
     """Create the topic.
 
@@ -105,8 +110,10 @@ async def finish(store: AsyncCalls, keys: Keys, name: str, raw: bytes) -> None:
 async def _open(
     store: AsyncCalls, keys: Keys, name: str, raw: bytes, definition: Definition, numbers: range
 ) -> None:
+    epoch = await leader_epoch(store, keys)
     calls = [
-        keys.partition(name, number, definition.id).create(**definition.shape) for number in numbers
+        keys.partition(name, number, definition.id).create(**definition.shape, epoch=epoch)
+        for number in numbers
     ]
     for number, call, reply in zip(numbers, calls, await _all(store, calls), strict=True):
         if reply.error:

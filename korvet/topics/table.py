@@ -256,6 +256,10 @@ class TopicTable:
         """Return the table's version in Redis, which grows with each change."""
         return int(await self._store.command("HGET", self._keys.topics(), VERSION_FIELD) or 0)
 
+    def through(self, store: AsyncCalls) -> "TopicTable":
+        """Return another table of the same topics, which is read through this store."""
+        return TopicTable(store, self._keys, self._configs)
+
     def use_configs(self, configs: TopicConfigs) -> None:
         """Resolve topics against these defaults from now on (a broker setting changed)."""
         self._configs = configs

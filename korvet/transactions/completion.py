@@ -152,7 +152,9 @@ def _write_markers(
 def _marker_call(
     topic: Topic, partition: int, end: PreparedEnd, now_ms: int
 ) -> Call[WriteTxnMarkerReply]:
-    fields = marker_fields(topic, now_ms, end.producer_id, end.producer_epoch, end.committed)
+    fields = control_records.entry_of(
+        now_ms, end.producer_id, end.producer_epoch, end.committed, is_batch=topic.is_batch
+    )
     return topic.partition(partition).write_txn_marker(
         producer_id=end.producer_id,
         producer_epoch=end.producer_epoch,
@@ -161,13 +163,3 @@ def _marker_call(
         size=sum(map(len, fields)),
         fields=fields,
     )
-
-
-def marker_fields(
-    topic: Topic, now_ms: int, producer_id: int, epoch: int, committed: bool
-) -> Sequence[bytes]:
-    """Return the fields and values of a marker's entry in the topic's layout."""
-    if topic.is_batch:
-        batch = bytes(control_records.control_batch(0, now_ms, producer_id, epoch, committed))
-        return [b"batch", batch, b"count", b"1", b"max.timestamp", b"%d" % now_ms]
-    return control_records.fields_of(now_ms, producer_id, epoch, committed)

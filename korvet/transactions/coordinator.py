@@ -12,10 +12,11 @@ Rules
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from korvet.base import logfmt
 from korvet.base.bounded import chunks
 from korvet.base.errors import ErrorCode
 from korvet.groups.offset_commit import Row
@@ -43,6 +44,7 @@ MEMBERS_PER_CALL = 1000
 EXPIRE_BATCH = 100
 """Max ids checked or described concurrently."""
 NEVER_MS = 2**52
+log = logfmt.get("transactions")
 
 
 async def _ignore_commit(group_id: str, rows: list[Row]) -> None:
@@ -246,6 +248,22 @@ class TransactionCoordinator:
                     id=transactional_id, after_ms=wait_ms, seen=due_ms
                 )
             )
+
+    async def abort_lost(self, lost: Collection[str] | None) -> None:
+        """Abort each open transaction with one of these members; None: each that is open.
+
+        Redis has lost records of them. Their producers are fenced.
+        """
+        async for transactional_id, state in self.describe_all(await self.list_ids()):
+            members = {member.decode() for member in state.members}
+            if state.state == b"Ongoing" and (lost is None or not members.isdisjoint(lost)):
+                log.warning("transaction aborted: Redis lost its records", id=transactional_id)
+                await self.init(
+                    transactional_id,
+                    timeout_ms=state.timeout_ms,
+                    producer_id=-1,
+                    producer_epoch=-1,
+                )
 
     async def _complete_prepared(self, transactional_id: str) -> None:
         """Complete a prepared end of the id, whichever broker prepared it."""

@@ -53,6 +53,16 @@ def fields_of(timestamp: int, producer_id: int, epoch: int, committed: bool) -> 
     ]
 
 
+def entry_of(
+    timestamp: int, producer_id: int, epoch: int, committed: bool, *, is_batch: bool
+) -> list[bytes]:
+    """Return the fields and values of a marker's entry in either layout."""
+    if not is_batch:
+        return fields_of(timestamp, producer_id, epoch, committed)
+    batch = bytes(control_batch(0, timestamp, producer_id, epoch, committed))
+    return [b"batch", batch, b"count", b"1", b"max.timestamp", b"%d" % timestamp]
+
+
 def producer_of(fields: Sequence[bytes]) -> int | None:
     """Return the producer id of a transactional entry in layout `record`, or None.
 

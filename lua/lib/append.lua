@@ -49,7 +49,8 @@ end
 function M.open(keys, k, topic_id, stamp, now_ms)
   local row = redis.call(
     "HMGET", keys[k + 1], "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
-    "max_timestamp", "indexed_bytes", "largest_append", "entries", "untimed_append_ms", "shifts"
+    "max_timestamp", "indexed_bytes", "largest_append", "entries", "untimed_append_ms", "shifts",
+    "epoch_ms"
   )
   if not row[1] then
     return nil, codes.UNKNOWN_TOPIC_OR_PARTITION
@@ -67,7 +68,7 @@ function M.open(keys, k, topic_id, stamp, now_ms)
     indexed = tonumber(row[10]), largest = tonumber(row[11]), entries = tonumber(row[12]),
     untimed = tonumber(row[13] or "-1"),
     bits = bits, id_of = entry_id.namer(mode, bits), now_ms = now_ms, stamp = stamp,
-    known = {}, changed = false,
+    known = {}, changed = false, epoch_ms = row[15],
   }
   if row[14] then
     open_map(log, row[14])
@@ -80,16 +81,19 @@ end
 local WRITERS_FROM = 2 ^ 51
 -- Values of `transaction`.
 local NONE, EXPIRED, REGISTERED, EXPIRED_IN_TXN = "-1", -2, 0, -3
+-- How long after a loss a producer without state counts as one whose batches were lost.
+local LOST_MS = 86400000
 
 -- The error for a batch whose producer has no batches in the partition's state, by its sequence and
 -- transaction; nil for none. A producer that must start at sequence 0 and does not had its first
 -- batch rejected, or lost by a failover: from Produce 12 on, a transaction has an epoch to itself
--- (KIP-890).
-local function unknown_producer_error(id, sequence, transaction)
+-- (KIP-890). For a day after a leader epoch began, that is so for every producer.
+local function unknown_producer_error(log, id, sequence, transaction)
   if sequence == 0 or transaction == EXPIRED or transaction == EXPIRED_IN_TXN then
     return nil
   end
-  if transaction > 0 or id >= WRITERS_FROM then
+  local is_lost = log.epoch_ms and log.now_ms - tonumber(log.epoch_ms) < LOST_MS
+  if transaction > 0 or id >= WRITERS_FROM or is_lost then
     return codes.OUT_OF_ORDER_SEQUENCE_NUMBER
   end
   return codes.UNKNOWN_PRODUCER_ID
@@ -124,7 +128,7 @@ function M.check_producer(log, args, at)
   local verdict = producer_state.judge(known, epoch, sequence)
   -- A partition in which no transaction is registered answers that first, below.
   if verdict == "expired" or (not known and transaction ~= REGISTERED) then
-    local error = unknown_producer_error(tonumber(id), sequence, tonumber(args[at + 6]))
+    local error = unknown_producer_error(log, tonumber(id), sequence, tonumber(args[at + 6]))
     if error then
       return { error, -1, -1, log.start, -1, 0 }
     end

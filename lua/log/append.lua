@@ -44,17 +44,17 @@
 --- SIGNALS  KAFKA_STORAGE_ERROR
 --- COST     O(records), at most 20 calls + 1 per entry + 4 per new_ms
 --- NOTES    If foreign entries were added after `next`, the batch goes after the stream's last id.
----          KAFKA_STORAGE_ERROR: they are too many to number in one call; the next one continues.
----          A producer without state here starts at sequence 0. UNKNOWN_PRODUCER_ID: it starts at
+---          KAFKA_STORAGE_ERROR: they are too many to number in one call; the next one continues. A
+---          producer without state here starts at sequence 0. UNKNOWN_PRODUCER_ID: it starts at
 ---          another one. If its state may have expired (KIP-360), and no earlier batch of it is in
 ---          flight, the caller repeats the call with -2, or -3 in a registered transaction. The
 ---          state of Spark's writers (ids from 2^51 on), and of producers in a numbered
 ---          transaction, does not expire: OUT_OF_ORDER_SEQUENCE_NUMBER, as Redis lost or rejected
----          their first batch. In batch layout and in bytes mode an entry's id is that of the last
----          offset it takes. Without transactions `open_txns` is not used. `stable` of the log's
----          state is the log end offset before the oldest open transaction, -1 if none is open: in
----          time mode offsets have gaps, and that is the position of a reader that has read
----          everything before it.
+---          their first batch; nor does any producer's for a day after a leader epoch began. In
+---          batch layout and in bytes mode an entry's id is that of the last offset it takes.
+---          Without transactions `open_txns` is not used. `stable` of the log's state is the log
+---          end offset before the oldest open transaction, -1 if none is open: in time mode offsets
+---          have gaps, and that is the position of a reader that has read everything before it.
 local append = require("lib.append")
 local clock = require("lib.clock")
 

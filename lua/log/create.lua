@@ -7,6 +7,7 @@
 ---          format    text    record or batch
 ---          mode      text    time, dense or bytes; bytes needs format batch
 ---          bits      int     sequence bits of mode time
+---          epoch     int=0   the leader epoch of the cluster
 --- RETURNS  error     int     a lib.codes value
 ---          opened    int     1: created now; 0: it existed
 --- REFUSES  TOPIC_ALREADY_EXISTS
@@ -17,7 +18,7 @@ local codes = require("lib.codes")
 local log_create = require("lib.log_create")
 
 local log, stream = KEYS[1], KEYS[2]
-local topic_id, format, mode, bits = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local topic_id, format, mode, bits, epoch = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 -- Check.
 local there = redis.call("HGET", log, "topic_id")
@@ -30,5 +31,5 @@ end
 log_create.check(stream, log, mode)
 
 -- Write.
-log_create.open(stream, log, topic_id, format, mode, bits)
+log_create.open(stream, log, topic_id, format, mode, bits, epoch)
 return { codes.NONE, 1 }

@@ -9,6 +9,9 @@
 ---          first        int     the first record's offset, the end if there is none
 ---          next         int     the end: last record + 1
 ---          epoch        int     leader epoch
+---          epochs       bytes   a row for each leader epoch above 0, oldest first, with a space in
+---                               between: epoch, first offset, log end before it, end of the
+---                               records known to be lost, joined by colons
 ---          bytes        int     bytes appended and not trimmed
 ---          records      int     records in the log, foreign entries included
 ---          newest       int     ms, the max timestamp since the log was empty, -1 for none
@@ -36,11 +39,12 @@ local topic_id = ARGV[1]
 
 local state = redis.call(
   "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "epoch", "bytes", "records",
-  "max_timestamp", "start_bytes", "start_records", "stable", "entries", "local_start", "tiered"
+  "max_timestamp", "start_bytes", "start_records", "stable", "entries", "local_start", "tiered",
+  "epochs"
 )
 if not state[1] or topic_id ~= "" and state[1] ~= topic_id then
   local refusal = state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION
-  return { refusal, -1, -1, -1, -1, 0, 0, -1, -1, -1, -1, -1 }
+  return { refusal, -1, -1, -1, -1, "", 0, 0, -1, -1, -1, -1, -1 }
 end
 local format, mode, bits, start = state[2], state[3], tonumber(state[4]), tonumber(state[6])
 
@@ -71,6 +75,7 @@ end
 local stable = tonumber(state[13] or "-1")
 return {
   codes.NONE, start, state[15] and start or math.max(start, first), next_offset, tonumber(state[7]),
+  state[17] or "",
   tonumber(state[8]) - tonumber(state[11]), records,
   tonumber(state[10]), stable < 0 and next_offset or math.max(start, stable),
   coming, math.max(start, first), tonumber(state[16] or "-1"),

@@ -47,7 +47,7 @@ end
 local now_ms = clock.now_ms()
 
 -- Write.
-log_create.open(stream, log, topic_id, format, mode, bits)
+log_create.open(stream, log, topic_id, format, mode, bits, "0")
 local records, bytes, data_bytes, newest, tiered, count = 0, 0, 0, -1, -1, 0
 for i = FIRST, #ARGV, ROW do
   local held, size, rest = tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]), ARGV[i + 4]

@@ -11,6 +11,7 @@
 ---          format      text    record or batch
 ---          mode        text    time, dense or bytes; bytes needs format batch
 ---          bits        int     sequence bits of mode time
+---          epoch       int=0   the leader epoch of the cluster
 --- RETURNS  error       int     a lib.codes value
 ---          version     int     the new version of the topics table, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION TOPIC_CHANGED
@@ -23,7 +24,7 @@ local table_version = require("lib.table_version")
 
 local topics = KEYS[1]
 local topic, expected, definition = ARGV[1], ARGV[2], ARGV[3]
-local topic_id, format, mode, bits = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local topic_id, format, mode, bits, epoch = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
 -- Check.
 local current = redis.call("HGET", topics, topic)
@@ -38,7 +39,7 @@ end
 
 -- Write.
 for i = 1, partitions do
-  log_create.open(KEYS[2 * i + 1], KEYS[2 * i], topic_id, format, mode, bits)
+  log_create.open(KEYS[2 * i + 1], KEYS[2 * i], topic_id, format, mode, bits, epoch)
 end
 redis.call("HSET", topics, topic, definition)
 return { codes.NONE, table_version.raise(topics) }

@@ -112,6 +112,7 @@ class Bench:
             cast(Any, SimpleNamespace(add_append=lambda *_, **__: None, connection_epoch=int)),
             self.services.memory,
             cast(Any, SimpleNamespace(appended=lambda *_: False)),
+            cast(Any, SimpleNamespace(saw=lambda *_: None)),
         )
         self.services.produce = ProduceService(
             node,

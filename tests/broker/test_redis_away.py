@@ -11,8 +11,6 @@ from pathlib import Path
 from random import Random
 
 import msgspec
-import pytest
-import redis
 
 from korvet import apis
 from korvet.base.errors import ErrorCode
@@ -27,58 +25,12 @@ from korvet.wire.schema import Message
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
 from tests.support.raw_client import ROWS, Peer, batch, request, to_fetch, to_produce, until
-from tests.support.redis_servers import binary
+from tests.support.redis_servers import OwnRedis
 from tests.support.shared_broker import started
 from tests.wire.values import a_message
 
 UNAVAILABLE = ErrorCode.KAFKA_STORAGE_ERROR
 TIMEOUT_MS = "1000"
-
-
-class OwnRedis:
-    """A Redis on a unix socket that can be killed and started again, with its data on disk."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.url = f"unix://{folder}/s"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        program = binary("valkey")
-        assert program
-        words = [program, "--port", "0", "--unixsocket", f"{self.folder}/s", "--save", ""]
-        words += ["--appendonly", "yes", "--dir", str(self.folder)]
-        self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        assert until(self._answers)
-
-    def client(self) -> redis.Redis:
-        return redis.Redis.from_url(self.url, protocol=2)
-
-    def _answers(self) -> bool:
-        try:
-            with self.client() as client:
-                return bool(client.ping())
-        except redis.exceptions.RedisError:
-            return False
-
-    def signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-
-@pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
-    made = OwnRedis(tmp_path / "redis")
-    made.folder.mkdir()
-    made.start()
-    yield made
-    made.end()
 
 
 @contextmanager

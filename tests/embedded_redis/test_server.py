@@ -286,3 +286,20 @@ def test_a_directory_of_another_owner_that_others_may_enter_is_refused(
     (tmp_path / "data").mkdir(mode=0o755)
     with pytest.raises(StartError, match="Other users may enter the data directory"):
         RedisServer.launch(tmp_path / "data")
+
+
+def test_a_server_of_the_same_boot_has_lost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot = tmp_path / "boot"
+    boot.write_text("one")
+    monkeypatch.setattr("korvet.embedded_redis.server.BOOT_ID", boot)
+    found = []
+    for now in ("one", "one", "two", "two"):
+        boot.write_text(now)
+        with RedisServer.launch(tmp_path / "data") as server:
+            found.append(server.lost_nothing)
+    boot.unlink()
+    with RedisServer.launch(tmp_path / "data") as server:
+        found.append(server.lost_nothing)
+    assert found == [False, True, False, True, False]

@@ -297,29 +297,6 @@ async def test_an_offset_above_the_end_is_out_of_range_if_nothing_was_lost(
     assert E((await fetch(broker, base + 5)).error_code) is E.OFFSET_OUT_OF_RANGE
 
 
-@pytest.mark.parametrize("mode", ["time", "dense"])
-async def test_a_consumer_of_records_a_failover_lost_continues_in_time_mode(
-    broker: Broker, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise its reset policy would move it to the start of the log, or to the end."""
-    monkeypatch.setattr(broker.services.store, "is_promoted", lambda key: True)
-    await broker.create("t", offset_mode=mode)
-    await produce(broker, packed(rows(b"a"), 13))
-    position = (await fetch(broker, 0)).high_watermark + 5
-    answer = await fetch(broker, position)
-    if mode == "dense":  # the next record would be taken for the one that was lost
-        assert E(answer.error_code) is E.OFFSET_OUT_OF_RANGE
-        return
-    while answer.error_code:  # until the next millisecond
-        answer = await fetch(broker, position)
-    assert (E(answer.error_code), answer.high_watermark) == (E.NONE, position)
-    assert not answer.records
-    await produce(broker, packed(rows(b"b"), 13))
-    assert [row[3] for row in rows_in((await fetch(broker, position)).records)] == [b"b"]
-    ahead = (int(now() * 1000) + 3_600_000) << 10
-    assert E((await fetch(broker, ahead)).error_code) is E.OFFSET_OUT_OF_RANGE
-
-
 async def test_a_fetch_that_a_broken_connection_ends_leaves_no_unretrieved_error(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -31,7 +31,7 @@ EACH = 10
 """Batches of a read."""
 END = 10_000
 STATE = [TOPIC.id.encode(), b"%d" % END, b"0", b"3", b"%d" % (END * SIZE), b"%d" % END]
-FIELDS: list[bytes | None] = [*STATE, b"%d" % SIZE, None, None, None, None, None]
+FIELDS: list[bytes | None] = [*STATE, b"%d" % SIZE, *[None] * 6]
 
 
 class Store:

@@ -1,6 +1,7 @@
 """Check the choice of copied records, and the number of partitions copied at a time."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -45,7 +46,7 @@ async def test_as_many_partitions_are_copied_at_a_time_as_configured(
     monkeypatch.setattr(segments, "put", slow)
     name = "remote.log.manager.copier.thread.pool.size"
     limited = tier.broker.services.settings.with_dynamic({name: str(count)})
-    monkeypatch.setattr(manager, "settings", lambda: limited)
+    monkeypatch.setattr(manager, "node", replace(manager.node, settings=lambda: limited))
     await manager.run_once()
     assert most == count
     assert {path.parent.name for path in tier.objects()} == {str(n) for n in range(PARTITIONS)}
@@ -63,7 +64,7 @@ async def test_records_that_no_replica_has_are_not_copied(
     settings = tier.broker.services.settings
     wanted = settings.with_dynamic({"acks.all.wait.replicas": "1"})
     with monkeypatch.context() as patch:
-        patch.setattr(manager, "settings", lambda: wanted)
+        patch.setattr(manager, "node", replace(manager.node, settings=lambda: wanted))
         await manager.move(topic, 0)
         assert tier.objects() == [] and (await tier.offset(-6)).offset == -1
     await manager.move(topic, 0)

@@ -10,6 +10,7 @@ absence is a failure.
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -125,3 +126,66 @@ def redis_server(request: pytest.FixtureRequest) -> TestServer:
         client.flushall()
         client.script_flush()
     return running
+
+
+class OwnRedis:
+    """A Redis on a unix socket that can be killed and started again, with its data on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"unix://{folder}/s"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        program = binary("valkey")
+        assert program
+        words = [program, "--port", "0", "--unixsocket", f"{self.folder}/s", "--save", ""]
+        words += ["--appendonly", "yes", "--dir", str(self.folder)]
+        self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        while not self._answers():
+            assert self._process.poll() is None, "the server did not start"
+
+    def client(self) -> redis.Redis:
+        return redis.Redis.from_url(self.url, protocol=2)
+
+    def _answers(self) -> bool:
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except redis.exceptions.RedisError:
+            return False
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def copy(self, folder: Path) -> None:
+        """Write all that was answered, and copy the data on disk."""
+        with self.client() as client:
+            client.config_set("appendfsync", "always")
+            client.set("written", 1)
+            client.delete("written")
+            client.config_set("appendfsync", "everysec")
+        shutil.copytree(self.folder / "appendonlydir", folder)
+
+    def start_with(self, folder: Path) -> None:
+        """Kill the server, and start it with an earlier copy of its data."""
+        self.end()
+        shutil.rmtree(self.folder / "appendonlydir")
+        shutil.copytree(folder, self.folder / "appendonlydir")
+        self.start()
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
+    made = OwnRedis(tmp_path / "redis")
+    made.folder.mkdir()
+    made.start()
+    yield made
+    made.end()

@@ -126,7 +126,7 @@ async def test_a_topic_with_commits_of_many_groups_is_deleted_in_steps(
         await store.command("HSET", keys.groups(), group, 1)
         await store.command("HSET", keys.group_offsets(group), field, 5, "other", 6)
     monkeypatch.setattr(lifecycle, "GROUPS_AT_ONCE", 5)
-    monkeypatch.setattr(Keys, "delete_topic", None)
+    monkeypatch.setattr(Keys, "topic_delete", None)
     (answer,) = await delete(broker, ("t", ZERO_UUID))
     assert answer.error_code == E.NONE
     for group in groups:

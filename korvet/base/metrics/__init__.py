@@ -84,6 +84,9 @@ class Metrics:
         self.stalls = Counter("korvet_stalls",
             "Times this process did not run for connections.max.stall.ms, and closed its "
             "connections.")
+        self.lost_records = Counter("korvet_lost_records",
+            "Offsets of acknowledged records that Redis no longer had after a restart or failover.",
+            "topic")
         self.late_requests = Counter("korvet_late_requests",
             "Requests dropped because their client had closed the connection meanwhile.")
         self.redis_round_trips = Counter("korvet_redis_round_trips", "Pipelines sent to Redis.")

@@ -188,6 +188,7 @@ class BackgroundTasks:
 
     async def heartbeat(self) -> None:
         """Renew this broker's registration; log an error if another broker has its node id."""
+        await self._services.epochs.renew()
         other = await self._services.registration.heartbeat()
         if other is not None:
             logger.error_again(

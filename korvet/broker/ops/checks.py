@@ -288,6 +288,7 @@ CHECKS: tuple[Callable[[Checked], Iterator[Finding]], ...] = (
     _scripts,
     _user,
     topic_checks.offsets,
+    topic_checks.lost,
     topic_checks.unread,
     topic_checks.unconsumed,
     topic_checks.unfinished,

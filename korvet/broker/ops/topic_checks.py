@@ -21,6 +21,7 @@ from korvet.groups.consumed import (
 )
 from korvet.groups.share_offsets import delivered_runs
 from korvet.log import unread_entries
+from korvet.log.leader_epochs import parse_rows
 from korvet.scripts.call import decode_group
 from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
@@ -93,6 +94,23 @@ def unread(checked: Checked) -> Iterator[Finding]:
     policies = {name: configs.policy(name, each.configs) for name, each in topics.items()}
     for sentence in found + unread_entries.too_large(places, states, policies):
         yield Finding("note", "entries", sentence)
+
+
+def lost(checked: Checked) -> Iterator[Finding]:
+    """Yield the partitions whose last records Redis has lost, while older ones are there."""
+    for name, definition in checked.topics.items():
+        logs = [checked.keys.partition(name, number).log for number in range(definition.partitions)]
+        states = checked.store.commands([("HMGET", each, "start", "epochs") for each in logs])
+        for number, (start, epochs) in enumerate(states):
+            for row in parse_rows(epochs or b""):
+                if row.known > row.ended >= int(start or 0):
+                    yield Finding(
+                        "bad",
+                        "lost",
+                        f"Redis lost the records of {name}-{number} from offset {row.ended} to "
+                        f"{row.known - 1}, and leader epoch {row.epoch} began (docs: "
+                        "Durability, What Redis can lose)",
+                    )
 
 
 def unconsumed(checked: Checked) -> Iterator[Finding]:

@@ -105,10 +105,8 @@ async def end_log(
     if reply.next >= end:
         return
     now_ms = int(time() * 1000)
-    fields = control_records.fields_of(now_ms, 0, 0, False)
-    if definition.shape["format"] == "batch":
-        batch = bytes(control_records.control_batch(0, now_ms, 0, 0, False))
-        fields = [b"batch", batch, b"count", b"1", b"max.timestamp", b"%d" % now_ms]
+    is_batch = definition.shape["format"] == "batch"
+    fields = control_records.entry_of(now_ms, 0, 0, False, is_batch=is_batch)
     marker = (end - 1, end - 1, 0, sum(map(len, fields)), -1, fields)
     entries = [] if definition.shape["mode"] == "bytes" else [marker]
     await _load(store, partition, entries, next=end)

@@ -71,6 +71,17 @@ class BrokerLeaseReply(Reply):
     """1: the caller holds the lease; 0: another process does."""
 
 
+class BrokerRaiseEpochReply(Reply):
+    """The reply of broker.raise_epoch."""
+
+    error: int
+    """A lib.codes value."""
+    epoch: int
+    """The leader epoch."""
+    due: int
+    """1: no broker has begun it in every log yet."""
+
+
 class BrokerRegisterReply(Reply):
     """The reply of broker.register."""
 
@@ -244,6 +255,7 @@ BROKER_CLAIM_ID = Script("broker.claim_id", BrokerClaimIdReply)
 BROKER_INIT_CLUSTER_ID = Script("broker.init_cluster_id", BrokerInitClusterIdReply)
 BROKER_INIT_LINEAGE = Script("broker.init_lineage", BrokerInitLineageReply)
 BROKER_LEASE = Script("broker.lease", BrokerLeaseReply)
+BROKER_RAISE_EPOCH = Script("broker.raise_epoch", BrokerRaiseEpochReply)
 BROKER_REGISTER = Script("broker.register", BrokerRegisterReply)
 BROKER_SET_STORAGE = Script("broker.set_storage", ErrorReply)
 BROKER_UNREGISTER = Script("broker.unregister", ErrorReply)
@@ -381,6 +393,28 @@ class NamespaceCalls:
                 name,
                 holder,
                 ttl_ms,
+            ),
+        )
+
+    def broker_raise_epoch(
+        self,
+        runs: Sequence[str],
+        *,
+        least: int,
+        is_clean: int,
+        begun: int,
+    ) -> Call[BrokerRaiseEpochReply]:
+        """Return the leader epoch of all partitions, raised if a server of Redis may have lost
+        records.
+        """
+        return Call(
+            BROKER_RAISE_EPOCH,
+            (self.cluster(),),
+            (
+                least,
+                is_clean,
+                begun,
+                *runs,
             ),
         )
 
@@ -620,6 +654,7 @@ class NamespaceCalls:
         format: str,
         mode: str,
         bits: int,
+        epoch: int = 0,
     ) -> Call[VersionReply]:
         """Add partitions with empty logs to a topic, and replace its definition."""
         return Call(
@@ -636,6 +671,7 @@ class NamespaceCalls:
                 format,
                 mode,
                 bits,
+                epoch,
             ),
         )
 
@@ -667,6 +703,7 @@ class NamespaceCalls:
         format: str,
         mode: str,
         bits: int,
+        epoch: int = 0,
     ) -> Call[VersionReply]:
         """Create a topic: store its definition, and an empty log for each partition."""
         return Call(
@@ -682,6 +719,7 @@ class NamespaceCalls:
                 format,
                 mode,
                 bits,
+                epoch,
             ),
         )
 

@@ -75,6 +75,19 @@ class ApplyRetentionReply(Reply):
     """1: there are entries for log.adopt, which this call kept."""
 
 
+class BeginEpochReply(Reply):
+    """The reply of log.begin_epoch."""
+
+    error: int
+    """A lib.codes value."""
+    lost: int
+    """The first offset of records that were lost, -1 if none are known to be."""
+    next: int
+    """The log end offset: the offsets of lost records are not given again, nor is the one after
+    them, where a reader of all of them is.
+    """
+
+
 class ClaimCopyReply(Reply):
     """The reply of log.claim_copy."""
 
@@ -294,6 +307,10 @@ class ListOffsetsReply(Reply):
     """The end: last record + 1."""
     epoch: int
     """Leader epoch."""
+    epochs: bytes
+    """A row for each leader epoch above 0, oldest first, with a space in between: epoch, first
+    offset, log end before it, end of the records known to be lost, joined by colons.
+    """
     bytes: int
     """Bytes appended and not trimmed."""
     records: int
@@ -510,6 +527,7 @@ ADD_SEGMENT = Script("log.add_segment", AddSegmentReply)
 ADOPT = Script("log.adopt", AdoptReply)
 APPEND = Script("log.append", AppendReply)
 APPLY_RETENTION = Script("log.apply_retention", ApplyRetentionReply)
+BEGIN_EPOCH = Script("log.begin_epoch", BeginEpochReply)
 BEGIN_TXN = Script("log.begin_txn", ErrorReply)
 CLAIM_COPY = Script("log.claim_copy", ClaimCopyReply)
 CLEAN_BEGIN = Script("log.clean_begin", CleanBeginReply)
@@ -710,6 +728,32 @@ class PartitionCalls:
             ),
         )
 
+    def begin_epoch(
+        self,
+        fields: Sequence[Arg],
+        *,
+        epoch: int,
+        known: int,
+        size: int,
+    ) -> Call[BeginEpochReply]:
+        """Begin the leader epoch of the cluster in a partition's log, which may have lost its
+        last records.
+        """
+        return Call(
+            BEGIN_EPOCH,
+            (
+                self.stream,
+                self.log,
+            ),
+            (
+                self.topic_id,
+                epoch,
+                known,
+                size,
+                *fields,
+            ),
+        )
+
     def begin_txn(
         self,
         *,
@@ -875,6 +919,7 @@ class PartitionCalls:
         format: str,
         mode: str,
         bits: int,
+        epoch: int = 0,
     ) -> Call[CreateReply]:
         """Create a partition's empty log, as topic.create does, unless the topic has it."""
         return Call(
@@ -888,6 +933,7 @@ class PartitionCalls:
                 format,
                 mode,
                 bits,
+                epoch,
             ),
         )
 

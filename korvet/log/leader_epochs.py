@@ -1,0 +1,220 @@
+"""The leader epoch: it is raised when Redis may have lost records, so that clients notice.
+
+Rules
+- All partitions have one epoch, in the cluster's hash. A server of Redis that was not seen before
+  (restart, failover, another server) raises it, unless it is known to have lost nothing; so does a
+  Redis with a lower epoch than a broker knows (an older file, FLUSHALL).
+- Before a broker sends anything else to a new server, each log has begun the epoch: its row says
+  where the log ended. Clients compare that with their position (OffsetForLeaderEpoch), and with a
+  new epoch in Metadata they do so before they fetch on.
+- A broker remembers where the logs ended that it appended to or read, and at which server. If one
+  ends lower on a new server, records were lost: that is logged, and the log continues above them.
+- A transaction with lost records is aborted, and its producer fenced. A broker that starts knows no
+  ends: if Redis does not sync each write, it aborts all that are open.
+- Every broker begins the epoch in all logs, as it cannot know how far another one is; the scripts
+  do it once.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from time import time
+
+import msgspec
+
+from korvet.base import logfmt
+from korvet.base.bounded import chunks
+from korvet.base.errors import ErrorCode
+from korvet.scripts.call import Call
+from korvet.scripts.calls.namespace import BrokerRaiseEpochReply
+from korvet.scripts.calls.partition import BeginEpochReply
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import CommandFailed, StoreUnavailable
+from korvet.topics.node import Node
+from korvet.topics.table import Topic
+from korvet.wire import control_records
+
+AT_ONCE = 500
+"""Logs per pipeline that begin an epoch."""
+UNDEFINED = -1
+"""The epoch of a client that names none."""
+log = logfmt.get("log.epochs")
+
+Connect = Callable[[], Awaitable[AsyncStore]]
+Abort = Callable[[AsyncStore, Collection[str] | None], Awaitable[None]]
+"""Aborts the transactions with records in partitions (`p:<topic>:<number>`); None: all of them."""
+
+
+class EpochRow(msgspec.Struct, frozen=True):
+    """A leader epoch above 0 of one log."""
+
+    epoch: int
+    start: int
+    """Its first offset, above the one after the last record that was lost."""
+    ended: int
+    """The log end when it began: from there to `start` there are no records."""
+    known: int
+    """The end of the records that a broker knew of; those from `ended` on were lost."""
+
+
+def parse_rows(text: bytes) -> list[EpochRow]:
+    """Return the rows of a log's state, oldest first."""
+    return [EpochRow(*map(int, row.split(b":"))) for row in text.split()]
+
+
+def end_of(epoch: int, rows: Sequence[EpochRow], log_end: int) -> int:
+    """Return where a leader epoch ended in a log: records above it were lost."""
+    return next((row.ended for row in rows if row.epoch > epoch), log_end)
+
+
+def is_lost(offset: int, rows: Sequence[EpochRow]) -> bool:
+    """Return whether only a reader of lost records can be at this offset."""
+    return any(row.ended < offset < row.start for row in rows)
+
+
+def begin_call(topic: Topic, partition: int, epoch: int, known: int) -> Call[BeginEpochReply]:
+    """Return the call that begins the epoch in a log, which a broker knows up to `known`."""
+    fields = control_records.entry_of(int(time() * 1000), 0, 0, False, is_batch=topic.is_batch)
+    return topic.partition(partition).begin_epoch(
+        epoch=epoch,
+        known=known,
+        size=sum(map(len, fields)),
+        fields=[] if topic.is_bytes else fields,
+    )
+
+
+async def _syncs_each_write(store: AsyncStore) -> bool:
+    """Return whether a restarted Redis has all that it acknowledged."""
+    try:
+        found = await store.command("CONFIG", "GET", "append*")
+    except CommandFailed:
+        return False
+    settings = dict(zip(found[::2], found[1::2], strict=True))
+    return settings.get(b"appendonly") == b"yes" and settings.get(b"appendfsync") == b"always"
+
+
+class LeaderEpochs:
+    """The leader epoch as this broker knows it, and the ends of the logs that it has seen."""
+
+    def __init__(self, node: Node, connect: Connect, abort: Abort) -> None:
+        self.epoch = 0
+        self._store = node.store
+        self._keys = node.keys
+        self._topics = node.topics
+        self._metrics = node.metrics
+        self._connect = connect
+        self._abort = abort
+        self._seen: dict[tuple[str, int], tuple[int, str]] = {}
+        """Topic id and partition to the greatest log end seen, and the run id of its server."""
+        self._lost: set[str] = set()
+        """Partitions with lost records whose transactions are still to be aborted."""
+        self._accepted: frozenset[str] = frozenset()
+        self._accepting: dict[str, asyncio.Task[None]] = {}
+
+    def check(self, current: int) -> ErrorCode:
+        """Return the error for the epoch that a client names as current."""
+        if current > self.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        is_current = current in (UNDEFINED, self.epoch)
+        return ErrorCode.NONE if is_current else ErrorCode.FENCED_LEADER_EPOCH
+
+    def saw(self, topic: Topic, partition: int, end: int) -> None:
+        """Note that the log has reached this end."""
+        known = topic.id, partition
+        if self._seen.get(known, (-1, ""))[0] < end:
+            self._seen[known] = end, self._store.run_of(topic.partition(partition).stream)
+
+    async def start(self, *, is_clean: bool = False) -> None:
+        """Begin the epoch in all logs, if Redis is new and does not count as `is_clean`.
+
+        From now on a new server is accepted only after that.
+        """
+        await self._renew(self._store, is_clean=is_clean)
+        self._store.accept_server = self._accept
+
+    async def renew(self) -> None:
+        """Read the epoch again: Redis may have lost it, or another broker may have raised it."""
+        await self._renew(self._store)
+
+    async def _accept(self, run: str) -> None:
+        """Return once every log has begun its epoch at this server.
+
+        Raises StoreError: the connection is then made again.
+        """
+        if run in self._accepted:
+            return
+        task = self._accepting.get(run)
+        if task is None:
+            task = self._accepting[run] = asyncio.create_task(self._begin_at(run))
+            task.add_done_callback(lambda _: self._accepting.pop(run))
+        await asyncio.shield(task)
+
+    async def _begin_at(self, run: str) -> None:
+        async with await self._connect() as store:
+            # Of a cluster only masters are connected: another node redirects each call.
+            if run not in store.runs() and not store.is_cluster:
+                raise StoreUnavailable("another server is the master now")
+            await self._renew(store)
+
+    async def _renew(self, store: AsyncStore, *, is_clean: bool = False) -> None:
+        is_first, runs = not self._accepted, store.runs()
+        least = UNDEFINED if is_first else self.epoch
+
+        def call(begun: int) -> Call[BrokerRaiseEpochReply]:
+            return self._keys.broker_raise_epoch(
+                runs, least=least, is_clean=int(is_clean), begun=begun
+            )
+
+        reply = await store.run(call(UNDEFINED))
+        if reply.due or (not is_first and reply.epoch > self.epoch):
+            await self._begin(store, reply.epoch)
+            await store.run(call(reply.epoch))
+        self.epoch, self._accepted = reply.epoch, frozenset(runs)
+
+    async def _begin(self, store: AsyncStore, epoch: int) -> None:
+        """Begin the epoch in every log, and report what was lost."""
+        before = {topic.id: topic.name for topic in self._topics}
+        topics = await self._topics.through(store).all()
+        logs = [(topic, number) for topic in topics for number in range(topic.partitions)]
+        lost = self._lost
+        for some in chunks(logs, AT_ONCE):
+            known = [self._known(store, topic, number) for topic, number in some]
+            replies = await store.run_many(
+                begin_call(topic, number, epoch, end)
+                for (topic, number), end in zip(some, known, strict=True)
+            )
+            for (topic, number), end, reply in zip(some, known, replies, strict=True):
+                if not reply.error and reply.lost >= 0:
+                    lost.add(f"p:{topic.name}:{number}")
+                    self._report(topic.name, number, reply.lost, end)
+        if lost:
+            await self._abort(store, frozenset(lost))
+        elif not self._accepted and not await _syncs_each_write(store):
+            await self._abort(store, None)
+        count = len(lost)
+        lost.clear()
+        missing = before.keys() - {topic.id for topic in topics}
+        for topic_id in missing:
+            log.error("topic lost: Redis has no such topic", topic=before[topic_id])
+        self._seen = {key: end for key, end in self._seen.items() if key[0] not in missing}
+        log.warning(
+            "leader epoch raised: Redis was restarted, replaced or emptied",
+            epoch=epoch,
+            partitions=len(logs),
+            with_lost_records=count,
+        )
+        self._topics.invalidate()
+
+    def _known(self, store: AsyncStore, topic: Topic, partition: int) -> int:
+        """Return the end that the log had at another server; -1 if that is not known."""
+        end, run = self._seen.get((topic.id, partition), (-1, ""))
+        return end if run != store.run_of(topic.partition(partition).stream) else -1
+
+    def _report(self, topic: str, partition: int, first: int, end: int) -> None:
+        log.error(
+            "records lost: Redis does not have them any more",
+            topic=topic,
+            partition=partition,
+            first=first,
+            end=end,
+        )
+        self._metrics.lost_records.add(end - first, topic)

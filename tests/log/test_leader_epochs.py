@@ -1,0 +1,257 @@
+"""Check leader epochs: what clients and the log report if Redis lost its last writes."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.base.errors import ErrorCode as E
+from korvet.broker.server import connected
+from korvet.config.broker_config import load
+from korvet.log.leader_epochs import begin_call
+from korvet.store.errors import StoreUnavailable
+from korvet.wire.messages.metadata import MetadataRequest
+from korvet.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tests.support.connected_broker import Broker
+from tests.support.exchanges import fetch, markers_in, packed, produce, rows, rows_in
+from tests.support.redis_servers import OwnRedis
+from tests.transactions.test_coordinator import opened
+
+modes = pytest.mark.parametrize("mode", ["dense", "time"])
+
+
+@asynccontextmanager
+async def joined(
+    redis: OwnRedis, node_id: int = 1, *, is_clean: bool = False
+) -> AsyncIterator[Broker]:
+    """Yield a broker that has joined, as one that serves has."""
+    options = {"redis": redis.url, "node-id": str(node_id), "advertise": "me:9092"}
+    async with connected(load(options, environ={})) as node:
+        await node.epochs.start(is_clean=is_clean)
+        await node.registration.heartbeat()
+        await node.topics.refresh()
+        yield Broker(node)
+
+
+async def end_of(broker: Broker, epoch: int, current: int = -1) -> tuple[int, int]:
+    """Return what OffsetForLeaderEpoch says of an epoch."""
+    place = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+    request = OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderTopic(topic="t", partitions=[place])]
+    )
+    row = (await broker.ask(request)).topics[0].partitions[0]
+    return E(row.error_code), row.end_offset
+
+
+async def leader_epoch(broker: Broker) -> int:
+    """Return the leader epoch that Metadata says."""
+    answer = await broker.ask(MetadataRequest(topics=None))
+    return int(answer.topics[0].partitions[0].leader_epoch)
+
+
+def values_in(found: Any) -> list[bytes]:
+    """Return the values of the records in a Fetch response, without markers."""
+    markers = markers_in(found.records)
+    return [row[3] for row in rows_in(found.records) if row[0] not in markers]
+
+
+async def appended(broker: Broker, *values: bytes, **how: Any) -> int:
+    """Append a batch and return its first offset."""
+    found = await produce(broker, packed(rows(*values), 13, **how))
+    assert found.error_code == E.NONE
+    return int(found.base_offset)
+
+
+async def restarted(redis: OwnRedis, data: Path, *brokers: Broker) -> None:
+    """Start Redis with an earlier copy of its data, and wait until the brokers are connected."""
+    stores = [broker.services.store for broker in brokers]
+    runs = [store.runs() for store in stores]
+    redis.start_with(data)
+    for store, before in zip(stores, runs, strict=True):
+        while store.runs() == before or not store.connected:
+            with suppress(StoreUnavailable):
+                await store.command("PING")
+            await store.ready()
+
+
+@modes
+async def test_what_redis_lost_is_noticed_at_its_offset(
+    own_redis: OwnRedis, tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with joined(own_redis) as broker:
+        await broker.create("t", offset_mode=mode)
+        ended = await appended(broker, b"a", b"b", b"c") + 3
+        own_redis.copy(tmp_path / "data")
+        position = await appended(broker, b"lost", b"lost", b"lost") + 3
+        assert await end_of(broker, 0) == (E.NONE, position)
+        await restarted(own_redis, tmp_path / "data", broker)
+
+        assert await leader_epoch(broker) == 1
+        assert await end_of(broker, 0) == (E.NONE, ended)
+        assert (await fetch(broker, position, epoch=0)).error_code == E.FENCED_LEADER_EPOCH
+        assert (await fetch(broker, position, epoch=1)).error_code == E.OFFSET_OUT_OF_RANGE
+        unaware = (await fetch(broker, position)).error_code
+        assert unaware == (E.NONE if mode == "time" else E.OFFSET_OUT_OF_RANGE)
+        new = await appended(broker, b"new")
+        assert new > position
+        assert values_in(await fetch(broker, ended, epoch=1)) == [b"new"]
+        assert await end_of(broker, 1, current=1) == (E.NONE, new + 1)
+    [record] = [each for each in caplog.records if "records lost" in each.getMessage()]
+    assert (record.fields["first"], record.fields["end"]) == (ended, position)
+    assert sum(broker.services.metrics.lost_records.values.values()) == position - ended
+
+
+@modes
+async def test_a_restart_that_lost_nothing_disturbs_no_reader(
+    own_redis: OwnRedis, tmp_path: Path, mode: str
+) -> None:
+    async with joined(own_redis) as broker:
+        await broker.create("t", offset_mode=mode)
+        end = await appended(broker, b"a", b"b") + 2
+        own_redis.copy(tmp_path / "data")
+        await restarted(own_redis, tmp_path / "data", broker)
+        assert await end_of(broker, 0, current=1) == (E.NONE, end)
+        assert (await fetch(broker, end, epoch=1)).error_code == E.NONE
+        new = await appended(broker, b"c")
+        assert new == end or mode == "time"
+        found = await fetch(broker, end, epoch=1)
+        assert values_in(found) == [b"c"]
+
+
+async def test_a_producer_whose_batches_were_lost_gets_an_error(
+    own_redis: OwnRedis, tmp_path: Path
+) -> None:
+    async with joined(own_redis) as broker:
+        await broker.create("t", offset_mode="dense")
+        await appended(broker, b"a", producer=(5, 0, 0))
+        own_redis.copy(tmp_path / "data")
+        await appended(broker, b"b", producer=(5, 0, 1))
+        await appended(broker, b"x", producer=(6, 0, 0))
+        await restarted(own_redis, tmp_path / "data", broker)
+        for producer_id, sequence in ((5, 2), (6, 1)):
+            data = packed(rows(b"c"), 13, producer=(producer_id, 0, sequence))
+            assert (await produce(broker, data)).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+        await appended(broker, b"b again", producer=(5, 0, 1))
+
+
+async def test_the_first_broker_raises_the_epoch_and_the_others_follow(
+    own_redis: OwnRedis, tmp_path: Path
+) -> None:
+    async with joined(own_redis) as one, joined(own_redis, 2) as other:
+        await one.create("t", offset_mode="dense")
+        await other.services.topics.refresh()
+        await appended(one, b"a")
+        own_redis.copy(tmp_path / "data")
+        await appended(one, b"b")
+        await appended(other, b"c")
+        await restarted(own_redis, tmp_path / "data", one, other)
+        assert await leader_epoch(one) == await leader_epoch(other) == 1
+        assert await end_of(other, 0) == (E.NONE, 1)
+        assert await appended(one, b"d") == 4, "above what either broker knew of"
+
+
+async def test_a_broker_that_starts_raises_it_unless_redis_lost_nothing(
+    own_redis: OwnRedis, tmp_path: Path
+) -> None:
+    async with joined(own_redis) as broker:
+        await broker.create("t", offset_mode="dense")
+        await appended(broker, b"a")
+    own_redis.copy(tmp_path / "data")
+    for is_clean, epoch in ((True, 0), (False, 1)):
+        own_redis.start_with(tmp_path / "data")
+        async with joined(own_redis, is_clean=is_clean) as broker:
+            assert await leader_epoch(broker) == epoch
+            assert await end_of(broker, 0) == (E.NONE, 1)
+    async with joined(own_redis) as broker:
+        assert await leader_epoch(broker) == 1
+
+
+async def test_a_topic_of_a_redis_that_was_emptied_is_not_read_on(
+    own_redis: OwnRedis, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with joined(own_redis) as broker:
+        await broker.create("t", offset_mode="dense")
+        await appended(broker, b"a", b"b")
+        with own_redis.client() as client:
+            client.flushall()
+        await broker.services.epochs.renew()
+        await broker.create("t", offset_mode="dense")
+        await appended(broker, b"c", b"d", b"e")
+        assert await end_of(broker, 0, current=1) == (E.NONE, 0)
+    assert "topic lost" in caplog.text
+
+
+async def test_records_of_an_earlier_server_only_count_as_lost(
+    own_redis: OwnRedis, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another broker has raised the epoch while this one appended to the same server."""
+    async with joined(own_redis) as broker:
+        await broker.create("t", offset_mode="dense")
+        await appended(broker, b"a")
+        keys = broker.services.keys
+        call = keys.broker_raise_epoch(["another"], least=-1, is_clean=0, begun=-1)
+        assert (await broker.services.store.run(call)).epoch == 1
+        topic = await broker.services.topics.get("t")
+        assert topic is not None
+        await broker.services.store.run(begin_call(topic, 0, 1, -1))
+        await appended(broker, b"b")
+        await broker.services.epochs.renew()
+        assert await leader_epoch(broker) == 1
+        assert await end_of(broker, 0) == (E.NONE, 1)
+    assert "records lost" not in caplog.text
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["the broker", "no broker"])
+async def test_a_transaction_that_lost_records_is_aborted(
+    own_redis: OwnRedis, tmp_path: Path, remembers: bool
+) -> None:
+    """Its producer may end it without a further batch: it must not commit what is left."""
+    async with AsyncExitStack() as first:
+        broker = await first.enter_async_context(joined(own_redis))
+        await broker.create("t", 2, offset_mode="dense")
+        other = await opened(broker, "other", "t", 1)
+        who = await opened(broker, "x", "t", 0)
+        own_redis.copy(tmp_path / "data")
+        await appended(broker, b"lost")
+        if remembers:
+            await restarted(own_redis, tmp_path / "data", broker)
+        else:
+            await first.aclose()
+            own_redis.start_with(tmp_path / "data")
+            broker = await first.enter_async_context(joined(own_redis))
+        transactions = broker.services.transactions
+
+        async def commit(transactional_id: str, who: tuple[int, int]) -> int:
+            reply = await transactions.end(
+                transactional_id,
+                producer_id=who[0],
+                producer_epoch=who[1],
+                committed=True,
+                bump=False,
+            )
+            return reply.error
+
+        assert (await transactions.describe("x")).state == b"Empty"
+        assert await commit("x", who) in (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED)
+        assert (await commit("other", other) == E.NONE) is remembers
+
+
+async def test_a_transaction_of_a_redis_that_syncs_each_write_stays_open(
+    own_redis: OwnRedis,
+) -> None:
+    with own_redis.client() as client:
+        client.config_set("appendfsync", "always")
+    async with joined(own_redis) as broker:
+        await broker.create("t", offset_mode="dense")
+        await opened(broker, "x", "t", 0)
+        call = broker.services.keys.broker_raise_epoch(["new"], least=-1, is_clean=0, begun=-1)
+        await broker.services.store.run(call)
+    async with joined(own_redis) as broker:
+        assert await leader_epoch(broker) == 1
+        assert (await broker.services.transactions.describe("x")).state == b"Ongoing"
