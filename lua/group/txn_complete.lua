@@ -13,7 +13,7 @@
 ---          committed       list  stream key and commit, flat, of what was committed
 ---          more            int   1: pending commits are left, call again
 --- FULL     always: pending commits replace commits
---- COST     O(500), at most 20 calls
+--- COST     O(500), at most 40 calls
 --- NOTES    A call completes 500 offsets, and the transaction is open until the last one: any
 ---          broker may continue. A repeated call for an ended transaction, or one for an earlier
 ---          transaction, changes nothing. A deleted group gets no offsets.

@@ -182,7 +182,12 @@ def test_a_new_producer_prunes_some_old_ones_of_many(
     txn_commit(group, 100)
     assert runner.command("HLEN", waiting) == 1_101
     for producer_id in range(10_000, 10_010):
-        txn_commit(group, 200, producer_id=producer_id)
+        before = runner.command("HLEN", waiting)
+        if producer_id < 10_005:
+            txn_commit(group, 200, producer_id=producer_id)
+        else:
+            txn_complete(group, committed=False, producer_id=producer_id)
+        assert before <= 1_000 or runner.command("HLEN", waiting) < before
     left = runner.command("HKEYS", waiting)
     assert isinstance(left, list)
     assert 900 < len(left) <= 1_000
