@@ -72,3 +72,22 @@ async def test_much_goes_a_part_at_a_time(broker: Broker, offset: int, start: in
     assert (answer.error_code, answer.low_watermark) == (E.NONE, start)
     stream = broker.services.keys.partition("t", 0).stream
     assert await broker.services.store.command("XLEN", stream) == 600 - start
+
+
+async def test_records_appended_after_the_request_stay(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", offset_mode="dense")
+    await fill(broker, 5)
+    run = broker.services.store.run
+
+    async def run_late(call: Any) -> Any:
+        if call.script.name == "log.delete_records":
+            await fill(broker, 1)
+        return await run(call)
+
+    monkeypatch.setattr(broker.services.store, "run", run_late)
+    answer = await truncate(broker, -1)
+    assert (answer.error_code, answer.low_watermark) == (E.NONE, 5)
+    stream = broker.services.keys.partition("t", 0).stream
+    assert await broker.services.store.command("XLEN", stream) == 1
