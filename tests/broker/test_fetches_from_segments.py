@@ -255,6 +255,28 @@ def test_a_repeated_fetch_gets_byte_for_byte_what_a_decoded_one_gets(
     assert known.count(True) >= fetches // 2
 
 
+@pytest.mark.parametrize(("numbers", "follower"), [((1, 2), -1), ((1,), 7)])
+@pytest.mark.usefixtures("lasting")
+def test_a_fetch_of_two_partitions_or_of_a_follower_is_always_decoded(
+    tiers: Tiers, known: list[bool], numbers: tuple[int, ...], follower: int
+) -> None:
+    """A follower needs CLUSTER_ACTION, which templates do not check."""
+    rows = [
+        FetchPartition(partition=n, fetch_offset=tiers.start("t", n), partition_max_bytes=1000)
+        for n in numbers
+    ]
+    topic = FetchTopic(topic="t", partitions=rows)
+    body = FetchRequest(replica_id=follower, max_wait_ms=0, min_bytes=1, topics=[topic])
+    with tiers.peer() as peer:
+        for _ in range(4):
+            peer.send(request("Fetch", 11, body, 1))
+            answer = parsed(peer.answer(), ROWS["Fetch"], 11)[1].responses[0]
+            assert [(row.partition_index, bool(row.records)) for row in answer.partitions] == [
+                (n, True) for n in numbers
+            ]
+    assert not known
+
+
 @pytest.mark.usefixtures("lasting")
 def test_aborted_transactions_are_listed_for_a_repeated_fetch(
     tiers: Tiers, known: list[bool]

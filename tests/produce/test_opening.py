@@ -55,6 +55,18 @@ async def test_a_large_content_is_opened_by_the_thread_and_stored(
     assert [row[3] for row in rows] == [LARGE, b"end"]
 
 
+async def test_a_request_for_a_known_topic_is_continued_after_the_thread(
+    broker: Broker, opened: list[tuple[str, int]]
+) -> None:
+    await broker.create("t", 2, storage_format="batch")
+    rows = [batch([LARGE], compression.ZSTD), batch([b"v"])]
+    for _ in range(2):  # the first request reads the topic
+        assert codes(await broker.ask(to_produce("t", rows), 9)) == [0, 0]
+    assert [name for name, _ in opened] == ["opener"] * 2
+    stream = broker.services.keys.partition("t", 1).stream
+    assert await broker.services.store.command("XLEN", stream) == 2
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 async def test_a_large_message_set_is_opened_by_the_thread(
     broker: Broker, opened: list[tuple[str, int]], version: int
