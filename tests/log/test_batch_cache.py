@@ -41,6 +41,15 @@ def test_the_least_recently_read_batches_are_dropped_first() -> None:
     assert not cache.run("t", 0, 1, 1)
 
 
+def test_dropped_batches_take_no_room() -> None:
+    cache: BatchCache[Kept] = BatchCache(1 << 20)
+    for position in range(4):
+        cache.put("t", 0, position, Kept(position, 100))
+    cache.drop("t", 0, 1, 2)
+    assert [cache.has("t", 0, position) for position in range(4)] == [True, False, False, True]
+    assert cache.size == 2 * (100 + OVERHEAD)
+
+
 def test_without_capacity_nothing_is_kept() -> None:
     cache: BatchCache[Kept] = BatchCache(0)
     cache.put("t", 0, 0, Kept(0, 100))
