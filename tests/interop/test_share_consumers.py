@@ -143,8 +143,7 @@ def test_committed_records_only_reach_a_group_of_read_committed(broker: Broker) 
 def franz_go(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program of a share consumer of franz-go."""
     folder = tmp_path_factory.mktemp("go")
-    for source in GO.iterdir():
-        shutil.copy(source, folder / source.name)
+    shutil.copytree(GO, folder, dirs_exist_ok=True)
     check([program("go"), "build", "-o", "share", "."], folder)
     return folder / "share"
 

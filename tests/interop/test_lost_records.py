@@ -1,0 +1,168 @@
+"""Check that each client notices records that it has read and Redis has lost, at their offset."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from tests.interop import kafka_python
+from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic
+from tests.interop.jvm import Jvm
+from tests.interop.librdkafka import consumer, producer, send
+from tests.interop.records import Record
+from tests.support.raw_client import until
+from tests.support.redis_servers import OwnRedis
+
+GO = Path(__file__).parent / "go"
+Reader = Iterator[str]
+modes = pytest.mark.parametrize("mode", ["dense", "time"])
+pytestmark = pytest.mark.korvet_only
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[OwnRedis]:
+    """A Redis that the test starts again with an earlier copy of its data."""
+    redis = OwnRedis(tmp_path / "redis")
+    redis.folder.mkdir()
+    redis.start()
+    yield redis
+    redis.end()
+
+
+@pytest.fixture
+def restarting(tmp_path: Path, disk: OwnRedis) -> Iterator[Broker]:
+    """A broker on that Redis."""
+    broker = Broker(tmp_path / "broker", {}, ("--redis", disk.url))
+    broker.start()
+    yield broker
+    broker.close()
+
+
+@contextmanager
+def process(*words: str) -> Iterator[Reader]:
+    """Yield the lines of a client that runs as a process."""
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        try:
+            yield (line.rstrip("\n") for line in running.stdout)
+        finally:
+            running.kill()
+
+
+def lose(
+    broker: Broker,
+    disk: OwnRedis,
+    folder: Path,
+    mode: str,
+    read: Callable[[str], "contextmanager[Reader]"],
+) -> tuple[str, int, int]:
+    """Lose two of four records that the client has read.
+
+    Return what it says then, the end of the records that are left, and that of all of them.
+    """
+    topic, sink = create_topic(broker.address, offset_mode=mode), producer(broker.address)
+    with read(topic) as lines:
+        *_, ended = send(sink, topic, [Record(b"k", b"a"), Record(b"k", b"b")])
+        assert [next(lines), next(lines)] == ["a", "b"]
+        disk.copy(folder / "data")
+        *_, last = send(sink, topic, [Record(b"k", b"c"), Record(b"k", b"d")])
+        assert [next(lines), next(lines)] == ["c", "d"]
+        disk.start_with(folder / "data")
+        said = next(lines)
+        assert until(lambda: "records lost" in broker.log)
+        return said, ended + 1, last + 1
+
+
+@modes
+def test_librdkafka_reports_a_truncated_log(
+    restarting: Broker, disk: OwnRedis, tmp_path: Path, mode: str
+) -> None:
+    @contextmanager
+    def read(topic: str) -> Iterator[Reader]:
+        with closing(consumer(restarting.address, auto_offset_reset="error")) as source:
+            source.assign([TopicPartition(topic, 0, 0)])
+
+            def lines() -> Reader:
+                while True:
+                    message = source.poll(1)
+                    error = message and message.error()
+                    if error and error.code() == KafkaError._AUTO_OFFSET_RESET:
+                        yield str(error)
+                    elif message and not error:
+                        yield message.value().decode()
+
+            yield lines()
+
+    said, ended, position = lose(restarting, disk, tmp_path, mode, read)
+    assert "log truncation" in said
+    assert f"at offset {position} " in said and f"end offset is {ended} " in said
+
+
+@modes
+def test_kafka_python_reports_the_loss(
+    restarting: Broker, disk: OwnRedis, tmp_path: Path, mode: str
+) -> None:
+    """Check both errors: an empty fetch at the end of the log makes the client forget its epoch."""
+
+    @contextmanager
+    def read(topic: str) -> Iterator[Reader]:
+        partition = kafka_python.TopicPartition(topic, 0)
+        with kafka_python.consumer(restarting.address, auto_offset_reset="none") as source:
+            source.assign([partition])
+            source.seek(partition, 0)
+
+            def lines() -> Reader:
+                while True:
+                    try:
+                        for records in source.poll(1000).values():
+                            yield from (record.value.decode() for record in records)
+                    except (
+                        kafka_python.errors.OffsetOutOfRangeError,
+                        kafka_python.errors.LogTruncationError,
+                    ) as error:
+                        yield str(error)
+
+            yield lines()
+
+    said, ended, position = lose(restarting, disk, tmp_path, mode, read)
+    assert f": {position}}}" in said or f"(offset={ended}," in said
+
+
+@modes
+@pytest.mark.java
+def test_javas_consumer_reports_a_truncated_log(
+    restarting: Broker, disk: OwnRedis, tmp_path: Path, java: Jvm, mode: str
+) -> None:
+    def read(topic: str) -> "contextmanager[Reader]":
+        return process(*java.words("Lost", restarting.address, topic))
+
+    said, ended, position = lose(restarting, disk, tmp_path, mode, read)
+    assert said == f"lost {position} {ended}"
+
+
+@pytest.fixture(scope="session")
+def franz_go(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of a consumer of franz-go."""
+    folder = tmp_path_factory.mktemp("go") / "lost"
+    shutil.copytree(GO, folder)
+    go = shutil.which("go")
+    assert go, "go is not installed: franz-go's tests are part of the suite"
+    subprocess.run([go, "build", "-o", "lost.exe", "./lost"], cwd=folder, check=True, timeout=300)
+    return folder / "lost.exe"
+
+
+@modes
+@pytest.mark.interop
+def test_franz_go_reports_data_loss(
+    restarting: Broker, disk: OwnRedis, tmp_path: Path, franz_go: Path, mode: str
+) -> None:
+    def read(topic: str) -> "contextmanager[Reader]":
+        return process(str(franz_go), restarting.address, topic)
+
+    said, ended, position = lose(restarting, disk, tmp_path, mode, read)
+    assert said == f"lost {position} {ended}"
