@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from korvet.library.async_korvet import AsyncKorvet
     from korvet.library.korvet import Korvet
+    from korvet.library.publishing import Receipt
     from korvet.library.values import (
         Appended,
         Fetched,
@@ -36,6 +37,7 @@ __all__ = [
     "KorvetError",
     "PartitionOffsets",
     "Producer",
+    "Receipt",
     "Record",
     "StoreError",
     "StoreUnavailable",
@@ -46,6 +48,7 @@ __all__ = [
 _MODULES = {
     "AsyncKorvet": "library.async_korvet",
     "Korvet": "library.korvet",
+    "Receipt": "library.publishing",
     "StoreError": "store.errors",
     "StoreUnavailable": "store.errors",
 }

@@ -52,9 +52,14 @@ class Batcher:
             return wanted
         if key is None:
             return self._turn % partitions
-        from aiokafka.partitioner import murmur2
+        return partition_of(key, partitions)
 
-        return int((murmur2(key) & 0x7FFFFFFF) % partitions)
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Return the partition of a key, as Kafka's default partitioner chooses it."""
+    from aiokafka.partitioner import murmur2
+
+    return int((murmur2(key) & 0x7FFFFFFF) % partitions)
 
 
 def size_of(record: Record) -> int:

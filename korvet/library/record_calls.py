@@ -13,6 +13,8 @@ from korvet.log.position import Position
 from korvet.log.read_request import ReadRequest
 from korvet.log.records_in import records_in
 from korvet.log.validator import prepare_append
+from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire.records import BadBatch
 
@@ -61,6 +63,25 @@ class RecordCalls(TopicCalls):
         batches: Sequence[tuple[int, Sequence[Record]]],
         producer: tuple[int, int, int] = (-1, -1, -1),
     ) -> list[Appended]:
+        replies = await self.store.run_many(self.prepare(topic, batches, producer))
+        appended = []
+        for (number, records), reply in zip(batches, replies, strict=True):
+            check(reply.error, f"Partition {number} of {topic.name!r} refused a batch")
+            appended.append(
+                Appended(topic.name, number, reply.base, len(records), not reply.stored)
+            )
+        return appended
+
+    def prepare(
+        self,
+        topic: Topic,
+        batches: Iterable[tuple[int, Sequence[Record]]],
+        producer: tuple[int, int, int],
+    ) -> list[Call[AppendReply]]:
+        """Return the calls that append batches by partition. Raises KorvetError.
+
+        `producer` is (id, epoch, sequence of the first record).
+        """
         now_ms = int(time() * 1000)
         calls = []
         for number, records in batches:
@@ -79,14 +100,7 @@ class RecordCalls(TopicCalls):
                 )
             except BadBatch as bad:
                 raise KorvetError(bad.error, str(bad)) from None
-        replies = await self.store.run_many(calls)
-        appended = []
-        for (number, records), reply in zip(batches, replies, strict=True):
-            check(reply.error, f"Partition {number} of {topic.name!r} refused a batch")
-            appended.append(
-                Appended(topic.name, number, reply.base, len(records), not reply.stored)
-            )
-        return appended
+        return calls
 
     async def new_producer(self) -> Producer:
         """Allocate the id of a new idempotent producer."""

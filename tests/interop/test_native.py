@@ -14,6 +14,7 @@ import redis
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+import korvet
 from korvet.log.entry_id import DENSE_MS
 from tests.interop import librdkafka
 from tests.interop.brokers import Broker
@@ -132,6 +133,40 @@ def test_a_waiting_consumer_notices_a_native_append(
     (found,) = librdkafka.take(source, 1)
     source.close()
     assert found.value() == b"by hand"
+
+
+def test_a_waiting_consumer_notices_what_an_application_publishes_in_its_multi(
+    native_broker: Broker, store: Any, namespace: str
+) -> None:
+    topic = create_topic(native_broker.address)
+    source = consumer(native_broker.address, fetch_wait_max_ms=60_000, socket_timeout_ms=90_000)
+    source.assign([TopicPartition(topic, 0, 0)])
+    assert source.consume(1, timeout=0.3) == []
+    with korvet.Korvet(store, namespace=namespace) as log, store.pipeline() as pipe:
+        pipe.hset("cups", "left", 7)
+        receipt = log.publish(pipe, topic, korvet.Record(b"v", b"k", [("source", b"web")]))
+        pipe.execute()
+    (found,) = librdkafka.take(source, 1)
+    source.close()
+    sent = as_record(found)
+    assert (sent.key, sent.value, sent.headers) == (b"k", b"v", (("source", b"web"),))
+    assert found.offset() == receipt.offset
+
+
+def test_redis_cli_publishes_in_a_multi(
+    native_broker: Broker, own_redis: str, namespace: str
+) -> None:
+    topic = create_topic(native_broker.address)
+    lines = [
+        "MULTI",
+        "HINCRBY stock cups -3",
+        f'XADD {namespace}:{topic}:0 * key ann value "3 cups"',
+        "EXEC",
+    ]
+    words = [_redis_cli(), "-s", own_redis.removeprefix("unix://")]
+    subprocess.run(words, input="\n".join(lines), text=True, check=True, capture_output=True)
+    (found,) = map(as_record, read(native_broker.address, topic, 1))
+    assert (found.key, found.value) == (b"ann", b"3 cups")
 
 
 def test_a_native_trim_moves_readers_to_the_next_live_record(

@@ -1,0 +1,273 @@
+"""Append in the caller's own step: a pipeline or MULTI of redis-py or valkey-py.
+
+Rules
+- A publish queues EVAL with the whole script: EVALSHA of a script that Redis lost fails inside
+  EXEC, and the caller's own commands happen without the records. EVALSHA is queued only after EVAL
+  of the same script in the same MULTI.
+- What can be checked without Redis is checked before anything is queued.
+- The pipeline's `execute` is replaced until it was called once: it hands the replies to the
+  receipts, then does what it does otherwise.
+"""
+
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+from korvet.base.errors import ErrorCode
+from korvet.library.batches import BATCH_BYTES, BATCH_RECORDS, Batcher, partition_of
+from korvet.library.record_calls import RecordCalls
+from korvet.library.session import check, check_partition
+from korvet.library.values import Appended, KorvetError, Producer, Record
+from korvet.scripts.call import Call
+from korvet.scripts.calls.partition import AppendReply
+from korvet.store.errors import StoreUnavailable
+from korvet.store.redis_py_calls import eval_of, evalsha_of, reply_of
+
+_REFUSED = "KORVETREFUSED"
+"""The code of the error reply that `on_refused="error"` makes of a refusal."""
+_RAISE = """local function append()
+{text}end
+local answer, names = append(), {{ {names} }}
+if answer[1] == 0 then return answer end
+return redis.error_reply("{code} " .. (names[answer[1]] or answer[1]) .. " " .. KEYS[1])
+"""
+
+OnRefused = Literal["receipt", "error"]
+
+
+class Part(NamedTuple):
+    """The records of a publish that go to one partition, and the call that appends them."""
+
+    topic: str
+    partition: int
+    records: int
+    call: Call[AppendReply]
+
+
+class Receipt:
+    """The result of a publish, known after the pipeline was executed.
+
+    Until then its properties raise RuntimeError. Afterwards they raise KorvetError if the log
+    refused the records, StoreError if Redis did, and what `execute` raised if it raised.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self._replies: list[object] = []
+
+    @property
+    def partition(self) -> int:
+        """The partition of the first record."""
+        return self.appended[0].partition
+
+    @property
+    def offset(self) -> int:
+        """The offset of the first record; -1 if its batch has scheduled records."""
+        return self.appended[0].base_offset
+
+    @property
+    def appended(self) -> list[Appended]:
+        """The batches, one for each partition. Raises if one of them was refused."""
+        if not self._replies:
+            raise RuntimeError("The pipeline was not executed: the records are not published.")
+        return [self._appended(*row) for row in zip(self._parts, self._replies, strict=True)]
+
+    def _appended(self, part: Part, reply: object) -> Appended:
+        if isinstance(reply, Exception):
+            raise reply
+        assert isinstance(reply, AppendReply)
+        check(reply.error, f"Partition {part.partition} of {part.topic!r} refused a batch")
+        return Appended(part.topic, part.partition, reply.base, part.records, not reply.stored)
+
+    def add_reply(self, raw: object) -> None:
+        """Take Redis's reply to the next part, or the exception in place of it."""
+        part = self._parts[len(self._replies)]
+        code, _, names = str(raw).partition(" ")
+        try:
+            if isinstance(raw, Exception) and code == _REFUSED:
+                raw = [ErrorCode[names.split()[0]], -1, -1, -1, -1, 0]
+            self._replies.append(reply_of(part.call, raw))
+        except Exception as error:
+            self._replies.append(error)
+
+    def fail(self, error: Exception) -> None:
+        """Take what `execute` raised in place of replies."""
+        self._replies = [error] * len(self._parts)
+
+
+class _Execution:
+    """Replaces the `execute` of a pipeline with queued publishes, for one call."""
+
+    def __init__(self, pipe: Any, queue: list[Any]) -> None:
+        self.queue = queue
+        self.texts: set[str] = set()
+        self._pipe = pipe
+        self._receipts: list[tuple[int, Receipt]] = []
+
+    def add(self, receipt: Receipt) -> None:
+        """Expect the reply to the command that is queued last."""
+        self._receipts.append((len(self.queue) - 1, receipt))
+
+    def __call__(self, raise_on_error: bool = True) -> Any:
+        pipe = self._pipe
+        del pipe.execute
+        if _queue_of(pipe) is not self.queue:  # it was reset
+            return pipe.execute(raise_on_error)
+        commands = list(self.queue)
+        with self._failures():
+            replies = pipe.execute(raise_on_error=False)
+        if inspect.isawaitable(replies):
+            return self._await(commands, replies, raise_on_error)
+        return self._settle(commands, replies, raise_on_error)
+
+    async def _await(self, commands: list[Any], replies: Any, raise_on_error: bool) -> Any:
+        with self._failures():
+            replies = await replies
+        return self._settle(commands, replies, raise_on_error)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            reason: Exception = StoreUnavailable(f"{error!r} ended execute: the outcome is unknown")
+            for _, receipt in self._receipts:
+                receipt.fail(error if isinstance(error, Exception) else reason)
+            raise
+
+    def _settle(self, commands: list[Any], replies: list[Any], raise_on_error: bool) -> list[Any]:
+        """Hand over the replies; raise the first error as redis-py does."""
+        for at, receipt in self._receipts:
+            receipt.add_reply(replies[at])
+        for number, (command, reply) in enumerate(zip(commands, replies, strict=True), 1):
+            if raise_on_error and isinstance(reply, Exception):
+                if isinstance(command, tuple):  # not on a cluster
+                    self._pipe.annotate_exception(reply, number, command[0])
+                raise reply
+        return replies
+
+
+class PublishCalls(RecordCalls):
+    """Append records in the caller's own pipelines."""
+
+    async def publish(
+        self,
+        pipe: Any,
+        topic: str,
+        *records: Record,
+        partition: int | None = None,
+        producer: Producer | None = None,
+        sequence: int = 0,
+        on_refused: OnRefused = "receipt",
+    ) -> Receipt:
+        """Queue an append on a pipeline of redis-py or valkey-py; its receipt has the offsets.
+
+        Equal keys go to one partition; `partition` overrides that. With a producer the records are
+        one batch, stored once if it is published again: `sequence` is that of its first record.
+        With `on_refused="error"` a refusal is an error reply, which `execute` raises.
+        """
+        found = await self.find_topic(topic)
+        _check_queues(pipe)
+        if partition is not None:
+            check_partition(found, partition)
+        limit = found.policy.max_message_bytes
+        rows = ((partition, record) for record in records)
+        batcher = self.batchers.setdefault(topic, Batcher())
+        batches = list(batcher.batches(rows, found.partitions, limit))
+        numbers = {number for number, _ in batches}
+        if not batches:
+            raise KorvetError(ErrorCode.INVALID_RECORD, "A publish has at least one record.")
+        if len(numbers) < len(batches):
+            raise KorvetError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"One publish takes at most {BATCH_RECORDS} records and "
+                f"{min(BATCH_BYTES, limit)} bytes for a partition of {topic!r}: publish fewer.",
+            )
+        if producer is not None and len(numbers) > 1:
+            raise KorvetError(
+                ErrorCode.INVALID_RECORD,
+                f"The records are for {len(numbers)} partitions of {topic!r}, each of which "
+                "counts a producer's sequence by itself: give the partition.",
+            )
+        identity = (-1, -1, -1) if producer is None else (producer.id, producer.epoch, sequence)
+        calls = self.prepare(found, batches, identity)
+        parts = [
+            Part(topic, number, len(batch), call)
+            for (number, batch), call in zip(batches, calls, strict=True)
+        ]
+        receipt = Receipt(parts)
+        _queue(pipe, receipt, calls, on_refused)
+        return receipt
+
+    async def check(self, pipe: Any, topic: str) -> None:
+        """Make a pipeline's next EXEC do nothing if the topic is deleted or changed before it.
+
+        WATCHes the table of topics: call it before `pipe.multi()`. Raises KorvetError if there is
+        no such topic.
+        """
+        await self.find_topic(topic)
+        if self.store.is_cluster:
+            raise KorvetError(
+                ErrorCode.INVALID_REQUEST,
+                "On a Redis Cluster the table of topics is in another slot, which the step of a "
+                "partition cannot WATCH.",
+            )
+        watched = pipe.watch(self.keys.topics())
+        if inspect.isawaitable(watched):
+            await watched
+        self.table.invalidate()  # What is read from here on is watched.
+        await self.find_topic(topic)
+
+    async def hash_tag(self, topic: str, key: bytes) -> str:
+        """Return the hash tag of the partition of a key: keys with it are in the same slot."""
+        found = await self.find_topic(topic)
+        return found.partition(partition_of(key, found.partitions)).stream
+
+
+def _queue(
+    pipe: Any, receipt: Receipt, calls: Iterable[Call[AppendReply]], on_refused: OnRefused
+) -> None:
+    """Queue the calls, and expect their replies at the pipeline's next `execute`."""
+    execution, queue = pipe.execute, _queue_of(pipe)
+    if not isinstance(execution, _Execution) or execution.queue is not queue:
+        pipe.execute = execution = _Execution(pipe, queue)
+    is_multi = pipe.__dict__.get("transaction", pipe.__dict__.get("is_transaction"))
+    is_multi = is_multi or getattr(pipe, "explicit_transaction", False)
+    for call in calls:
+        if on_refused == "error":
+            pipe.execute_command("EVAL", _raising(call), *evalsha_of(call)[2:])
+        elif is_multi and call.script.text in execution.texts:
+            pipe.execute_command(*evalsha_of(call))
+        else:
+            pipe.execute_command(*eval_of(call))
+            execution.texts.add(call.script.text)
+        execution.add(receipt)
+
+
+def _raising(call: Call[AppendReply]) -> str:
+    """Return the script's text as one whose refusals are error replies."""
+    contract = call.script.contract
+    names = (*contract.refuses, *contract.signals)
+    table = ", ".join(f'[{int(ErrorCode[name])}] = "{name}"' for name in names)
+    return _RAISE.format(text=call.script.text, names=table, code=_REFUSED)
+
+
+def _queue_of(pipe: Any) -> list[Any]:
+    """Return the pipeline's queued commands; cluster pipelines have them elsewhere."""
+    owner = getattr(pipe, "_execution_strategy", pipe)
+    queue: list[Any] = owner.command_stack if owner is pipe else owner._command_queue
+    return queue
+
+
+def _check_queues(pipe: Any) -> None:
+    """Raise TypeError unless the object is a pipeline that queues commands now."""
+    owner = getattr(pipe, "_execution_strategy", pipe)
+    if not hasattr(owner, "command_stack") and not hasattr(owner, "_command_queue"):
+        raise TypeError(f"{type(pipe).__name__} is no pipeline: pass client.pipeline().")
+    watches, begun = (
+        getattr(owner, name, getattr(owner, f"_{name}", False))
+        for name in ("watching", "explicit_transaction")
+    )
+    if watches and not begun:
+        raise TypeError("The pipeline has WATCHed and queues nothing yet: call its multi() first.")
