@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "schedule": "List and cancel scheduled records.",
         "brokers": "List the brokers that share a Redis.",
         "scripts": "List, export and load the Lua scripts.",
+        "functions": "Load, list, show and delete the Redis functions that append records.",
         "users": "Add, change, list and delete users of SASL listeners.",
         "acls": "List, add and delete the ACL rules that authorize clients.",
         "pipeline": "Run Spark jobs: archive, replay, verify.",

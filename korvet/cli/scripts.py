@@ -11,7 +11,7 @@ from korvet.cli import table_output
 from korvet.cli.help_text import group
 from korvet.cli.redis_target import store
 from korvet.config.broker_config import StartError
-from korvet.scripts import bundle, lock
+from korvet.scripts import bundle, inlined, lock
 from korvet.scripts.bundle import Bundle
 from korvet.scripts.contract import header_lines
 from korvet.scripts.export import contract_of
@@ -58,6 +58,15 @@ def show_(
             table_output.line(line.removeprefix(" "))
     else:
         typer.echo(bundle.load(name).text, nl=False)
+
+
+@o.command(app, "library")
+def library() -> None:
+    """Print the Lua with which a script of your own appends records.
+
+    Put the text in front of your script. Its first lines are its contract.
+    """
+    typer.echo(inlined.library(), nl=False)
 
 
 @o.command(app, "export")

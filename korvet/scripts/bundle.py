@@ -25,7 +25,7 @@ Rules
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
@@ -123,6 +123,14 @@ def source(name: str) -> str:
     return (default_root() / _path(name)).read_text(encoding="utf-8")
 
 
+def inline(name: str, without: Set[str]) -> str:
+    """Return one of Korvet's libraries as one line of Lua, the body of a function that returns it.
+
+    The libraries of `without` are left out: the caller knows that none of their functions runs.
+    """
+    return _Builder(default_root()).inline(name, without)
+
+
 @cache
 def _load_shipped(name: str) -> Bundle:
     return _Builder(default_root()).build(name)
@@ -189,6 +197,7 @@ class _Builder:
         self._code: dict[str, str] = {}
         self._full = ""
         self._constants: set[str] = set()
+        self._without: Set[str] = frozenset()
 
     def build(self, name: str) -> Bundle:
         source = self._read(name, [])
@@ -199,6 +208,24 @@ class _Builder:
         self._drop_unused(script)
         lines = [f"-- korvet {name} v{contract.version}", argument_check.line(contract)]
         parts: list[tuple[int, int, str]] = []
+        self._add_modules(lines, parts, script)
+        self._append(lines, parts, script, _path(name))
+        return Bundle(name, "\n".join(lines) + "\n", contract, tuple(parts))
+
+    def inline(self, name: str, without: Set[str]) -> str:
+        """Return a library and those it requires, as one line that returns its table."""
+        self._without = without
+        code = blank_comments(self._read(name, []))
+        self._follow(code, [name])
+        self._drop_unused(code)
+        lines: list[str] = []
+        self._add_modules(lines, [], code)
+        stripped = (line.strip() for line in "\n".join([*lines, code]).split("\n"))
+        return " ".join(filter(None, stripped))
+
+    def _add_modules(
+        self, lines: list[str], parts: list[tuple[int, int, str]], script: str
+    ) -> None:
         if self._code:
             lines += _LOADER
         for module, code in self._code.items():
@@ -209,8 +236,6 @@ class _Builder:
             lines.append(f'loaders["{module}"] = function()')
             self._append(lines, parts, code, _path(module))
             lines.append("end")
-        self._append(lines, parts, script, _path(name))
-        return Bundle(name, "\n".join(lines) + "\n", contract, tuple(parts))
 
     def _read(self, name: str, chain: list[str]) -> str:
         path = self._root / _path(name)
@@ -224,7 +249,7 @@ class _Builder:
         for module in requires(code, _path(chain[-1])):
             if module in chain:
                 raise BundleError(" -> ".join([*chain, module]) + ": a cycle")
-            if module in self._code:
+            if module in self._code or module in self._without:
                 continue
             source = self._read(module, chain)
             if _CONSTANTS_HEADER.match(source):

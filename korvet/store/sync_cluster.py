@@ -58,6 +58,12 @@ class SyncCluster:
         """Return the client of the node that has the command's slot, by the current map."""
         return self._client(self._server_of(slot_of_command(tuple(command))))
 
+    def masters(self) -> list[tuple[str, Any]]:
+        """Return the address and the client of every node that has slots, by a new map."""
+        self._read_map()
+        servers = sorted({server for server in self._slots if server is not None})
+        return [(f"{host}:{port}", self._client((host, port))) for host, port in servers]
+
     @property
     def clients(self) -> list[Any]:
         """Return the clients of all nodes that were used."""

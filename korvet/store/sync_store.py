@@ -122,6 +122,26 @@ class SyncStore:
         except ResponseError as error:
             raise error_of(command, error) from error
 
+    def on_masters(self, *command: Arg) -> list[tuple[str, Any]]:
+        """Return each master's address, and its raw reply to a plain command or its error."""
+        words = tuple(map(plain_arg, command))
+        return self._patiently(lambda: self._on_masters(words))
+
+    def _on_masters(self, words: Sequence[Any]) -> list[tuple[str, Any]]:
+        if not self.is_cluster and b"cluster_enabled:1" in self._command(("INFO", "cluster")):
+            self._use_cluster()
+        if isinstance(self._raw, SyncCluster):
+            masters = self._raw.masters()
+        else:
+            masters = [(self._where.removeprefix(" at ") or "Redis", self._raw)]
+        replies: list[tuple[str, Any]] = []
+        for name, client in masters:
+            try:
+                replies.append((name, client.execute_command(*words)))
+            except ResponseError as error:
+                replies.append((name, error_of((*words[:2], f"at {name}"), error)))
+        return replies
+
     def commands(self, commands: Iterable[Sequence[Arg]]) -> list[Any]:
         """Return the raw replies in order, in one round trip (on a cluster, one each)."""
         todo = [tuple(map(plain_arg, command)) for command in commands]
@@ -293,5 +313,10 @@ class SyncStore:
             # The URL names one node of a cluster: use the cluster client from now on.
             if self._address is None or isinstance(self._raw, SyncCluster):
                 raise
-            self._raw = SyncCluster([self._address], open_client)
+            self._use_cluster()
             return self._raw.execute_command(*command)
+
+    def _use_cluster(self) -> None:
+        """Use the cluster of which the URL named one node."""
+        if self._address is not None:
+            self._raw = SyncCluster([self._address], open_client)

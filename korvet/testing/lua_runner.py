@@ -16,6 +16,7 @@ broken rule:
 `eval` runs any script file; the rules that need a header do not apply to it.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +24,10 @@ from typing import Any, TypeVar, cast
 
 from redis.exceptions import ResponseError
 
-from korvet.scripts import bundle
+from korvet.scripts import bundle, inlined
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.scripts.contract import Contract, Row
+from korvet.scripts.keys import Keys
 from korvet.scripts.signals import name_of
 from korvet.testing.fake import fake_redis
 from korvet.testing.lua_sandbox import (
@@ -119,13 +121,37 @@ class LuaRunner:
         """Return the replies in the order of the calls."""
         return [self.run(call) for call in calls]
 
-    def eval(self, path: Path | str, keys: Sequence[str] = (), args: Sequence[Arg] = ()) -> Any:
+    def eval(
+        self,
+        path: Path | str,
+        keys: Sequence[str] = (),
+        args: Sequence[Arg] = (),
+        *,
+        library: bool = False,
+    ) -> Any:
         """Return the raw reply of a script file without a header; EVAL with the checks above.
 
-        `require("lib.x")` loads `lib/x.lua` from the script's folder.
+        `require("lib.x")` loads `lib/x.lua` from the script's folder. With `library` the text of
+        `korvet scripts library` is in front of the file's.
         """
-        file = Path(path)
-        return _Run(self, file.name, None, keys, args).reply_of(file, file.parent)
+        file, before = Path(path), inlined.library() if library else ""
+        return _Run(self, file.name, None, keys, args).reply_of(file, file.parent, before)
+
+    def create_topic(self, topic: str, partitions: int = 1, mode: str = "time") -> str:
+        """Create a topic of layout `record` in the fake Redis; return its id."""
+        keys, topic_id = Keys(), hashlib.md5(topic.encode(), usedforsecurity=False).hexdigest()
+        call = keys.topic_create(
+            keys.logs(topic, range(partitions)),
+            topic=topic,
+            definition=b"{}",
+            topic_id=topic_id,
+            format="record",
+            mode=mode,
+            bits=10,
+        )
+        if self.run(call).error:
+            raise ValueError(f"there is a topic {topic!r}")
+        return topic_id
 
     def command(self, *command: Arg) -> Any:
         """Return the raw reply of the fake Redis to a command."""
@@ -161,8 +187,8 @@ class _Run:
         self._violation = ""
         runner.work = self._work = Work(bytes=sum(map(len, self._args)))
 
-    def reply_of(self, path: Path, root: Path) -> Any:
-        """Run the script file and return its reply, checked."""
+    def reply_of(self, path: Path, root: Path, before: str = "") -> Any:
+        """Run the script file, after the Lua text `before`, and return its reply, checked."""
         self._check_arguments()
         try:
             raw = sandbox()(
@@ -173,6 +199,7 @@ class _Run:
                 self._command,
                 self._report,
                 self._step,
+                before.encode() or None,
             )
         except LuaError as error:
             self._raise_violation()

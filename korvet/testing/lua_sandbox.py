@@ -28,7 +28,17 @@ local function compile(path)
   return chunks[path]
 end
 
-return function(path, root, keys, args, command, violation, step)
+local function compile_after(before, path)
+  local file = assert(io.open(path))
+  local chunk, message = loadstring(before .. file:read("*a"), "@" .. path)
+  file:close()
+  if not chunk then
+    error(message, 0)
+  end
+  return chunk
+end
+
+return function(path, root, keys, args, command, violation, step, before)
   debug.sethook(function() step() end, "", @STEP@)
   local env, loaded = {}, {}
   for _, name in ipairs(names) do
@@ -57,7 +67,7 @@ return function(path, root, keys, args, command, violation, step)
     __index = function(_, name) violation("reads the global " .. tostring(name)) end,
     __newindex = function(_, name) violation("writes the global " .. tostring(name)) end,
   })
-  return setfenv(compile(path), env)()
+  return setfenv(before and compile_after(before, path) or compile(path), env)()
 end
 """
 

@@ -1,0 +1,250 @@
+"""Check the Lua text that users put in front of their scripts, under lupa and on servers."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import redis
+from aiokafka.partitioner import murmur2
+
+from korvet import Korvet, Record
+from korvet.scripts import inlined
+from korvet.scripts.keys import Keys
+from korvet.testing import Broker, LuaRunner, ScriptError
+from tests.interop.kafka_python import KafkaConsumer, TopicPartition
+from tests.support.redis_servers import TestServer, binary
+
+KEYS = Keys()
+ORDERS = KEYS.partition("orders", 0)
+STOCK = "{korvet:orders:0}:stock"
+PAGE = (Path(__file__).parents[2] / "docs" / "scripts" / "in-your-scripts.md").read_text()
+TAKE = """
+local offset = korvet.append(KEYS, ARGV[1], { { key = ARGV[2], value = ARGV[3] } })
+redis.call("HINCRBY", KEYS[6], ARGV[2], -1)
+return offset
+"""
+RECORDS = """
+return korvet.append(KEYS, "", {
+  { key = "a", value = "one", timestamp = 5, headers = { b = "2", a = "1" } },
+  { value = "two", timestamp = "7", headers = { { "x", "1" }, { "x", "2" }, { "gone" } } },
+  { key = "a", timestamp = 9 },
+})
+"""
+REFUSED = {
+    "keys are the list": "korvet.append('k', '', {})",
+    "key 3 of the partition korvet:orders:0 is {korvet:orders:0}:index": (
+        "korvet.append({ KEYS[1], KEYS[2], KEYS[4] }, '', {})"
+    ),
+    "belongs to a topic with another id": "korvet.append(KEYS, string.rep('f', 32), {})",
+    "there are no records": "korvet.append(KEYS, '', {})",
+    "record 1 is a string, not a table": "korvet.append(KEYS, '', { 'value' })",
+    "record 1 has the unknown field vlaue": "korvet.append(KEYS, '', { { vlaue = 'x' } })",
+    "value of record 2 is a number, not a string": (
+        "korvet.append(KEYS, '', { { value = 'x' }, { value = 1 } })"
+    ),
+    "timestamp of record 1 is not a number of ms": (
+        "korvet.append(KEYS, '', { { value = 'x', timestamp = 1.5 } })"
+    ),
+    "headers of record 1 are a string": "korvet.append(KEYS, '', { { headers = 'x' } })",
+    "a header's name of record 1 is a nil": "korvet.append(KEYS, '', { { headers = { 'x' } } })",
+    "argument 3 is not the number": "korvet.append_fields(KEYS, { '', '0', '4', 'value', 'x' })",
+    "record 1 has the unknown field v": "korvet.append_fields(KEYS, { '', '0', '2', 'v', 'x' })",
+    "record 1 has key twice": (
+        "korvet.append_fields(KEYS, { '', '0', '4', 'key', 'x', 'key', 'y' })"
+    ),
+    "partition_of takes a key": "korvet.partition_of('a', 0)",
+}
+
+
+def test_a_script_with_the_library_runs_in_the_lua_runner(tmp_path: Path) -> None:
+    (tmp_path / "take.lua").write_text(TAKE)
+    runner = LuaRunner()
+    topic_id = runner.create_topic("orders", mode="dense")
+    keys = [*ORDERS.appends, STOCK]
+    for offset in range(2):
+        reply = runner.eval(tmp_path / "take.lua", keys, [topic_id, "ann", "cup"], library=True)
+        assert reply == offset
+    assert runner.command("HGET", STOCK, "ann") == b"-2"
+    assert runner.command("XLEN", ORDERS.stream) == 2
+
+
+@pytest.mark.parametrize(("sentence", "line"), REFUSED.items())
+def test_what_is_refused_is_said_and_writes_nothing(
+    tmp_path: Path, sentence: str, line: str
+) -> None:
+    script = tmp_path / "refused.lua"
+    script.write_text(f"{line}\nredis.call('SET', KEYS[6], 'x')")
+    runner = LuaRunner()
+    runner.create_topic("orders")
+    before = runner.command("HGETALL", ORDERS.log)
+    with pytest.raises(ScriptError) as caught:
+        runner.eval(script, [*ORDERS.appends, STOCK], library=True)
+    assert sentence in str(caught.value)
+    assert runner.command("HGETALL", ORDERS.log) == before
+    assert runner.command("EXISTS", STOCK, ORDERS.stream) == 0
+
+
+def test_a_check_writes_nothing_and_raises_what_append_raises(tmp_path: Path) -> None:
+    script = tmp_path / "check.lua"
+    script.write_text("return korvet.check(KEYS, '', { { value = ARGV[1] } })")
+    runner = LuaRunner()
+    with pytest.raises(ScriptError, match=r"there is no partition korvet:orders:0: create"):
+        runner.eval(script, ORDERS.appends, ["x"], library=True)
+    runner.create_topic("orders")
+    assert runner.eval(script, ORDERS.appends, ["x"], library=True) is None
+    assert runner.command("XLEN", ORDERS.stream) == 0
+
+
+def test_partitions_are_those_of_kafkas_clients(tmp_path: Path) -> None:
+    script = tmp_path / "partition.lua"
+    script.write_text("return korvet.partition_of(ARGV[1], ARGV[2])")
+    random, runner = Random(1), LuaRunner()
+    for size in [*range(30), 200]:
+        key, count = random.randbytes(size), random.randint(1, 1000)
+        expected = (murmur2(key) & 0x7FFFFFFF) % count
+        assert runner.eval(script, args=[key, count], library=True) == expected
+
+
+def test_the_first_line_has_version_and_checksum() -> None:
+    for text in (inlined.library(), inlined.functions()):
+        assert inlined.checksum_in(text) == inlined.checksum()
+    assert inlined.checksum_in("-- mine") is None
+
+
+def test_the_numbers_of_a_users_lines_are_moved_by_the_header_alone() -> None:
+    lines = inlined.library().split("\n")
+    assert lines[-1] == "" and [line[:2] for line in lines[:-2]] == ["--"] * (len(lines) - 2)
+
+
+@pytest.fixture
+def client(redis_server: TestServer) -> Any:
+    """A client of each server, on which the topic `orders` is dense and `events` is not."""
+    with redis_server.client() as client, Korvet.connect(redis_server.url) as log:
+        log.create_topic("orders", 1, {"offset.mode": "dense"})
+        log.create_topic("events", 1, {"offset.mode": "time"})
+        log.create_topic("batches", 1, {"storage.format": "batch"})
+        yield client
+
+
+def run(client: redis.Redis, text: str, topic: str, *args: str) -> Any:
+    keys = KEYS.partition(topic, 0).appends
+    return client.eval(inlined.library() + text, 6, *keys, f"{{{keys[0]}}}:stock", *args)
+
+
+def test_records_and_own_keys_are_written_in_one_step(
+    client: redis.Redis, redis_server: TestServer
+) -> None:
+    assert run(client, TAKE, "orders", "", "ann", "cup") == 0
+    assert run(client, RECORDS, "orders") == 1
+    first = run(client, TAKE, "events", "", "ann", "cup")
+    assert run(client, TAKE, "events", "", "ann", "cup") > first >> 10 << 10 > 0
+    assert client.hget(STOCK, "ann") == b"-1"
+    with Korvet.connect(redis_server.url) as log:
+        log.append("orders", 0, [Record(b"after")])
+        rows = log.fetch("orders", 0, 1).records
+        assert [(r.offset, r.key, r.value) for r in rows] == [
+            (1, b"a", b"one"),
+            (2, None, b"two"),
+            (3, b"a", None),
+            (4, None, b"after"),
+        ]
+        assert [r.timestamp_ms for r in rows[:3]] == [5, 7, 9]
+        assert list(rows[0].headers) == [("a", b"1"), ("b", b"2")]
+        assert list(rows[1].headers) == [("x", b"1"), ("x", b"2"), ("gone", None)]
+        assert len(log.fetch("events", 0, 0).records) == 2
+
+
+def test_a_refusal_stops_the_script_before_its_own_writes(client: redis.Redis) -> None:
+    for topic, topic_id, sentence in (
+        ("orders", "f" * 32, "korvet:orders:0 belongs to a topic with another id"),
+        ("batches", "", "korvet:batches:0 has not the layout record"),
+        ("nothing", "", "there is no partition korvet:nothing:0: create its topic"),
+    ):
+        with pytest.raises(redis.ResponseError, match=sentence):
+            run(client, TAKE, topic, topic_id, "ann", "cup")
+        stream = KEYS.partition(topic, 0).stream
+        assert (client.xlen(stream), client.exists(f"{{{stream}}}:stock")) == (0, 0)
+
+
+def test_a_waiting_fetch_of_a_consumer_ends_with_the_append(
+    valkey_server: TestServer,
+) -> None:
+    with (
+        valkey_server.client() as client,
+        Broker(topics={"clicks": 1}, redis=valkey_server.url) as broker,
+    ):
+        consumer = KafkaConsumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=20_000,
+        )
+        consumer.assign([TopicPartition("clicks", 0)])
+        assert consumer.poll(timeout_ms=200) == {}
+        run(client, TAKE, "clicks", "", "ann", "cup")
+        [[record]] = consumer.poll(timeout_ms=10_000).values()
+        assert (record.key, record.value) == (b"ann", b"cup")
+        consumer.close()
+
+
+def test_entries_of_xadd_keep_their_places_before_a_scripts_records(
+    client: redis.Redis, redis_server: TestServer
+) -> None:
+    client.xadd("korvet:events:0", {"value": "native"})
+    run(client, TAKE, "events", "", "ann", "cup")
+    with Korvet.connect(redis_server.url) as log:
+        assert [r.value for r in log.fetch("events", 0, 0).records] == [b"native", b"cup"]
+
+
+def examples(language: str) -> list[str]:
+    """Return the page's examples in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def cli() -> str:
+    """Return the path of redis-cli."""
+    return shutil.which("redis-cli") or str(Path(binary("redis62") or "").parent / "redis-cli")
+
+
+def test_the_examples_with_redis_cli_run_as_printed(
+    client: redis.Redis, redis_server: TestServer, tmp_path: Path
+) -> None:
+    (tmp_path / "take.lua").write_text(examples("lua")[0])
+    for name, words in {
+        "korvet": f"{shlex.quote(sys.executable)} -m korvet",
+        "redis-cli": f"{cli()} -s {redis_server.url.removeprefix('unix://')}",
+    }.items():
+        (tmp_path / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script, functions = examples("sh")
+    if redis_server.kind == "redis62":
+        functions = ""  # It has none.
+    functions = functions.replace("redis://localhost:6379", redis_server.url)
+    outputs = []
+    for text in (script, functions):
+        command = ["sh", "-euc", text]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=path, capture_output=True, text=True, check=True, timeout=60
+        )
+        outputs.append(done.stdout.split("\n"))
+    assert outputs[0] == ["1", "0", ""]
+    stock = b"1"
+    if functions:
+        assert outputs[1][-3:] == ["1", "0", ""]
+        stock = b"0"
+    assert client.hget(STOCK, "cup") == stock
+
+
+def test_the_example_of_the_lua_runner_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "take.lua").write_text(examples("lua")[0])
+    monkeypatch.chdir(tmp_path)
+    exec(compile(examples("python")[0], "in-your-scripts.md", "exec"), {})
