@@ -2,14 +2,14 @@
 --- Append records in a script of your own: put this text in front of yours.
 ---
 --- korvet.append(keys, topic_id, records, stamp)
----   Append records to a partition and return the offset of the first. Raise an error, with nothing
----   written by it, if that is refused.
----   keys      the five keys of the partition, declared as KEYS by the caller: korvet:orders:0, then
----             {korvet:orders:0} with :log, :index, :producers, :open_txns
+---   Append records to a partition and return the offset of the first. Raise an error, with
+---   nothing written by it, if that is refused.
+---   keys      the five keys of the partition, declared as KEYS by the caller: korvet:orders:0,
+---             then {korvet:orders:0} with :log, :index, :producers, :open_txns
 ---   topic_id  the topic's id, 32 hex digits; "": that of the topic that now has the name
----   records   a list of { value =, key =, headers =, timestamp = }, each may be absent: strings, and
----             timestamp in ms, otherwise the time of Redis. headers: { name = value } in the order
----             of the names, or { { name, value }, ... }; without a value it is null
+---   records   a list of { value =, key =, headers =, timestamp = }, each may be absent: strings,
+---             and timestamp in ms, otherwise the time of Redis. headers: { name = value } in the
+---             order of the names, or { { name, value }, ... }; without a value it is null
 ---   stamp     true: the topic has message.timestamp.type=LogAppendTime
 --- korvet.check(keys, topic_id, records, stamp)
 ---   Raise the error that append would raise, and write nothing: for scripts that append twice.
@@ -134,7 +134,8 @@ local function new_batch()
   return { args = args, last = #args, count = 0, size = 0, newest = 0, now_ms = clock.now_ms() }
 end
 
--- Add a record whose names and values are words[from..to]. It gets the time of Redis if it has none.
+-- Add a record whose names and values are words[from..to]. Without a timestamp it gets the time of
+-- Redis.
 local function add_record(batch, words, from, to)
   local args, at, n = batch.args, batch.last + 1, batch.count + 1
   local last, size, headers = at, batch.size + OVERHEAD, 0
