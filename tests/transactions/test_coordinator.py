@@ -129,6 +129,34 @@ async def test_a_broker_without_the_new_partitions_in_its_table_marks_them_too(
     assert (bounds.stable, bounds.records) == (bounds.next, 1)
 
 
+async def produced(
+    broker: Broker, producer_id: int, epoch: int, sequence: int, version: int
+) -> ErrorCode:
+    """Produce a record of transactional id `tx`; return the error."""
+    batch = batch_builder.build(
+        [(0, 0, None, b"v", [])], transactional=True, producer=(producer_id, epoch, sequence)
+    )
+    rows = [PartitionProduceData(index=0, records=bytes(batch))]
+    topics = [TopicProduceData(name="t", partition_data=rows)]
+    request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=1000, topic_data=topics)
+    answer = await broker.ask(request, version)
+    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [(10, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)],
+)
+async def test_records_of_no_open_transaction_are_refused_by_version(
+    broker: Broker, version: int, error: ErrorCode
+) -> None:
+    await broker.create("t", partitions=1)
+    began = await broker.services.transactions.init(
+        "tx", timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+    )
+    assert await produced(broker, began.producer_id, began.producer_epoch, 0, version) == error
+
+
 async def test_a_broker_forgets_the_transaction_that_another_has_ended(broker: Broker) -> None:
     """The epoch is unchanged: a producer that ends transactions by EndTxn below 5 keeps it."""
     await broker.create("t", partitions=1)
@@ -137,14 +165,7 @@ async def test_a_broker_forgets_the_transaction_that_another_has_ended(broker: B
     who = began.producer_id, began.producer_epoch
 
     async def produce(sequence: int) -> ErrorCode:
-        batch = batch_builder.build(
-            [(0, 0, None, b"v", [])], transactional=True, producer=(*who, sequence)
-        )
-        rows = [PartitionProduceData(index=0, records=bytes(batch))]
-        topics = [TopicProduceData(name="t", partition_data=rows)]
-        request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=1000, topic_data=topics)
-        answer = await broker.ask(request, 12)
-        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+        return await produced(broker, *who, sequence, 12)
 
     async def ended_elsewhere(committed: bool) -> int:
         reply = await node.transactions.end(
