@@ -168,11 +168,11 @@ def test_a_closed_output_pipe_is_exit_code_0() -> None:
 
 
 def test_check_validates_a_file_and_starts_nothing(korvet: Korvet, tmp_path: Path) -> None:
-    (tmp_path / "k.toml").write_text("num.partitions = 3\nlog.segment.bytes = 2000000\n")
+    (tmp_path / "k.toml").write_text("num.partitions = 3\nlog.index.interval.bytes = 4096\n")
     code, out, _ = korvet("check", "--config", "k.toml")
     assert code == 0
     assert "configuration: valid, 2 settings given\n  num.partitions = 3\n" in out
-    assert "  log.segment.bytes = 2000000\n    is accepted and has no effect\n" in out
+    assert "  log.index.interval.bytes = 4096\n    is accepted and has no effect\n" in out
     assert [path.name for path in tmp_path.iterdir()] == ["k.toml"]
 
 

@@ -295,6 +295,7 @@ KEEPS_LONGER = {
     "log.append",
     "log.append_many",
     "log.apply_retention",
+    "log.begin_epoch",
     "log.begin_txn",
     "log.clean_begin",
     "log.clean_commit",

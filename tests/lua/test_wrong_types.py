@@ -17,6 +17,7 @@ from tests.lua.streams import Group as StreamsGroup
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
 from tests.lua.test_group_consumer_heartbeat import Member, settle
 from tests.lua.test_group_share_heartbeat import Group as ShareMembers
+from tests.lua.test_leader_epochs import begin as begin_epoch
 from tests.lua.test_schedule import add as schedule_batch
 from tests.lua.test_schedule import cancel as cancel_row
 from tests.lua.test_schedule import move
@@ -167,6 +168,8 @@ def a_log(lua: Doubting, form: str, mode: str) -> None:
     assert part.retain(size=100_000).removed
     assert part.truncate(part.offsets()[1]).removed
     assert part.append(1).error == 0
+    lua.tried.clear()
+    assert begin_epoch(part, 1, part.bounds().next + 5).lost >= 0
     lua.advance(10)
     lua.tried.clear()
     assert part.retain(ms=1).error == part.truncate(-1).error == 0
