@@ -80,7 +80,7 @@ class Receipt:
         check(reply.error, f"Partition {part.partition} of {part.topic!r} refused a batch")
         return Appended(part.topic, part.partition, reply.base, part.records, not reply.stored)
 
-    def add_reply(self, raw: object) -> None:
+    def _add_reply(self, raw: object) -> None:
         """Take Redis's reply to the next part, or the exception in place of it."""
         part = self._parts[len(self._replies)]
         code, _, names = str(raw).partition(" ")
@@ -91,7 +91,7 @@ class Receipt:
         except Exception as error:
             self._replies.append(error)
 
-    def fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         """Take what `execute` raised in place of replies."""
         self._replies = [error] * len(self._parts)
 
@@ -133,13 +133,13 @@ class _Execution:
         except BaseException as error:
             reason: Exception = StoreUnavailable(f"{error!r} ended execute: the outcome is unknown")
             for _, receipt in self._receipts:
-                receipt.fail(error if isinstance(error, Exception) else reason)
+                receipt._fail(error if isinstance(error, Exception) else reason)
             raise
 
     def _settle(self, commands: list[Any], replies: list[Any], raise_on_error: bool) -> list[Any]:
         """Hand over the replies; raise the first error as redis-py does."""
         for at, receipt in self._receipts:
-            receipt.add_reply(replies[at])
+            receipt._add_reply(replies[at])
         for number, (command, reply) in enumerate(zip(commands, replies, strict=True), 1):
             if raise_on_error and isinstance(reply, Exception):
                 if isinstance(command, tuple):  # not on a cluster
@@ -228,7 +228,10 @@ class PublishCalls(RecordCalls):
 def _queue(
     pipe: Any, receipt: Receipt, calls: Iterable[Call[AppendReply]], on_refused: OnRefused
 ) -> None:
-    """Queue the calls, and expect their replies at the pipeline's next `execute`."""
+    """Queue the calls, and expect their replies at the pipeline's next `execute`.
+
+    Redis Functions (`korvet functions`) are not used: none takes log.append's arguments.
+    """
     execution, queue = pipe.execute, _queue_of(pipe)
     if not isinstance(execution, _Execution) or execution.queue is not queue:
         pipe.execute = execution = _Execution(pipe, queue)

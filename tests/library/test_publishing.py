@@ -328,6 +328,25 @@ def test_a_checked_step_happens_while_others_append(
             log.check(pipe, "ordres")
 
 
+def test_the_transaction_helper_of_redis_py_publishes(
+    log: korvet.Korvet, client: redis.Redis
+) -> None:
+    receipts = []
+
+    def step(pipe: Any) -> None:
+        left = int(pipe.get("cups") or 10)
+        pipe.multi()
+        pipe.set("cups", left - 3)
+        receipts.append(log.publish(pipe, "orders", Record(b"3 cups")))
+        if len(receipts) == 1:
+            client.set("cups", 7)  # another client is first
+
+    client.transaction(step, "cups")
+    with pytest.raises(redis.WatchError):
+        _ = receipts[0].offset
+    assert (receipts[1].offset, client.get("cups"), len(receipts)) == (0, b"4", 2)
+
+
 def test_a_pipeline_can_be_reset_and_used_again(log: korvet.Korvet, client: redis.Redis) -> None:
     with client.pipeline() as pipe:
         dropped = log.publish(pipe, "orders", Record(b"a"))
