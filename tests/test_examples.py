@@ -19,6 +19,7 @@ import pytest
 import redis
 
 import korvet
+from korvet.scripts import inlined
 from korvet.testing import Broker, LuaRunner
 from korvet.testing.fixtures import korvet_broker
 from tests.interop.kafka_python import KafkaProducer
@@ -139,6 +140,39 @@ def test_the_node_example_appends_records(
         [*words[:3], "absent", "x"], cwd=exported, capture_output=True, check=False, timeout=60
     )
     assert missing.returncode != 0
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize(
+    ("build", "folder", "program"),
+    [
+        (["npm", "install", "--silent"], ".", ["node", "publish.mjs"]),
+        (["go", "build", "-o", "publish", "."], "go", ["./publish"]),
+    ],
+    ids=["node", "go"],
+)
+def test_an_example_appends_and_counts_in_one_step(
+    exported: Path,
+    tcp_server: tuple[TestServer, int],
+    build: list[str],
+    folder: str,
+    program: list[str],
+) -> None:
+    running, port = tcp_server
+    inside = exported / folder
+    subprocess.run(build, cwd=inside, check=True, timeout=240)
+    with korvet.Korvet.connect(running.url) as log, running.client() as client:
+        client.function_load(inlined.functions(), replace=True)
+        log.create_topic("orders", 12, {"offset.mode": "dense"})
+        [receipt] = log.produce("orders", [korvet.Record(b"2 cups", key=b"ann")])
+        number = receipt.partition
+        words = [*program, f"redis://127.0.0.1:{port}", "orders", "ann", "3 cups"]
+        done = subprocess.run(
+            words, cwd=inside, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (done.stdout, done.stderr) == (f"{number}\t1\n", "")
+        assert [row.value for row in log.records("orders", number)] == [b"2 cups", b"3 cups"]
+        assert client.hgetall(f"{{korvet:orders:{number}}}:customers") == {b"ann": b"1"}
 
 
 @pytest.mark.interop
