@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
-QUESTIONS = re.compile(r"^## Ten questions\n(.*?)(?=^## )", re.MULTILINE | re.DOTALL)
+QUESTIONS = re.compile(r"^## Twelve questions\n(.*?)(?=^## )", re.MULTILINE | re.DOTALL)
 PATH = re.compile(r"`((?:korvet|lua|tests|docs)/[\w./]+)`")
 
 
@@ -60,10 +60,10 @@ def test_links_between_files_lead_somewhere() -> None:
     assert [(page, link) for page, link in links if not (page.parent / link).exists()] == []
 
 
-def test_the_ten_questions_name_paths_that_exist() -> None:
+def test_the_twelve_questions_name_paths_that_exist() -> None:
     found = QUESTIONS.search((DOCS / "architecture.md").read_text())
     assert found
-    assert len(re.findall(r"^\*\*\d+\. ", found[1], re.MULTILINE)) == 10
+    assert len(re.findall(r"^\*\*\d+\. ", found[1], re.MULTILINE)) == 12
     paths = PATH.findall(found[1])
     assert len(paths) >= 10
     assert [path for path in paths if not (ROOT / path).exists()] == []
