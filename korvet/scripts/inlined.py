@@ -34,9 +34,9 @@ _FUNCTIONS = """
 local function register(name, callback, flags)
   redis.register_function({ function_name = name, callback = callback, flags = flags })
 end
-register("korvet_append@", function(keys, args) return korvet().append_fields(keys, args) end, {})
+register("korvet_append@", korvet.append_now, {})
 register("korvet_partition_of@", function(_, args)
-  return korvet().partition_of(args[1], args[2])
+  return korvet.partition_of(args[1], args[2])
 end, { "no-writes" })
 """
 
@@ -62,18 +62,18 @@ def library() -> str:
     """Return the text that is put in front of a user's script; it ends with a line end."""
     contract = header_lines(bundle.source(_NAME))[1:]
     lines = [_title(), *(f"--{line}" for line in contract)]
-    return "\n".join([*lines, f"local korvet = (function() {_code()} end)()"]) + "\n"
+    return "\n".join([*lines, f"local korvet = {_built()}"]) + "\n"
 
 
 def functions() -> str:
     """Return the text for FUNCTION LOAD.
 
-    Each call of a function builds the library anew, as each run of a script does: it may keep
-    nothing, such as the time.
+    It is built when it is loaded, and not at each call as in a script: of its libraries only
+    lib.clock keeps anything between calls, and forgets it.
     """
     suffix = "" if version() == 1 else f"_v{version()}"
     lines = [f"#!lua name={library_name()}", _title()]
-    lines.append(f"local function korvet() {_code()} end")
+    lines.append(f"local korvet = {_built()}")
     return "\n".join(lines) + _FUNCTIONS.replace("@", suffix)
 
 
@@ -85,6 +85,10 @@ def checksum_in(text: str) -> str | None:
 
 def _title() -> str:
     return f"-- korvet library v{version()} {checksum()}"
+
+
+def _built() -> str:
+    return f"(function() {_code()} end)()"
 
 
 @cache

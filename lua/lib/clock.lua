@@ -12,6 +12,11 @@ function M.now_ms()
   return now_ms
 end
 
+--- Read the time again at the next call: a Redis function keeps its libraries between its calls.
+function M.forget()
+  now_ms = nil
+end
+
 -- The clock can be set back. What waits for a moment then would wait for the whole step. So a state
 -- with such moments has a mark: when one was set last, in steps of STEP_MS, which saves writes. If
 -- the mark is ahead of the clock, its moments are too, and are moved back by as much.

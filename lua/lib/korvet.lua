@@ -229,6 +229,12 @@ function M.append_fields(keys, args)
   return put(log, finished(batch))
 end
 
+--- The same as a Redis function.
+function M.append_now(keys, args)
+  clock.forget()
+  return M.append_fields(keys, args)
+end
+
 -- Multiply by murmur2's constant, below 2^32.
 local function mixed(a)
   local low = a % 65536

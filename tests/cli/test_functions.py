@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -76,6 +77,34 @@ def test_a_function_takes_the_time_of_each_call(client: redis.Redis) -> None:
         while seconds == 0 and client.time()[0] * 1000 + client.time()[1] // 1000 <= times[0]:
             pass
     assert times[1] > times[0]
+
+
+def test_a_function_does_what_the_text_does_in_any_order_of_calls(
+    client: redis.Redis, valkey_server: TestServer
+) -> None:
+    random = Random(7)
+    topics = [("d", "dense"), ("e", "dense"), ("t", "time")]
+    with Korvet.connect(valkey_server.url) as log:
+        for name, mode in topics:
+            for twin in ("f", "s"):
+                log.create_topic(name + twin, 1, {"offset.mode": mode})
+    text = inlined.library() + "return korvet.append_fields(KEYS, ARGV)"
+    for at in range(60):
+        name, _ = random.choice(topics)
+        function, script = (Keys().partition(name + twin, 0).appends for twin in ("f", "s"))
+        args = ["", "0", *[2, "value", "v" * random.randint(0, 5000)] * random.randint(1, 30)]
+        if random.random() < 0.2:
+            for stream in (function[0], script[0]):
+                client.xadd(stream, {"value": "native"})
+        offset = client.fcall("korvet_append", 5, *function, *args)
+        twin = client.eval(text, 5, *script, *args)
+        assert offset == twin or name == "t", at
+    for name, _ in topics:
+        function, script = (Keys().partition(name + twin, 0).appends for twin in ("f", "s"))
+        values = [[row[b"value"] for _, row in client.xrange(k[0])] for k in (function, script)]
+        assert values[0] == values[1]
+        fields = ("records", "entries", "bytes", "largest_append")
+        assert client.hmget(function[1], fields) == client.hmget(script[1], fields)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ import redis
 from aiokafka.partitioner import murmur2
 
 from korvet import Korvet, Record
-from korvet.scripts import inlined
+from korvet.scripts import bundle, inlined
+from korvet.scripts.bundle import blank_comments
 from korvet.scripts.keys import Keys
 from korvet.testing import Broker, LuaRunner, ScriptError
 from tests.interop.kafka_python import KafkaConsumer, TopicPartition
@@ -116,6 +117,24 @@ def test_the_first_line_has_version_and_checksum() -> None:
     for text in (inlined.library(), inlined.functions()):
         assert inlined.checksum_in(text) == inlined.checksum()
     assert inlined.checksum_in("-- mine") is None
+
+
+def test_of_the_libraries_in_functions_only_the_clock_keeps_a_value_between_calls() -> None:
+    used = set(re.findall(r'(?:loaders|modules)\["lib\.(\w+)"\] =', inlined.functions()))
+    assert {"append", "clock", "numbering"} <= used
+    keeping = {name for name in {*used, "korvet"} if kept_by(bundle.source(f"lib.{name}"))}
+    assert keeping == {"clock"}
+
+
+def kept_by(source: str) -> list[str]:
+    """Return the locals of a library that its functions set."""
+    code = blank_comments(source)
+    found = re.findall(r"^local ([\w, ]+?)(?: =.*)?$", code, re.MULTILINE)
+    names = [name for row in found for name in row.split(", ")]
+    inner = re.sub(r"^ +local .*$", "", code, flags=re.MULTILINE)
+    return [
+        name for name in names if re.search(rf"^ +{name}(?:\[[^\]]*\])? =[^=]", inner, re.MULTILINE)
+    ]
 
 
 def test_the_numbers_of_a_users_lines_are_moved_by_the_header_alone() -> None:
