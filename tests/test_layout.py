@@ -22,13 +22,10 @@ OTHERS = {
 """The folders that test no single package, and their content."""
 SMALL = """
     base/metrics/topic_traffic broker/background/consumed_retention
-    broker/background/dead_letter_copies broker/network/direct_write broker/network/response_queue
-    broker/ops/readiness broker/telemetry cli/bench cli/brokers cli/serve_from
-    console/pages/transactions console/thread embedded_redis/defaults fetch/replica_log
-    groups/internal_topics groups/presence groups/redis_groups
-    scripts/argument_check share/dead_letter_records share/log_reads
-    spark/entry_points/pyspark_korvet store/router testing/bench/rows testing/faults
-    testing/fixtures testing/redis_commands
+    broker/background/dead_letter_copies broker/ops/readiness broker/telemetry cli/bench
+    cli/brokers cli/serve_from console/pages/transactions console/thread embedded_redis/defaults
+    fetch/replica_log groups/internal_topics scripts/argument_check
+    spark/entry_points/pyspark_korvet testing/bench/rows testing/fixtures
 """
 """Modules below 100 lines with one importer that were there before the rule."""
 

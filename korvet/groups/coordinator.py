@@ -8,26 +8,142 @@ Rules
 - A tick is scheduled no later than the group's next deadline; any broker runs it.
 - A registration schedules a tick, and a tick repairs the registry: an existing group is added, a
   missing one is removed. So a crash between two calls is repaired within seconds.
+
+Time since members can reach this broker and Redis, for group.tick.
+
+After an absence of the broker or Redis, group.tick does not expire members at once, and neither
+after Redis's clock was set forward: no member could send a heartbeat in time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from time import monotonic
 from typing import Any, TypeVar
 
 from korvet.base import logfmt
-from korvet.base.bounded import ByteBounded, chunks
+from korvet.base.bounded import MAX_CONCURRENT, ByteBounded, chunks
 from korvet.base.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import HeartbeatBatcher
-from korvet.groups.presence import Presence
-from korvet.groups.redis_groups import RedisGroups
+from korvet.groups.offset_commit import Row, parse_field
 from korvet.groups.registry import GroupRegistry, scan_fields
 from korvet.scripts.call import Call, ErrorReply, Reply, decode_group
 from korvet.scripts.calls.group import JoinReply, SyncReply, TickReply
+from korvet.scripts.keys import Keys
 from korvet.scripts.signals import Signal
-from korvet.store.errors import LimitReached, StoreError
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import LimitReached, StoreError, StoreUnavailable
 from korvet.store.notifications import Notifier
 from korvet.topics.node import Node
+
+
+class RedisGroups:
+    """Redis groups, one per committed stream, under the consumer group's name."""
+
+    def __init__(self, store: AsyncStore, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def seek(self, group_id: str, rows: Iterable[Row], *, move: bool = True) -> None:
+        """Move the Redis groups to the committed offsets. A failure is only logged: the offsets are
+        committed, and the next commit moves the Redis group."""
+        if not group_id:
+            return
+        calls = (
+            self._keys.partition(topic, partition, topic_id).group_seek(
+                group=group_id, offset=offset, move=int(move)
+            )
+            for topic, partition, offset, _, topic_id, _ in rows
+        )
+        try:
+            await self._run_each(calls)
+        except StoreError as error:
+            logger.warning("Redis group seek failed", group=group_id, reason=str(error))
+
+    async def destroy(self, group_id: str, fields: Iterable[bytes]) -> None:
+        """Destroy the Redis groups on the streams of deleted commits."""
+        partitions = [found for found in map(parse_field, fields) if found is not None]
+        if group_id and partitions:
+            await self._run_each(
+                self._keys.partition(topic, partition).group_destroy(group=group_id)
+                for topic, partition in partitions
+            )
+
+    async def _run_each(self, calls: Iterable[Call[Any]]) -> None:
+        """Run all calls, some at a time, each until it has no `more`. The first failure is raised
+        at the end, StoreUnavailable at once: every further call would wait for Redis."""
+        todo, failed = iter(calls), None
+        while some := list(islice(todo, MAX_CONCURRENT)):
+            try:
+                while some:
+                    replies = await self._store.run_many(some)
+                    some = [
+                        call
+                        for call, reply in zip(some, replies, strict=True)
+                        if getattr(reply, "more", 0)
+                    ]
+            except StoreUnavailable:
+                raise
+            except StoreError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+
+ABSENCE_S = 2.5
+"""Seconds without a reply of Redis to a broker that ticks due groups, after which it counts as
+absent: Redis or the broker did not run, and no member could send a heartbeat."""
+
+SETTLE_S = 30.0
+"""Seconds after Redis's clock was set forward in which no member expires: longer than the usual
+time between two heartbeats."""
+
+
+class Presence:
+    """The presence of one process; `cluster_ms` is that of all brokers."""
+
+    def __init__(self, cluster_ms: Callable[[], int]) -> None:
+        self._cluster_ms = cluster_ms
+        self._replied_at: float | None = None
+        self._back_at: float | None = None
+        self._clock: tuple[int, float] | None = None
+
+    def begin(self) -> None:
+        """Begin to watch: from now on this process calls Redis continuously."""
+        self._replied_at = self._replied_at or monotonic()
+
+    def note_clock(self, redis_ms: int) -> None:
+        """Note the time of Redis, which may have been set forward."""
+        now, expected_ms = monotonic(), self.expected_ms()
+        if expected_ms >= 0 and redis_ms - expected_ms > ABSENCE_S * 1000:
+            self._back_at = now + SETTLE_S
+        self._clock = (redis_ms, now)
+
+    def expected_ms(self) -> int:
+        """Return the time of Redis by this process's clock, -1 if unknown."""
+        if self._clock is None:
+            return -1
+        redis_ms, noted_at = self._clock
+        return redis_ms + int((monotonic() - noted_at) * 1000)
+
+    def note_reply(self) -> None:
+        """Note a reply of Redis, which may be the first one after an absence."""
+        now = monotonic()
+        if self._replied_at is not None:
+            if now - self._replied_at > ABSENCE_S:
+                self._back_at = max(now, self._back_at or now)
+            self._replied_at = now
+
+    def ms(self) -> int:
+        """Return the ms since members can send heartbeats again; -1 if they always could."""
+        now, cluster_ms = monotonic(), self._cluster_ms()
+        if self._replied_at is not None and now - self._replied_at > ABSENCE_S:
+            return 0
+        if self._back_at is None:
+            return cluster_ms
+        back_ms = max(0, int((now - self._back_at) * 1000))
+        return back_ms if cluster_ms < 0 else min(back_ms, cluster_ms)
+
 
 MAX_POLL_S = 5.0
 """Longest time between two polls of a waiting member: a notification may be lost when a connection

@@ -6,8 +6,7 @@ from typing import Any, cast
 import pytest
 
 from korvet.config.values import Settings
-from korvet.groups.coordinator import GroupCoordinator
-from korvet.groups.presence import ABSENCE_S
+from korvet.groups.coordinator import ABSENCE_S, GroupCoordinator
 from korvet.scripts.call import Call
 from korvet.scripts.calls.group import TickReply
 from korvet.scripts.calls.namespace import GroupClaimDueReply
@@ -49,7 +48,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     clock = Clock()
-    monkeypatch.setattr("korvet.groups.presence.monotonic", clock)
+    monkeypatch.setattr("korvet.groups.coordinator.monotonic", clock)
     yield clock
 
 

@@ -219,7 +219,7 @@ STEPS = range(1, 14)
 async def test_a_broker_killed_at_any_step_neither_loses_nor_doubles_a_letter(
     broker: Broker, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("korvet.share.dead_letter_records.BATCH_BYTES", 1)
+    monkeypatch.setattr("korvet.share.dead_letters.BATCH_BYTES", 1)
     setup = await prepare(broker, *(b"%d" % n for n in range(3 * len(STEPS))))
     expected, killed = [], 0
 
@@ -247,7 +247,7 @@ async def test_a_broker_that_halts_at_any_step_and_continues_doubles_no_letter(
     broker: Broker, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the meantime another broker has copied these letters, and later ones."""
-    monkeypatch.setattr("korvet.share.dead_letter_records.BATCH_BYTES", 1)
+    monkeypatch.setattr("korvet.share.dead_letters.BATCH_BYTES", 1)
     setup = await prepare(broker, *(b"%d" % n for n in range(3 * len(STEPS))))
     expected, halted = [], 0
     for number in STEPS:

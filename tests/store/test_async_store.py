@@ -12,7 +12,8 @@ from korvet.groups.heartbeat_batcher import heartbeats_of
 from korvet.scripts import keys
 from korvet.scripts.append_call import append_many
 from korvet.scripts.call import Call, ContractBroken, Script
-from korvet.store import reconnect, router
+from korvet.store import async_store as router
+from korvet.store import reconnect
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import (
     CommandFailed,

@@ -6,8 +6,7 @@ import pytest
 
 from korvet.scripts.call import Arg, Call, ContractBroken, Reply, Script
 from korvet.testing import ContractViolation, LuaRunner, ScriptError
-from korvet.testing.lua_runner import START_MS
-from korvet.testing.redis_commands import UnknownCommand
+from korvet.testing.lua_runner import START_MS, UnknownCommand
 
 ROOT = Path(__file__).parents[1] / "lua" / "fixtures" / "rules"
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from korvet.broker.network.direct_write import LARGE_BYTES, MAX_PARTS, DirectWriter
+from korvet.broker.network.ordered_connection import LARGE_BYTES, MAX_PARTS, DirectWriter
 from korvet.wire.records import Buffer
 
 PARTS: list[Buffer] = [b"head", memoryview(bytes(range(256)) * 4000), b"", b"tail"]
