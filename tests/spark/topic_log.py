@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
+from korvet.scripts.call import Arg
 from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 from korvet.topics.lifecycle import plan_topic
@@ -71,6 +72,7 @@ class Log:
         """Append records and return them with their offsets."""
         found = [(n, *record[1:]) for n, record in enumerate(found)]
         newest = max(record[1] for record in found)
+        fields: tuple[Arg, ...]
         if topic.is_batch:
             data = bytes(batch_builder.build(found, codec=codec))
             size = len(data)
