@@ -376,7 +376,8 @@ _GROUPS = (
     Setting("group.subscription.max.partitions", Whole(1), "3000",
         "Partitions of these topics: the broker assigns them in one script."),
     Setting("group.subscription.max.bytes", Whole(1), "524288",
-        "Bytes of the ids, names and patterns of the members of such a group."),
+        "Bytes of the ids, names and patterns of the members of such a group; a topic's name "
+        "counts as 34 at least."),
     Setting("max.groups", Whole(0), "0",
         "Groups that may exist; above it none is created. 0: any number."),
     Setting("offsets.retention.minutes", Whole(1), "10080",

@@ -17,9 +17,13 @@ local STREAMS_WORDS = { "process", "endpoint", "tags", "topology_epoch" }
 local ASSIGNED = { assigned = true, revoking = true }
 local HEAD = "^(%-?%d+) (%d+) ([01]) (%d+) (%d+) (%d+) "
 
+-- What a topic's name counts at least: to assign it costs as much, however short it is.
+local NAME_BYTES = 34
+
 --- Return the bytes that the member adds to those of its group: all words but its assignment.
 function M.bytes(m)
-  local sum = 0
+  local _, count = string.gsub(m.names or "", ":", "")
+  local sum = math.max(0, NAME_BYTES * count - #(m.names or ""))
   for _, list in ipairs({ WORDS, STREAMS_WORDS }) do
     for _, name in ipairs(list) do
       sum = sum + (ASSIGNED[name] and 0 or #(m[name] or ""))

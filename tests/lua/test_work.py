@@ -4,6 +4,7 @@ The work is counted, not timed: commands, values, bytes and Lua instructions, ea
 that a server of 2020 takes for it. A new script is entered in one of the tables.
 """
 
+import zlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -111,8 +112,29 @@ def crowd(lua: LuaRunner, assignor: str = "range") -> None:
     assert len(set(described.members[::14])) == MEMBERS
 
 
+def many_short_names(lua: LuaRunner) -> None:
+    """Let members join with short names, each without another hundred topics, until refused."""
+    group, names = ConsumerGroup(lua), [f"t{n}" for n in range(TOPICS)]
+    group.topics = {name: (f"{n:032x}", PARTITIONS // TOPICS) for n, name in enumerate(names)}
+    for n in range(MEMBERS):
+        own = [name for name in names if hash_of(name, n) % 10]
+        reply = group.beat(
+            f"m{n}", 0, names=pack(own), max_topics=TOPICS, max_bytes=SUBSCRIPTION_BYTES
+        )
+        lua.advance(1100)
+        if reply.error:
+            break
+    assert reply.error == 81
+
+
+def hash_of(name: str, n: int) -> int:
+    return zlib.crc32(f"{name} {n}".encode())
+
+
 def many_consumers(lua: LuaRunner) -> None:
     consumers(lua)
+    lua.command("FLUSHALL")
+    many_short_names(lua)
     for assignor in ("range", "uniform"):
         lua.command("FLUSHALL")
         crowd(lua, assignor)
