@@ -14,8 +14,8 @@ import redis.utils
 from hypothesis import HealthCheck, settings
 
 from tests.support.redis_servers import (
-    own_redis,
     redis62_server,
+    redis_on_disk,
     redis_server,
     system_server,
     valkey_server,
@@ -26,8 +26,8 @@ pytest_plugins = ["tests.selection", "tests.support.shared_broker"]
 
 __all__ = [
     "lua",
-    "own_redis",
     "redis62_server",
+    "redis_on_disk",
     "redis_server",
     "runner",
     "system_server",

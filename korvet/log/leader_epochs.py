@@ -28,7 +28,7 @@ from korvet.scripts.call import Call
 from korvet.scripts.calls.namespace import BrokerRaiseEpochReply
 from korvet.scripts.calls.partition import BeginEpochReply
 from korvet.store.async_store import AsyncStore
-from korvet.store.errors import CommandFailed, StoreUnavailable
+from korvet.store.errors import CommandFailed, StoreRefused, StoreUnavailable
 from korvet.topics.node import Node
 from korvet.topics.table import Topic
 from korvet.wire import control_records
@@ -86,8 +86,8 @@ async def _syncs_each_write(store: AsyncStore) -> bool:
     """Return whether a restarted Redis has all that it acknowledged."""
     try:
         found = await store.command("CONFIG", "GET", "append*")
-    except CommandFailed:
-        return False
+    except (CommandFailed, StoreRefused):
+        return False  # This user may not read settings.
     settings = dict(zip(found[::2], found[1::2], strict=True))
     return settings.get(b"appendonly") == b"yes" and settings.get(b"appendfsync") == b"always"
 

@@ -252,7 +252,8 @@ class TransactionCoordinator:
     async def abort_lost(self, lost: Collection[str] | None) -> None:
         """Abort each open transaction with one of these members; None: each that is open.
 
-        Redis has lost records of them. Their producers are fenced.
+        Redis has lost records of them. Their producers are fenced; one with another epoch by now
+        has begun another transaction, which stays open.
         """
         async for transactional_id, state in self.describe_all(await self.list_ids()):
             members = {member.decode() for member in state.members}
@@ -261,8 +262,8 @@ class TransactionCoordinator:
                 await self.init(
                     transactional_id,
                     timeout_ms=state.timeout_ms,
-                    producer_id=-1,
-                    producer_epoch=-1,
+                    producer_id=state.producer_id,
+                    producer_epoch=state.producer_epoch,
                 )
 
     async def _complete_prepared(self, transactional_id: str) -> None:

@@ -38,11 +38,14 @@ if stored < least then
 elseif stored >= 0 and #servers > seen and not is_clean then
   epoch = stored + 1
 end
-begun = math.max(begun, tonumber(row[2] or "0"))
+local had_begun = tonumber(row[2] or "0")
+begun = math.max(begun, had_begun)
 
--- Write.
-redis.call(
-  "HSET", cluster, "epoch", num.text(epoch), "epoch_begun", num.text(begun), "servers",
-  table.concat(servers, " ", math.max(1, #servers - MOST + 1))
-)
+-- Write. Every broker calls this with each heartbeat: hardly ever there is something to write.
+if epoch ~= stored or begun ~= had_begun or #servers > seen then
+  redis.call(
+    "HSET", cluster, "epoch", num.text(epoch), "epoch_begun", num.text(begun), "servers",
+    table.concat(servers, " ", math.max(1, #servers - MOST + 1))
+  )
+end
 return { codes.NONE, epoch, begun < epoch and 1 or 0 }

@@ -69,13 +69,13 @@ def works_again(address: str, topic: str) -> bool:
 
 
 def test_a_killed_redis_is_reported_and_is_reconnected_to(
-    tmp_path: Path, own_redis: OwnRedis
+    tmp_path: Path, redis_on_disk: OwnRedis
 ) -> None:
-    with serving(tmp_path, own_redis.url) as mine:
+    with serving(tmp_path, redis_on_disk.url) as mine:
         topic = create_topic(mine.address, storage_format="batch", offset_mode="dense")
         with Peer(mine.address) as peer:
             acknowledged = [produce(peer, topic, b"%d" % number)[1] for number in range(20)]
-            own_redis.end()
+            redis_on_disk.end()
             assert until(lambda: produce(peer, topic)[0] == UNAVAILABLE)
             assert ErrorCode(fetch_error(peer, topic)).retriable
             error = peer.ask("ListOffsets", 6, listed(topic)).topics[0].partitions[0].error_code
@@ -91,7 +91,7 @@ def test_a_killed_redis_is_reported_and_is_reconnected_to(
             everything = peer.ask("Metadata", 9, MetadataRequest(topics=None))
             assert topic in [row.name for row in everything.topics] and everything.brokers
             assert peer.ask("ApiVersions", 0, ApiVersionsRequest()).error_code == 0
-            own_redis.start()
+            redis_on_disk.start()
             assert until(lambda: works_again(mine.address, topic))
 
             def has_all() -> bool:
@@ -126,10 +126,10 @@ for _ in sys.stdin:
 
 
 def test_librdkafkas_admin_client_survives_a_restart_of_redis(
-    tmp_path: Path, own_redis: OwnRedis
+    tmp_path: Path, redis_on_disk: OwnRedis
 ) -> None:
     """An unexpected response ends its process; after one without brokers it never reconnects."""
-    with serving(tmp_path, own_redis.url) as mine:
+    with serving(tmp_path, redis_on_disk.url) as mine:
         topic = create_topic(mine.address)
         words = [sys.executable, "-c", ADMIN, mine.address, topic]
         with subprocess.Popen(
@@ -143,24 +143,24 @@ def test_librdkafkas_admin_client_survives_a_restart_of_redis(
                 return back.readline().split()
 
             assert ask() == ["False", "False", "False"]
-            own_redis.end()
+            redis_on_disk.end()
             with Peer(mine.address) as peer:
                 assert until(lambda: fetch_error(peer, topic))
             assert ask() == ["True", "True", "False"]  # topics are described from the cache
-            own_redis.start()
+            redis_on_disk.start()
             assert until(lambda: ask() == ["False", "False", "False"])
             there.close()
             assert client.wait(30) == 0
 
 
 def test_reads_of_a_stopped_redis_fail_in_time_and_an_append_once_it_cannot_run_any_more(
-    tmp_path: Path, own_redis: OwnRedis
+    tmp_path: Path, redis_on_disk: OwnRedis
 ) -> None:
-    with serving(tmp_path, own_redis.url) as mine:
+    with serving(tmp_path, redis_on_disk.url) as mine:
         topic = create_topic(mine.address, storage_format="batch", offset_mode="dense")
         with Peer(mine.address) as peer, Peer(mine.address) as reader, Peer(mine.address) as other:
             assert produce(peer, topic)[0] == 0
-            own_redis.signal(signal.SIGSTOP)
+            redis_on_disk.signal(signal.SIGSTOP)
             try:
                 reader.send(request("Fetch", 12, to_fetch(topic)))
                 other.send(request("Metadata", 9, MetadataRequest(topics=None)))
@@ -169,15 +169,17 @@ def test_reads_of_a_stopped_redis_fail_in_time_and_an_append_once_it_cannot_run_
                 assert ErrorCode(found.responses[0].partitions[0].error_code).retriable
                 other.response(ROWS["Metadata"], 9)
             finally:
-                own_redis.signal(signal.SIGCONT)
+                redis_on_disk.signal(signal.SIGCONT)
             found = peer.response(ROWS["Produce"], 9)[1]
             # 0: Redis continued before the broker had given the connection up.
             assert found.responses[0].partition_responses[0].error_code in (0, UNAVAILABLE)
             assert until(lambda: works_again(mine.address, topic))
 
 
-def test_a_full_redis_refuses_writes_and_still_reads(tmp_path: Path, own_redis: OwnRedis) -> None:
-    with serving(tmp_path, own_redis.url) as mine, own_redis.client() as client:
+def test_a_full_redis_refuses_writes_and_still_reads(
+    tmp_path: Path, redis_on_disk: OwnRedis
+) -> None:
+    with serving(tmp_path, redis_on_disk.url) as mine, redis_on_disk.client() as client:
         topic = create_topic(mine.address)
         with Peer(mine.address) as peer:
             assert produce(peer, topic)[0] == 0
@@ -189,9 +191,9 @@ def test_a_full_redis_refuses_writes_and_still_reads(tmp_path: Path, own_redis: 
 
 
 def test_a_redis_that_became_a_replica_refuses_writes_until_it_is_master_again(
-    tmp_path: Path, own_redis: OwnRedis
+    tmp_path: Path, redis_on_disk: OwnRedis
 ) -> None:
-    with serving(tmp_path, own_redis.url) as mine, own_redis.client() as client:
+    with serving(tmp_path, redis_on_disk.url) as mine, redis_on_disk.client() as client:
         topic = create_topic(mine.address)
         with Peer(mine.address) as peer:
             assert produce(peer, topic)[0] == 0
@@ -202,9 +204,9 @@ def test_a_redis_that_became_a_replica_refuses_writes_until_it_is_master_again(
 
 
 def test_scripts_that_redis_has_lost_are_loaded_again_without_an_error(
-    tmp_path: Path, own_redis: OwnRedis
+    tmp_path: Path, redis_on_disk: OwnRedis
 ) -> None:
-    with serving(tmp_path, own_redis.url) as mine, own_redis.client() as client:
+    with serving(tmp_path, redis_on_disk.url) as mine, redis_on_disk.client() as client:
         topic = create_topic(mine.address, storage_format="batch", offset_mode="dense")
         with Peer(mine.address) as peer:
             for number in range(6):
@@ -218,19 +220,19 @@ def test_scripts_that_redis_has_lost_are_loaded_again_without_an_error(
 
 
 def test_a_stopped_redis_delays_only_the_requests_that_need_it(
-    tmp_path: Path, own_redis: OwnRedis
+    tmp_path: Path, redis_on_disk: OwnRedis
 ) -> None:
-    with serving(tmp_path, own_redis.url, redis_timeout_ms="60000") as mine:
+    with serving(tmp_path, redis_on_disk.url, redis_timeout_ms="60000") as mine:
         topic = create_topic(mine.address)
         with Peer(mine.address) as waiting, Peer(mine.address) as other:
             assert produce(waiting, topic)[0] == 0
-            own_redis.signal(signal.SIGSTOP)
+            redis_on_disk.signal(signal.SIGSTOP)
             try:
                 waiting.send(*[request("Produce", 9, to_produce(topic, batch([b"v"])))] * 50)
                 for _ in range(20):
                     assert other.ask("ApiVersions", 0, ApiVersionsRequest()).error_code == 0
             finally:
-                own_redis.signal(signal.SIGCONT)
+                redis_on_disk.signal(signal.SIGCONT)
             for _ in range(50):
                 found = waiting.response(ROWS["Produce"], 9)[1].responses[0]
                 assert found.partition_responses[0].error_code == 0
@@ -242,11 +244,11 @@ def some_request(row: apis.Api, version: int, random: Random) -> Message:
     return msgspec.structs.replace(made, acks=-1) if row.name == "Produce" else made
 
 
-def test_every_api_answers_while_redis_is_away(tmp_path: Path, own_redis: OwnRedis) -> None:
+def test_every_api_answers_while_redis_is_away(tmp_path: Path, redis_on_disk: OwnRedis) -> None:
     random = Random(56)
     silent = []
-    with serving(tmp_path, own_redis.url) as mine:
-        own_redis.end()
+    with serving(tmp_path, redis_on_disk.url) as mine:
+        redis_on_disk.end()
         for row in apis.TABLE:
             for version in range(row.versions[0], row.versions[1] + 1):
                 with Peer(mine.address) as peer:

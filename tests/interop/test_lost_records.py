@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,19 +25,9 @@ pytestmark = pytest.mark.korvet_only
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[OwnRedis]:
-    """A Redis that the test starts again with an earlier copy of its data."""
-    redis = OwnRedis(tmp_path / "redis")
-    redis.folder.mkdir()
-    redis.start()
-    yield redis
-    redis.end()
-
-
-@pytest.fixture
-def restarting(tmp_path: Path, disk: OwnRedis) -> Iterator[Broker]:
+def restarting(tmp_path: Path, redis_on_disk: OwnRedis) -> Iterator[Broker]:
     """A broker on that Redis."""
-    broker = Broker(tmp_path / "broker", {}, ("--redis", disk.url))
+    broker = Broker(tmp_path / "broker", {}, ("--redis", redis_on_disk.url))
     broker.start()
     yield broker
     broker.close()
@@ -56,10 +46,10 @@ def process(*words: str) -> Iterator[Reader]:
 
 def lose(
     broker: Broker,
-    disk: OwnRedis,
+    redis_on_disk: OwnRedis,
     folder: Path,
     mode: str,
-    read: Callable[[str], "contextmanager[Reader]"],
+    read: Callable[[str], AbstractContextManager[Reader]],
 ) -> tuple[str, int, int]:
     """Lose two of four records that the client has read.
 
@@ -69,10 +59,10 @@ def lose(
     with read(topic) as lines:
         *_, ended = send(sink, topic, [Record(b"k", b"a"), Record(b"k", b"b")])
         assert [next(lines), next(lines)] == ["a", "b"]
-        disk.copy(folder / "data")
+        redis_on_disk.copy(folder / "data")
         *_, last = send(sink, topic, [Record(b"k", b"c"), Record(b"k", b"d")])
         assert [next(lines), next(lines)] == ["c", "d"]
-        disk.start_with(folder / "data")
+        redis_on_disk.start_with(folder / "data")
         said = next(lines)
         assert until(lambda: "records lost" in broker.log)
         return said, ended + 1, last + 1
@@ -80,7 +70,7 @@ def lose(
 
 @modes
 def test_librdkafka_reports_a_truncated_log(
-    restarting: Broker, disk: OwnRedis, tmp_path: Path, mode: str
+    restarting: Broker, redis_on_disk: OwnRedis, tmp_path: Path, mode: str
 ) -> None:
     @contextmanager
     def read(topic: str) -> Iterator[Reader]:
@@ -98,14 +88,14 @@ def test_librdkafka_reports_a_truncated_log(
 
             yield lines()
 
-    said, ended, position = lose(restarting, disk, tmp_path, mode, read)
+    said, ended, position = lose(restarting, redis_on_disk, tmp_path, mode, read)
     assert "log truncation" in said
     assert f"at offset {position} " in said and f"end offset is {ended} " in said
 
 
 @modes
 def test_kafka_python_reports_the_loss(
-    restarting: Broker, disk: OwnRedis, tmp_path: Path, mode: str
+    restarting: Broker, redis_on_disk: OwnRedis, tmp_path: Path, mode: str
 ) -> None:
     """Check both errors: an empty fetch at the end of the log makes the client forget its epoch."""
 
@@ -129,19 +119,19 @@ def test_kafka_python_reports_the_loss(
 
             yield lines()
 
-    said, ended, position = lose(restarting, disk, tmp_path, mode, read)
+    said, ended, position = lose(restarting, redis_on_disk, tmp_path, mode, read)
     assert f": {position}}}" in said or f"(offset={ended}," in said
 
 
 @modes
 @pytest.mark.java
 def test_javas_consumer_reports_a_truncated_log(
-    restarting: Broker, disk: OwnRedis, tmp_path: Path, java: Jvm, mode: str
+    restarting: Broker, redis_on_disk: OwnRedis, tmp_path: Path, java: Jvm, mode: str
 ) -> None:
-    def read(topic: str) -> "contextmanager[Reader]":
+    def read(topic: str) -> AbstractContextManager[Reader]:
         return process(*java.words("Lost", restarting.address, topic))
 
-    said, ended, position = lose(restarting, disk, tmp_path, mode, read)
+    said, ended, position = lose(restarting, redis_on_disk, tmp_path, mode, read)
     assert said == f"lost {position} {ended}"
 
 
@@ -159,10 +149,10 @@ def franz_go(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @modes
 @pytest.mark.interop
 def test_franz_go_reports_data_loss(
-    restarting: Broker, disk: OwnRedis, tmp_path: Path, franz_go: Path, mode: str
+    restarting: Broker, redis_on_disk: OwnRedis, tmp_path: Path, franz_go: Path, mode: str
 ) -> None:
-    def read(topic: str) -> "contextmanager[Reader]":
+    def read(topic: str) -> AbstractContextManager[Reader]:
         return process(str(franz_go), restarting.address, topic)
 
-    said, ended, position = lose(restarting, disk, tmp_path, mode, read)
+    said, ended, position = lose(restarting, redis_on_disk, tmp_path, mode, read)
     assert said == f"lost {position} {ended}"

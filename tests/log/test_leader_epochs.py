@@ -82,15 +82,15 @@ async def restarted(redis: OwnRedis, data: Path, *brokers: Broker) -> None:
 
 @modes
 async def test_what_redis_lost_is_noticed_at_its_offset(
-    own_redis: OwnRedis, tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture
+    redis_on_disk: OwnRedis, tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with joined(own_redis) as broker:
+    async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode=mode)
         ended = await appended(broker, b"a", b"b", b"c") + 3
-        own_redis.copy(tmp_path / "data")
+        redis_on_disk.copy(tmp_path / "data")
         position = await appended(broker, b"lost", b"lost", b"lost") + 3
         assert await end_of(broker, 0) == (E.NONE, position)
-        await restarted(own_redis, tmp_path / "data", broker)
+        await restarted(redis_on_disk, tmp_path / "data", broker)
 
         assert await leader_epoch(broker) == 1
         assert await end_of(broker, 0) == (E.NONE, ended)
@@ -109,13 +109,13 @@ async def test_what_redis_lost_is_noticed_at_its_offset(
 
 @modes
 async def test_a_restart_that_lost_nothing_disturbs_no_reader(
-    own_redis: OwnRedis, tmp_path: Path, mode: str
+    redis_on_disk: OwnRedis, tmp_path: Path, mode: str
 ) -> None:
-    async with joined(own_redis) as broker:
+    async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode=mode)
         end = await appended(broker, b"a", b"b") + 2
-        own_redis.copy(tmp_path / "data")
-        await restarted(own_redis, tmp_path / "data", broker)
+        redis_on_disk.copy(tmp_path / "data")
+        await restarted(redis_on_disk, tmp_path / "data", broker)
         assert await end_of(broker, 0, current=1) == (E.NONE, end)
         assert (await fetch(broker, end, epoch=1)).error_code == E.NONE
         new = await appended(broker, b"c")
@@ -125,15 +125,15 @@ async def test_a_restart_that_lost_nothing_disturbs_no_reader(
 
 
 async def test_a_producer_whose_batches_were_lost_gets_an_error(
-    own_redis: OwnRedis, tmp_path: Path
+    redis_on_disk: OwnRedis, tmp_path: Path
 ) -> None:
-    async with joined(own_redis) as broker:
+    async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode="dense")
         await appended(broker, b"a", producer=(5, 0, 0))
-        own_redis.copy(tmp_path / "data")
+        redis_on_disk.copy(tmp_path / "data")
         await appended(broker, b"b", producer=(5, 0, 1))
         await appended(broker, b"x", producer=(6, 0, 0))
-        await restarted(own_redis, tmp_path / "data", broker)
+        await restarted(redis_on_disk, tmp_path / "data", broker)
         for producer_id, sequence in ((5, 2), (6, 1)):
             data = packed(rows(b"c"), 13, producer=(producer_id, 0, sequence))
             assert (await produce(broker, data)).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -141,44 +141,44 @@ async def test_a_producer_whose_batches_were_lost_gets_an_error(
 
 
 async def test_the_first_broker_raises_the_epoch_and_the_others_follow(
-    own_redis: OwnRedis, tmp_path: Path
+    redis_on_disk: OwnRedis, tmp_path: Path
 ) -> None:
-    async with joined(own_redis) as one, joined(own_redis, 2) as other:
+    async with joined(redis_on_disk) as one, joined(redis_on_disk, 2) as other:
         await one.create("t", offset_mode="dense")
         await other.services.topics.refresh()
         await appended(one, b"a")
-        own_redis.copy(tmp_path / "data")
+        redis_on_disk.copy(tmp_path / "data")
         await appended(one, b"b")
         await appended(other, b"c")
-        await restarted(own_redis, tmp_path / "data", one, other)
+        await restarted(redis_on_disk, tmp_path / "data", one, other)
         assert await leader_epoch(one) == await leader_epoch(other) == 1
         assert await end_of(other, 0) == (E.NONE, 1)
         assert await appended(one, b"d") == 4, "above what either broker knew of"
 
 
 async def test_a_broker_that_starts_raises_it_unless_redis_lost_nothing(
-    own_redis: OwnRedis, tmp_path: Path
+    redis_on_disk: OwnRedis, tmp_path: Path
 ) -> None:
-    async with joined(own_redis) as broker:
+    async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode="dense")
         await appended(broker, b"a")
-    own_redis.copy(tmp_path / "data")
+    redis_on_disk.copy(tmp_path / "data")
     for is_clean, epoch in ((True, 0), (False, 1)):
-        own_redis.start_with(tmp_path / "data")
-        async with joined(own_redis, is_clean=is_clean) as broker:
+        redis_on_disk.start_with(tmp_path / "data")
+        async with joined(redis_on_disk, is_clean=is_clean) as broker:
             assert await leader_epoch(broker) == epoch
             assert await end_of(broker, 0) == (E.NONE, 1)
-    async with joined(own_redis) as broker:
+    async with joined(redis_on_disk) as broker:
         assert await leader_epoch(broker) == 1
 
 
 async def test_a_topic_of_a_redis_that_was_emptied_is_not_read_on(
-    own_redis: OwnRedis, caplog: pytest.LogCaptureFixture
+    redis_on_disk: OwnRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with joined(own_redis) as broker:
+    async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode="dense")
         await appended(broker, b"a", b"b")
-        with own_redis.client() as client:
+        with redis_on_disk.client() as client:
             client.flushall()
         await broker.services.epochs.renew()
         await broker.create("t", offset_mode="dense")
@@ -188,10 +188,10 @@ async def test_a_topic_of_a_redis_that_was_emptied_is_not_read_on(
 
 
 async def test_records_of_an_earlier_server_only_count_as_lost(
-    own_redis: OwnRedis, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    redis_on_disk: OwnRedis, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Another broker has raised the epoch while this one appended to the same server."""
-    async with joined(own_redis) as broker:
+    async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode="dense")
         await appended(broker, b"a")
         keys = broker.services.keys
@@ -209,22 +209,22 @@ async def test_records_of_an_earlier_server_only_count_as_lost(
 
 @pytest.mark.parametrize("remembers", [True, False], ids=["the broker", "no broker"])
 async def test_a_transaction_that_lost_records_is_aborted(
-    own_redis: OwnRedis, tmp_path: Path, remembers: bool
+    redis_on_disk: OwnRedis, tmp_path: Path, remembers: bool
 ) -> None:
     """Its producer may end it without a further batch: it must not commit what is left."""
     async with AsyncExitStack() as first:
-        broker = await first.enter_async_context(joined(own_redis))
+        broker = await first.enter_async_context(joined(redis_on_disk))
         await broker.create("t", 2, offset_mode="dense")
         other = await opened(broker, "other", "t", 1)
         who = await opened(broker, "x", "t", 0)
-        own_redis.copy(tmp_path / "data")
+        redis_on_disk.copy(tmp_path / "data")
         await appended(broker, b"lost")
         if remembers:
-            await restarted(own_redis, tmp_path / "data", broker)
+            await restarted(redis_on_disk, tmp_path / "data", broker)
         else:
             await first.aclose()
-            own_redis.start_with(tmp_path / "data")
-            broker = await first.enter_async_context(joined(own_redis))
+            redis_on_disk.start_with(tmp_path / "data")
+            broker = await first.enter_async_context(joined(redis_on_disk))
         transactions = broker.services.transactions
 
         async def commit(transactional_id: str, who: tuple[int, int]) -> int:
@@ -237,21 +237,35 @@ async def test_a_transaction_that_lost_records_is_aborted(
             )
             return reply.error
 
-        assert (await transactions.describe("x")).state == b"Empty"
+        assert (await transactions.describe("x")).state == b"CompleteAbort"
         assert await commit("x", who) in (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED)
         assert (await commit("other", other) == E.NONE) is remembers
 
 
 async def test_a_transaction_of_a_redis_that_syncs_each_write_stays_open(
-    own_redis: OwnRedis,
+    redis_on_disk: OwnRedis,
 ) -> None:
-    with own_redis.client() as client:
+    with redis_on_disk.client() as client:
         client.config_set("appendfsync", "always")
-    async with joined(own_redis) as broker:
+    async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode="dense")
         await opened(broker, "x", "t", 0)
         call = broker.services.keys.broker_raise_epoch(["new"], least=-1, is_clean=0, begun=-1)
         await broker.services.store.run(call)
-    async with joined(own_redis) as broker:
+    async with joined(redis_on_disk) as broker:
         assert await leader_epoch(broker) == 1
         assert (await broker.services.transactions.describe("x")).state == b"Ongoing"
+
+
+async def test_a_redis_whose_settings_are_not_readable_counts_as_one_that_may_lose(
+    redis_on_disk: OwnRedis,
+) -> None:
+    async with joined(redis_on_disk) as broker:
+        await broker.create("t", offset_mode="dense")
+        await opened(broker, "x", "t", 0)
+        call = broker.services.keys.broker_raise_epoch(["new"], least=-1, is_clean=0, begun=-1)
+        await broker.services.store.run(call)
+    with redis_on_disk.client() as client:
+        client.execute_command("ACL", "SETUSER", "default", "-config")
+    async with joined(redis_on_disk) as broker:
+        assert (await broker.services.transactions.describe("x")).state == b"CompleteAbort"

@@ -60,6 +60,13 @@ def test_the_row_of_servers_is_bounded(runner: Runner) -> None:
     assert len(row.split()) == 200 and row.split()[-1] == b"run399"
 
 
+def test_a_heartbeat_without_news_writes_nothing(lua: LuaRunner) -> None:
+    seen(lua, "a", begun=0)
+    lua.command("HSET", KEYS.cluster(), "epoch_begun", "00")
+    assert seen(lua, "a", least=0).due == 0
+    assert lua.command("HGET", KEYS.cluster(), "epoch_begun") == b"00"
+
+
 def test_what_is_not_there_or_another_topic_is_refused(runner: Runner) -> None:
     part = Part(runner)
     assert begin(part, 1).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

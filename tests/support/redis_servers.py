@@ -183,7 +183,7 @@ class OwnRedis:
 
 
 @pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
+def redis_on_disk(tmp_path: Path) -> Iterator[OwnRedis]:
     made = OwnRedis(tmp_path / "redis")
     made.folder.mkdir()
     made.start()
