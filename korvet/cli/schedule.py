@@ -100,7 +100,7 @@ async def _rows(
         delayed += reply.delayed
         flat = reply.rows
         found += (_row(partition, *flat[at : at + 5]) for at in range(0, len(flat), 5))
-        if len(flat) < 5 * count:
+        if not flat:
             break
     return found
 

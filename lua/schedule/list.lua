@@ -8,6 +8,7 @@
 ---          timed              int=0   rows with a time to leave out
 ---          delayed            int=0   rows with a delay to leave out
 ---          most               int     max rows to return
+---          max_bytes          int=4194304  max bytes of rows to read, but always one row
 --- RETURNS  error              int     a lib.codes value
 ---          records            int     records that wait, of all rows
 ---          size               int     bytes of all rows
@@ -16,13 +17,14 @@
 ---          rows               values  for each: number, due time in ms, schedule id, records,
 ---                                     bytes
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(rows), at most 8 calls + 1 per row
+--- COST     O(rows), at most 8 calls + 2 per row
 local codes = require("lib.codes")
 local num = require("lib.num")
 local schedules = require("lib.schedule")
 
 local log, scheduled, records = KEYS[1], KEYS[2], KEYS[3]
 local timed, delayed, most = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local max_bytes = tonumber(ARGV[5])
 
 local known = redis.call("HGET", log, "topic_id")
 if known ~= ARGV[1] then
@@ -31,8 +33,12 @@ end
 local schedule = schedules.totals(log, scheduled)
 local first = schedules.first_due(schedule)
 local overdue_ms = first and math.max(0, schedule.now_ms - first) or 0
-local rows, delays = {}, 0
+local rows, delays, size = {}, 0, 0
 for _, each in ipairs(schedules.page(schedule, timed, delayed, most)) do
+  size = size + redis.call("HSTRLEN", records, each[1])
+  if size > max_bytes and #rows > 0 then
+    break
+  end
   local row = redis.call("HGET", records, each[1])
   if row then
     local count, _, _, id = schedules.parse(row)

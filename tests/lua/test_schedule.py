@@ -269,6 +269,9 @@ def test_the_list_has_the_records_in_the_order_in_which_they_are_due(lua: LuaRun
         pages += page.rows
         delayed += page.delayed
     assert (pages, delayed) == (found.rows, 2)
+    for max_bytes, count in ((0, 1), (2 * int(found.rows[4]), 2)):
+        call = KEYS.partition("t", 0, ID).schedule_list(most=10, max_bytes=max_bytes)
+        assert lua.run(call).rows == found.rows[: 5 * count]
     totals = lua.run(KEYS.partition("t", 0, ID).schedule_list(most=0))
     assert (totals.records, totals.rows) == (8, [])
 

@@ -455,7 +455,7 @@ BY_STEPS = {
     "log.load": "1,000 entries or 1 MiB, before clients are served",
     "log.rebuild": "500 entries or 64 KiB",
     "log.restore": "segments of a partition, before clients are served",
-    "schedule.list": "an argument",
+    "schedule.list": "arguments: rows and bytes",
     "share.describe": "100 runs of each kind",
     "transaction.describe": "20,000 members of a transaction",
     "transaction.end": "20,000 members of a transaction",

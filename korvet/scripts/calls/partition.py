@@ -1488,6 +1488,7 @@ class PartitionCalls:
         timed: int = 0,
         delayed: int = 0,
         most: int,
+        max_bytes: int = 4194304,
     ) -> Call[ScheduleListReply]:
         """List the scheduled records of a partition, ordered by due time, then by arrival."""
         return Call(
@@ -1502,6 +1503,7 @@ class PartitionCalls:
                 timed,
                 delayed,
                 most,
+                max_bytes,
             ),
         )
 
