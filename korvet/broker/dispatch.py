@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
+from typing import Any
 
 import msgspec
 
@@ -185,7 +186,7 @@ async def _throttle(
         request.limits,
         request.api.key,
         received,
-        response,
+        _record_bytes(response) if request.api.key in FETCHES else 0,
         request.answer.seconds,
         mutation_ms,
     )
@@ -196,6 +197,15 @@ async def _throttle(
         longest = max(asked, response.throttle_time_ms)
         return msgspec.structs.replace(response, throttle_time_ms=longest)
     return response
+
+
+def _record_bytes(response: Any) -> int:
+    """Return the bytes of records in a Fetch response."""
+    return sum(
+        sum(map(len, partition.records or ()))
+        for topic in getattr(response, "responses", ())
+        for partition in topic.partitions
+    )
 
 
 def _is_long(response: Message) -> bool:

@@ -12,7 +12,7 @@ Rules
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -31,6 +31,7 @@ from korvet.legacy.produced_sets import STOPPING, Answer, ProducedSets
 from korvet.legacy.topics import Refusal
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.security.authorizer import RulesUnreadable
+from korvet.security.quotas import Limit
 from korvet.store.errors import StoreError
 from korvet.wire.requests_v07 import (
     FETCH,
@@ -49,6 +50,8 @@ from korvet.wire.requests_v07 import (
     parse,
 )
 
+API_KEYS = 0, 1, 1, 0, 2
+"""The API keys of the newer protocol, whose quotas hold, by kind of request."""
 DENIED = "the client is not authorized for the topic"
 MAX_DISCONNECTED_BYTES = 64 << 20
 """Bytes of sets to retry for clients that have disconnected: more are dropped."""
@@ -85,7 +88,7 @@ class LegacyConnection(OrderedConnection):
         super().__init__(services, connections, max_frame)
         self._authorizer = services.authorizer
         self._reader = reader
-        self._sets = ProducedSets(appender, lambda: self.client, self._may_create)
+        self._sets = ProducedSets(appender, lambda: self.client, self._admit_topic)
         self._pending = pending
         self._counted_bytes = 0
 
@@ -171,22 +174,48 @@ class LegacyConnection(OrderedConnection):
         except BrokenFrame as error:
             raise CloseConnection(str(error)) from None
         began = perf_counter()
+        limits = self._services.quotas.limits(self.session, None)
+        if not limits:
+            return self._answer_frame(found, began, self._release)
+        answer = self._answer_frame(found, began, lambda: None)
+        took_s = perf_counter() - began
+        return self._charged(limits, found.kind, len(frame), answer, took_s)
+
+    async def _charged(
+        self,
+        limits: tuple[Limit, ...],
+        kind: int,
+        received: int,
+        answer: Answer | list[Buffer],
+        took_s: float,
+    ) -> list[Buffer]:
+        """Charge the quotas, and begin the next request only when they allow it."""
+        parts = answer if isinstance(answer, list) else await answer
+        sent = sum(map(len, parts))
+        self.mute(
+            await self._services.quotas.throttle_ms(limits, API_KEYS[kind], received, sent, took_s)
+        )
+        return parts
+
+    def _answer_frame(
+        self, asked: Frame, began: float, release: Callable[[], None]
+    ) -> Answer | list[Buffer]:
         if self._authorizer.enabled:
-            found = self._without_denied(found)
-        if not found.requests or isinstance(found.requests[0], Produce):
-            if self._sets.retrier is not None and found.requests:
+            asked = self._without_denied(asked)
+        if not asked.requests or isinstance(asked.requests[0], Produce):
+            if self._sets.retrier is not None and asked.requests:
                 after = [self._sets.retrier]
-                work = self._append_later(list(found.requests), found, began, after)
+                work = self._append_later(list(asked.requests), asked, began, after)
                 return self._shielded(self._sets.start(work))
-            later = [request for request in found.requests if not self._sets.append(request)]
-            if not later and found.kind != MULTIFETCH:
-                self._count(found, "NONE", began)
+            later = [request for request in asked.requests if not self._sets.append(request)]
+            if not later and asked.kind != MULTIFETCH:
+                self._count(asked, "NONE", began)
                 return []
             if later:
-                return self._shielded(self._sets.start(self._append_later(later, found, began)))
+                return self._shielded(self._sets.start(self._append_later(later, asked, began)))
         else:
-            self._release()
-        return self._read(found, began)
+            release()
+        return self._read(asked, began)
 
     async def _finish(self, request: Any) -> list[Buffer] | None:
         answer: list[Buffer] | None = await request
@@ -213,11 +242,19 @@ class LegacyConnection(OrderedConnection):
         except RulesUnreadable:
             return False
 
-    def _may_create(self, topic: str) -> bool:
+    async def _admit_topic(self, topic: str, partitions: int) -> None:
+        """Charge a topic that is to be created. Raises Refusal if the client may not create it."""
         create = Operation.CREATE
-        return self._may(create, ResourceType.CLUSTER, CLUSTER_NAME) or self._may(
-            create, ResourceType.TOPIC, topic
-        )
+        if not (
+            self._may(create, ResourceType.CLUSTER, CLUSTER_NAME)
+            or self._may(create, ResourceType.TOPIC, topic)
+        ):
+            raise Refusal(LegacyError.WRONG_PARTITION, f"the client may not create topic {topic}")
+        quotas = self._services.quotas
+        wait_ms = await quotas.charge_mutation(self.session, None, partitions, strict=True)
+        if wait_ms:
+            reason = f"controller_mutation_rate is used up: create topic {topic} in {wait_ms} ms"
+            raise Refusal(LegacyError.UNKNOWN, reason)
 
     def _without_denied(self, frame: Frame) -> Frame:
         """Refuse the sets of topics that the client may not write to; return the frame's others."""

@@ -9,11 +9,11 @@ Behaviour
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from korvet.base.errors import ErrorCode
-from korvet.legacy.topics import LegacyTopics, check_partition
+from korvet.legacy.topics import Admit, LegacyTopics, check_partition
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.opening import MAX_AT_ONCE, in_thread
 from korvet.scripts.append_call import count_of
@@ -55,12 +55,10 @@ class SetAppender:
                 raise
             return None
 
-    async def create_and_append(
-        self, request: Produce, may_create: Callable[[str], bool]
-    ) -> AppendReply:
+    async def create_and_append(self, request: Produce, admit: Admit) -> AppendReply:
         """Look up or create the topic, and append the messages. Raises SetNotApplied too."""
         try:
-            topic = await self.topics.get_or_create(request.topic, may_create)
+            topic = await self.topics.get_or_create(request.topic, admit)
         except StoreUnavailable as error:
             # If the topic was created all the same, the next attempt finds it.
             raise SetNotApplied(str(error)) from error

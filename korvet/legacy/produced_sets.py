@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from korvet.base import logfmt
 from korvet.base.errors import TOPIC_GONE, ErrorCode
 from korvet.legacy.produce import NOT_APPLIED, SetAppender, SetNotApplied
-from korvet.legacy.topics import Refusal
+from korvet.legacy.topics import Admit, Refusal
 from korvet.scripts.calls.partition import AppendReply
 from korvet.store.errors import StoreError
 from korvet.wire.records import BadBatch
@@ -33,12 +33,10 @@ log = logfmt.get("legacy")
 class ProducedSets:
     """The sets of one connection that are not stored yet; `client` returns its address."""
 
-    def __init__(
-        self, appender: SetAppender, client: Callable[[], str], may_create: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, appender: SetAppender, client: Callable[[], str], admit: Admit) -> None:
         self._appender = appender
         self._client = client
-        self._may_create = may_create
+        self._admit = admit
         self._appending: set[asyncio.Future[AppendReply]] = set()
         self._own_tasks: set[asyncio.Task[list[Buffer]]] = set()
         self.retried: deque[Produce] = deque()
@@ -123,7 +121,7 @@ class ProducedSets:
         pause = LEAST_PAUSE_S
         while left:
             try:
-                reply = await self._appender.create_and_append(left[0], self._may_create)
+                reply = await self._appender.create_and_append(left[0], self._admit)
             except SetNotApplied as failure:
                 if self.may_retry:
                     self._log_waiting(str(failure))

@@ -1,6 +1,6 @@
 """Check the topics of Kafka 0.7 clients, and create those they produce to."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from korvet.config.dynamic import DynamicBrokerConfig
@@ -42,6 +42,10 @@ def check_partition(topic: Topic, partition: int) -> Topic:
     return topic
 
 
+Admit = Callable[[str, int], Awaitable[None]]
+"""Raises Refusal if the client may not create the topic, now, with so many partitions."""
+
+
 @dataclass(eq=False)
 class LegacyTopics:
     """The topic table, as Kafka 0.7 clients use it."""
@@ -61,7 +65,7 @@ class LegacyTopics:
             )
         return None
 
-    async def get_or_create(self, name: str, may_create: Callable[[str], bool]) -> Topic:
+    async def get_or_create(self, name: str, admit: Admit) -> Topic:
         """Return the topic, created with offset.mode=bytes if missing. Raises Refusal."""
         topic = await self.node.topics.get(name)
         if topic is not None:
@@ -72,12 +76,11 @@ class LegacyTopics:
                 LegacyError.WRONG_PARTITION,
                 f"there is no topic {name}, and auto.create.topics.enable is off",
             )
-        if not may_create(name):
-            raise Refusal(LegacyError.WRONG_PARTITION, f"the client may not create topic {name}")
         partitions, configs = settings.integer("legacy.num.partitions"), {"offset.mode": "bytes"}
         try:
-            refuse_above(settings.integer("max.topics"), await self.node.topics.count())
             definition = plan_topic(name, partitions, configs, self.config.topic_configs)
+            await admit(name, partitions)
+            refuse_above(settings.integer("max.topics"), await self.node.topics.count())
             refuse_colliding(self.node.topics.find_colliding(name), name)
             await create_topic(self.node.store, self.node.keys, name, definition)
         except Refused as refused:

@@ -163,20 +163,21 @@ class Quotas:
         limits: tuple[Limit, ...],
         api_key: int,
         received: int,
-        response: Any,
+        records: int,
         took_s: float,
         mutation_ms: int = 0,
     ) -> int:
         """Charge an answered request and return how long its client has to wait.
 
-        `mutation_ms` is what `charge_mutation` returned for it.
+        `records` are the bytes of records in its response, `mutation_ms` is what `charge_mutation`
+        returned for it.
         """
         waits = [mutation_ms]
         for limit in limits:
             if limit.quota == PRODUCER_BYTES and api_key == PRODUCE:
                 waits.append(await self._charge(limit, received))
             elif limit.quota == CONSUMER_BYTES and api_key in FETCHES:
-                waits.append(await self._charge(limit, _record_bytes(response)))
+                waits.append(await self._charge(limit, records))
             elif limit.quota == REQUEST_PERCENTAGE:
                 wait_ms = await self._charge(limit, took_s * 1000)
                 waits.append(min(wait_ms, MAX_REQUEST_WAIT_MS))
@@ -234,12 +235,3 @@ class Quotas:
             log.error_again("quota not charged", quota=limit.quota, error=error)
             return 0
         return int(reply.wait_ms)
-
-
-def _record_bytes(response: Any) -> int:
-    """Return the bytes of records in a Fetch response."""
-    return sum(
-        sum(map(len, partition.records or ()))
-        for topic in getattr(response, "responses", ())
-        for partition in topic.partitions
-    )

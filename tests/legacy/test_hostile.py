@@ -4,9 +4,16 @@ import gzip
 import os
 import random
 import struct
+from time import monotonic
 
 import pytest
 
+from korvet.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
 from tests.interop.conftest import change_broker
 from tests.legacy import wire
 from tests.legacy.conftest import LegacyBroker
@@ -22,6 +29,7 @@ from tests.legacy.wire import (
     produce,
     several,
 )
+from tests.support.raw_client import Peer
 
 GOOD = message(b"good")
 
@@ -198,3 +206,39 @@ def test_an_old_client_on_the_main_port_is_named_in_the_log(
         old.send(OLD[name])
         assert old.ended()
     assert broker.log.count("Kafka 0.7 request") == before + 1
+
+
+def set_quota(broker: LegacyBroker, **rates: float) -> None:
+    """Set the default quotas of users."""
+    entry = EntryData(
+        entity=[EntityData(entity_type="user", entity_name=None)],
+        ops=[OpData(key=key, value=rate, remove=False) for key, rate in rates.items()],
+    )
+    request = AlterClientQuotasRequest(entries=[entry], validate_only=False)
+    with Peer(broker.address) as peer:
+        assert peer.ask("AlterClientQuotas", 1, request).entries[0].error_code == 0
+
+
+def test_quotas_hold_for_clients_of_07(own: LegacyBroker) -> None:
+    own.start()
+    with own.client() as before:
+        before.send(produce("t", GOOD))
+        assert before.fetch("t", 0) == (0, GOOD)
+    set_quota(
+        own, producer_byte_rate=100_000, consumer_byte_rate=100_000, controller_mutation_rate=0.01
+    )
+    large = message(b"x" * 60_000)
+    for request in (produce("t", large), wire.fetch("t", len(GOOD))):
+        with own.client() as client:
+            began = monotonic()
+            client.send(request + wire.fetch("t", 0, most=len(GOOD)))
+            client.receive()
+            if request[4:6] == wire.fetch("t", 0)[4:6]:
+                client.receive()
+            # 60 KB take 0.6 s at 100 KB/s, and a tenth of a second of the rate is free.
+            assert monotonic() - began >= 0.4
+    with own.client() as client:
+        client.send(produce("one", GOOD) + produce("two", GOOD))
+        assert client.fetch("one", 0) == (0, GOOD)
+        assert client.fetch("two", 0) == (0, b"")
+    assert "controller_mutation_rate is used up" in own.log
