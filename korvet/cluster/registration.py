@@ -12,10 +12,12 @@ from korvet.store.async_store import AsyncStore
 
 TTL_MS = 10_000
 """Age at which a registration that is not renewed ends."""
-HEARTBEAT_S = 3.0
-"""Interval between renewals."""
-MIN_RENEWAL_GAP_S = 0.5
-"""Min seconds between two renewals that messages on the brokers channel trigger."""
+SILENT_MS = 1_300
+"""Age of a renewal from which clients are no longer sent to the broker."""
+HEARTBEAT_S = 0.3
+"""Longest wait for a message on the brokers channel before the next renewal."""
+MIN_RENEWAL_GAP_S = 0.2
+"""Seconds after a renewal in which no message triggers the next one."""
 
 R = TypeVar("R")
 
@@ -101,7 +103,10 @@ class BrokerRegistration:
         began = clock()
         reply = await self._store.run(
             self._keys.broker_register(
-                node_id=self.me.id, address=msgspec.json.encode(self.me), ttl_ms=TTL_MS
+                node_id=self.me.id,
+                address=msgspec.json.encode(self.me),
+                ttl_ms=TTL_MS,
+                silent_ms=SILENT_MS,
             )
         )
         self._look_for_lapse(began, reply.now_ms)

@@ -7,16 +7,21 @@
 --- ARGV     node_id     int     the calling broker
 ---          address     bytes   its advertised address, which no script parses
 ---          ttl_ms      int     how long the registration is valid without another call
+---          silent_ms   int=0   age of its last call from which another broker is left out of the
+---                              reply, if this one has called since; 0: none is
 --- RETURNS  error       int     a lib.codes value
 ---          controller  int     node id of the controller, kept until its registration ends
 ---          other       bytes   the address of another live broker with this node id, empty for
 ---                              none
 ---          now_ms      int     Redis's time
----          brokers     values  node id, address, node id, address, ... of every live broker
+---          brokers     values  node id, address, node id, address, ... of every live broker but
+---                              silent ones
 --- FULL     always: one field per broker, and a broker that starts runs retention
---- COST     O(brokers), at most 8 calls
+--- COST     O(brokers), at most 9 calls
 --- NOTES    A registration that ends later than this one predates a step back of Redis's clock:
 ---          its end is set to this one's.
+---          A broker that is left out keeps its registration. If the caller's own last call is old
+---          too, Redis did not answer: all are returned.
 ---          If a broker joins or is removed, a message goes to the channel with the key's name.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
@@ -24,12 +29,19 @@ local num = require("lib.num")
 
 local brokers = KEYS[1]
 local node_id, address, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local silent_ms = tonumber(ARGV[4])
 
 local now_ms = clock.now_ms()
 local rows = redis.call("HGETALL", brokers)
 local controller, known_here, other = nil, false, ""
 local live, gone, alive = { tonumber(node_id), address }, {}, { [node_id] = true }
 local latest, shortened = now_ms + ttl_ms, {}
+-- The least end of a registration that was renewed lately, if the caller's was.
+local mine = redis.call("HGET", brokers, node_id) or ""
+local recent = latest - silent_ms
+if silent_ms == 0 or tonumber(string.match(mine, "^%d+") or 0) < recent then
+  recent = 0
+end
 for i = 1, #rows, 2 do
   if rows[i] == ":controller" then
     controller = rows[i + 1]
@@ -49,9 +61,11 @@ for i = 1, #rows, 2 do
         shortened[#shortened + 1] = num.text(latest) .. " " .. where
       end
       if where ~= "" then
-        live[#live + 1] = tonumber(rows[i])
-        live[#live + 1] = where
         alive[rows[i]] = true
+        if tonumber(ends) >= recent then
+          live[#live + 1] = tonumber(rows[i])
+          live[#live + 1] = where
+        end
       end
     end
   end

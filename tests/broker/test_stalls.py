@@ -30,6 +30,7 @@ from korvet.wire.messages.delete_records import (
 from korvet.wire.messages.delete_topics import DeleteTopicsRequest
 from korvet.wire.messages.end_txn import EndTxnRequest
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
+from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -266,6 +267,28 @@ def test_records_without_acknowledgement_are_stored_although_the_client_has_clos
         one.send(*[request("Produce", 9, to_produce(topic, batch([b"v"]), acks=0))] * 20)
     with Peer(other.address) as peer:
         assert until(lambda: produced(peer, topic, b"w") > 20, 10)
+
+
+def brokers_of(peer: Peer) -> list[int]:
+    return sorted(
+        row.node_id for row in peer.ask("Metadata", 12, MetadataRequest(topics=[])).brokers
+    )
+
+
+def test_clients_are_not_sent_to_a_broker_that_is_stopped_or_dead(
+    tmp_path: Path, own_server: TestServer
+) -> None:
+    one, other = (started(tmp_path / name, own_server.url) for name in ("one", "other"))
+    with Peer(one.address) as peer, own_server.client() as redis:
+        assert until(lambda: brokers_of(peer) == [0, 1])
+        with paused(other.pid):
+            assert until(lambda: brokers_of(peer) == [0])
+            assert redis.hexists("korvet:brokers", "1"), "its registration has not ended"
+        assert until(lambda: brokers_of(peer) == [0, 1])
+        other.kill()
+        assert until(lambda: brokers_of(peer) == [0])
+        assert redis.hexists("korvet:brokers", "1")
+    one.close()
 
 
 def test_a_broker_closes_its_connections_after_a_stall_and_serves_new_ones_at_once(

@@ -10,10 +10,15 @@ from tests.support.redis_servers import TestServer
 from tests.support.store_runners import Runner, StoreRunner
 
 
-def register(runner: Runner, node_id: int, ttl_ms: int = 1000) -> tuple[int, dict[int, bytes]]:
+def register(
+    runner: Runner, node_id: int, ttl_ms: int = 1000, silent_ms: int = 0
+) -> tuple[int, dict[int, bytes]]:
     """Register a broker; return the controller and the live brokers."""
     address = b"address of %d" % node_id
-    reply = runner.run(KEYS.broker_register(node_id=node_id, address=address, ttl_ms=ttl_ms))
+    call = KEYS.broker_register(
+        node_id=node_id, address=address, ttl_ms=ttl_ms, silent_ms=silent_ms
+    )
+    reply = runner.run(call)
     ids, places = reply.brokers[::2], reply.brokers[1::2]
     return reply.controller, dict(zip(ids, places, strict=True))  # type: ignore[arg-type]
 
@@ -38,6 +43,28 @@ def test_an_expired_broker_is_removed_and_replaced_as_controller(lua: LuaRunner)
     lua.advance(200)
     assert register(lua, 2) == (2, {2: b"address of 2"})
     assert register(lua, 1)[0] == 2, "a broker that returns is not controller again"
+
+
+def test_a_silent_broker_is_left_out_until_it_calls_again(lua: LuaRunner) -> None:
+    def live(node_id: int) -> list[int]:
+        return sorted(register(lua, node_id, ttl_ms=1000, silent_ms=300)[1])
+
+    assert (live(1), live(2)) == ([1], [1, 2])
+    seen = []
+    for _ in range(6):
+        lua.advance(100)
+        seen.append(live(2))
+    assert seen == [[1, 2]] * 3 + [[2]] * 3
+    assert register(lua, 2)[0] == 1, "it is registered, and the controller"
+    assert (live(1), live(2)) == ([1, 2], [1, 2])
+
+
+def test_no_broker_is_silent_if_redis_did_not_answer(lua: LuaRunner) -> None:
+    register(lua, 1)
+    register(lua, 2)
+    lua.advance(900)
+    assert sorted(register(lua, 2, silent_ms=300)[1]) == [1, 2]
+    assert sorted(register(lua, 2, silent_ms=300)[1]) == [2]
 
 
 def test_two_brokers_with_one_node_id_are_reported_to_each_other(runner: Runner) -> None:

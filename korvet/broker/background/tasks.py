@@ -38,6 +38,8 @@ from korvet.topics import stepwise
 from korvet.topics.table import TopicTable
 from korvet.transactions.coordinator import EXPIRE_BATCH
 
+CONFIGS_S = 3.0
+"""Max seconds between two checks of the version of the configs."""
 GROUPS_S = 0.5
 """Seconds between two checks for expired group deadlines."""
 
@@ -89,7 +91,7 @@ class BackgroundTasks:
         due_s = services.settings.integer(TRANSACTION_INTERVAL) / 1000
         refresh = services.dynamic_config.refresh
         followed: list[tuple[str, str, float, Action]] = [
-            ("dynamic config refresh", keys.configs_channel(), HEARTBEAT_S, refresh)
+            ("dynamic config refresh", keys.configs_channel(), CONFIGS_S, refresh)
         ]
         if services.authorizer.enabled:
             acls = keys.acls_channel()

@@ -94,7 +94,7 @@ class BrokerRegisterReply(Reply):
     now_ms: int
     """Redis's time."""
     brokers: list[int | bytes]
-    """Node id, address, node id, address, ... of every live broker."""
+    """Node id, address, node id, address, ... of every live broker but silent ones."""
 
 
 class GroupClaimDueReply(Reply):
@@ -424,6 +424,7 @@ class NamespaceCalls:
         node_id: int,
         address: bytes,
         ttl_ms: int,
+        silent_ms: int = 0,
     ) -> Call[BrokerRegisterReply]:
         """Register a broker for ttl_ms, remove expired brokers, and choose a controller if there
         is none.
@@ -435,6 +436,7 @@ class NamespaceCalls:
                 node_id,
                 address,
                 ttl_ms,
+                silent_ms,
             ),
         )
 
