@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -184,6 +184,8 @@ async def _serve(
                 extra.close()
             await connections.drain()
             tasks.cancel_scope.cancel()
+        with suppress(StoreError), anyio.move_on_after(1.0):
+            await services.epochs.leave()
         if extra is not None:
             await extra.leave()
 

@@ -129,7 +129,8 @@ class Services:
             client_name=f"korvet-{config.node_id}-epoch",
             timeout_s=config.settings.integer("redis.timeout.ms") / 1000,
         )
-        self.epochs = LeaderEpochs(self.node, connect, self._abort_lost)
+        name = f"{config.node_id}/{config.worker}"
+        self.epochs = LeaderEpochs(self.node, name, connect, self._abort_lost)
         self.tiered = TieredStorage(
             self.config, self.node, self.replica_wait, lambda: self.registration.cluster_id
         )

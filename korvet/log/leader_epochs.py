@@ -13,6 +13,8 @@ Rules
   ends: if Redis does not sync each write, it aborts all that are open.
 - Every broker begins the epoch in all logs, as it cannot know how far another one is; the scripts
   do it once.
+- No broker uses the new server before all others have begun the epoch, with the ends that they
+  know, or their time is over: `broker.raise_epoch` decides it.
 """
 
 import asyncio
@@ -35,6 +37,8 @@ from korvet.wire import control_records
 
 AT_ONCE = 500
 """Logs per pipeline that begin an epoch."""
+ASK_S = 0.05
+"""Interval at which a broker asks whether the others have begun the epoch."""
 UNDEFINED = -1
 """The epoch of a client that names none."""
 log = logfmt.get("log.epochs")
@@ -95,8 +99,12 @@ async def _syncs_each_write(store: AsyncStore) -> bool:
 class LeaderEpochs:
     """The leader epoch as this broker knows it, and the ends of the logs that it has seen."""
 
-    def __init__(self, node: Node, connect: Connect, abort: Abort) -> None:
+    def __init__(self, node: Node, name: str, connect: Connect, abort: Abort) -> None:
         self.epoch = 0
+        self._name = name
+        """The name of this process among those that may know of lost records."""
+        self._others = b""
+        """These processes, as of the last answer."""
         self._store = node.store
         self._keys = node.keys
         self._topics = node.topics
@@ -135,8 +143,13 @@ class LeaderEpochs:
         """Read the epoch again: Redis may have lost it, or another broker may have raised it."""
         await self._renew(self._store)
 
+    async def leave(self) -> None:
+        """Note that this process ends: no later epoch waits for it."""
+        await self.renew()
+        await self._raise(self._store, self.epoch, leaves=True)
+
     async def _accept(self, run: str) -> None:
-        """Return once every log has begun its epoch at this server.
+        """Return once every log has begun its epoch at this server, by all that know of it.
 
         Raises StoreError: the connection is then made again.
         """
@@ -155,20 +168,35 @@ class LeaderEpochs:
                 raise StoreUnavailable("another server is the master now")
             await self._renew(store)
 
-    async def _renew(self, store: AsyncStore, *, is_clean: bool = False) -> None:
-        is_first, runs = not self._accepted, store.runs()
-        least = UNDEFINED if is_first else self.epoch
-
-        def call(begun: int) -> Call[BrokerRaiseEpochReply]:
-            return self._keys.broker_raise_epoch(
-                runs, least=least, is_clean=int(is_clean), begun=begun
+    async def _raise(
+        self, store: AsyncStore, begun: int, *, is_clean: bool = False, leaves: bool = False
+    ) -> BrokerRaiseEpochReply:
+        runs = self._accepted.union(store.runs())
+        reply = await store.run(
+            self._keys.broker_raise_epoch(
+                sorted(runs),
+                begun=begun,
+                is_clean=int(is_clean),
+                witness=self._name,
+                leaves=int(leaves),
+                witnesses=self._others,
             )
+        )
+        self._others = reply.witnesses
+        return reply
 
-        reply = await store.run(call(UNDEFINED))
-        if reply.due or (not is_first and reply.epoch > self.epoch):
-            await self._begin(store, reply.epoch)
-            await store.run(call(reply.epoch))
-        self.epoch, self._accepted = reply.epoch, frozenset(runs)
+    async def _renew(self, store: AsyncStore, *, is_clean: bool = False) -> None:
+        begun = self.epoch if self._accepted else UNDEFINED
+        while True:
+            reply = await self._raise(store, begun, is_clean=is_clean)
+            if reply.due or reply.epoch > begun >= 0:
+                await self._begin(store, reply.epoch)
+                begun = reply.epoch
+            elif reply.wait_ms:
+                await asyncio.sleep(ASK_S)
+            else:
+                break
+        self.epoch, self._accepted = reply.epoch, frozenset(store.runs())
 
     async def _begin(self, store: AsyncStore, epoch: int) -> None:
         """Begin the epoch in every log, and report what was lost."""

@@ -21,7 +21,7 @@ from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import RedisUnreachable, StoreError, StoreUnavailable
 from korvet.store.handshake import ConnectOptions, Server, end_connection, handshake
 
-_PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
+_PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.5)
 HELD_S = 30.0
 """Seconds for which a writing call may stay unanswered after its connection broke.
 

@@ -1,51 +1,108 @@
 --- broker.raise_epoch  version 1  writes
 --- Return the leader epoch of all partitions, raised if a server of Redis may have lost records.
 ---
---- KEYS     cluster   hash   cluster id, leases, counters
---- ARGV     least     int    the epoch that the caller knows, -1 for none
----          is_clean  int    1: servers that are new have lost nothing
----          begun     int    the caller has begun this epoch in every log, -1 for none
----          runs...   text   run ids of the servers in use
---- RETURNS  error     int    a lib.codes value
----          epoch     int    the leader epoch
----          due       int    1: no broker has begun it in every log yet
---- FULL     always: a row of at most 200 run ids
---- COST     O(runs), at most 3 calls
+--- KEYS     cluster    hash   cluster id, leases, counters
+--- ARGV     begun      int    the epoch that the caller has begun in every log, -1 for none
+---          is_clean   int    1: servers that are new have lost nothing
+---          witness    text   the calling process, which may know of records that were lost; empty
+---                            if it has appended and read none
+---          leaves     int=0  1: it ends, and is awaited no more
+---          witnesses  bytes  the processes that the caller knew of, as this script returned them
+---          runs...    text   run ids of the servers in use, and of those at which the caller began
+---                            that epoch
+--- RETURNS  error      int    a lib.codes value
+---          epoch      int    the leader epoch
+---          due        int    1: no broker has begun it in every log yet
+---          wait_ms    int    ms for which no caller may append, or end a transaction, at a server
+---                            that is new: until then other processes can report; 0 once all have
+---          witnesses  bytes  `process epoch` pairs: the last epoch for which it has reported
+--- FULL     always: a row of at most 200 run ids, and one of at most 1,000 processes
+--- COST     O(runs + witnesses), at most 4 calls
 --- NOTES    A run id that was not seen before is a restart, a failover or another server: it may
 ---          lack records. So may a Redis whose epoch is lower than the caller's. The first servers
----          ever have epoch 0.
+---          ever have epoch 0. A process reports for an epoch with `begun`: it has begun it in
+---          every log, with the ends that it knew. One that has begun none knows no ends. A process
+---          that has not reported within WAIT_MS is no longer awaited, at later epochs neither,
+---          until it calls again.
+local clock = require("lib.clock")
 local codes = require("lib.codes")
 local num = require("lib.num")
 
 local cluster = KEYS[1]
-local least, is_clean, begun = tonumber(ARGV[1]), ARGV[2] == "1", tonumber(ARGV[3])
-local MOST = 200
+local begun, is_clean, witness = tonumber(ARGV[1]), ARGV[2] == "1", ARGV[3]
+local leaves, remembered = ARGV[4] == "1", ARGV[5]
+local MOST_RUNS, MOST_WITNESSES, WAIT_MS, RUNS = 200, 1000, 5000, 6
 
-local row = redis.call("HMGET", cluster, "epoch", "epoch_begun", "servers")
+local row = redis.call(
+  "HMGET", cluster, "epoch", "epoch_begun", "servers", "witnesses", "witnesses_until"
+)
 local stored, servers, known = tonumber(row[1] or "-1"), {}, {}
 for run in string.gmatch(row[3] or "", "%S+") do
   servers[#servers + 1], known[run] = run, true
 end
 local seen = #servers
-for i = 4, #ARGV do
+for i = RUNS, #ARGV do
   if not known[ARGV[i]] then
     servers[#servers + 1], known[ARGV[i]] = ARGV[i], true
   end
 end
 local epoch = math.max(stored, 0)
-if stored < least then
-  epoch = least + 1
+if stored < begun then
+  epoch = begun + 1
 elseif stored >= 0 and #servers > seen and not is_clean then
   epoch = stored + 1
 end
 local had_begun = tonumber(row[2] or "0")
-begun = math.max(begun, had_begun)
+local all_begun = math.max(begun, had_begun)
+local due = all_begun < epoch
+
+local now_ms, until_ms = clock.now_ms(), tonumber(row[5] or "0")
+local ends_ms = until_ms
+if ends_ms > now_ms + WAIT_MS then
+  ends_ms = now_ms + WAIT_MS  -- the clock was set back
+end
+local names, reported = {}, {}
+local function add(name, number)
+  if not reported[name] then
+    names[#names + 1], reported[name] = name, number
+  end
+end
+for name, number in string.gmatch(row[4] or "", "(%S+) (%-?%d+)") do
+  if tonumber(number) >= stored or ends_ms > now_ms then
+    add(name, tonumber(number))
+  end
+end
+if epoch > stored and math.max(stored, begun) >= 0 then
+  ends_ms = now_ms + WAIT_MS
+end
+if ends_ms > now_ms and begun < epoch then
+  for name in string.gmatch(remembered, "(%S+) %-?%d+") do
+    add(name, -1)
+  end
+end
+if witness ~= "" then
+  add(witness, begun)
+  reported[witness] = begun < 0 and not due and epoch or math.min(begun, epoch)
+end
+local rows, wait_ms = {}, 0
+for i = math.max(1, #names - MOST_WITNESSES + 1), #names do
+  local name = names[i]
+  if not (leaves and name == witness) then
+    rows[#rows + 1] = name .. " " .. num.text(reported[name])
+    if reported[name] < epoch then
+      wait_ms = math.max(ends_ms - now_ms, 0)
+    end
+  end
+end
+local witnesses = table.concat(rows, " ")
 
 -- Write. Every broker calls this with each heartbeat: hardly ever there is something to write.
-if epoch ~= stored or begun ~= had_begun or #servers > seen then
+if epoch ~= stored or all_begun ~= had_begun or #servers > seen or witnesses ~= row[4]
+  or ends_ms ~= until_ms then
   redis.call(
-    "HSET", cluster, "epoch", num.text(epoch), "epoch_begun", num.text(begun), "servers",
-    table.concat(servers, " ", math.max(1, #servers - MOST + 1))
+    "HSET", cluster, "epoch", num.text(epoch), "epoch_begun", num.text(all_begun), "servers",
+    table.concat(servers, " ", math.max(1, #servers - MOST_RUNS + 1)), "witnesses", witnesses,
+    "witnesses_until", num.text(ends_ms)
   )
 end
-return { codes.NONE, epoch, begun < epoch and 1 or 0 }
+return { codes.NONE, epoch, due and 1 or 0, wait_ms, witnesses }

@@ -1,9 +1,12 @@
 """Check that each client notices records that it has read and Redis has lost, at their offset."""
 
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from tests.interop.conftest import create_topic
 from tests.interop.jvm import Jvm
 from tests.interop.librdkafka import consumer, producer, send
 from tests.interop.records import Record
-from tests.support.raw_client import until
+from tests.support.raw_client import Peer, batch, to_produce, until
 from tests.support.redis_servers import OwnRedis
 
 GO = Path(__file__).parent / "go"
@@ -31,6 +34,37 @@ def restarting(tmp_path: Path, redis_on_disk: OwnRedis) -> Iterator[Broker]:
     broker.start()
     yield broker
     broker.close()
+
+
+def acknowledged(broker: Broker, topic: str) -> int:
+    """Produce a record until a broker acknowledges it, and return its offset."""
+    while True:
+        with suppress(OSError, EOFError), Peer(broker.address) as peer:
+            answer = peer.ask("Produce", 9, to_produce(topic, batch([b"v"])))
+            [row] = answer.responses[0].partition_responses
+            if not row.error_code:
+                return int(row.base_offset)
+
+
+def test_no_offset_is_given_twice_by_two_brokers(
+    restarting: Broker, redis_on_disk: OwnRedis, tmp_path: Path
+) -> None:
+    """Check it if the broker that knows of lost records is paused while Redis starts."""
+    options = ("--redis", redis_on_disk.url, "--node-id", "7")
+    with Broker(tmp_path / "other", {}, options) as other:
+        topic = create_topic(restarting.address, offset_mode="dense")
+        given = [acknowledged(restarting, topic)]
+        redis_on_disk.copy(tmp_path / "data")
+        given += [acknowledged(other, topic) for _ in range(5)]
+        os.kill(other.pid, signal.SIGSTOP)
+        redis_on_disk.start_with(tmp_path / "data")
+        with redis_on_disk.client() as client, ThreadPoolExecutor() as threads:
+            later = threads.submit(acknowledged, restarting, topic)
+            assert until(lambda: client.hget("korvet:cluster", "epoch_begun") == b"1")
+            os.kill(other.pid, signal.SIGCONT)
+            given += [later.result(), acknowledged(other, topic)]
+        assert given == sorted(set(given))
+        assert "records lost" in other.log
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """Check leader epochs: what clients and the log report if Redis lost its last writes."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from korvet.wire.messages.offset_for_leader_epoch import (
 )
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import fetch, markers_in, packed, produce, rows, rows_in
+from tests.support.raw_client import until
 from tests.support.redis_servers import OwnRedis
 from tests.transactions.test_coordinator import opened
 
@@ -156,6 +159,43 @@ async def test_the_first_broker_raises_the_epoch_and_the_others_follow(
         assert await appended(one, b"d") == 4, "above what either broker knew of"
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["in time", "late"])
+async def test_no_broker_appends_before_those_that_may_know_of_lost_records_have_reported(
+    redis_on_disk: OwnRedis, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_late: bool
+) -> None:
+    async with joined(redis_on_disk) as one, joined(redis_on_disk, 2) as other:
+        await one.create("t", offset_mode="dense")
+        await other.services.topics.refresh()
+        await opened(other, "x", "t", 0)
+        redis_on_disk.copy(tmp_path / "data")
+        await appended(other, b"b", b"c", b"d", b"e")
+        connects, store = asyncio.Event(), other.services.store
+        accept = store.accept_server
+        assert accept is not None
+
+        async def accept_later(run: str) -> None:
+            await connects.wait()
+            await accept(run)
+
+        store.accept_server = accept_later
+        redis_on_disk.start_with(tmp_path / "data")
+        with redis_on_disk.client() as client:
+            state = partial(client.hget, "korvet:cluster", "witnesses")
+            assert await asyncio.to_thread(until, lambda: b"1/0 1" in (state() or b""))
+            assert not one.services.store.connected
+            if is_late:
+                client.hset("korvet:cluster", "witnesses_until", 0)
+        if is_late:
+            await one.services.store.ready()
+            assert await appended(one, b"f") == 1, "no process that is there knows more"
+        connects.set()
+        await asyncio.gather(one.services.store.ready(), store.ready())
+        assert await appended(one, b"g") == 7, "above the marker that aborts"
+        assert (await one.services.transactions.describe("x")).state == b"CompleteAbort"
+    [record] = [each for each in caplog.records if "records lost" in each.getMessage()]
+    assert (record.fields["first"], record.fields["end"]) == (1, 5)
+
+
 async def test_a_broker_that_starts_raises_it_unless_redis_lost_nothing(
     redis_on_disk: OwnRedis, tmp_path: Path
 ) -> None:
@@ -195,7 +235,7 @@ async def test_records_of_an_earlier_server_only_count_as_lost(
         await broker.create("t", offset_mode="dense")
         await appended(broker, b"a")
         keys = broker.services.keys
-        call = keys.broker_raise_epoch(["another"], least=-1, is_clean=0, begun=-1)
+        call = keys.broker_raise_epoch(["another"], begun=-1, is_clean=0, witness="", witnesses=b"")
         assert (await broker.services.store.run(call)).epoch == 1
         topic = await broker.services.topics.get("t")
         assert topic is not None
@@ -250,7 +290,9 @@ async def test_a_transaction_of_a_redis_that_syncs_each_write_stays_open(
     async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode="dense")
         await opened(broker, "x", "t", 0)
-        call = broker.services.keys.broker_raise_epoch(["new"], least=-1, is_clean=0, begun=-1)
+        call = broker.services.keys.broker_raise_epoch(
+            ["new"], begun=-1, is_clean=0, witness="", witnesses=b""
+        )
         await broker.services.store.run(call)
     async with joined(redis_on_disk) as broker:
         assert await leader_epoch(broker) == 1
@@ -263,7 +305,9 @@ async def test_a_redis_whose_settings_are_not_readable_counts_as_one_that_may_lo
     async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode="dense")
         await opened(broker, "x", "t", 0)
-        call = broker.services.keys.broker_raise_epoch(["new"], least=-1, is_clean=0, begun=-1)
+        call = broker.services.keys.broker_raise_epoch(
+            ["new"], begun=-1, is_clean=0, witness="", witnesses=b""
+        )
         await broker.services.store.run(call)
     with redis_on_disk.client() as client:
         client.execute_command("ACL", "SETUSER", "default", "-config")

@@ -15,6 +15,7 @@ from tests.lua.streams import Group as StreamsGroup
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
 from tests.lua.test_group_consumer_heartbeat import Member
 from tests.lua.test_group_share_heartbeat import Group as ShareGroup
+from tests.lua.test_leader_epochs import seen as epoch_of
 from tests.lua.test_quota import charge
 from tests.lua.test_schedule import add as schedule_rows
 from tests.lua.test_schedule import move as move_due
@@ -182,6 +183,13 @@ def scheduled_delay(lua: LuaRunner) -> tuple[int, Ended]:
     return SHORT_MS, lambda: move_due(part).records == 1
 
 
+def epoch_witness(lua: LuaRunner) -> tuple[int, Ended]:
+    for run, begun in (("a", -1), ("b", 0)):
+        epoch_of(lua, run, begun=begun, witness="gone"), epoch_of(lua, run, witness="1/0")
+    duration_ms = epoch_of(lua, "b", begun=1, witness="1/0").wait_ms
+    return duration_ms, lambda: epoch_of(lua, "b", begun=1, witness="1/0").wait_ms == 0
+
+
 KINDS: list[Kind] = [
     classic_member,
     waiting_id,
@@ -202,6 +210,7 @@ KINDS: list[Kind] = [
     registration,
     quota_debt,
     scheduled_delay,
+    epoch_witness,
 ]
 
 
@@ -253,6 +262,7 @@ TICKS_FIRST = {
 WAITS = {
     "broker.claim_id",
     "broker.lease",
+    "broker.raise_epoch",
     "broker.register",
     "group.claim_due",
     "group.release_claim",

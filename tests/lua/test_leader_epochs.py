@@ -1,5 +1,7 @@
 """Check broker.raise_epoch and log.begin_epoch: when an epoch is raised, and where it begins."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,10 +18,9 @@ from tests.support.store_runners import Runner
 DAY_MS = 86_400_000
 
 
-def seen(
-    runner: Runner, *runs: str, least: int = -1, is_clean: int = 0, begun: int = -1
-) -> BrokerRaiseEpochReply:
-    return runner.run(KEYS.broker_raise_epoch(runs, least=least, is_clean=is_clean, begun=begun))
+def seen(runner: Runner, *runs: str, begun: int = -1, **how: Any) -> BrokerRaiseEpochReply:
+    how = {"is_clean": 0, "witness": "", "witnesses": b""} | how
+    return runner.run(KEYS.broker_raise_epoch(runs, begun=begun, **how))
 
 
 def begin(part: Part, epoch: int, known: int = -1, topic_id: str = ID) -> BeginEpochReply:
@@ -49,8 +50,8 @@ def test_an_epoch_is_due_until_every_log_has_begun_it(runner: Runner) -> None:
 def test_a_redis_that_forgot_the_epoch_gets_a_higher_one(runner: Runner) -> None:
     seen(runner, "a"), seen(runner, "b"), seen(runner, "c")
     runner.command("DEL", KEYS.cluster())
-    assert seen(runner, "c", least=2).epoch == 3
-    assert seen(runner, "c", least=2).epoch == 3
+    assert seen(runner, "c", begun=2).epoch == 3
+    assert seen(runner, "c", begun=2).epoch == 3
 
 
 def test_the_row_of_servers_is_bounded(runner: Runner) -> None:
@@ -61,9 +62,9 @@ def test_the_row_of_servers_is_bounded(runner: Runner) -> None:
 
 
 def test_a_heartbeat_without_news_writes_nothing(lua: LuaRunner) -> None:
-    seen(lua, "a", begun=0)
+    seen(lua, "a", witness="1/0")
     lua.command("HSET", KEYS.cluster(), "epoch_begun", "00")
-    assert seen(lua, "a", least=0).due == 0
+    assert seen(lua, "a", begun=0, witness="1/0").due == 0
     assert lua.command("HGET", KEYS.cluster(), "epoch_begun") == b"00"
 
 
@@ -72,6 +73,53 @@ def test_what_is_not_there_or_another_topic_is_refused(runner: Runner) -> None:
     assert begin(part, 1).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     part.create()
     assert begin(part, 1, topic_id=OTHER_ID).error == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_new_epoch_waits_for_every_process_that_may_know_of_lost_records(runner: Runner) -> None:
+    for name in ("1/0", "2/0"):
+        assert seen(runner, "a", witness=name).wait_ms == 0, "the first server has lost nothing"
+    assert seen(runner, "b", witness="1/0", begun=0).wait_ms > 0
+    assert seen(runner, "b", witness="1/0", begun=1).wait_ms > 0, "2/0 has not reported"
+    assert seen(runner, "b").wait_ms > 0, "a process that has appended nothing waits too"
+    assert seen(runner, "b", witness="2/0", begun=0).wait_ms > 0
+    reply = seen(runner, "b", witness="2/0", begun=1)
+    assert (reply.epoch, reply.wait_ms, reply.witnesses) == (1, 0, b"1/0 1 2/0 1")
+
+
+def test_a_process_that_redis_forgot_is_awaited_if_another_one_knows_it(runner: Runner) -> None:
+    seen(runner, "a", witness="1/0")
+    known = {"witness": "1/0", "witnesses": b"1/0 0 2/0 0"}
+    assert seen(runner, "b", begun=0, **known).witnesses == b"1/0 0 2/0 -1"
+    assert seen(runner, "b", begun=1, **known).wait_ms > 0
+
+
+def test_a_process_that_starts_again_or_ends_is_not_awaited(runner: Runner) -> None:
+    for name in ("1/0", "2/0", "3/0"):
+        seen(runner, "a", witness=name)
+    assert seen(runner, "a", begun=0, witness="3/0", leaves=1).witnesses == b"1/0 0 2/0 0"
+    assert seen(runner, "b", witness="1/0").wait_ms > 0
+    assert seen(runner, "b", begun=1, witness="1/0").wait_ms > 0
+    assert seen(runner, "b", witness="2/0").wait_ms == 0, "it starts, and so knows nothing"
+
+
+def test_a_process_that_does_not_report_is_awaited_for_a_bounded_time(lua: LuaRunner) -> None:
+    for name in ("1/0", "2/0"):
+        seen(lua, "a", witness=name)
+    wait_ms = seen(lua, "b", begun=0, witness="1/0").wait_ms
+    lua.advance(-DAY_MS)
+    assert 0 < seen(lua, "b", begun=1, witness="1/0").wait_ms <= wait_ms
+    lua.advance(wait_ms)
+    assert seen(lua, "b", begun=1, witness="1/0").wait_ms == 0
+    reply = seen(lua, "c", begun=1, witness="1/0")
+    assert (reply.epoch, reply.witnesses) == (2, b"1/0 1"), "it is not awaited a second time"
+    assert seen(lua, "c", begun=2, witness="1/0").wait_ms == 0
+    assert seen(lua, "c", begun=0, witness="2/0").witnesses == b"1/0 2 2/0 0", "it is back"
+
+
+def test_two_histories_with_the_same_epoch_get_a_higher_one(runner: Runner) -> None:
+    """A broker knows epoch 1 of server b, and Redis, from an older file, epoch 1 of server c."""
+    seen(runner, "a"), seen(runner, "c")
+    assert seen(runner, "b", "c", begun=1, witness="1/0").epoch == 2
 
 
 SHAPES = [("record", "dense"), ("batch", "dense"), ("record", "time"), ("batch", "time")]

@@ -434,7 +434,7 @@ ARGUMENTS: dict[str, tuple[int, int]] = {
 
 BY_STEPS = {
     "broker.claim_id": "a row per broker",
-    "broker.raise_epoch": "200 run ids",
+    "broker.raise_epoch": "200 run ids and 1,000 processes",
     "broker.register": "a row per broker",
     "group.claim_due": "CLAIM_LIMIT of the coordinator",
     "group.delete_topic_offsets": "the partitions of a topic: 10,000 HDEL fields",

@@ -112,7 +112,9 @@ class Restore:
         scheduled, scheduled_lost = await self._scheduled()
         epochs = (each.epoch for state in snapshot.topics.values() for each in state.partitions)
         await self.store.run(
-            keys.broker_raise_epoch([], least=max(epochs, default=0), is_clean=0, begun=-1)
+            keys.broker_raise_epoch(
+                [], begun=max(epochs, default=0), is_clean=0, witness="", witnesses=b""
+            )
         )
         # Last: brokers on a Redis that is restored in part must not replace the snapshots. What is
         # restored from a backup is not the Redis of any remote store.

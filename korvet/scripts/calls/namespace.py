@@ -80,6 +80,12 @@ class BrokerRaiseEpochReply(Reply):
     """The leader epoch."""
     due: int
     """1: no broker has begun it in every log yet."""
+    wait_ms: int
+    """Ms for which no caller may append, or end a transaction, at a server that is new: until
+    then other processes can report; 0 once all have.
+    """
+    witnesses: bytes
+    """`process epoch` pairs: the last epoch for which it has reported."""
 
 
 class BrokerRegisterReply(Reply):
@@ -400,9 +406,11 @@ class NamespaceCalls:
         self,
         runs: Sequence[str],
         *,
-        least: int,
-        is_clean: int,
         begun: int,
+        is_clean: int,
+        witness: str,
+        leaves: int = 0,
+        witnesses: bytes,
     ) -> Call[BrokerRaiseEpochReply]:
         """Return the leader epoch of all partitions, raised if a server of Redis may have lost
         records.
@@ -411,9 +419,11 @@ class NamespaceCalls:
             BROKER_RAISE_EPOCH,
             (self.cluster(),),
             (
-                least,
-                is_clean,
                 begun,
+                is_clean,
+                witness,
+                leaves,
+                witnesses,
                 *runs,
             ),
         )
