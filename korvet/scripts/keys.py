@@ -10,6 +10,7 @@ part inside the first braces, so a script on one partition or one group uses one
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from sys import getsizeof
 
 import msgspec
 
@@ -136,6 +137,10 @@ class Group(GroupCalls, msgspec.Struct, frozen=True):
     """hash: share group (KIP-932): topic with state of the group in its partitions -> topic id."""
 
 
+PART_BYTES = 32
+"""Bytes of a part's name in a key of a partition, and of the reference to that key."""
+
+
 class Keys(NamespaceCalls):
     """The key names of one namespace, and the calls on them.
 
@@ -229,7 +234,8 @@ class Keys(NamespaceCalls):
                 "channel": plain,
             }
             known = Partition(topic, number, topic_id, **keys)
-            self._partitions.put((topic, number, topic_id), known)
+            size = len(keys) * (getsizeof(tagged) + PART_BYTES)
+            self._partitions.put((topic, number, topic_id), known, size)
         return known
 
     def logs(self, topic: str, numbers: Iterable[int]) -> Iterator[tuple[str, str]]:

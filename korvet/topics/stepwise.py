@@ -18,14 +18,15 @@ Rules
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import msgspec
 
-from korvet.base.bounded import chunks
 from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import REMOTE
 from korvet.scripts.call import Call, decode_group
+from korvet.scripts.calls.partition import CreateReply
 from korvet.scripts.keys import Keys
 from korvet.store.calls import AsyncCalls
 from korvet.topics.table import (
@@ -111,11 +112,11 @@ async def _open(
     store: AsyncCalls, keys: Keys, name: str, raw: bytes, definition: Definition, numbers: range
 ) -> None:
     epoch = await leader_epoch(store, keys)
-    calls = [
-        keys.partition(name, number, definition.id).create(**definition.shape, epoch=epoch)
-        for number in numbers
-    ]
-    for number, call, reply in zip(numbers, calls, await _all(store, calls), strict=True):
+
+    def call(number: int) -> Call[CreateReply]:
+        return keys.partition(name, number, definition.id).create(**definition.shape, epoch=epoch)
+
+    for number, reply in zip(numbers, await _all(store, map(call, numbers)), strict=True):
         if reply.error:
             # The log is read before the definition: a later topic's log is created after its
             # definition.
@@ -124,7 +125,7 @@ async def _open(
                 return
             if foreign is not None:
                 await store.run(keys.partition(name, number, foreign.decode()).delete())
-            await store.run(call)
+            await store.run(call(number))
 
 
 async def _withdraw(
@@ -194,6 +195,7 @@ async def _replace(store: AsyncCalls, keys: Keys, name: str, old: bytes, new: by
 async def _all(store: AsyncCalls, calls: Iterable[Call[Any]]) -> list[Any]:
     """Run all calls, AT_ONCE per pipeline; return the replies in order."""
     replies: list[Any] = []
-    for some in chunks(list(calls), AT_ONCE):
+    left = iter(calls)
+    while some := list(islice(left, AT_ONCE)):
         replies += await store.run_many(some)
     return replies

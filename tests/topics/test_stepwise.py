@@ -1,7 +1,7 @@
 """Check topics created, grown and deleted on a real cluster by brokers that die at any step."""
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -296,3 +296,20 @@ async def test_a_slow_maker_does_not_touch_the_topic_that_came_back(
     for number in range(PARTITIONS):
         reply = await store.run(KEYS.partition("t", number, second.id).list_offsets())
         assert reply.error == ErrorCode.NONE
+
+
+async def test_the_logs_of_a_large_topic_are_named_a_part_at_a_time(store: AsyncStore) -> None:
+    """Naming all of them in one turn of the event loop makes other clients wait."""
+    named: list[int] = []
+
+    class Counted:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        async def run_many(self, calls: Any) -> list[Any]:
+            named.append(len(calls))
+            return await store.run_many(calls)
+
+    definition = plan_topic("t", 600, {}, CONFIGS)
+    await create_topic(cast(AsyncStore, Counted()), KEYS, "t", definition)
+    assert named == [256, 256, 88]
