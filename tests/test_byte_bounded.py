@@ -158,6 +158,8 @@ REVIEWED = {
         security/mechanisms.py:_policies security/mechanisms.py:_validators
         store/cluster_router.py:_nodes store/connection.py:_broken store/connection.py:_loaded
         store/notifications.py:_watchers store/replica_wait.py:_idle store/replica_wait.py:_known
+        store/replica_wait.py:_queues store/replica_wait.py:_files store/replica_wait.py:_counting
+        base/synced_files.py:_open
         store/sync_cluster.py:_clients store/predecessors.py:_known
         store/handshake.py:kill_refused wire/primitives.py:packers wire/primitives.py:unpackers
     """,

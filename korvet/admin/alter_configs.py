@@ -38,7 +38,7 @@ from korvet.config.setting import ConfigError
 from korvet.config.topic_policy import REMOTE, validate_change
 from korvet.config.topic_settings import IMMUTABLE
 from korvet.store.calls import AsyncCalls
-from korvet.topics.lifecycle import Refused, invalid_request, unknown_topic
+from korvet.topics.lifecycle import Refused, invalid_request, refuse_not_durable, unknown_topic
 from korvet.topics.node import Node
 from korvet.topics.table import Topic, encode_definition
 
@@ -144,6 +144,8 @@ class ConfigAdmin:
             ) or self.config.topic_configs.find_conflict(topic.name, configs)
             if reason:
                 raise Refused(ErrorCode.INVALID_CONFIG, reason)
+            if configs.get("durability") != topic.configs.get("durability"):
+                await refuse_not_durable(self.node.store, configs)
             dropped = await self._segments_to_drop(topic, configs)
             configs |= {name: topic.configs[name] for name in IMMUTABLE if name in topic.configs}
             if change.validate_only or configs == topic.configs:

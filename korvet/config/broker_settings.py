@@ -68,6 +68,9 @@ _OURS = (
     Setting("acks.all.fsync", Flag(), "false",
         "Whether acks=-1, and what executes a decision elsewhere, waits for fsync of the "
         "append-only file (WAITAOF, Redis 7.2)."),
+    Setting("min.insync.replicas", Whole(1), "1",
+        "Copies of a record that acks=-1 waits for: the Redis master and N - 1 of its replicas. "
+        "With fewer replicas it is refused: NOT_ENOUGH_REPLICAS."),
     Setting("redis.timeout.ms", Whole(100), "15000",
         "Time without any reply after which a Redis connection counts as lost: the broker "
         "reconnects, ends it on the server, and fails its pending commands.", dynamic=False),
@@ -511,9 +514,9 @@ BOTH = (
     accept("compression.gzip.level", Levels(1, 9), "-1"),
     accept("compression.lz4.level", Whole(1, 17), "9"),
     accept("compression.zstd.level", Whole(-131072, 22), "3"),
-    accept("min.insync.replicas", Whole(1), "1",
-        "In-sync replicas in Kafka; here acks.all.wait.replicas sets what acks=-1 waits for."),
-    accept("unclean.leader.election.enable", Flag(), "false"),
+    accept("unclean.leader.election.enable", Flag(), "false",
+        "Redis Sentinel or Cluster elects: it may promote a replica without the last writes. What "
+        "acks=-1 waited for is then lost only with all replicas that had it."),
 )  # fmt: skip
 
 _ACCEPTED = (

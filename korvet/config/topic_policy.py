@@ -16,6 +16,7 @@ from fnmatch import translate
 import msgspec
 from msgspec import field
 
+from korvet.config.durability import Durability, strictest
 from korvet.config.setting import ConfigError, Source, Value
 from korvet.config.topic_settings import FROM_BROKER, IMMUTABLE, TOPIC, topic_setting
 from korvet.config.values import ConfigValue, Settings, Synonym
@@ -87,6 +88,8 @@ class TopicPolicy(msgspec.Struct, frozen=True, rename=lambda name: name.replace(
     """The groups of retention.consumed; `*` is every group with a commit on the topic."""
     consumed_delete: bool = field(name="retention.consumed.delete")
     consumed_max_ms: int = field(name="retention.consumed.max.ms")
+    acks_all: Durability | None = field(name="acks.all")
+    """What acks=-1 waits for after Redis's reply: `durability` and min.insync.replicas."""
     dead_letters: bool = field(name="errors.deadletterqueue.group.enable")
     schedules: bool = field(name="delivery.schedule.enable")
     schedule_max_records: int = field(name="delivery.schedule.max.records")
@@ -178,6 +181,8 @@ class TopicConfigs:
                 raise ConfigError(f"In [[topics]] match = {pattern.match!r}: {sentence}")
         # Values that apply to a topic without explicit configs and patterns.
         self._broker = {name: self._from_broker(name) for name in TOPIC}
+        self.acks_all = _acks_all(self._broker)
+        """What acks=-1 waits for on a topic without explicit configs."""
 
     @property
     def reserved_names(self) -> bool:
@@ -204,13 +209,16 @@ class TopicConfigs:
 
         cleanup = value("cleanup.policy")
         assert isinstance(cleanup, tuple)
-        configs = {name: value(name) for name in _POLICY_CONFIGS}
+        configs: dict[str, Value | Durability | None] = {
+            name: value(name) for name in _POLICY_CONFIGS
+        }
         configs |= {
             "records.validation": value("records.validation") == "full",
             "message.timestamp.type": value("message.timestamp.type") == "LogAppendTime",
             "delete": "delete" in cleanup,
             "compact": "compact" in cleanup,
             REMOTE: value(REMOTE) and self._can_be_remote(resolved),
+            "acks.all": _acks_all(resolved),
         }
         return msgspec.convert(configs, TopicPolicy)
 
@@ -271,6 +279,8 @@ class TopicConfigs:
 
     def _from_broker(self, name: str) -> ConfigValue:
         """Return the first broker setting that has a value, in the topic config's unit."""
+        if name == "durability":
+            return self._default_durability()
         stand_ins = FROM_BROKER[name]
         synonyms = [
             (stand_in, synonym)
@@ -287,6 +297,24 @@ class TopicConfigs:
         return ConfigValue(
             TOPIC[name], value, first.source, tuple(synonym for _, synonym in synonyms)
         )
+
+    def _default_durability(self) -> ConfigValue:
+        """Return what the broker's settings say; the source is that of the more specific one."""
+        settings, names = self._settings, [row.name for row in FROM_BROKER["durability"]]
+        text = str(
+            Durability(settings.integer("acks.all.wait.replicas"), settings.flag("acks.all.fsync"))
+        )
+        synonyms = [each for name in names for each in settings.synonyms(name)]
+        source = min((each.source for each in synonyms), default=Source.DEFAULT)
+        return ConfigValue(TOPIC["durability"], text, source, tuple(synonyms))
+
+
+def _acks_all(resolved: Mapping[str, ConfigValue]) -> Durability | None:
+    """Return what acks=-1 waits for with these configs; None for nothing."""
+    copies = resolved["min.insync.replicas"].parsed
+    assert isinstance(copies, int)
+    durability = Durability.parse(resolved["durability"].value or "")
+    return strictest((durability, Durability(copies - 1)))
 
 
 def _find_remote_conflict(value: Callable[[str], Value], is_enabled: bool) -> str | None:

@@ -1,12 +1,14 @@
 """The configs of a topic, and the broker settings that give their defaults.
 
 The rows are Korvet's own, all that the tools of Kafka 4.4 send, and some of older tools.
-FROM_BROKER names the broker settings that give the default: the first that is set wins.
+FROM_BROKER names the broker settings that give the default: the first that is set wins. Both of
+`durability` count.
 """
 
 import msgspec
 
 from korvet.config.broker_settings import AT_REST, BOTH, BROKER, CODECS, LONGEST
+from korvet.config.durability import DurabilityType
 from korvet.config.setting import (
     LONGEST_ARRAY,
     Decimal,
@@ -68,6 +70,10 @@ _EFFECTIVE = (
     Setting("message.timestamp.after.max.ms", long(0), "3600000",
         BROKER["log.message.timestamp.after.max.ms"].sentence),
     Setting("compression.type", OneOf(CODECS), "none", BROKER["compression.type"].sentence),
+    Setting("durability", DurabilityType(), "memory",
+        "What acks=-1 waits for: `memory` is Redis's reply; `fsync` its append-only file on disk; "
+        "`replicas:N` N of its replicas; `fsync+replicas:N` both. Refused if Redis cannot do it."),
+    Setting("min.insync.replicas", Whole(1), "1", BROKER["min.insync.replicas"].sentence),
     Setting("delivery.schedule.enable", Flag(), "false",
         "Whether records with the header korvet-deliver-at or korvet-delay-ms are appended when "
         "they are due; not with offset.mode=bytes."),
@@ -171,6 +177,7 @@ _RENAMED: dict[str, tuple[FromBroker, ...]] = {
     "index.interval.bytes": (FromBroker("log.index.interval.bytes"),),
     "file.delete.delay.ms": (FromBroker("log.segment.delete.delay.ms"),),
     "preallocate": (FromBroker("log.preallocate"),),
+    "durability": (FromBroker("acks.all.fsync"), FromBroker("acks.all.wait.replicas")),
     "remote.storage.enable": (FromBroker("log.remote.storage.enable"),),
     "remote.copy.lag.ms": (FromBroker("log.remote.copy.lag.ms"),),
     "remote.copy.lag.bytes": (FromBroker("log.remote.copy.lag.bytes"),),

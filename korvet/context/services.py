@@ -11,6 +11,7 @@ from korvet.base.metrics import Metrics
 from korvet.cluster.coordinators import Coordinators
 from korvet.cluster.registration import BrokerRegistration
 from korvet.config.broker_config import Config
+from korvet.config.durability import strictest
 from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
@@ -198,8 +199,20 @@ class Services:
         move = not self.stream_reads.is_stream_group(group_id)
         await self.groups.redis_groups.seek(group_id, rows, move=move)
 
-    async def _wait_for_decision(self, key: str, run: str) -> None:
-        await wait_for_decision(self._settings(), self.replica_wait, key, run)
+    async def _wait_for_decision(self, key: str, run: str, topics: Collection[str] | None) -> None:
+        """Wait as appends to the topics do.
+
+        Without topics: as the settings say, and on a cluster as appends to any topic do. A single
+        Redis keeps the order of its writes, and what names a topic waits for its own.
+        """
+        required = [self.topic_configs.acks_all]
+        if topics is not None:
+            found = [await self.topics.get(name) for name in topics]
+            required += [topic.policy.acks_all for topic in found if topic is not None]
+        elif self.store.is_cluster:
+            await self.topics.count()  # which reads the table unless it is fresh
+            required.append(self.topics.strictest)
+        await wait_for_decision(strictest(required), self.replica_wait, key, run)
 
     def _settings(self) -> Settings:
         return self.dynamic_config.settings

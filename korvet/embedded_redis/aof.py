@@ -1,4 +1,4 @@
-"""Sync and rewrite the append-only file (AOF) of the embedded Redis.
+"""Settings and rewrites of the append-only file (AOF) of the embedded Redis.
 
 With `appendfsync everysec` a server delays writes while an fsync is slow, up to 2 s, and replies
 before it has written: acknowledged writes were lost with its process on a busy disk. With
@@ -15,9 +15,9 @@ Rules
 - Never rewrite below MIN_BYTES: a restart replays that in about a second.
 """
 
-import os
 from pathlib import Path
 
+from korvet.base.synced_files import IDENT
 from korvet.embedded_redis.socket import ask
 
 MIN_BYTES = 512 << 20
@@ -27,11 +27,6 @@ GROWTH = 2
 QUIET_KB_S = 1024.0
 """Write rate below which a rewrite may start."""
 
-_to_disk = getattr(os, "fdatasync", os.fsync)
-
-IDENT = "korvet"
-"""Identifies an embedded server to brokers: before they use WAITAOF they set appendfsync."""
-
 SETTINGS = (
     ("appendfsync", "no"),
     ("syslog-ident", IDENT),
@@ -39,20 +34,6 @@ SETTINGS = (
     # A restart may have to replay this record by record, at about 4 us each.
     ("auto-aof-rewrite-min-size", "2gb"),
 )
-
-
-def sync(directory: Path) -> None:
-    """Sync the files that a server in the directory has written. Raises OSError."""
-    written = [directory / "appendonly.aof", *(directory / "appendonlydir").glob("*.incr.aof")]
-    for path in written:
-        try:
-            file = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            continue  # a server before 7 has one file, a newer one several, which it replaces
-        try:
-            _to_disk(file)
-        finally:
-            os.close(file)
 
 
 def rewrite_if_due(socket: Path) -> bool:

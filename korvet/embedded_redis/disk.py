@@ -19,6 +19,7 @@ from threading import Event, Thread
 from time import monotonic
 
 from korvet.base import logfmt
+from korvet.base.synced_files import SyncedFiles
 from korvet.embedded_redis import aof
 from korvet.embedded_redis.socket import ask
 
@@ -46,7 +47,7 @@ class Disk:
     """The disk under the server of a data directory; call `run` in a thread."""
 
     def __init__(self, data_dir: Path, socket: Path) -> None:
-        self._data_dir = data_dir
+        self._files = SyncedFiles(data_dir)
         self._socket = socket
         self._stopped = Event()
         self._state = ACCEPT
@@ -84,7 +85,7 @@ class Disk:
     def sync(self, began: float) -> None:
         """Sync what was written before `began`, and note the result."""
         try:
-            aof.sync(self._data_dir)
+            self._files.sync()
         except OSError as error:
             if not self._failure:
                 log.error("AOF fsync failed", error=error.strerror)

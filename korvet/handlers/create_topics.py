@@ -35,6 +35,7 @@ from korvet.topics.lifecycle import (
     plan_topic,
     refuse_above,
     refuse_colliding,
+    refuse_not_durable,
 )
 from korvet.topics.names import check_topic_name
 from korvet.topics.table import Definition
@@ -92,7 +93,9 @@ async def _create(
         topic.name, _partitions(topic, context), configs, context.services.topic_configs
     )
     await context.charge_mutation(definition.partitions, strict_since=6)
-    if not validate_only:
+    if validate_only:
+        await refuse_not_durable(context.store, definition.configs)
+    else:
         error = await create_topic(context.store, context.keys, topic.name, definition)
         context.topics.invalidate()
         if error == ErrorCode.TOPIC_ALREADY_EXISTS:

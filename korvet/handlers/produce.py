@@ -21,7 +21,7 @@ Behaviour
   not in the transaction (TRANSACTION_ABORTABLE from version 11 on); INVALID_TXN_STATE for a batch
   outside of transactions from a producer with an open transaction in the partition
 - acks other than 0, 1, -1: INVALID_REQUIRED_ACKS; versions 0-2 also take the number N of copies.
-  For that, and for acks=-1 with acks.all.wait.replicas or acks.all.fsync: NOT_ENOUGH_REPLICAS with
+  For that, and for acks=-1 by the topic's durability and min.insync.replicas: NOT_ENOUGH_REPLICAS,
   nothing written if Redis has too few replicas, NOT_ENOUGH_REPLICAS_AFTER_APPEND if replicas or
   disk do not have the batch within timeout_ms
 - acks=0 has no response; a rejected batch closes the connection, as in Kafka

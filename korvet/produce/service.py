@@ -18,7 +18,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -27,13 +27,9 @@ from msgspec.structs import replace
 from korvet.admin.auto_create import TopicAutoCreator
 from korvet.base.deferred import CloseWithoutResponse
 from korvet.base.errors import ErrorCode
+from korvet.config.durability import Durability
 from korvet.log.opening import OpensMuch
-from korvet.produce.acks import (
-    DurabilityRequirement,
-    durability_required,
-    enough_replicas,
-    wait_until_durable,
-)
+from korvet.produce.acks import durability_required, enough_replicas, find_late
 from korvet.produce.append import TOPIC_IDS_SINCE, PartitionAppender
 from korvet.produce.in_flight import ProduceInFlight, RequestAppend, Row, rejection
 from korvet.produce.unknown_producers import UnknownProducers
@@ -66,6 +62,9 @@ Opening: TypeAlias = asyncio.Future[None]
 Sending: TypeAlias = Generator[Opening | None, None, None]
 Rejected = Mapping[Producer, ErrorCode]
 NONE_REJECTED: Rejected = {}
+Numbers = Collection[int]
+"""Topics of a request, by their numbers in it."""
+NO_NUMBERS: Numbers = ()
 
 
 @dataclass(eq=False, repr=False)
@@ -96,16 +95,10 @@ class ProduceService:
         if not _acks_valid(request.acks, version):
             return self._reject_all(request, ErrorCode.INVALID_REQUIRED_ACKS, version)
         request = _without_repeats(request, version)
-        durability = durability_required(request.acks, self.node.settings())
         topics = self._cached_topics(request, version)
-        if (
-            durability is not None
-            or topics is None
-            or _has_many(request)
-            or self.enlisted.missing(request, topics, version)
-        ):
+        if topics is None or _has_many(request) or self.enlisted.missing(request, topics, version):
             in_flight = self.in_flight(request, version, opened)
-            return self._produce_in_steps(in_flight, release, may_create, charge, durability)
+            return self._produce_in_steps(in_flight, release, may_create, charge)
         in_flight = self.in_flight(request, version, opened)
         sending = self._send(in_flight, topics, NONE_REJECTED)
         for opening in sending:
@@ -141,7 +134,6 @@ class ProduceService:
         release: Callable[[], None],
         may_create: MayCreate,
         charge: Charge | None,
-        durability: DurabilityRequirement | None,
     ) -> ProduceResponse | None:
         request, version = in_flight.request, in_flight.version
         try:
@@ -151,29 +143,48 @@ class ProduceService:
             ]
         except StoreUnavailable:
             return await self._reject_all(request, ErrorCode.KAFKA_STORAGE_ERROR, version)
-        streams = self._streams(request, topics) if durability else []
-        if durability and not await enough_replicas(durability, streams, self.replica_wait):
-            return await self._reject_all(request, ErrorCode.NOT_ENOUGH_REPLICAS, version)
+        waits: dict[int, tuple[Durability, list[str]]] = {}
+        for nth, (data, topic) in enumerate(zip(request.topic_data, topics, strict=True)):
+            durability = durability_required(request.acks, topic)
+            if topic is not None and durability is not None:
+                streams = [topic.partition(row.index).stream for row in data.partition_data]
+                waits[nth] = durability, streams
+        too_few = {
+            nth
+            for nth, wanted in waits.items()
+            if not await enough_replicas(*wanted, self.replica_wait)
+        }
         rejected = await self.enlisted.enlist(self.enlisted.missing(request, topics, version))
-        runs = {self.node.store.run_of(stream): stream for stream in streams}
-        sending = _yielding(self._send(in_flight, topics, rejected))
+        run_of = self.node.store.run_of
+        servers = {
+            nth: {(durability, run_of(stream)): stream for stream in streams}
+            for nth, (durability, streams) in waits.items()
+            if nth not in too_few
+        }
+        sending = _yielding(self._send(in_flight, topics, rejected, too_few))
         await asyncio.shield(asyncio.create_task(sending))
         waiting = in_flight.response()
         release()
         response = await waiting
-        if response is None or durability is None:
+        if response is None or not servers:
             return response
-        if await wait_until_durable(durability, runs, request.timeout_ms, self.replica_wait):
-            return response
-        return _not_durable(response)
+        each = {at: stream for found in servers.values() for at, stream in found.items()}
+        late = await find_late(each, request.timeout_ms, self.replica_wait)
+        for nth, found in servers.items():
+            if not late.isdisjoint(found):
+                _note_not_durable(response.responses[nth])
+        return response
 
     def _cached_topics(self, request: ProduceRequest, version: int) -> list[Topic] | None:
-        """Return the request's topics; None if the topic table must be read for one."""
+        """Return the request's topics; None if one must be read, or acks waits for more."""
         by_id, table = version >= TOPIC_IDS_SINCE, self.node.topics
+        waits_for_all = request.acks < 0
+        if request.acks > 1:
+            return None
         topics: list[Topic] = []
         for data in request.topic_data:
             topic = table.peek_id(data.topic_id) if by_id else table.peek(data.name)
-            if topic is None:
+            if topic is None or (waits_for_all and topic.policy.acks_all is not None):
                 return None
             topics.append(topic)
         return topics
@@ -193,21 +204,23 @@ class ProduceService:
             topic = await self.auto_creator.create(data.name, charge=charge)
         return topic
 
-    def _streams(self, request: ProduceRequest, topics: Sequence[Topic | None]) -> list[str]:
-        """Return the streams that the request appends to."""
-        return [
-            topic.partition(partition.index).stream
-            for data, topic in zip(request.topic_data, topics, strict=True)
-            for partition in data.partition_data
-            if topic is not None
-        ]
-
     def _send(
-        self, in_flight: ProduceInFlight, topics: Sequence[Topic | None], rejected: Rejected
+        self,
+        in_flight: ProduceInFlight,
+        topics: Sequence[Topic | None],
+        rejected: Rejected,
+        too_few: Numbers = NO_NUMBERS,
     ) -> Sending:
-        """Send, or reject, one batch at each step; a yielded awaitable is to be awaited first."""
-        for data, topic in zip(in_flight.request.topic_data, topics, strict=True):
+        """Send, or reject, one batch at each step; a yielded awaitable is to be awaited first.
+
+        `too_few`: the topics that have not enough replicas.
+        """
+        for nth, (data, topic) in enumerate(zip(in_flight.request.topic_data, topics, strict=True)):
             rows = in_flight.rows_for(data)
+            if nth in too_few:
+                few, version = ErrorCode.NOT_ENOUGH_REPLICAS, in_flight.version
+                rows += [self._reject(data, each, few, version) for each in data.partition_data]
+                continue
             for partition in data.partition_data:
                 rows.append((yield from self._append(in_flight, data, topic, partition, rejected)))
                 yield None
@@ -335,12 +348,10 @@ async def _yielding(sending: Sending, opening: Opening | None = None) -> None:
             await asyncio.sleep(0)
 
 
-def _not_durable(response: ProduceResponse) -> ProduceResponse:
-    """Return the response of stored batches that replicas or disk do not have in time."""
+def _note_not_durable(topic: TopicProduceResponse) -> None:
+    """Change the rows of stored batches that replicas or disk do not have in time."""
     error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    for topic in response.responses:
-        topic.partition_responses[:] = [
-            row if row.error_code else replace(row, error_code=error, error_message=error.message)
-            for row in topic.partition_responses
-        ]
-    return response
+    topic.partition_responses[:] = [
+        row if row.error_code else replace(row, error_code=error, error_message=error.message)
+        for row in topic.partition_responses
+    ]

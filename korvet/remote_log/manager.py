@@ -294,16 +294,11 @@ class RemoteLogManager:
 
     async def _is_durable(self, topic: Topic, partition: int) -> bool:
         """Return whether replicas and disk have the log, as acks=-1 asks for."""
-        settings = self.node.settings()
-        replicas = settings.integer("acks.all.wait.replicas")
-        fsync = settings.flag("acks.all.fsync")
-        if not replicas and not fsync:
+        required = topic.policy.acks_all
+        if required is None:
             return True
         key = topic.partition(partition).stream
+        run = self.node.store.run_of(key)
         return await self.replica_wait.wait(
-            key,
-            run=self.node.store.run_of(key),
-            replicas=replicas,
-            fsync=fsync,
-            timeout_s=REPLICA_WAIT_S,
+            key, run=run, required=required, timeout_s=REPLICA_WAIT_S
         )

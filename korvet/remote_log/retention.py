@@ -95,7 +95,7 @@ class RemoteRetention:
             removed = reply.removed
             if reply.due:
                 # A failover must not bring back rows of objects that are gone.
-                await self.store.until_durable(key, run)
+                await self.store.until_durable(key, run, (topic.name,))
             for row in reply.due:
                 await self.segments.delete(self._object_name(row, topic, partition))
             if reply.due:

@@ -194,7 +194,7 @@ class DeadLetters:
         producer_id, letters = await self._read(group, topic, partition)
         if not letters:
             return 0
-        await self.node.store.until_durable(key, run)
+        await self.node.store.until_durable(key, run, (topic.name, queue.name))
         target = partition % queue.partitions
         done = await self._stored(queue, target, producer_id, letters[0].number)
         waiting = letters[done:]

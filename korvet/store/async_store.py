@@ -16,7 +16,7 @@ Guarantees
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from time import monotonic, perf_counter
 from typing import Any, Self, TypeVar
 
@@ -99,7 +99,7 @@ class SingleRouter:
 
 R = TypeVar("R", bound=Reply)
 OnCall = Callable[[str, float, str], None]
-DecisionWait = Callable[[str, str], Awaitable[None]]
+DecisionWait = Callable[[str, str, Collection[str] | None], Awaitable[None]]
 AcceptServer = Callable[[str], Awaitable[None]]
 
 
@@ -310,14 +310,17 @@ class AsyncStore(ConnectionEvents):
         """
         return self._router.for_write(key).run
 
-    async def until_durable(self, key: str, run: str) -> None:
+    async def until_durable(
+        self, key: str, run: str, topics: Collection[str] | None = None
+    ) -> None:
         """Wait until what was decided at the key's server is as durable as acks=-1 asks for.
 
-        `run` is `run_of` the key before the decision was made or read. Callers that execute it in
-        another slot, or report it, wait first. Raises StoreUnavailable.
+        `run` is `run_of` the key before the decision was made or read, `topics` those that it
+        changes, None if they are unknown. Callers that execute it in another slot, or report it,
+        wait first. Raises StoreUnavailable.
         """
         if self.decision_wait is not None:
-            await self.decision_wait(key, run)
+            await self.decision_wait(key, run, topics)
 
     # Callbacks of the connections.
 

@@ -129,6 +129,15 @@ def parse_info(reply: bytes) -> dict[str, str]:
     return {name: value for name, colon, value in rows if colon}
 
 
+def online_replicas(info: Mapping[str, str]) -> int:
+    """Return how many replicas of a server are online, from its INFO."""
+    return sum(
+        "state=online" in value
+        for name, value in info.items()
+        if name.startswith("slave") and name[5:].isdigit()
+    )
+
+
 def why_writes_are_refused(info: Mapping[str, str]) -> str:
     """Return why a server refuses writes, from its INFO; empty if it does not.
 

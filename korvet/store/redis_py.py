@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import (
     AsyncGenerator,
     Callable,
+    Collection,
     Coroutine,
     Generator,
     Iterable,
@@ -29,6 +30,7 @@ from redis.retry import Retry
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.calls import AsyncCalls
 from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.store.handshake import parse_info
 from korvet.store.predecessors import Predecessors
 from korvet.store.redis_py_calls import (
     UNAVAILABLE,
@@ -57,11 +59,20 @@ class LibraryStore(AsyncCalls, Protocol):
 class WithoutDecisions:
     """The part of a store that only brokers use: they have the settings."""
 
+    async def command(self, *command: Arg) -> Any:
+        raise NotImplementedError
+
+    async def info(self, section: str) -> dict[str, tuple[str, dict[str, str]]]:
+        """Return the INFO section of a server, on a cluster of any one."""
+        return {"": ("", parse_info(await self.command("INFO", section)))}
+
     def run_of(self, key: str) -> str:
         """Return an empty run id."""
         return ""
 
-    async def until_durable(self, key: str, run: str) -> None:
+    async def until_durable(
+        self, key: str, run: str, topics: Collection[str] | None = None
+    ) -> None:
         """Wait for nothing."""
 
 

@@ -1,7 +1,7 @@
 """Extra durability: wait for replicas (WAIT) and for fsync (WAITAOF).
 
 Rules
-- WAIT and WAITAOF block their connection: each caller has a separate one from a pool, to the server
+- WAIT and WAITAOF block their connection: each round has a separate one from a pool, to the server
   that took the write.
 - They cover only writes of the same connection. So each begins with a write without effect: by
   then the server has everything that was answered before. PUBLISH does not work: on a cluster it
@@ -9,36 +9,91 @@ Rules
 - They say nothing about writes on another server: the caller passes the run id of the server.
 - The wait ends if the store leaves the server: another one is the master by then, and what the old
   one's replicas have does not count. The old server may live on without replicas.
+- Callers share a round (group commit): those that come before it is sent are in it. While one is in
+  flight, the next is sent after a part of the time that the last one took.
+- The embedded server syncs nothing itself: the round syncs its file. A write after that proves that
+  no other sync has failed, which refuses writes (`disk`).
 """
 
 import asyncio
+import os
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
+from korvet.base.synced_files import IDENT, SyncedFiles
 from korvet.scripts.call import Arg
 from korvet.scripts.keys import write_before_wait
 from korvet.store.address import Address
-from korvet.store.async_store import AsyncStore, ignore_result
-from korvet.store.connection import PendingCommand, PipelinedConnection
+from korvet.store.async_store import AsyncStore
+from korvet.store.connection import PipelinedConnection
 from korvet.store.errors import CommandFailed, StoreUnavailable
-from korvet.store.handshake import ConnectOptions, ask, parse_info
+from korvet.store.handshake import ConnectOptions, ask, online_replicas, parse_info
 from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
 from korvet.store.sentinel_lookup import always
 
-MAX_WAITING = 32
-"""Callers that wait at the same time; more of them queue."""
+IN_FLIGHT = 16
+"""Rounds in flight at a server, for the same replicas and fsync."""
+PAUSE_S = 0.001
+"""Least seconds between two rounds in flight."""
 LONGEST_S = 60.0
 """Max seconds of a wait."""
 FRESH_S = 1.0
 """Seconds for which a number of replicas is cached."""
 CHECK_S = 0.1
 """Seconds between two checks whether the store has left the server."""
-OURS = b"korvet"
-"""The name that Korvet gives in the configuration of a server it starts."""
-OWNER_SYNCS = [b"appendfsync", b"no"]
+
+Requirement: TypeAlias = tuple[int, bool]
+"""Replicas, and whether the append-only file is on disk."""
+
+
+class _Round:
+    """A WAIT or WAITAOF, or a sync of the embedded server's file."""
+
+    task: asyncio.Task[bool]
+
+    def __init__(self) -> None:
+        self.callers = 0
+        self.limit_s = 0.0
+
+
+class _Queue:
+    """The rounds of one requirement at one server."""
+
+    def __init__(self) -> None:
+        self.next: _Round | None = None
+        """The round that is not sent yet, which callers may join."""
+        self._in_flight = 0
+        self._sent_at = self._took_s = 0.0
+        self._ended = asyncio.Event()
+
+    @asynccontextmanager
+    async def turn(self, limit: int) -> AsyncIterator[None]:
+        """Wait until fewer than `limit` rounds are in flight, and the next one may be sent.
+
+        No caller joins it from then on.
+        """
+        while self._in_flight:
+            self._ended.clear()
+            pause_s = max(PAUSE_S, self._took_s / IN_FLIGHT) - (monotonic() - self._sent_at)
+            is_full = self._in_flight >= limit
+            if pause_s <= 0 and not is_full:
+                break
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if is_full else pause_s):
+                    await self._ended.wait()
+        self.next = None
+        self._sent_at = began = monotonic()
+        self._in_flight += 1
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            self._took_s = monotonic() - began
+            self._ended.set()
 
 
 class ReplicaWait:
@@ -47,50 +102,72 @@ class ReplicaWait:
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
         self._idle: dict[str, list[ReconnectingConnection]] = defaultdict(list)
-        self._room = asyncio.Semaphore(MAX_WAITING)
+        self._queues: dict[tuple[str, str, Requirement], _Queue] = defaultdict(_Queue)
+        self._files: dict[str, SyncedFiles | None] = {}
+        """The files of embedded servers, by run id."""
+        self._counting: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._known: dict[str, tuple[float, int]] = {}
 
     async def replicas(self, key: str) -> int:
         """Return how many replicas of the key's server are online, at most one second old."""
         address = self._store.address_of(key)
-        until, count = self._known.get(str(address), (0.0, 0))
-        if monotonic() < until:
+        async with self._counting[str(address)]:
+            until, count = self._known.get(str(address), (0.0, 0))
+            if monotonic() < until:
+                return count
+            run = self._store.run_of(key)
+            async with self._connected(address) as (pipeline, _):
+                info = parse_info(await self._ask(key, run, pipeline, "INFO", "replication"))
+            count = online_replicas(info)
+            self._known[str(address)] = (monotonic() + FRESH_S, count)
             return count
-        run = self._store.run_of(key)
-        async with self._room, self._connected(address) as (pipeline, _):
-            rows = parse_info(await self._ask(key, run, pipeline, "INFO", "replication"))
-        count = sum(
-            "state=online" in value
-            for name, value in rows.items()
-            if name.startswith("slave") and name[5:].isdigit()
-        )
-        self._known[str(address)] = (monotonic() + FRESH_S, count)
-        return count
 
-    async def wait(
-        self, key: str, *, run: str, replicas: int, fsync: bool, timeout_s: float
-    ) -> bool:
-        """Wait for replicas, and for the server's disk if `fsync`.
+    async def wait(self, key: str, *, run: str, required: Requirement, timeout_s: float) -> bool:
+        """Wait for the replicas, and for the server's disk if the requirement asks for it.
 
         Returns whether they have everything that was answered before this call, within the time.
         `run` is the store's `run_of` the key before that.
         """
-        limit_ms = max(1, int(min(timeout_s, LONGEST_S) * 1000))
-        async with self._room, self._connected(self._store.address_of(key)) as (pipeline, here):
+        limit_s = min(max(timeout_s, 0.001), LONGEST_S)
+        queue = self._queues[str(self._store.address_of(key)), run, required]
+        joined = queue.next
+        if joined is None:
+            queue.next = joined = _Round()
+            joined.task = asyncio.create_task(self._run(queue, joined, key, run, required))
+        joined.callers += 1
+        joined.limit_s = max(joined.limit_s, limit_s)
+        try:
+            await asyncio.wait([joined.task], timeout=limit_s)
+        finally:
+            joined.callers -= 1
+            if not joined.callers and not joined.task.done():
+                joined.task.cancel()
+                if queue.next is joined:
+                    queue.next = None
+        return joined.task.done() and joined.task.result()
+
+    async def _run(
+        self, queue: _Queue, joined: _Round, key: str, run: str, required: Requirement
+    ) -> bool:
+        replicas, fsync = required
+        address = self._store.address_of(key)
+        # Syncs of one file run one after another, in threads that others need too.
+        limit = 1 if fsync and self._files.get(run) is not None else IN_FLIGHT
+        async with queue.turn(limit), self._connected(address) as (pipeline, here):
             if here != run:
                 return False
-            if fsync:
-                await _let_server_fsync(pipeline)
+            if fsync and (files := await self._files_of(run, pipeline)) is not None:
+                await _sync(files)
+                fsync = False
+            limit_ms = max(1, int(joined.limit_s * 1000))
             # One write: WAIT covers the command before it.
-            written = asyncio.get_running_loop().create_future()
-            pipeline.send(PendingCommand(written, command=write_before_wait(key)))
-            ignore_result(written)
-            words = ("WAITAOF", 1, replicas) if fsync else ("WAIT", replicas)
-            reply = await self._ask(key, run, pipeline, *words, limit_ms)
-            if not fsync:
-                reply = [1, reply]
-            await written
-        enough = bool(reply[0] >= 1 and reply[1] >= replicas)
+            commands: list[tuple[Arg, ...]] = [write_before_wait(key)]
+            commands += [("WAIT", replicas, limit_ms)] * (replicas > 0)
+            commands += [("WAITAOF", 1, 0, limit_ms)] * fsync
+            asked = [self._ask(key, run, pipeline, *command) for command in commands]
+            _, *replies = await asyncio.gather(*asked)
+        enough = not fsync or replies.pop()[0] >= 1
+        enough = enough and (not replicas or replies[0] >= replicas)
         return enough and self._store.run_of(key) == run
 
     async def _ask(self, key: str, run: str, pipeline: PipelinedConnection, *command: Arg) -> Any:
@@ -119,22 +196,37 @@ class ReplicaWait:
             raise
         idle.append(connection)
 
+    async def _files_of(self, run: str, pipeline: PipelinedConnection) -> SyncedFiles | None:
+        """Return the files to sync if Korvet started the server, None if it syncs by itself."""
+        if run not in self._files:
+            files = None
+            with suppress(CommandFailed):  # the user may lack the right to ask
+                ident = await ask(pipeline, "CONFIG", "GET", "syslog-ident")
+                policy = await ask(pipeline, "CONFIG", "GET", "appendfsync")
+                if [*ident[1:], *policy[1:]] == [IDENT.encode(), b"no"]:
+                    _, directory = await ask(pipeline, "CONFIG", "GET", "dir")
+                    files = SyncedFiles(Path(os.fsdecode(directory)))
+            self._files.setdefault(run, files)
+        return self._files[run]
+
     async def close(self) -> None:
         """Close all connections."""
+        for files in self._files.values():
+            if files is not None:
+                files.close()
         for connections in self._idle.values():
             for connection in connections:
                 await connection.close()
 
 
-async def _let_server_fsync(pipeline: PipelinedConnection) -> None:
-    """Let a server that Korvet started fsync by itself from now on: WAITAOF needs it."""
-    with suppress(CommandFailed):  # the user may lack the right to ask
-        views = await ask(pipeline, "CONFIG", "GET", "syslog-ident")
-        if (
-            views[1:] == [OURS]
-            and await ask(pipeline, "CONFIG", "GET", "appendfsync") == OWNER_SYNCS
-        ):
-            await ask(pipeline, "CONFIG", "SET", "appendfsync", "everysec")
+async def _sync(files: SyncedFiles) -> None:
+    """Sync the embedded server's file in a thread. Raises StoreUnavailable."""
+    try:
+        count = await asyncio.to_thread(files.sync)
+    except OSError as error:
+        raise StoreUnavailable(f"sync of the append-only file failed: {error}") from None
+    if not count:
+        raise StoreUnavailable("the append-only file of the embedded Redis is not on this machine")
 
 
 def _connection(address: Address) -> ReconnectingConnection:

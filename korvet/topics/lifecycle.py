@@ -5,9 +5,12 @@ Used by the handlers and the command line. The scripts check every condition aga
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 
 from korvet.base.bounded import chunks
 from korvet.base.errors import ErrorCode
+from korvet.base.synced_files import IDENT
+from korvet.config.durability import Durability
 from korvet.config.topic_policy import TopicConfigs, validate_all
 from korvet.config.values import STORED_URL
 from korvet.scripts.keys import Keys, Partition
@@ -64,6 +67,31 @@ def plan_topic(
     return Definition(uuid.uuid4().hex, partitions, defaults.pinned(name, explicit))
 
 
+async def refuse_not_durable(store: AsyncCalls, configs: Mapping[str, str]) -> None:
+    """Raise Refused if a server of Redis cannot keep the `durability` that the configs name.
+
+    Without the right to read settings (CONFIG GET) appendfsync=no is not noticed here: the
+    appends then fail.
+    """
+    wanted = Durability.parse(configs.get("durability", "memory"))
+    if not wanted.replicas and not wanted.fsync:
+        return
+    own: dict[str, str] = {}
+    for name in ("appendfsync", "syslog-ident"):
+        with suppress(CommandFailed):
+            found = await store.command("CONFIG", "GET", name)
+            own[name] = bytes(found[1]).decode() if found else ""
+    appendfsync, is_embedded = own.get("appendfsync", ""), own.get("syslog-ident") == IDENT
+    for _, (address, info) in (await store.info("default")).items():
+        reason = wanted.why_not_kept(info, appendfsync=appendfsync, is_embedded=is_embedded)
+        if reason:
+            raise Refused(
+                ErrorCode.INVALID_CONFIG,
+                f"Redis{f' at {address}' if address else ''} cannot keep durability={wanted}: "
+                f"{reason}.",
+            )
+
+
 def refuse_above(max_topics: int, topics: int) -> None:
     """Raise Refused if there are `max_topics` topics, unless that is 0."""
     if 0 < max_topics <= topics:
@@ -92,6 +120,7 @@ async def create_topic(
     store: AsyncCalls, keys: Keys, name: str, definition: Definition
 ) -> ErrorCode:
     """Create the topic. Returns TOPIC_ALREADY_EXISTS if the name is taken. Raises Refused."""
+    await refuse_not_durable(store, definition.configs)
     await _refuse_occupied(store, keys, name, definition, range(definition.partitions))
     if store.is_cluster or definition.partitions > AT_ONCE:
         return await stepwise.create(store, keys, name, definition)

@@ -20,6 +20,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from korvet.base import logfmt
+from korvet.config.durability import Durability, strictest
 from korvet.config.setting import ConfigError
 from korvet.config.topic_policy import REMOTE, TopicConfigs, TopicPolicy
 from korvet.scripts.keys import Keys, Partition
@@ -154,6 +155,8 @@ class TopicTable:
         self._fresh_until = 0.0
         self._drops = 0
         self._reading: asyncio.Task[None] | None = None
+        self.strictest: Durability | None = None
+        """What includes all that acks=-1 waits for on any topic."""
         self._views: dict[str, Topic] = {}
         self._views_by_id: dict[uuid.UUID, Topic] = {}
 
@@ -310,4 +313,5 @@ class TopicTable:
                 rows[name] = topic
         self._rows = rows
         self._by_id = {topic.uuid: topic for topic in rows.values()}
+        self.strictest = strictest(topic.policy.acks_all for topic in rows.values())
         self._version = version

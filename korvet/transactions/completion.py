@@ -46,6 +46,11 @@ class PreparedEnd(msgspec.Struct, frozen=True):
         return [parse_partition_member(name) for name in self.members if name.startswith("p:")]
 
     @property
+    def topics(self) -> set[str]:
+        """The topics of these partitions."""
+        return {topic for topic, _ in self.partitions}
+
+    @property
     def groups(self) -> list[str]:
         """The groups with offsets in the transaction."""
         return [member[2:] for member in self.members if member.startswith("g:")]
@@ -79,7 +84,9 @@ async def complete(node: Node, end: PreparedEnd, on_commit: OnCommit) -> None:
     await asyncio.gather(
         *(_complete_group(store, keys, end, group_id, on_commit) for group_id in end.groups)
     )
-    await asyncio.gather(*(store.until_durable(key, run) for run, key in servers.items()))
+    await asyncio.gather(
+        *(store.until_durable(key, run, end.topics) for run, key in servers.items())
+    )
     await store.run(keys.transaction(end.transactional_id).complete(transaction=end.transaction))
 
 

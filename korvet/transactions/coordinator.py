@@ -31,6 +31,7 @@ from korvet.scripts.calls.transaction import (
 )
 from korvet.topics.node import Node
 from korvet.transactions.completion import OnCommit, PreparedEnd, complete, prepared_end
+from korvet.transactions.members import parse_partition_member
 
 FIRST = -2
 """`seen_epoch` of the first call of a request."""
@@ -95,7 +96,8 @@ class TransactionCoordinator:
                 break
         if self.node.store.is_cluster and not reply.error:
             # A failover that loses the member and keeps its records would split the transaction.
-            await self.node.store.until_durable(*mark)
+            topics = {parse_partition_member(name)[0] for name in members if name[:2] == "p:"}
+            await self.node.store.until_durable(*mark, topics or None)
         return reply
 
     async def _add_some(
@@ -284,5 +286,5 @@ class TransactionCoordinator:
         return key, self.node.store.run_of(key)
 
     async def _complete(self, end: PreparedEnd, mark: tuple[str, str]) -> None:
-        await self.node.store.until_durable(*mark)
+        await self.node.store.until_durable(*mark, end.topics)
         await complete(self.node, end, self.on_commit)

@@ -6,6 +6,7 @@ import pytest
 
 from korvet.config.broker_config import Config, ConfigError, load
 from korvet.config.broker_settings import BROKER
+from korvet.config.durability import Durability
 from korvet.config.group_settings import GROUP
 from korvet.config.listeners import Address, Listener
 from korvet.config.setting import Source, find_setting
@@ -228,6 +229,70 @@ def test_retention_falls_back_from_ms_to_minutes_to_hours(
     configs = TopicConfigs(Settings(settings))
     assert configs.policy("orders", {}).retention_ms == retention_ms
     assert configs.resolve("orders", {})["retention.ms"].source is source
+
+
+@pytest.mark.parametrize(
+    ("settings", "configs", "durability", "waits_for"),
+    [
+        ({}, {}, "memory", None),
+        ({}, {"durability": "fsync"}, "fsync", (0, True)),
+        ({}, {"durability": "replicas:2"}, "replicas:2", (2, False)),
+        ({}, {"durability": "fsync+replicas:100"}, "fsync+replicas:100", (100, True)),
+        ({}, {"min.insync.replicas": "2"}, "memory", (1, False)),
+        ({"min.insync.replicas": "3"}, {"durability": "fsync"}, "fsync", (2, True)),
+        ({}, {"durability": "replicas:3", "min.insync.replicas": "2"}, "replicas:3", (3, False)),
+        ({"acks.all.wait.replicas": "1"}, {}, "replicas:1", (1, False)),
+        (
+            {"acks.all.fsync": "true", "acks.all.wait.replicas": "1"},
+            {},
+            "fsync+replicas:1",
+            (1, True),
+        ),
+        ({"acks.all.fsync": "true"}, {"durability": "memory"}, "memory", None),
+    ],
+)
+def test_a_topic_has_the_durability_of_its_config_or_of_the_brokers_settings(
+    settings: dict[str, str],
+    configs: dict[str, str],
+    durability: str,
+    waits_for: tuple[int, bool] | None,
+) -> None:
+    resolver = TopicConfigs(Settings(settings))
+    found = resolver.resolve("orders", configs)["durability"]
+    assert found.value == durability
+    assert found.is_default == ("durability" not in configs and durability == "memory")
+    assert resolver.policy("orders", configs).acks_all == waits_for
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "disk", "replicas", "replicas:0", "replicas:101", "fsync+", "replicas:1+fsync", "FSYNC"],
+)
+def test_another_durability_is_refused(text: str) -> None:
+    reason = validate("durability", text)
+    assert reason is not None and "must be memory, fsync, replicas:N" in reason
+
+
+@pytest.mark.parametrize(
+    ("durability", "info", "appendfsync", "reason"),
+    [
+        ("fsync", {"aof_enabled": "0"}, "", "append-only file is off"),
+        ("fsync", {"redis_version": "7.0.15"}, "", "Redis 7.0.15 has no WAITAOF"),
+        ("fsync", {"valkey_version": "9.0.1"}, "", ""),
+        ("fsync", {}, "no", "appendfsync is no"),
+        ("fsync", {}, "everysec", ""),
+        ("replicas:1", {}, "", "0 of 1 replicas are connected"),
+        ("replicas:1", {"slave0": "ip=::1,state=wait_bgsave"}, "", "0 of 1"),
+        ("replicas:1", {"slave0": "ip=::1,state=online", "aof_enabled": "0"}, "", ""),
+        ("fsync+replicas:2", {"slave0": "state=online"}, "", "1 of 2 replicas"),
+    ],
+)
+def test_what_a_server_cannot_keep_has_a_reason(
+    durability: str, info: dict[str, str], appendfsync: str, reason: str
+) -> None:
+    server = {"redis_version": "7.2.4", "aof_enabled": "1", **info}
+    found = Durability.parse(durability).why_not_kept(server, appendfsync=appendfsync)
+    assert reason in found and bool(reason) == bool(found)
 
 
 def test_a_topic_without_a_cleanup_policy_keeps_everything() -> None:

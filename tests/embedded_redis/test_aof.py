@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from korvet.base import synced_files
+from korvet.base.synced_files import SyncedFiles
 from korvet.embedded_redis import aof
 from korvet.embedded_redis.aof import MIN_BYTES, is_due
 from korvet.embedded_redis.server import RedisServer
@@ -70,20 +72,19 @@ def test_every_file_that_a_server_writes_is_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[str] = []
-    to_disk = aof._to_disk
+    to_disk, files = synced_files._to_disk, SyncedFiles(tmp_path)
 
     def recorded(file: int) -> None:
         found.append(os.readlink(f"/proc/self/fd/{file}") if sys.platform == "linux" else "?")
         to_disk(file)
 
-    monkeypatch.setattr(aof, "_to_disk", recorded)
-    aof.sync(tmp_path)
-    assert found == []
+    monkeypatch.setattr(synced_files, "_to_disk", recorded)
+    assert files.sync() == len(found) == 0
     with RedisServer.launch(tmp_path) as server, Redis.from_url(server.url, protocol=2) as client:
         for _ in range(2):
             client.set("key", b"value")
             found.clear()
-            aof.sync(tmp_path)
+            files.sync()
             (written,) = found
             if sys.platform == "linux":
                 assert b"value" in Path(written).read_bytes()
@@ -92,8 +93,8 @@ def test_every_file_that_a_server_writes_is_synced(
                 os.sched_yield()
     (tmp_path / "appendonly.aof").write_bytes(b"an older server's")
     found.clear()
-    aof.sync(tmp_path)
-    assert len(found) == 2
+    assert files.sync() == len(found) == 2
+    files.close()
 
 
 def test_a_stopped_server_is_not_rewritten(tmp_path: Path) -> None:

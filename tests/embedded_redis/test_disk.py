@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from redis import Redis, ResponseError
 
-from korvet.embedded_redis import aof, disk
+from korvet.base.synced_files import SyncedFiles
+from korvet.embedded_redis import disk
 from korvet.embedded_redis.disk import HOLD_MS, LATE_S, REFUSE_S, Disk
 from korvet.embedded_redis.server import RedisServer
 
@@ -25,10 +26,10 @@ class SlowDisk:
         self.now_s = 1000.0
         self.error: OSError | None = None
         monkeypatch.setattr(disk, "monotonic", lambda: self.now_s)
-        monkeypatch.setattr(aof, "sync", self._sync)
+        monkeypatch.setattr(SyncedFiles, "sync", lambda files: self._sync())
         self.watched = Disk(server.data_dir, server.socket)
 
-    def _sync(self, directory: Path) -> None:
+    def _sync(self) -> None:
         if self.error is not None:
             raise self.error
 
@@ -160,11 +161,11 @@ def test_a_restarted_server_refuses_writes_while_the_disk_fails(
 def test_a_broker_reports_a_failed_sync_and_refuses_writes(tmp_path: Path, workers: str) -> None:
     flag = tmp_path / "failing"
     program = (
-        "import os, korvet.embedded_redis.aof as aof, korvet.embedded_redis.disk as disk\n"
+        "import os, korvet.embedded_redis.disk as disk\n"
         "disk.SYNC_S = 0.01\n"
         "def sync(directory):\n"
         f"    if os.path.exists({str(flag)!r}): raise OSError(5, 'no disk')\n"
-        "aof.sync = sync\n"
+        "disk.SyncedFiles.sync = sync\n"
         "from korvet.__main__ import main\n"
         "main()\n"
     )

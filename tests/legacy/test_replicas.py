@@ -1,17 +1,12 @@
 """Check acks that wait for Redis replicas or for fsync."""
 
-import os
-import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import redis
 
 from korvet.base.errors import ErrorCode
-from korvet.embedded_redis import aof
-from korvet.store import replica_wait
 from korvet.wire.message_sets import build
 from korvet.wire.messages.produce import (
     PartitionProduceData,
@@ -22,19 +17,9 @@ from korvet.wire.messages.produce import (
 from korvet.wire.schema import decode, encode
 from tests.interop.brokers import Broker
 from tests.legacy.wire import Client
-from tests.support.ports import free_port
-from tests.support.redis_servers import TestServer, server
+from tests.support.redis_servers import Replicated, replicated, server
 
 RECORDS = [(0, 0, None, b"payload", [])]
-
-
-@dataclass
-class Replicated:
-    """A Redis master on a TCP port, and its replicas."""
-
-    master: TestServer
-    port: int
-    replicas: list[TestServer]
 
 
 def produced(broker: Broker, topic: str, acks: int, timeout_ms: int = 3000) -> tuple[int, int]:
@@ -63,17 +48,8 @@ def produced(broker: Broker, topic: str, acks: int, timeout_ms: int = 3000) -> t
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Replicated]:
     """A master and a replica that is synchronized."""
-    port = free_port()
-    fast = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
-    with (
-        server("valkey", "--port", str(port), "--appendonly", "yes", *fast) as master,
-        server("valkey", "--replicaof", "127.0.0.1", str(port)) as replica,
-        replica.client() as client,
-    ):
-        linked = False
-        while not linked:
-            linked = client.info("replication")["master_link_status"] == "up"
-        yield Replicated(master, port, [replica])
+    with replicated() as running:
+        yield running
 
 
 @pytest.fixture
@@ -88,25 +64,18 @@ def copied(pair: Replicated, tmp_path: Path) -> Iterator[Broker]:
     broker.close()
 
 
-def frozen(replica: TestServer) -> Iterator[None]:
-    os.kill(replica.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(replica.pid, signal.SIGCONT)
-
-
 @pytest.fixture
 def stopped(pair: Replicated) -> Iterator[None]:
     """The replica stopped by SIGSTOP: it replies to nothing, and its connection stays open."""
-    yield from frozen(pair.replicas[0])
+    with pair.frozen():
+        yield
 
 
 def test_acks_2_succeeds_once_the_replica_has_the_record(copied: Broker, pair: Replicated) -> None:
     copied.start()
     assert produced(copied, "orders", 2) == (0, 0)
     key = f"{copied.folder.name}:orders:0"
-    with pair.replicas[0].client() as replica:
+    with pair.replica.client() as replica:
         assert replica.xlen(key) == 1
 
 
@@ -143,7 +112,6 @@ def test_acks_all_waits_for_the_disk(copied: Broker) -> None:
 
 
 def test_acks_all_waits_for_the_disk_of_the_embedded_redis(tmp_path: Path) -> None:
-    assert replica_wait.OURS.decode() == aof.IDENT
     broker = Broker(tmp_path, {"offset.mode": "dense", "acks.all.fsync": "true"})
     broker.start()
     try:

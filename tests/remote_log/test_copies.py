@@ -4,7 +4,9 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
+from korvet.config.durability import Durability
 from korvet.remote_log import manager as managers
 from tests.remote_log.test_tiered_log import Tier, tier
 from tests.support.exchanges import packed, produce
@@ -61,11 +63,8 @@ async def test_records_that_no_replica_has_are_not_copied(
     manager = tier.manager()
     topic = await tier.broker.services.topics.get("t")
     assert topic is not None
-    settings = tier.broker.services.settings
-    wanted = settings.with_dynamic({"acks.all.wait.replicas": "1"})
-    with monkeypatch.context() as patch:
-        patch.setattr(manager, "node", replace(manager.node, settings=lambda: wanted))
-        await manager.move(topic, 0)
-        assert tier.objects() == [] and (await tier.offset(-6)).offset == -1
+    policy = structs.replace(topic.policy, acks_all=Durability(replicas=1))
+    await manager.move(structs.replace(topic, policy=policy), 0)
+    assert tier.objects() == [] and (await tier.offset(-6)).offset == -1
     await manager.move(topic, 0)
     assert tier.objects()

@@ -1,7 +1,7 @@
 """Check that dead letters arrive once, at whatever step between copy and removal a broker fails."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,8 +124,8 @@ async def test_no_dead_letter_is_copied_before_its_number_is_durable(broker: Bro
     await setup.reject(0)
     key = broker.services.keys.partition("t", 0).log
 
-    async def wait(waited_for: str, run: str) -> None:
-        assert waited_for == key
+    async def wait(waited_for: str, run: str, topics: Collection[str] | None) -> None:
+        assert (waited_for, topics) == (key, ("t", QUEUE))
         raise StoreUnavailable("the replicas do not have it")
 
     broker.services.store.decision_wait = wait

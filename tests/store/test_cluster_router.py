@@ -181,7 +181,7 @@ async def test_a_store_that_wrote_nothing_to_a_node_waits_for_its_replicas_too(
     async with connect(nodes.url) as store:
         with SyncStore.connect(nodes.url) as other, SyncStore.connect(_plain(nodes)) as third:
             copies, run = ReplicaWait(store), store.run_of(key)
-            wanted = {"run": run, "replicas": 1, "fsync": False}
+            wanted = {"run": run, "required": (1, False)}
             await store.run(push(key, b"x"))
             replica.send_signal(signal.SIGSTOP)
             try:

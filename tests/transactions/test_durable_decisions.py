@@ -1,6 +1,6 @@
 """Check that nothing acts on a transaction's decision before replicas and disk have it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import pytest
 
@@ -22,7 +22,7 @@ class Replicas:
         self.has = False
         self.keys: list[str] = []
 
-    async def __call__(self, key: str, run: str) -> None:
+    async def __call__(self, key: str, run: str, topics: Collection[str] | None = None) -> None:
         """Raise StoreUnavailable unless they have it."""
         self.keys.append(key)
         if not self.has:
@@ -124,7 +124,7 @@ async def test_on_a_cluster_members_and_markers_are_durable_before_the_next_step
     with pytest.raises(StoreUnavailable, match="do not have it"):
         await node.transactions.add_members("tx", *who, [group_member("g")])
 
-    async def lost(key: str, run: str) -> None:
+    async def lost(key: str, run: str, topics: Collection[str] | None) -> None:
         replicas.keys.append(key)
         if key == stream:
             raise StoreUnavailable("the marker has no copy")

@@ -6,13 +6,13 @@ CHECKS is the list of all checks: `korvet doctor` and the console's overview run
 from collections.abc import Callable, Iterator, Mapping
 
 from korvet.base.human import size
+from korvet.base.synced_files import IDENT
 from korvet.broker.ops import topic_checks
 from korvet.broker.ops.finding import Finding
 from korvet.broker.ops.topic_checks import Checked
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import ALL_BROKERS, decode_configs, select_valid
 from korvet.config.values import STORED, Settings, with_stored
-from korvet.embedded_redis import aof
 from korvet.remote_log.memory_shares import REFUSE_MARK, SLOW_MARK, above_share
 from korvet.scripts import lock
 from korvet.scripts.keys import Keys
@@ -137,7 +137,7 @@ def _syncing(checked: Checked) -> Iterator[Finding]:
 def _is_embedded(store: SyncStore) -> bool:
     """Return whether a broker started this Redis, which nothing but its socket reaches."""
     try:
-        return _setting(store, "syslog-ident") == aof.IDENT
+        return _setting(store, "syslog-ident") == IDENT
     except CommandFailed:
         return False
 
