@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from korvet.library.async_korvet import AsyncKorvet
-    from korvet.library.korvet import Korvet
+    from korvet.library.consuming import AsyncConsumer, CommitReceipt
+    from korvet.library.following import AsyncFollower
+    from korvet.library.korvet import Consumer, Follower, Korvet
     from korvet.library.publishing import Receipt
     from korvet.library.values import (
         Appended,
@@ -29,8 +31,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Appended",
+    "AsyncConsumer",
+    "AsyncFollower",
     "AsyncKorvet",
+    "CommitReceipt",
+    "Consumer",
     "Fetched",
+    "Follower",
     "GroupInfo",
     "GroupOffset",
     "Korvet",
@@ -46,7 +53,12 @@ __all__ = [
     "__version__",
 ]
 _MODULES = {
+    "AsyncConsumer": "library.consuming",
+    "AsyncFollower": "library.following",
     "AsyncKorvet": "library.async_korvet",
+    "CommitReceipt": "library.consuming",
+    "Consumer": "library.korvet",
+    "Follower": "library.korvet",
     "Korvet": "library.korvet",
     "Receipt": "library.publishing",
     "StoreError": "store.errors",

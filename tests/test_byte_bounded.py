@@ -118,7 +118,8 @@ REVIEWED = {
         log/recent_states.py:_states log/recent_states.py:_used log/size_estimates.py:_by_offset
         log/size_estimates.py:_by_partition log/size_estimates.py:_copied
         log/size_estimates.py:_densities log/size_estimates.py:_local_starts
-        log/unchanged.py:_seen log/unchanged.py:_settled base/metrics/topic_traffic.py:_rows
+        log/unchanged.py:_seen log/unchanged.py:_settled store/redis_py.py:_channels
+        base/metrics/topic_traffic.py:_rows
         remote_log/copy_demand.py:_demands remote_log/manager.py:_copied
         remote_log/manager.py:_lags remote_log/manager.py:_logged_at
         remote_log/reader.py:_next_chunks remote_log/reader.py:_prepares_at

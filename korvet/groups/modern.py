@@ -15,6 +15,7 @@ from korvet.base.errors import ErrorCode
 from korvet.base.name_pattern import compile_pattern
 from korvet.config.dynamic import ConfigTable, group_resource
 from korvet.config.values import Settings
+from korvet.groups.assignment import encode_assignment
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.scripts.call import Call
 from korvet.scripts.calls.group import (
@@ -23,6 +24,7 @@ from korvet.scripts.calls.group import (
     StreamsHeartbeatReply,
 )
 from korvet.topics.table import TopicTable
+from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 JOIN, LEAVE_STATIC = 0, -2
 """Member epochs with a special meaning."""
@@ -168,6 +170,53 @@ class Heartbeat:
                     await prepare(reply)
                 if not await self._find(reply):
                     return msgspec.structs.replace(reply, error=ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+    async def run_consumer(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        settings: Settings,
+        client: tuple[str, str],
+        session_ms: int,
+        prepare: Callable[[ConsumerHeartbeatReply], Awaitable[object]] | None = None,
+    ) -> ConsumerHeartbeatReply:
+        """Run the heartbeat of a consumer group's member; `client` is its id and its host."""
+
+        def make(is_registered: int) -> Call[ConsumerHeartbeatReply]:
+            return self.groups.node.keys.group(request.group_id).consumer_heartbeat(
+                member=request.member_id,
+                epoch=request.member_epoch,
+                instance=request.instance_id or "",
+                rack=request.rack_id or "",
+                client_id=client[0],
+                client_host=client[1],
+                session_ms=session_ms,
+                rebalance_ms=request.rebalance_timeout_ms,
+                assignor=request.server_assignor or "",
+                max_size=settings.integer("group.consumer.max.size"),
+                max_bytes=self.limits.max_bytes,
+                max_topics=self.limits.max_topics,
+                is_registered=is_registered,
+                subscription_mask=(request.subscribed_topic_names is not None)
+                + 2 * (request.subscribed_topic_regex is not None),
+                names=pack(sorted(request.subscribed_topic_names or ())),
+                regex=request.subscribed_topic_regex or "",
+                has_owned=int(request.topic_partitions is not None),
+                owned=encode_assignment(
+                    (row.topic_id.hex, row.partitions) for row in request.topic_partitions or ()
+                ),
+                topics_version=self.version,
+                resolved=self.resolved,
+                rows=self.rows,
+            )
+
+        # A request that only renews the session may wait for a batch.
+        only_renews = (
+            request.member_epoch > 0
+            and request.topic_partitions is None
+            and request.subscribed_topic_names is None
+            and request.subscribed_topic_regex is None
+        )
+        return await self.run(request, make, only_renews=only_renews, prepare=prepare)
 
     async def _find(self, reply: H) -> bool:
         """Find the topics that the reply's names and patterns match, in a table read after it.

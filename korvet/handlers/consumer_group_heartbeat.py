@@ -29,7 +29,7 @@ import msgspec
 from korvet.base.errors import ErrorCode
 from korvet.base.name_pattern import BadPattern, compile_pattern
 from korvet.context import Context
-from korvet.groups.assignment import assignment_of, encode_assignment
+from korvet.groups.assignment import assignment_of
 from korvet.groups.modern import (
     JOIN,
     GroupLimits,
@@ -37,10 +37,8 @@ from korvet.groups.modern import (
     blank_field,
     group_timeout_ms,
     invalid_epoch,
-    pack,
     reason_of,
 )
-from korvet.scripts.call import Call
 from korvet.scripts.calls.group import ConsumerHeartbeatReply
 from korvet.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -116,16 +114,6 @@ def _exceeds(
     return ErrorCode.GROUP_MAX_SIZE_REACHED if reason else ErrorCode.NONE, reason
 
 
-def _only_renews(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Return whether the request only renews the session: then it may wait for a batch."""
-    return (
-        request.member_epoch > 0
-        and request.topic_partitions is None
-        and request.subscribed_topic_names is None
-        and request.subscribed_topic_regex is None
-    )
-
-
 def _join_error(request: ConsumerGroupHeartbeatRequest) -> str | None:
     if request.rebalance_timeout_ms == -1:
         return "rebalance_timeout_ms is required when joining."
@@ -139,47 +127,19 @@ def _join_error(request: ConsumerGroupHeartbeatRequest) -> str | None:
 async def _heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> ConsumerHeartbeatReply:
-    limits = GroupLimits.of(context.settings)
     heartbeat = Heartbeat(
         context.services.groups,
         context.topics,
-        limits,
+        GroupLimits.of(context.settings),
         lambda: _topics_version(context),
         lambda name: context.may_describe(name, audit=False),
     )
 
-    def make(is_registered: int) -> Call[ConsumerHeartbeatReply]:
-        return context.keys.group(request.group_id).consumer_heartbeat(
-            member=request.member_id,
-            epoch=request.member_epoch,
-            instance=request.instance_id or "",
-            rack=request.rack_id or "",
-            client_id=context.client_id or "",
-            client_host=f"/{context.client_host}",
-            session_ms=_timeout_ms(request, context, SESSION),
-            rebalance_ms=request.rebalance_timeout_ms,
-            assignor=request.server_assignor or "",
-            max_size=context.settings.integer("group.consumer.max.size"),
-            max_bytes=limits.max_bytes,
-            max_topics=limits.max_topics,
-            is_registered=is_registered,
-            subscription_mask=(request.subscribed_topic_names is not None)
-            + 2 * (request.subscribed_topic_regex is not None),
-            names=pack(sorted(request.subscribed_topic_names or ())),
-            regex=request.subscribed_topic_regex or "",
-            has_owned=int(request.topic_partitions is not None),
-            owned=encode_assignment(
-                (row.topic_id.hex, row.partitions) for row in request.topic_partitions or ()
-            ),
-            topics_version=heartbeat.version,
-            resolved=heartbeat.resolved,
-            rows=heartbeat.rows,
-        )
-
-    return await heartbeat.run(
+    return await heartbeat.run_consumer(
         request,
-        make,
-        only_renews=_only_renews(request),
+        context.settings,
+        (context.client_id or "", f"/{context.client_host}"),
+        _timeout_ms(request, context, SESSION),
         prepare=lambda _: context.services.authorizer.refresh(),
     )
 

@@ -10,7 +10,7 @@ from korvet.base.errors import ErrorCode
 from korvet.config.values import Settings
 from korvet.groups.lag import list_lags
 from korvet.groups.share_offsets import ShareOffsets
-from korvet.library.publishing import PublishCalls
+from korvet.library.consuming import ConsumeCalls
 from korvet.library.session import check, check_partition
 from korvet.library.values import GroupInfo, GroupOffset, KorvetError
 from korvet.log.position import Position
@@ -18,7 +18,7 @@ from korvet.store.async_store import AsyncStore
 from korvet.store.redis_py import ClientStore, LibraryStore
 
 
-class GroupCalls(PublishCalls):
+class GroupCalls(ConsumeCalls):
     """List groups; read, commit, reset and delete what they committed."""
 
     async def groups(self) -> list[GroupInfo]:
@@ -136,7 +136,9 @@ class AsyncKorvet(GroupCalls):
     ) -> Self:
         """Connect to a Redis URL, which may name Sentinels or a cluster."""
         store = await AsyncStore.connect(url, client_name="korvet-library")
-        return cls(namespace=namespace, settings=settings, store=store)
+        log = cls(namespace=namespace, settings=settings, store=store)
+        log.url = url
+        return log
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,11 +5,16 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from korvet.library.async_korvet import AsyncKorvet
+from korvet.library.consuming import AsyncConsumer
+from korvet.library.following import AsyncReader
+from korvet.library.values import StoredRecord
 from korvet.store.redis_py import InlineStore, iterate_inline, run_inline
 from korvet.store.sync_store import SyncStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Q = TypeVar("Q")
+S = TypeVar("S")
 AsyncCall = Callable[Concatenate[AsyncKorvet, P], Coroutine[Any, Any, R]]
 AsyncItems = Callable[Concatenate[AsyncKorvet, P], AsyncGenerator[R, None]]
 
@@ -24,6 +29,30 @@ def _inline(call: AsyncCall[P, R]) -> "Callable[Concatenate[Korvet, P], R]":
     return method
 
 
+def _inline_as(
+    kind: Callable[[Q], S], call: Callable[Concatenate[AsyncKorvet, P], Coroutine[Any, Any, Q]]
+) -> "Callable[Concatenate[Korvet, P], S]":
+    """Return a method of AsyncKorvet that runs inline, and whose result is wrapped in a `kind`."""
+
+    @wraps(call)
+    def method(log: "Korvet", /, *args: P.args, **kwargs: P.kwargs) -> S:
+        return kind(run_inline(call(log._log, *args, **kwargs)))
+
+    return method
+
+
+def _inline_of(
+    call: Callable[Concatenate[AsyncConsumer, P], Coroutine[Any, Any, R]],
+) -> "Callable[Concatenate[Consumer, P], R]":
+    """Return a method of AsyncConsumer that runs inline, with its signature and docstring."""
+
+    @wraps(call)
+    def method(consumer: "Consumer", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return run_inline(call(consumer._reader, *args, **kwargs))
+
+    return method
+
+
 def _iterate(call: AsyncItems[P, R]) -> "Callable[Concatenate[Korvet, P], Iterator[R]]":
     """Return a method of AsyncKorvet whose items are read inline."""
 
@@ -32,6 +61,59 @@ def _iterate(call: AsyncItems[P, R]) -> "Callable[Concatenate[Korvet, P], Iterat
         return iterate_inline(call(log._log, *args, **kwargs))
 
     return method
+
+
+class Follower:
+    """Records of partitions, as they arrive: iterate it with `for`."""
+
+    def __init__(self, reader: AsyncReader) -> None:
+        self._reader = reader
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> StoredRecord:
+        record = self.next()
+        if record is None:
+            raise StopIteration
+        return record
+
+    def next(self) -> StoredRecord | None:
+        """Return the next record, None if none has arrived for `idle_s`."""
+        return run_inline(self._reader.next())
+
+    def close(self) -> None:
+        """Leave the group, and close the connection for messages."""
+        run_inline(self._reader.close())
+
+
+class Consumer(Follower):
+    """A member of a consumer group: the calls of AsyncConsumer, run inline."""
+
+    _reader: AsyncConsumer
+
+    @property
+    def hash_tag(self) -> str:
+        """The hash tag of the group: keys with it are in the slot of its commits."""
+        return self._reader.hash_tag
+
+    @property
+    def assignment(self) -> list[tuple[str, int]]:
+        """The partitions that it reads, as topic and number."""
+        return self._reader.assignment
+
+    heartbeat = _inline_of(AsyncConsumer.heartbeat)
+    commit = _inline_of(AsyncConsumer.commit)
+    commit_with = _inline_of(AsyncConsumer.commit_with)
+    commit_args = _inline_of(AsyncConsumer.commit_args)
+    check = _inline_of(AsyncConsumer.check)
+    rewind = _inline_of(AsyncConsumer.rewind)
 
 
 class Korvet:
@@ -117,6 +199,8 @@ class Korvet:
     fetch = _inline(AsyncKorvet.fetch)
     records = _iterate(AsyncKorvet.records)
     find_offset = _inline(AsyncKorvet.find_offset)
+    follow = _inline_as(Follower, AsyncKorvet.follow)
+    consumer = _inline_as(Consumer, AsyncKorvet.consumer)
     groups = _inline(AsyncKorvet.groups)
     committed = _inline(AsyncKorvet.committed)
     commit = _inline(AsyncKorvet.commit)

@@ -26,9 +26,9 @@ from korvet.store.redis_py_calls import eval_of, evalsha_of, reply_of
 
 _REFUSED = "KORVETREFUSED"
 """The code of the error reply that `on_refused="error"` makes of a refusal."""
-_RAISE = """local function append()
+_RAISE = """local function run()
 {text}end
-local answer, names = append(), {{ {names} }}
+local answer, names = run(), {{ {names} }}
 if answer[1] == 0 then return answer end
 return redis.error_reply("{code} " .. (names[answer[1]] or answer[1]) .. " " .. KEYS[1])
 """
@@ -45,7 +45,40 @@ class Part(NamedTuple):
     call: Call[AppendReply]
 
 
-class Receipt:
+class Queued:
+    """Calls on a caller's pipeline, and the replies to them once it was executed."""
+
+    def __init__(self, calls: Sequence[Call[Any]]) -> None:
+        self._calls = calls
+        self._replies: list[object] = []
+
+    def _settled(self) -> list[Any]:
+        """Return the replies. Raises what was raised in place of one."""
+        if len(self._replies) < len(self._calls):
+            raise RuntimeError("The pipeline was not executed: nothing was stored.")
+        for reply in self._replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return self._replies
+
+    def _add_reply(self, raw: object) -> None:
+        """Take Redis's reply to the next call, or the exception in place of it."""
+        call = self._calls[len(self._replies)]
+        code, _, names = str(raw).partition(" ")
+        try:
+            if isinstance(raw, Exception) and code == _REFUSED:
+                fields = len(call.script.contract.returns)
+                raw = [ErrorCode[names.split()[0]], *[-1] * (fields - 1)]
+            self._replies.append(reply_of(call, raw))
+        except Exception as error:
+            self._replies.append(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Take what `execute` raised in place of replies."""
+        self._replies = [error] * len(self._calls)
+
+
+class Receipt(Queued):
     """The result of a publish, known after the pipeline was executed.
 
     Until then its properties raise RuntimeError. Afterwards they raise KorvetError if the log
@@ -53,8 +86,8 @@ class Receipt:
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__([part.call for part in parts])
         self._parts = parts
-        self._replies: list[object] = []
 
     @property
     def partition(self) -> int:
@@ -69,31 +102,14 @@ class Receipt:
     @property
     def appended(self) -> list[Appended]:
         """The batches, one for each partition. Raises if one of them was refused."""
-        if not self._replies:
-            raise RuntimeError("The pipeline was not executed: the records are not published.")
-        return [self._appended(*row) for row in zip(self._parts, self._replies, strict=True)]
+        return [
+            self._appended(part, reply)
+            for part, reply in zip(self._parts, self._settled(), strict=True)
+        ]
 
-    def _appended(self, part: Part, reply: object) -> Appended:
-        if isinstance(reply, Exception):
-            raise reply
-        assert isinstance(reply, AppendReply)
+    def _appended(self, part: Part, reply: AppendReply) -> Appended:
         check(reply.error, f"Partition {part.partition} of {part.topic!r} refused a batch")
         return Appended(part.topic, part.partition, reply.base, part.records, not reply.stored)
-
-    def _add_reply(self, raw: object) -> None:
-        """Take Redis's reply to the next part, or the exception in place of it."""
-        part = self._parts[len(self._replies)]
-        code, _, names = str(raw).partition(" ")
-        try:
-            if isinstance(raw, Exception) and code == _REFUSED:
-                raw = [ErrorCode[names.split()[0]], -1, -1, -1, -1, 0]
-            self._replies.append(reply_of(part.call, raw))
-        except Exception as error:
-            self._replies.append(error)
-
-    def _fail(self, error: Exception) -> None:
-        """Take what `execute` raised in place of replies."""
-        self._replies = [error] * len(self._parts)
 
 
 class _Execution:
@@ -103,9 +119,9 @@ class _Execution:
         self.queue = queue
         self.texts: set[str] = set()
         self._pipe = pipe
-        self._receipts: list[tuple[int, Receipt]] = []
+        self._receipts: list[tuple[int, Queued]] = []
 
-    def add(self, receipt: Receipt) -> None:
+    def add(self, receipt: Queued) -> None:
         """Expect the reply to the command that is queued last."""
         self._receipts.append((len(self.queue) - 1, receipt))
 
@@ -168,7 +184,7 @@ class PublishCalls(RecordCalls):
         With `on_refused="error"` a refusal is an error reply, which `execute` raises.
         """
         found = await self.find_topic(topic)
-        _check_queues(pipe)
+        check_queues(pipe)
         if partition is not None:
             check_partition(found, partition)
         limit = found.policy.max_message_bytes
@@ -197,7 +213,7 @@ class PublishCalls(RecordCalls):
             for (number, batch), call in zip(batches, calls, strict=True)
         ]
         receipt = Receipt(parts)
-        _queue(pipe, receipt, calls, on_refused)
+        enqueue(pipe, receipt, calls, on_refused)
         return receipt
 
     async def check(self, pipe: Any, topic: str) -> None:
@@ -225,12 +241,10 @@ class PublishCalls(RecordCalls):
         return found.partition(partition_of(key, found.partitions)).stream
 
 
-def _queue(
-    pipe: Any, receipt: Receipt, calls: Iterable[Call[AppendReply]], on_refused: OnRefused
-) -> None:
+def enqueue(pipe: Any, receipt: Queued, calls: Iterable[Call[Any]], on_refused: OnRefused) -> None:
     """Queue the calls, and expect their replies at the pipeline's next `execute`.
 
-    Redis Functions (`korvet functions`) are not used: none takes log.append's arguments.
+    Redis Functions (`korvet functions`) are not used: none takes a script's arguments.
     """
     execution, queue = pipe.execute, _queue_of(pipe)
     if not isinstance(execution, _Execution) or execution.queue is not queue:
@@ -248,7 +262,7 @@ def _queue(
         execution.add(receipt)
 
 
-def _raising(call: Call[AppendReply]) -> str:
+def _raising(call: Call[Any]) -> str:
     """Return the script's text as one whose refusals are error replies."""
     contract = call.script.contract
     names = (*contract.refuses, *contract.signals)
@@ -263,7 +277,7 @@ def _queue_of(pipe: Any) -> list[Any]:
     return queue
 
 
-def _check_queues(pipe: Any) -> None:
+def check_queues(pipe: Any) -> None:
     """Raise TypeError unless the object is a pipeline that queues commands now."""
     owner = getattr(pipe, "_execution_strategy", pipe)
     if not hasattr(owner, "command_stack") and not hasattr(owner, "_command_queue"):

@@ -122,18 +122,24 @@ class RecordCalls(TopicCalls):
         """
         found = await self.find_topic(topic)
         check_partition(found, partition)
-        part = await self.reader.read(
-            ReadRequest(found, partition, offset, max_bytes, committed=committed)
-        )
+        return await self.fetch_from(found, partition, offset, max_bytes, committed)
+
+    async def fetch_from(
+        self, topic: Topic, partition: int, offset: int, max_bytes: int, committed: bool
+    ) -> Fetched:
+        """Read records of a topic object. Raises KorvetError if it was replaced."""
+        request = ReadRequest(topic, partition, offset, max_bytes, committed=committed)
+        part = await self.reader.read(request)
         if part.error == ErrorCode.KAFKA_STORAGE_ERROR and self.reader.remote is None:
             raise KorvetError(
                 part.error,
-                f"Offset {offset} of partition {partition} of {topic!r} is in the remote store: "
-                "set remote.log.storage.system.enable and remote.storage.url as on the brokers.",
+                f"Offset {offset} of partition {partition} of {topic.name!r} is in the remote "
+                "store: set remote.log.storage.system.enable and remote.storage.url as on the "
+                "brokers.",
             )
-        check(part.error, f"Partition {partition} of {topic!r} cannot be read from {offset}")
-        rows = records_in(found, part.entries, part.aborted)
-        records = [StoredRecord(topic, partition, *row) for row in rows if row[0] >= offset]
+        check(part.error, f"Partition {partition} of {topic.name!r} cannot be read from {offset}")
+        rows = records_in(topic, part.entries, part.aborted)
+        records = [StoredRecord(topic.name, partition, *row) for row in rows if row[0] >= offset]
         after = part.entries[-1].last + 1 if part.entries else offset
         return Fetched(records, after, part.end, part.last_stable)
 

@@ -38,6 +38,9 @@ class Session:
     read again once they are older than 1 s.
     """
 
+    url = ""
+    """The URL of an AsyncStore."""
+
     def __init__(
         self,
         store: LibraryStore,
@@ -52,10 +55,12 @@ class Session:
         self.table: TopicTable = _Table(self.store, self.keys, self.topic_configs)
         self.reader = LogReader(self.store)
         self.node = Node(self.store, self.keys, self.table, lambda: self.settings, Metrics())
-        self.coordinator = GroupCoordinator(self.node)
+        self.ticks_ms = 0
+        """`present_ms` of this process's ticks of groups; see `Presence`."""
+        self.coordinator = GroupCoordinator(self.node, present_ms=lambda: self.ticks_ms)
         self.batchers: dict[str, Batcher] = {}
         self._started_with = self.settings
-        self._changed = ConfigTable(self.store, self.keys)
+        self.dynamic_configs = ConfigTable(self.store, self.keys)
         self._fresh_until = 0.0
         self._asked_for_stored = False
 
@@ -64,8 +69,8 @@ class Session:
         if monotonic() < self._fresh_until:
             return
         found = not self._asked_for_stored and await self._use_stored_settings()
-        if await self._changed.refresh() or found:
-            self.settings = self._changed.overlay(self._started_with, _NO_BROKER)
+        if await self.dynamic_configs.refresh() or found:
+            self.settings = self.dynamic_configs.overlay(self._started_with, _NO_BROKER)
             self.topic_configs = TopicConfigs(self.settings)
             self.table.use_configs(self.topic_configs)
         self._fresh_until = monotonic() + _SETTINGS_MAX_AGE_S

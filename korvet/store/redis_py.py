@@ -9,6 +9,7 @@ Rules
 """
 
 import asyncio
+import inspect
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -122,6 +123,10 @@ class InlineStore(WithoutDecisions):
         for reply, value in zip(sent, values, strict=True):
             reply.value, reply.is_sent = value, True
 
+    def pubsub(self) -> Any:
+        """Return redis-py's subscriptions, on a further connection."""
+        return self._store.pubsub()
+
     async def close(self) -> None:
         """Close the connections."""
         self._store.close()
@@ -214,6 +219,10 @@ class ClientStore(WithoutDecisions):
             loop.call_soon(self._start)
         return future
 
+    def pubsub(self) -> Any:
+        """Return redis-py's subscriptions, on a further connection."""
+        return self._client.pubsub()
+
     async def close(self) -> None:
         """Close the connections."""
         await self._client.connection_pool.disconnect()
@@ -255,6 +264,55 @@ class ClientStore(WithoutDecisions):
                 await self._predecessors.wait_async(self._client)
             raise StoreUnavailable(f"no answer from Redis: {error}") from error
         return replies
+
+
+class PubSubListener:
+    """The news of channels, by the subscriptions of redis-py: hints, as those of a Notifier."""
+
+    def __init__(self, open_pubsub: Callable[[], Any]) -> None:
+        self._open = open_pubsub
+        self._pubsub: Any = None
+        self._channels: set[str] = set()
+
+    async def listen(self, channels: set[str]) -> None:
+        """Subscribe to these channels alone. Raises StoreUnavailable."""
+        try:
+            if self._pubsub is None:
+                self._pubsub, self._channels = self._open(), set()
+            if gone := self._channels - channels:
+                await _result(self._pubsub.unsubscribe(*gone))
+            if new := channels - self._channels:
+                await _result(self._pubsub.subscribe(*new))
+            self._channels = channels
+        except UNAVAILABLE as error:
+            await self.close()
+            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+
+    async def wait(self, timeout_s: float) -> set[str]:
+        """Return the channels with news, after that time at the latest.
+
+        A channel has news once Redis has confirmed it, and all have if the connection breaks.
+        """
+        changed: set[str] = set()
+        try:
+            while message := await _result(self._pubsub.get_message(timeout=timeout_s)):
+                changed.add(message["channel"].decode())
+                timeout_s = 0.0
+        except UNAVAILABLE:
+            await self.close()
+            return self._channels
+        return changed
+
+    async def close(self) -> None:
+        """Close the connection."""
+        pubsub, self._pubsub = self._pubsub, None
+        if pubsub is not None:
+            await _result(getattr(pubsub, "aclose", pubsub.close)())
+
+
+async def _result(value: Any) -> Any:
+    """Return what redis-py returned, or what redis.asyncio will return."""
+    return await value if inspect.isawaitable(value) else value
 
 
 def _options(client: Any, retry: object, greet: object) -> dict[str, Any]:

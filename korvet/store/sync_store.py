@@ -122,6 +122,14 @@ class SyncStore:
         except ResponseError as error:
             raise error_of(command, error) from error
 
+    def pubsub(self) -> Any:
+        """Return redis-py's subscriptions, on a further connection.
+
+        In a cluster each node publishes the messages of all.
+        """
+        client = self._raw
+        return (client.masters()[0][1] if isinstance(client, SyncCluster) else client).pubsub()
+
     def on_masters(self, *command: Arg) -> list[tuple[str, Any]]:
         """Return each master's address, and its raw reply to a plain command or its error."""
         words = tuple(map(plain_arg, command))

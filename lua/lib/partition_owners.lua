@@ -79,7 +79,8 @@ function M.filter_free(g, id, list, process)
   return found
 end
 
-local function has_owned_since(owners, id, field, epoch)
+--- Return whether the member owns the partition or task since that epoch or an earlier one.
+function M.has_owned_since(owners, id, field, epoch)
   local since, owner = string.match(redis.call("HGET", owners, field) or "", "^(%d+) (.*)$")
   return owner == id and tonumber(since) <= epoch
 end
@@ -113,7 +114,7 @@ function M.check_commit(members, owners, id, epoch, args, from, topology_of)
       local topic, number = string.match(args[i], ":([^:]*)(:%d+)$")
       field = "a" .. (subtopology_of[topic] or "") .. number
     end
-    if not has_owned_since(owners, id, field, epoch) then
+    if not M.has_owned_since(owners, id, field, epoch) then
       return codes.STALE_MEMBER_EPOCH
     end
   end

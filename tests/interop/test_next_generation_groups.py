@@ -1,11 +1,15 @@
 """Check groups of the consumer protocol (KIP-848) with confluent-kafka."""
 
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from korvet import Korvet
+from tests.interop import librdkafka
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
 from tests.interop.librdkafka import consumer, eventually, producer, send
@@ -103,6 +107,51 @@ def test_an_empty_group_moves_between_the_protocols(quick: Broker) -> None:
             assert len(member.seen) == 1
         source = consumer(address, group)
         assert source.committed([place], 10)[0].offset == offset + 1
+        source.close()
+
+
+@pytest.mark.korvet_only
+def test_members_of_the_library_share_the_partitions(tmp_path: Path, own_redis: str) -> None:
+    quick = {
+        f"group.consumer.{name}interval.ms": "100" for name in ("heartbeat.", "min.heartbeat.")
+    }
+    broker = Broker(tmp_path, quick, ("--redis", own_redis, "--namespace", "shared"))
+    group = topic_name("group")
+    found: Counter[tuple[int, int]] = Counter()
+    with broker, Korvet.connect(own_redis, namespace="shared", settings=quick) as log:
+        topic = create_topic(broker.address, partitions=4)
+        with Writer(broker.address, topic, 4) as writer:
+            member = Member(broker.address, group, topic, group_protocol="consumer")
+            settled([member], 4)
+            with log.consumer(group, [topic], idle_s=0.05) as consumer:
+
+                def consume() -> None:
+                    for _, record in zip(range(50), consumer, strict=False):
+                        found[record.partition, record.offset] += 1
+                    consumer.commit()
+
+                def is_shared() -> bool:
+                    consume()
+                    return len(consumer.assignment) == len(member.assigned) == 2
+
+                eventually(is_shared)
+                assert {number for _, number in consumer.assignment} | member.assigned == {
+                    0,
+                    1,
+                    2,
+                    3,
+                }
+                before = found.total()
+                eventually(lambda: consume() or found.total() > before + 50)
+                member.leave()
+                writer.stop()
+                eventually(lambda: consume() or found.keys() | member.seen.keys() == writer.stored)
+            together = found + member.seen
+            assert set(together.values()) == {1}, "a record was read twice"
+        source = librdkafka.consumer(broker.address, group)
+        places = [TopicPartition(topic, number) for number in range(4)]
+        ends = [source.get_watermark_offsets(place, 10)[1] for place in places]
+        assert [place.offset for place in source.committed(places, 10)] == ends
         source.close()
 
 

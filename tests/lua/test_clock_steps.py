@@ -298,6 +298,7 @@ NUMBERS = {
 }
 """The time begins a number that only grows."""
 KEEPS_LONGER = {
+    "group.commit_owned",
     "group.record_lag",
     "group.txn_complete",
     "log.abort_hanging_txn",
@@ -322,7 +323,7 @@ KEEPS_LONGER = {
     "log.lag",
     "log.number_entries",
 }
-"""Ages of records, objects, tombstones and idle producers: nothing waits for their end."""
+"""Ages of records, commits, objects, tombstones and idle producers: nothing waits for their end."""
 
 
 def test_what_every_script_does_with_the_time_is_known() -> None:

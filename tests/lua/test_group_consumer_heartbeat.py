@@ -10,6 +10,7 @@ import pytest
 from korvet.base.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.modern import encode_subscription, pack
+from korvet.groups.offset_commit import parse_commit
 from korvet.scripts.calls.group import ConsumerHeartbeatReply, TickReply
 from korvet.scripts.keys import Keys
 from korvet.scripts.signals import Signal
@@ -224,6 +225,49 @@ def test_a_commit_of_an_old_epoch_is_stale(group: Group) -> None:
     assert commit("unknown", 1) == ErrorCode.UNKNOWN_MEMBER_ID
     described = group.runner.run(KEYS.group("g").modern_describe(type="consumer"))
     assert (described.state, len(described.members)) == (b"Stable", 28)
+
+
+def test_a_member_commits_what_it_owns_from_where_it_began(group: Group) -> None:
+    one, two = Member(group, "m1"), Member(group, "m2")
+    settle([one, two])
+    mine = int(min(one.held).partition(":")[2])
+    other = int(min(two.held).partition(":")[2])
+    fenced, stale, moved = (
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.INVALID_RECORD_STATE,
+    )
+    for member, ahead, rows, error in (
+        ("m1", 0, [(mine, "-1", 5)], 0),
+        ("m1", 0, [(mine, "-1", 6)], moved),  # repeated
+        ("m1", 0, [(mine, "4", 6)], moved),
+        ("m1", 0, [(mine, "5", 6)], 0),
+        ("m1", 0, [(mine, "", 7)], 0),
+        ("m1", 0, [(mine, "7", 8), (other, "-1", 8)], stale),  # all or nothing
+        ("m1", 1, [(mine, "7", 8)], stale),
+        ("m1", -1, [(mine, "7", 8)], 0),  # owned since then (KIP-1251)
+        ("m2", -1, [(other, "-1", 8)], stale),
+        ("m3", 0, [(mine, "8", 9)], fenced),
+        ("m1", 0, [], 0),
+        ("m1", -1, [], stale),
+        ("m3", 0, [], fenced),
+    ):
+        cells = [(f"korvet:t:{n}", since, offset, TOPIC, "") for n, since, offset in rows]
+        call = KEYS.group("g").commit_owned(cells, member=member, epoch=one.epoch + ahead)
+        assert group.runner.run(call).error == error, (member, ahead, rows)
+    stored = group.runner.command("HGETALL", KEYS.group_offsets("g"))
+    offsets = stored if isinstance(stored, list) else next(iter(stored.items()))
+    commit = parse_commit(offsets[1])
+    assert len(offsets) == 2 and commit is not None
+    assert (commit.offset, commit.topic_id, commit.epoch) == (8, TOPIC, -1)
+    again = KEYS.group("g").commit_owned(
+        [(f"korvet:t:{mine}", "-1", 1, "b" * 32, "")], member="m1", epoch=one.epoch
+    )
+    assert group.runner.run(again).error == stale  # a topic that was created again
+    group.runner.command("HSET", KEYS.group_offsets("g"), f"korvet:t:{mine}", "17")
+    by_hand = [(f"korvet:t:{mine}", "17", 18, TOPIC, "")]
+    call = KEYS.group("g").commit_owned(by_hand, member="m1", epoch=one.epoch)
+    assert group.runner.run(call).error == 0
 
 
 def test_only_a_member_at_its_epoch_may_fetch_offsets(group: Group) -> None:

@@ -252,6 +252,16 @@ def commit(lua: LuaRunner) -> None:
     lua.run(call)
 
 
+def commit_owned(lua: LuaRunner) -> None:
+    group = KEYS.group("g")
+    commit(lua)  # what is replaced has metadata as well
+    lua.command("HSET", group.consumer_members, "m", "2 1 1 45000 45000 0 ")
+    owned = [word for n in range(ROWS_PER_CALL) for word in (f"{ID}:{n}", "1 m")]
+    lua.command("HSET", group.partition_owners, *owned)
+    cells = [(f"korvet:t:{n}", "1", 2, ID, "m" * 4096) for n in range(ROWS_PER_CALL)]
+    assert lua.run(group.commit_owned(cells, member="m", epoch=1)).error == 0
+
+
 def pending_commits(producer_id: int) -> Call[CommitReply]:
     return KEYS.group("g").txn_commit(
         KEYS.commit_rows(commit_rows()),
@@ -393,6 +403,7 @@ def clean_commit(lua: LuaRunner) -> None:
 
 WORST: dict[str, Callable[[LuaRunner], object]] = {
     "group.commit": commit,
+    "group.commit_owned": commit_owned,
     "group.consumer_heartbeat": many_consumers,
     "group.describe": describe,
     "group.join": classic,

@@ -93,6 +93,10 @@ def a_consumer_group(lua: Doubting) -> None:
     settle([one, three])
     call = commit_call([ROW], "m1", one.epoch)
     assert lua.run(call).error == 0
+    owned, _, number = min(one.held).partition(":")
+    cells = [(f"korvet:t:{number}", "", 6, owned, "")]
+    commit_owned = KEYS.group("g").commit_owned(cells, member="m1", epoch=one.epoch)
+    assert lua.run(commit_owned).error == 0
     lua.tried.clear()
     assert txn_commit(lua, member="m1", generation=one.epoch) == txn_complete(lua, 9) == 0
     assert lua.run(KEYS.group("g").leave([("m1", "")])).results == [0]

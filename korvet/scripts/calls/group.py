@@ -265,6 +265,7 @@ class TxnCompleteReply(Reply):
 
 CHECK_EPOCH = Script("group.check_epoch", ErrorReply)
 COMMIT = Script("group.commit", CommitReply)
+COMMIT_OWNED = Script("group.commit_owned", ErrorReply)
 CONSUMER_HEARTBEAT = Script("group.consumer_heartbeat", ConsumerHeartbeatReply)
 DELETE = Script("group.delete", ErrorReply)
 DELETE_OFFSETS = Script("group.delete_offsets", DeleteOffsetsReply)
@@ -357,6 +358,30 @@ class GroupCalls:
                 allow_member_epoch,
                 is_registered,
                 retention_ms,
+                *flat(rows),
+            ),
+        )
+
+    def commit_owned(
+        self,
+        rows: Iterable[tuple[str, str, Arg, str, str]],
+        *,
+        member: str,
+        epoch: int,
+    ) -> Call[ErrorReply]:
+        """Commit offsets of partitions that a member of a consumer group owns, or refuse all of
+        them.
+        """
+        return Call(
+            COMMIT_OWNED,
+            (
+                self.consumer_members,
+                self.partition_owners,
+                self.offsets,
+            ),
+            (
+                member,
+                epoch,
                 *flat(rows),
             ),
         )

@@ -1,0 +1,373 @@
+"""Consume as a member of a consumer group (KIP-848), and commit in the caller's own step.
+
+Rules
+- The member joins by the script that brokers run for ConsumerGroupHeartbeat: Kafka's consumers and
+  these share a group's partitions, and see each other's commits.
+- Heartbeats are sent between records, or by `heartbeat`. A member whose handler takes longer than
+  the session loses its partitions; its commits are then refused. Without a broker, members expire
+  by these heartbeats.
+- A commit names the offset from which the member began to read: see lua/group/commit_owned.lua.
+  After a step that failed, the consumer continues from what the group has committed. Before it
+  reads that, it writes its member's row: so Redis can no longer execute a step that WATCHes it.
+  A step that began with `check` and did not reach its commit has failed, too.
+- Records that were returned and not committed before their partition was revoked: the next step is
+  refused, because another member reads them again.
+"""
+
+import inspect
+from collections.abc import Sequence
+from math import inf
+from time import monotonic
+from typing import Any
+from uuid import UUID, uuid4
+
+from korvet.base.bounded import chunks
+from korvet.base.errors import ErrorCode
+from korvet.groups.assignment import decode_assignment
+from korvet.groups.coordinator import ROWS_PER_CALL
+from korvet.groups.modern import JOIN, GroupLimits, Heartbeat, group_timeout_ms, reason_of
+from korvet.groups.offset_commit import Row, parse_commit, parse_field
+from korvet.library.following import AsyncReader, FollowCalls, PartitionId, Track
+from korvet.library.publishing import OnRefused, Queued, check_queues, enqueue
+from korvet.library.session import check
+from korvet.library.values import KorvetError
+from korvet.log.position import EARLIEST, Position
+from korvet.scripts.call import Arg, Call, ErrorReply
+from korvet.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
+
+LEAVE = -1
+_UNSTABLE_S = 0.1
+"""Seconds between two looks at offsets that wait for the end of a transaction."""
+_FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
+_MOVED = (
+    "The group's offsets or partitions are not those with which the records were read: continue "
+    "the iteration, which begins again at the committed offsets."
+)
+
+
+class CommitReceipt(Queued):
+    """The result of a commit, known after the pipeline was executed.
+
+    Until then `offsets` raises RuntimeError. Afterwards it raises KorvetError if the commit was
+    refused, and what `execute` raised if it raised.
+    """
+
+    def __init__(
+        self, consumer: "AsyncConsumer", rows: Sequence[Row], calls: Sequence[Call[ErrorReply]]
+    ) -> None:
+        super().__init__(calls)
+        self._consumer = consumer
+        self._rows = rows
+
+    @property
+    def offsets(self) -> dict[tuple[str, int], int]:
+        """The committed offsets, by topic and partition. Raises if the commit was refused."""
+        for reply in self._settled():
+            check(reply.error, _MOVED)
+        return {(row[0], row[1]): row[2] for row in self._rows}
+
+    def _add_reply(self, raw: object) -> None:
+        super()._add_reply(raw)
+        if getattr(self._replies[-1], "error", True):
+            self._consumer._is_behind = True
+        elif len(self._replies) == len(self._calls):
+            self._consumer._committed += self._rows
+
+    def _fail(self, error: Exception) -> None:
+        super()._fail(error)
+        self._consumer._is_behind = True
+
+
+class AsyncConsumer(AsyncReader):
+    """A member of a consumer group: iterate it with `async for`.
+
+    An object belongs to one task at a time.
+    """
+
+    _survives_deletion = True
+
+    def __init__(
+        self,
+        log: FollowCalls,
+        group: str,
+        topics: Sequence[str],
+        *,
+        reset: Position,
+        committed: bool,
+        idle_s: float | None,
+        rebalance_timeout_ms: int,
+    ) -> None:
+        super().__init__(log, reset=reset, committed=committed, idle_s=idle_s)
+        self.group = group
+        self.member_id = str(uuid4())
+        self.member_epoch = JOIN
+        self._keys = log.keys.group(group)
+        self._topics = sorted(set(topics))
+        self._rebalance_ms = rebalance_timeout_ms
+        self._target: set[PartitionId] = set()
+        self._owned: set[PartitionId] = set()
+        self._is_full = True
+        """Whether the next heartbeat has all fields: to join, or as the last reply was lost."""
+        self._is_behind = False
+        """True after a step that failed: the records are read again from the committed offsets."""
+        self._has_begun = False
+        """True from `check` to the commit."""
+        self._is_lost = False
+        """True after a partition was revoked whose records were returned and not committed."""
+        self._committed: list[Row] = []
+        """Commits to which the Redis groups are not yet moved."""
+        self._beat_at = self._tick_at = self._load_at = 0.0
+        log.ticks_ms = -1
+
+    @property
+    def hash_tag(self) -> str:
+        """The hash tag of the group: keys with it are in the slot of its commits."""
+        return self._keys.offsets
+
+    @property
+    def assignment(self) -> list[tuple[str, int]]:
+        """The partitions that it reads, as topic and number."""
+        return sorted((track.topic.name, track.number) for track in self._tracks.values())
+
+    async def heartbeat(self) -> None:
+        """Renew the session, from a handler that takes long. Partitions are not revoked here."""
+        if monotonic() >= self._beat_at:
+            await self._beat()
+        if monotonic() >= self._tick_at:
+            wait_ms = await self._log.coordinator.tick(self.group)
+            self._tick_at = monotonic() + (wait_ms / 1000 + 0.01 if wait_ms >= 0 else inf)
+
+    async def commit(self) -> None:
+        """Commit the records that were returned. Raises KorvetError if another member has them."""
+        self._is_lost = False
+        rows, calls = self._queue_commit()
+        try:
+            for reply in await self._log.store.run_many(calls):
+                check(reply.error, _MOVED)
+        except BaseException:
+            self._is_behind = True
+            raise
+        self._committed += rows
+
+    async def commit_with(self, pipe: Any, *, on_refused: OnRefused = "receipt") -> CommitReceipt:
+        """Queue the commit of the returned records on a pipeline of redis-py or valkey-py.
+
+        With `on_refused="error"` a refusal is an error reply, which `execute` raises. MULTI does
+        not undo the commands before it: call `check` first.
+        """
+        check_queues(pipe)
+        self._refuse_lost()
+        rows, calls = self._queue_commit()
+        receipt = CommitReceipt(self, rows, calls)
+        enqueue(pipe, receipt, calls, on_refused)
+        return receipt
+
+    async def commit_args(self) -> tuple[list[str], list[Arg]]:
+        """Return KEYS and ARGV of the commit, for `korvet.commit` in a script of your own.
+
+        They commit the returned records. If the script fails, call `rewind`.
+        """
+        self._refuse_lost()
+        _, (call,) = self._queue_commit(limit=None)
+        return list(call.keys), list(call.args)
+
+    async def check(self, pipe: Any) -> None:
+        """Begin a step: make a pipeline's next EXEC do nothing if the group changes before it.
+
+        WATCHes the group's members: call it before `pipe.multi()`. Raises KorvetError if the
+        member no longer has its partitions; then continue the iteration. A step that does not
+        reach its commit before the next record is wanted has failed.
+        """
+        self._refuse_lost()
+        self._has_begun = True
+        watched = pipe.watch(self._keys.consumer_members)
+        if inspect.isawaitable(watched):
+            await watched
+        reply = await self._log.store.run(self._commit_call([]))
+        check(reply.error, _MOVED)
+
+    async def rewind(self) -> None:
+        """Continue from the committed offsets."""
+        self._is_behind = True
+
+    async def close(self) -> None:
+        """Leave the group, and close the connection for messages."""
+        try:
+            if self.member_epoch != JOIN:
+                self.member_epoch = LEAVE
+                await self._send(())
+                await self._move_redis_groups()
+        finally:
+            self.member_epoch = JOIN
+            await super().close()
+
+    # Membership.
+
+    async def _prepare(self) -> None:
+        if self._is_behind or self._has_begun:
+            self._is_behind = self._is_full = True
+            await self._beat()
+            self._drop(self._owned)
+            self._is_behind = self._has_begun = self._is_lost = False
+        await self.heartbeat()
+        while self._target != self._owned and monotonic() >= self._load_at:
+            self._drop(self._owned - self._target)
+            await self._load(self._target - self._owned)
+            await self._beat()
+
+    def _due(self) -> float:
+        return min(self._beat_at, self._tick_at, self._load_at or inf)
+
+    async def _beat(self) -> None:
+        """Send a heartbeat, joining again if the member was removed."""
+        while True:
+            owned = sorted(self._owned)
+            was_full, self._is_full = self._is_full, True
+            reply = await self._send(owned, is_full=was_full)
+            if reply.error not in _FENCED:
+                break
+            self._drop(self._owned)
+            self.member_epoch, self._target = JOIN, set()
+        if reply.error == ErrorCode.GROUP_ID_NOT_FOUND:
+            reason = f"Group {self.group!r} has another type, or members of the classic protocol."
+            raise KorvetError(ErrorCode.GROUP_ID_NOT_FOUND, reason)
+        check(reply.error, reason_of(reply.error) or f"Heartbeat in group {self.group!r}")
+        self._is_full, self.member_epoch = False, reply.epoch
+        if reply.has_assignment:
+            rows = decode_assignment(reply.assignment).items()
+            self._target = {(topic_id, number) for topic_id, numbers in rows for number in numbers}
+        interval_ms = self._setting("consumer.heartbeat.interval.ms")
+        next_ms = min(interval_ms, reply.next_heartbeat_ms or interval_ms)
+        self._beat_at = monotonic() + next_ms / 1000
+        await self._move_redis_groups()
+
+    async def _send(self, owned: Sequence[PartitionId], *, is_full: bool = False) -> Any:
+        log = self._log
+        await log.refresh()
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=self.member_epoch,
+            rebalance_timeout_ms=self._rebalance_ms if is_full else -1,
+            subscribed_topic_names=self._topics if is_full else None,
+            topic_partitions=[
+                TopicPartitions(topic_id=UUID(hex=topic_id), partitions=[number])
+                for topic_id, number in owned
+            ],
+        )
+        client = ("korvet-library", "/library")
+        session_ms = self._setting("consumer.session.timeout.ms")
+        heartbeat = Heartbeat(
+            log.coordinator,
+            log.table,
+            GroupLimits.of(log.settings),
+            lambda: log.table.cached_version,
+        )
+        return await heartbeat.run_consumer(request, log.settings, client, session_ms)
+
+    def _setting(self, name: str) -> int:
+        return group_timeout_ms(self._log.dynamic_configs, self._log.settings, self.group, name)
+
+    def _drop(self, partition_ids: set[PartitionId]) -> None:
+        """End the reading of partitions."""
+        for partition_id in list(partition_ids):
+            track = self._remove(partition_id)
+            self._is_lost |= track is not None and track.is_read
+        self._owned = self._owned - partition_ids
+
+    async def _load(self, partition_ids: set[PartitionId]) -> None:
+        """Begin to read partitions at their committed offsets.
+
+        Those whose offsets wait for the end of a transaction are left for the next call.
+        """
+        log, self._load_at = self._log, 0.0
+        # Pending offsets are read first: one that is committed in between is looked at again.
+        fields = await log.store.command("HKEYS", self._keys.txn_pending) if partition_ids else []
+        pending = {parse_field(field.partition(b" ")[2]) for field in fields}
+        for topic_id, number in sorted(partition_ids):
+            topic = await log.table.get_id(UUID(hex=topic_id))
+            if topic is not None and (topic.name, number) in pending:
+                self._load_at = monotonic() + _UNSTABLE_S
+                continue
+            self._owned = self._owned | {(topic_id, number)}
+            if topic is None:
+                continue  # It was deleted, and is revoked soon.
+            raw = await log.store.command(
+                "HGET", self._keys.offsets, topic.partition(number).stream
+            )
+            commit = parse_commit(raw) if raw else None
+            committed = -1
+            if commit is not None and commit.topic_id in ("", topic.id):
+                committed = commit.offset
+            offset = committed
+            if committed < 0:
+                offset = await log.find_offset(topic.name, number, self._reset)
+            self._add(Track(topic, number, offset, committed))
+
+    # Commits.
+
+    def _refuse_lost(self) -> None:
+        if self._is_lost or self._is_behind:
+            self._is_behind = True
+            raise KorvetError(ErrorCode.REBALANCE_IN_PROGRESS, _MOVED)
+
+    def _queue_commit(
+        self, limit: int | None = ROWS_PER_CALL
+    ) -> tuple[list[Row], list[Call[ErrorReply]]]:
+        """Return what was read since the last commit, and the calls that commit it."""
+        self._has_begun = False
+        rows: list[Row] = []
+        cells = []
+        for track in self._tracks.values():
+            if track.is_read:
+                stream = track.topic.partition(track.number).stream
+                cells.append((stream, str(track.committed), track.offset, track.topic.id, ""))
+                rows.append((track.topic.name, track.number, track.offset, -1, track.topic.id, ""))
+                track.committed, track.is_read = track.offset, False
+        some = [cells] if limit is None else chunks(cells, limit)
+        return rows, [self._commit_call(each) for each in some]
+
+    def _commit_call(self, cells: Sequence[tuple[str, str, int, str, str]]) -> Call[ErrorReply]:
+        return self._keys.commit_owned(cells, member=self.member_id, epoch=self.member_epoch)
+
+    async def _move_redis_groups(self) -> None:
+        rows, self._committed = self._committed, []
+        await self._log.coordinator.redis_groups.seek(self.group, rows)
+
+
+class ConsumeCalls(FollowCalls):
+    """Consume as a member of a group."""
+
+    async def consumer(
+        self,
+        group: str,
+        topics: Sequence[str],
+        *,
+        auto_offset_reset: Position = EARLIEST,
+        committed: bool = True,
+        idle_s: float | None = None,
+        rebalance_timeout_ms: int = 300_000,
+    ) -> AsyncConsumer:
+        """Join a consumer group (KIP-848) and return its records in these topics, as they arrive.
+
+        Partitions without a committed offset begin at `auto_offset_reset`. The iteration ends once
+        no record has arrived for `idle_s` seconds, by default never. `committed` leaves out
+        aborted transactions. A partition is given up between two records: a member that does not
+        ask for the next one within `rebalance_timeout_ms` is removed.
+        """
+        for name in topics:
+            await self.find_topic(name)
+        consumer = AsyncConsumer(
+            self,
+            group,
+            topics,
+            reset=auto_offset_reset,
+            committed=committed,
+            idle_s=idle_s,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+        )
+        await consumer._prepare()
+        return consumer

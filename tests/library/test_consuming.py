@@ -1,0 +1,370 @@
+"""Check members of consumer groups that commit in the application's own steps, on real servers."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+import korvet
+from korvet import Consumer, KorvetError, Record
+from korvet.base.errors import ErrorCode
+from korvet.scripts.keys import Keys
+from korvet.store.redis_py import run_inline
+from tests.store.cluster_topology import TestCluster, cluster
+from tests.support.redis_servers import TestServer
+
+DENSE = {"offset.mode": "dense"}
+QUICK = {"group.consumer.heartbeat.interval.ms": "50"}
+GROUP = Keys().group("totals")
+
+
+@pytest.fixture
+def client(redis_server: TestServer) -> Iterator[redis.Redis]:
+    """The application's client on each server."""
+    with redis_server.client() as made:
+        yield made
+
+
+@pytest.fixture
+def log(client: redis.Redis) -> Iterator[korvet.Korvet]:
+    """A log with the topic orders, of two partitions that hold the numbers 1 to 10."""
+    with korvet.Korvet(client, settings=QUICK) as made:
+        made.create_topic("orders", 2, DENSE)
+        for number in range(10):
+            made.append("orders", number % 2, [Record(b"%d" % (number + 1))])
+        yield made
+
+
+def step(consumer: Consumer, client: redis.Redis, value: bytes | None) -> None:
+    """Add a record's number to the sum, and commit."""
+    with client.pipeline() as pipe:
+        consumer.check(pipe)
+        pipe.multi()
+        pipe.incrby("sum", int(value or 0))
+        consumer.commit_with(pipe)
+        pipe.execute()
+
+
+def remove(log: korvet.Korvet, consumer: Consumer) -> None:
+    """Remove a member, as an administrator does."""
+    run_inline(log._log.store.run(GROUP.leave([(consumer._reader.member_id, "")])))  # type: ignore[attr-defined]
+
+
+def committed(log: korvet.Korvet) -> dict[int, int]:
+    return {row.partition: row.offset for row in log.committed("totals")}
+
+
+@pytest.mark.parametrize("layout", ["record", "batch"])
+@pytest.mark.parametrize("mode", ["dense", "time"])
+def test_a_records_effect_and_its_commit_are_one_step(
+    log: korvet.Korvet, client: redis.Redis, layout: str, mode: str
+) -> None:
+    log.create_topic("paid", 2, {"offset.mode": mode, "storage.format": layout})
+    log.produce("paid", [Record(b"%d" % n, b"k%d" % n, [("h", b"x")], 7) for n in range(20)])
+    for count in (15, 5, 0):
+        with log.consumer("totals", ["paid"], idle_s=0) as consumer:
+            for _, record in zip(range(count), consumer, strict=False):
+                step(consumer, client, record.value)
+                assert (record.key, record.timestamp_ms) == (b"k" + (record.value or b""), 7)
+                assert list(record.headers) == [("h", b"x")]
+            if count == 0:
+                assert list(consumer) == []
+    assert client.get("sum") == b"190"
+    assert [row.lag for row in log.committed("totals")] == [0, 0]
+    assert [(group.type, group.members) for group in log.groups()] == [("consumer", 0)]
+
+
+def test_a_member_that_was_removed_neither_commits_nor_writes(
+    log: korvet.Korvet, client: redis.Redis
+) -> None:
+    with log.consumer("totals", ["orders"], idle_s=0) as consumer:
+        next(consumer)
+        remove(log, consumer)
+        with pytest.raises(KorvetError, match="continue the iteration"):
+            consumer.commit()
+        next(consumer)
+        with client.pipeline() as pipe:
+            consumer.check(pipe)
+            pipe.multi()
+            pipe.incrby("sum", 1)
+            watched = consumer.commit_with(pipe)
+            with pytest.raises(RuntimeError, match="was not executed"):
+                _ = watched.offsets
+            remove(log, consumer)
+            with pytest.raises(redis.WatchError):
+                pipe.execute()
+        with pytest.raises(redis.WatchError):
+            _ = watched.offsets
+        next(consumer)
+        remove(log, consumer)
+        with client.pipeline() as pipe, pytest.raises(KorvetError, match="continue"):
+            consumer.check(pipe)
+        next(consumer)
+        assert not client.exists("sum") and committed(log) == {}
+        remove(log, consumer)
+        with client.pipeline() as pipe:
+            pipe.incrby("sum", 1)
+            refused = consumer.commit_with(pipe, on_refused="error")
+            with pytest.raises(redis.ResponseError, match="KORVETREFUSED UNKNOWN_MEMBER_ID"):
+                pipe.execute()
+        with pytest.raises(KorvetError) as caught:
+            _ = refused.offsets
+        assert caught.value.error is ErrorCode.UNKNOWN_MEMBER_ID
+        assert client.get("sum") == b"1"  # MULTI does not roll back
+        assert {int(record.value or 0) for record in consumer} == set(range(1, 11))
+
+
+def test_a_step_that_failed_is_read_again_and_cannot_happen_late(
+    log: korvet.Korvet, client: redis.Redis
+) -> None:
+    with log.consumer("totals", ["orders"], idle_s=0) as consumer:
+        first = next(consumer)
+        with client.pipeline() as late:
+            consumer.check(late)
+            late.multi()
+            late.incrby("sum", 100)
+            consumer.commit_with(late)
+            consumer.rewind()  # as after a timeout, whose outcome is unknown
+            assert next(consumer) == first
+            with pytest.raises(redis.WatchError):
+                late.execute()
+        assert next(consumer) == first
+        with client.pipeline() as begun:
+            consumer.check(begun)  # and then a command of the application fails
+        assert next(consumer) == first
+        step(consumer, client, first.value)
+        for record in consumer:
+            step(consumer, client, record.value)
+    assert client.get("sum") == b"55"
+
+
+def test_a_commit_names_the_offset_from_which_it_was_read(
+    log: korvet.Korvet, client: redis.Redis
+) -> None:
+    with log.consumer("totals", ["orders"], idle_s=0) as consumer:
+        next(consumer)
+        client.hset(GROUP.offsets, mapping={"korvet:orders:0": 2, "korvet:orders:1": 2})
+        with pytest.raises(KorvetError) as caught:
+            consumer.commit()
+        assert caught.value.error is ErrorCode.INVALID_RECORD_STATE
+        assert len([record for record in consumer if record.offset >= 2]) == 6
+        consumer.commit()
+        consumer.commit()
+    assert committed(log) == {0: 5, 1: 5}
+
+
+def test_several_commits_of_one_pipeline_are_settled_together(
+    log: korvet.Korvet, client: redis.Redis
+) -> None:
+    with log.consumer("totals", ["orders"], idle_s=0) as consumer, client.pipeline() as pipe:
+        receipts = []
+        for record in consumer:
+            pipe.incrby("sum", int(record.value or 0))
+            receipts.append(consumer.commit_with(pipe))
+        assert consumer.commit_with(pipe).offsets == {}
+        pipe.execute()
+        found = [offset for receipt in receipts for offset in receipt.offsets.values()]
+        assert sorted(found) == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert (client.get("sum"), committed(log)) == (b"55", {0: 5, 1: 5})
+
+
+def test_members_share_the_partitions(log: korvet.Korvet, client: redis.Redis) -> None:
+    with (
+        korvet.Korvet(client, settings=QUICK) as other,
+        log.consumer("totals", ["orders"], idle_s=0.01) as one,
+    ):
+        first = next(one)
+        with other.consumer("totals", ["orders"], idle_s=0.01) as two:
+            while len(one.assignment) != 1 or len(two.assignment) != 1:
+                one.next()
+                two.next()
+            assert sorted(one.assignment + two.assignment) == [("orders", 0), ("orders", 1)]
+            with client.pipeline() as pipe:
+                if ("orders", first.partition) not in one.assignment:
+                    with pytest.raises(KorvetError, match="continue the iteration"):
+                        one.commit_with(pipe)
+        while len(one.assignment) != 2:
+            one.next()
+
+
+def test_a_member_that_died_is_removed_without_a_broker(
+    log: korvet.Korvet, client: redis.Redis
+) -> None:
+    with korvet.Korvet(client, settings=QUICK) as other:
+        dead = other.consumer("totals", ["orders"])
+        with log.consumer("totals", ["orders"], idle_s=0.05) as consumer:
+            member = f"m:{dead._reader.member_id}"
+            now_s, _ = client.time()  # type: ignore[misc]
+            client.zadd(GROUP.deadlines, {member: now_s * 1000 - 1})
+            found = set()
+            while len(found) < 10:
+                found |= {record.value for record in consumer}
+            assert len(consumer.assignment) == 2 and client.hlen(GROUP.consumer_members) == 1
+
+
+@pytest.mark.parametrize("kind", ["client", "url"])
+def test_a_record_ends_the_wait(redis_server: TestServer, kind: str) -> None:
+    with redis_server.client() as client:
+        made = (
+            korvet.Korvet(client) if kind == "client" else korvet.Korvet.connect(redis_server.url)
+        )
+        with made as log:
+            log.create_topic("batches", 1, {**DENSE, "storage.format": "batch"})
+            log.create_topic("records", 1, DENSE)
+            with log.consumer("totals", ["batches", "records"]) as consumer:
+                for name in ("batches", "records"):
+                    writer = threading.Thread(
+                        target=lambda: korvet.Korvet(client).produce(name, [Record(b"a")])  # noqa: B023
+                    )
+                    writer.start()
+                    assert next(consumer).topic == name
+                    writer.join()
+                client.xadd("korvet:records:0", {"value": "native"})
+                assert next(consumer).value == b"native"
+
+
+def test_a_follower_reads_from_now_or_from_a_position(log: korvet.Korvet) -> None:
+    with log.follow("orders", idle_s=0) as now, log.follow("orders", partition=1, idle_s=0) as one:
+        assert list(now) == list(one) == []
+        log.append("orders", 0, [Record(b"11")])
+        assert [record.value for record in now] == [b"11"] and list(one) == []
+    with log.follow("orders", 3, partition=0, idle_s=0) as offset:
+        assert [record.value for record in offset] == [b"7", b"9", b"11"]
+    with log.follow("orders", datetime(2020, 1, 1, tzinfo=UTC), idle_s=0) as moment:
+        assert len(list(moment)) == 11
+    with log.follow("orders", "earliest", partition=1, idle_s=0) as late:
+        log.delete_records("orders", 1, before=3)
+        assert [record.value for record in late] == [b"8", b"10"]
+    with pytest.raises(KorvetError, match="orders has partitions 0 to 1, not 2"):
+        log.follow("orders", partition=2)
+
+
+def test_a_group_without_offsets_begins_where_the_caller_says(log: korvet.Korvet) -> None:
+    with log.consumer("new", ["orders"], auto_offset_reset="latest", idle_s=0) as consumer:
+        assert list(consumer) == []
+        log.append("orders", 0, [Record(b"11")])
+        assert [record.value for record in consumer] == [b"11"]
+        consumer.commit()
+    log.delete_records("orders", 1, before=4)
+    log.commit("old", {("orders", 1): 1})
+    with log.consumer("old", ["orders"], idle_s=0) as consumer:
+        assert len(list(consumer)) == 7
+
+
+def test_groups_of_other_kinds_are_refused(log: korvet.Korvet, client: redis.Redis) -> None:
+    for kind in ("share", "streams"):
+        client.hset(Keys().group(kind).group, "type", kind)
+        with pytest.raises(KorvetError, match=f"Group '{kind}' has another type") as caught:
+            log.consumer(kind, ["orders"])
+        assert caught.value.error is ErrorCode.GROUP_ID_NOT_FOUND
+    with pytest.raises(KorvetError, match="There is no topic 'ordres'"):
+        log.consumer("totals", ["ordres"])
+
+
+def test_offsets_of_an_open_transaction_are_waited_for(
+    log: korvet.Korvet, client: redis.Redis
+) -> None:
+    client.hset(GROUP.txn_pending, "7 korvet:orders:1", "pending")
+    with log.consumer("totals", ["orders"], idle_s=0) as consumer:
+        assert {record.partition for record in consumer} == {0}
+        client.delete(GROUP.txn_pending)
+        found = None
+        while found is None:
+            found = consumer.next()
+        assert found.partition == 1
+
+
+def test_a_topic_that_is_created_again_is_read_from_its_begin(
+    log: korvet.Korvet, client: redis.Redis
+) -> None:
+    with log.consumer("totals", ["orders"], idle_s=0) as consumer:
+        assert len(list(consumer)) == 10
+        consumer.commit()
+        with korvet.Korvet(client) as other:
+            other.delete_topic("orders")
+            other.create_topic("orders", 2, DENSE)
+            other.append("orders", 0, [Record(b"again")])
+        found = None
+        while found is None:
+            found = consumer.next()
+        assert (found.value, found.offset) == (b"again", 0)
+
+
+@pytest.mark.parametrize("kind", ["client", "url"])
+def test_asyncio_consumes_and_commits_in_one_step(redis_server: TestServer, kind: str) -> None:
+    async def work() -> tuple[Any, list[int]]:
+        client = redis.asyncio.Redis.from_url(redis_server.url)
+        made = (
+            korvet.AsyncKorvet(client)
+            if kind == "client"
+            else await korvet.AsyncKorvet.connect(redis_server.url)
+        )
+        async with client, made as log:
+            await log.create_topic("orders", 2)
+            await log.produce("orders", [Record(b"%d" % n, b"%d" % n) for n in range(10)])
+
+            async def add() -> None:
+                await log.produce("orders", [Record(b"100")])
+
+            async with await log.consumer("totals", ["orders"]) as consumer:
+                count, adding = 0, None
+                async for record in consumer:
+                    async with client.pipeline() as pipe:
+                        await consumer.check(pipe)
+                        pipe.multi()
+                        pipe.incrby("sum", int(record.value or 0))
+                        receipt = await consumer.commit_with(pipe)
+                        await pipe.execute()
+                    assert receipt.offsets
+                    count += 1
+                    if count == 10:
+                        adding = asyncio.create_task(add())
+                    if count == 11:
+                        break
+                assert adding is not None
+                await adding
+            async with await log.follow("orders", "earliest", idle_s=0) as follower:
+                assert len([record async for record in follower]) == 11
+            return await client.get("sum"), [row.lag for row in await log.committed("totals")]
+
+    assert asyncio.run(work()) == (b"145", [0, 0])
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[TestCluster]:
+    """Three masters."""
+    with cluster() as running:
+        yield running
+
+
+def test_a_step_on_a_cluster_has_the_hash_tag_of_the_group(nodes: TestCluster) -> None:
+    client: Any = redis.RedisCluster(host="127.0.0.1", port=nodes.ports[0])
+    with korvet.Korvet.connect(nodes.url) as log:
+        log.create_topic("orders", 4, DENSE)
+        log.produce("orders", [Record(b"%d" % n, b"%d" % n) for n in range(10)])
+        with log.consumer("totals", ["orders"], idle_s=0.05) as consumer:
+            total = f"{{{consumer.hash_tag}}}:sum"
+            for record in consumer:
+                with client.pipeline(transaction=True) as pipe:
+                    consumer.check(pipe)
+                    pipe.multi()
+                    pipe.incrby(total, int(record.value or 0))
+                    consumer.commit_with(pipe)
+                    pipe.execute()
+            assert client.get(total) == b"45"
+            log.produce("orders", [Record(b"1")])
+            next(consumer)
+            with client.pipeline(transaction=True) as pipe:
+                pipe.incrby("sum", 1)
+                refused = consumer.commit_with(pipe)
+                with pytest.raises(redis.exceptions.CrossSlotTransactionError):
+                    pipe.execute()
+            with pytest.raises(redis.exceptions.CrossSlotTransactionError):
+                _ = refused.offsets
+            assert next(consumer).value == b"1"
+    client.close()

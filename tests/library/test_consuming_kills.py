@@ -1,0 +1,121 @@
+"""Check that each record has its effect once, over kill -9 of consumers and of their Redis.
+
+KORVET_SEEDS is the number of seeds; each has another order of kills.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from time import sleep
+
+import pytest
+import redis
+
+from korvet import Consumer, Korvet, KorvetError, Record, StoredRecord, StoreError
+from tests.interop.librdkafka import eventually
+from tests.support.redis_servers import OwnRedis
+
+pytestmark = pytest.mark.slow
+
+SEEDS = int(os.environ.get("KORVET_SEEDS", "1"))
+DEATHS, RECORDS = 12, 60
+SETTINGS = {
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.session.timeout.ms": "1500",
+    "group.consumer.min.session.timeout.ms": "1500",
+}
+
+
+def in_multi(consumer: Consumer, client: redis.Redis, record: StoredRecord) -> None:
+    """Count a record in MULTI, guarded by WATCH."""
+    with client.pipeline() as pipe:
+        consumer.check(pipe)
+        pipe.multi()
+        pipe.hincrby("seen", str(record.value), 1)
+        pipe.incr("count")
+        consumer.commit_with(pipe)
+        pipe.execute()
+
+
+STEPS: dict[str, Callable[[Consumer, redis.Redis, StoredRecord], None]] = {"MULTI": in_multi}
+
+
+def consume(url: str, step: str) -> None:
+    """Count records until the process is killed."""
+    client = redis.Redis.from_url(url)
+    while True:
+        try:
+            consumer = Korvet(client, settings=SETTINGS).consumer("totals", ["orders"])
+            break
+        except StoreError:
+            sleep(0.05)
+    while True:
+        try:
+            for record in consumer:
+                STEPS[step](consumer, client, record)
+        except (StoreError, KorvetError, redis.RedisError):
+            sleep(0.01)
+
+
+class Consumers:
+    """The processes of two consumers, each started again after its kill."""
+
+    def __init__(self, url: str, step: str) -> None:
+        self._words = [sys.executable, "-m", "tests.library.test_consuming_kills", url, step]
+        self._running = [self._start(), self._start()]
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._words, cwd=Path(__file__).parents[2])
+
+    def kill(self, number: int) -> None:
+        self._running[number].kill()
+        self._running[number].wait()
+        self._running[number] = self._start()
+
+    def close(self) -> None:
+        for process in self._running:
+            assert process.poll() is None, "a consumer ended by itself"
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("step", STEPS)
+def test_each_record_has_its_effect_once(redis_on_disk: OwnRedis, step: str, seed: int) -> None:
+    random, total = Random(seed), 0
+    client = redis_on_disk.client()
+    client.config_set("appendfsync", "always")
+    log = Korvet(client)
+    log.create_topic("orders", 4)
+    consumers = Consumers(redis_on_disk.url, step)
+    try:
+        for _ in range(DEATHS):
+            log.produce("orders", [Record(b"%d" % (total + n)) for n in range(RECORDS)])
+            log.produce("orders", [Record(b"%d" % (total + RECORDS + n)) for n in range(RECORDS)])
+            total += 2 * RECORDS
+            seen = total - random.randrange(RECORDS)
+            eventually(lambda limit=seen: client.hlen("seen") >= limit)
+            victim = random.randrange(3)
+            if victim == 2:
+                redis_on_disk.end()
+                redis_on_disk.start()
+                client.config_set("appendfsync", "always")
+            else:
+                consumers.kill(victim)
+        eventually(lambda: client.hlen("seen") == total)
+        consumers.close()
+        values = client.hvals("seen")
+        assert (set(values), client.get("count")) == ({b"1"}, b"%d" % total)
+        assert sum(row.lag for row in log.committed("totals")) == 0
+    finally:
+        for process in consumers._running:
+            process.kill()
+        log.close()
+        client.close()
+
+
+if __name__ == "__main__":
+    consume(*sys.argv[1:])
