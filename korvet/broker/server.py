@@ -25,7 +25,7 @@ from korvet.broker.ops import http
 from korvet.broker.ops import sockets as ops_sockets
 from korvet.broker.ops.hosts import HostNames
 from korvet.broker.ops.kafka_metrics import KafkaPage
-from korvet.broker.ops.readiness import ready
+from korvet.broker.ops.readiness import Readiness
 from korvet.broker.ops.service_metrics import call_counter, show_services
 from korvet.broker.read_only import ReadOnly
 from korvet.broker.telemetry import traced
@@ -162,8 +162,12 @@ async def _serve(
             tasks.start_soon(connections.close_idle, max_idle_s)
             tasks.start_soon(refresh_tls, [each.tls for each in bound if each.tls])
             kafka = KafkaPage(services.lag_survey, services.registration)
-            ready_now = partial(_ready, services.store, stop)
-            starting.page = http.OpsPage(services.metrics, ready_now, kafka)
+            readiness = Readiness(services.store, services.topics)
+            starting.page = http.OpsPage(
+                services.metrics, partial(_ready, readiness, stop), kafka, lambda: readiness.notes
+            )
+            if config.worker == 0:
+                tasks.start_soon(readiness.check)  # which logs what Redis can lose
             for each in bound:
                 await listeners.open_to_all("--listen", each.listener.address, each.server)
             if extra is not None:
@@ -311,9 +315,9 @@ async def _join(services: Services, endpoints: Sequence[Endpoint]) -> None:
     await services.topics.refresh()
 
 
-async def _ready(store: AsyncStore, stop: anyio.Event) -> str | None:
+async def _ready(readiness: Readiness, stop: anyio.Event) -> str | None:
     """Return None if the broker should get clients, otherwise the reason."""
-    return "the broker is stopping" if stop.is_set() else await ready(store)
+    return "the broker is stopping" if stop.is_set() else await readiness.check()
 
 
 async def _leave(registration: BrokerRegistration) -> None:

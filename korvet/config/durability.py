@@ -35,7 +35,7 @@ class Durability(NamedTuple):
         return cls(int(match[2] or 0), text.startswith("fsync"))
 
     def why_not_kept(
-        self, info: Mapping[str, str], *, appendfsync: str = "", is_embedded: bool = False
+        self, info: Mapping[str, str], appendfsync: str = "", is_embedded: bool = False
     ) -> str:
         """Return why a server with that INFO cannot keep it; empty if it can.
 

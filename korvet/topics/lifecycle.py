@@ -67,6 +67,16 @@ def plan_topic(
     return Definition(uuid.uuid4().hex, partitions, defaults.pinned(name, explicit))
 
 
+async def syncing_of(store: AsyncCalls) -> tuple[str, bool]:
+    """Return appendfsync, empty if it cannot be read, and whether the server is embedded."""
+    found: dict[str, str] = {}
+    for name in ("appendfsync", "syslog-ident"):
+        with suppress(CommandFailed):
+            row = await store.command("CONFIG", "GET", name)
+            found[name] = bytes(row[1]).decode() if row else ""
+    return found.get("appendfsync", ""), found.get("syslog-ident") == IDENT
+
+
 async def refuse_not_durable(store: AsyncCalls, configs: Mapping[str, str]) -> None:
     """Raise Refused if a server of Redis cannot keep the `durability` that the configs name.
 
@@ -76,14 +86,9 @@ async def refuse_not_durable(store: AsyncCalls, configs: Mapping[str, str]) -> N
     wanted = Durability.parse(configs.get("durability", "memory"))
     if not wanted.replicas and not wanted.fsync:
         return
-    own: dict[str, str] = {}
-    for name in ("appendfsync", "syslog-ident"):
-        with suppress(CommandFailed):
-            found = await store.command("CONFIG", "GET", name)
-            own[name] = bytes(found[1]).decode() if found else ""
-    appendfsync, is_embedded = own.get("appendfsync", ""), own.get("syslog-ident") == IDENT
-    for _, (address, info) in (await store.info("default")).items():
-        reason = wanted.why_not_kept(info, appendfsync=appendfsync, is_embedded=is_embedded)
+    syncing = await syncing_of(store)
+    for address, info in (await store.info("default")).values():
+        reason = wanted.why_not_kept(info, *syncing)
         if reason:
             raise Refused(
                 ErrorCode.INVALID_CONFIG,

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import redis
 
-from korvet.broker.ops.checks import vulnerable
+from korvet.broker.ops.checks import losses, vulnerable
 from korvet.cli import run
 from korvet.cluster.registration import Endpoint, LiveBroker
 from korvet.config.dynamic import encode_configs
@@ -261,6 +261,35 @@ def test_doctor_reports_what_a_power_failure_loses(korvet: Korvet, policy: str, 
             client.acl_setuser("shy", enabled=True, commands=["-config"], channels=["*"])
         code, out, _ = korvet("doctor", "--redis", theirs.url.replace("://", "://shy:x@", 1))
         assert (code, "\tdisk\t" in out) == (0, False), out
+
+
+def test_doctor_names_topics_whose_durability_redis_cannot_keep(korvet: Korvet) -> None:
+    with server("valkey", "--appendonly", "yes") as theirs:
+        at = ("--redis", theirs.url)
+        assert korvet("topics", "create", "disk", "--config", "durability=fsync", *at)[0] == 0
+        code, out, _ = korvet("doctor", *at)
+        assert (code, "ok\tdurability\t" in out) == (0, True), out
+        code, _, err = korvet("topics", "alter", "disk", "--config", "durability=replicas:1", *at)
+        assert code == 2 and "cannot keep durability=replicas:1: 0 of 1 replicas are" in err
+        shown = korvet("topics", "describe", "disk", *at)[1]
+        assert "durability\tfsync\tdynamic_topic" in shown
+        for name in "abcdef":
+            config = "min.insync.replicas=2"
+            assert korvet("topics", "create", name, "--config", config, *at)[0] == 0
+        with theirs.client() as client:
+            client.config_set("appendonly", "no")
+        code, out, _ = korvet("doctor", *at)
+        assert code == 1
+        assert "WARNING\tdurability\tacks=-1 of disk waits for fsync, which Redis cannot" in out
+        assert "acks=-1 of a, b, c, d, e and 1 other topics waits for replicas:1, which" in out
+
+
+def test_a_sync_that_was_late_is_noted() -> None:
+    info = {"aof_enabled": "1", "aof_delayed_fsync": "3"}
+    (found,) = [each for each in losses(info) if each.grade != "ok"]
+    assert (
+        found.grade == "note" and "3 times a sync was so slow that writes waited" in found.sentence
+    )
 
 
 def test_redis_acl_creates_the_user_that_doctor_accepts(korvet: Korvet) -> None:

@@ -390,7 +390,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
 def wait_until_ready(port: int) -> None:
     while True:
         try:
-            assert get(port, "/readyz") == "ready\n"
+            assert get(port, "/readyz").splitlines()[0] == "ready"
             return
         except HTTPError as not_yet:
             not_yet.close()

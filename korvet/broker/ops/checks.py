@@ -3,16 +3,15 @@
 CHECKS is the list of all checks: `korvet doctor` and the console's overview run it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from korvet.base.human import size
 from korvet.base.synced_files import IDENT
 from korvet.broker.ops import topic_checks
 from korvet.broker.ops.finding import Finding
 from korvet.broker.ops.topic_checks import Checked
-from korvet.config.broker_settings import BROKER
-from korvet.config.dynamic import ALL_BROKERS, decode_configs, select_valid
-from korvet.config.values import STORED, Settings, with_stored
+from korvet.config.durability import Durability
+from korvet.config.topic_policy import TopicConfigs
 from korvet.remote_log.memory_shares import REFUSE_MARK, SLOW_MARK, above_share
 from korvet.scripts import lock
 from korvet.scripts.keys import Keys
@@ -96,8 +95,8 @@ def vulnerable(name: str, version: str) -> str | None:
     )
 
 
-def _persistence(checked: Checked) -> Iterator[Finding]:
-    info = checked.info
+def losses(info: Mapping[str, str]) -> Iterator[Finding]:
+    """Check by a server's INFO whether it can lose records."""
     if info.get("loading") == "1":
         yield Finding("bad", "persistence", "Redis is still loading its data")
     if info.get("aof_enabled") != "1":
@@ -109,12 +108,77 @@ def _persistence(checked: Checked) -> Iterator[Finding]:
         )
     else:
         yield Finding("ok", "persistence", "the append-only file is on")
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        yield Finding(
+            "bad",
+            "eviction",
+            f"maxmemory-policy is {policy}: Redis WILL DELETE RECORDS when memory runs short "
+            "(CONFIG SET maxmemory-policy noeviction, or `korvet doctor --fix`)",
+        )
+    else:
+        yield Finding("ok", "eviction", "maxmemory-policy is noeviction")
+    delayed = int(info.get("aof_delayed_fsync", 0))
+    if delayed:
+        yield Finding(
+            "note",
+            "disk",
+            f"appendfsync everysec, and {delayed} times a sync was so slow that writes waited: a "
+            "Redis that is killed then loses up to two seconds (CONFIG RESETSTAT counts anew)",
+        )
     if reason := why_writes_are_refused(info):
         yield Finding("bad", "writes", f"Redis refuses writes: {reason}")
     if info.get("aof_last_bgrewrite_status", "ok") != "ok":
         yield Finding("bad", "rewrite", "the last rewrite of the append-only file failed: no room?")
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
         yield Finding("bad", "snapshots", "the last snapshot failed: not enough disk or memory?")
+
+
+def _losses(checked: Checked) -> Iterator[Finding]:
+    yield from losses(checked.info)
+
+
+def unkept(
+    topics: Iterable[tuple[str, Durability | None]],
+    info: Mapping[str, str],
+    appendfsync: str,
+    is_embedded: bool,
+) -> Iterator[Finding]:
+    """Yield what acks=-1 of these topics waits for, if the server cannot keep it."""
+    names: dict[Durability, list[str]] = {}
+    for name, promised in topics:
+        if promised is not None:
+            names.setdefault(promised, []).append(name)
+    for promised, some in names.items():
+        if reason := promised.why_not_kept(info, appendfsync, is_embedded):
+            sentence = f"acks=-1 of {_some(some)} waits for {promised}, which Redis cannot keep: "
+            yield Finding("bad", "durability", sentence + reason)
+
+
+def _durability(checked: Checked) -> Iterator[Finding]:
+    """Yield the topics whose acks=-1 waits for more than the server can keep.
+
+    Settings and patterns in the brokers' files are not known here.
+    """
+    configs = TopicConfigs(checked.settings)
+    topics = [
+        (name, configs.policy(name, each.configs).acks_all)
+        for name, each in sorted(checked.topics.items())
+    ]
+    try:
+        syncing = _setting(checked.store, "appendfsync"), _is_embedded(checked.store)
+    except CommandFailed:
+        syncing = "", False
+    found = list(unkept(topics, checked.info, *syncing))
+    if not found and any(promised for _, promised in topics):
+        found = [Finding("ok", "durability", "Redis can keep what acks=-1 of each topic waits for")]
+    yield from found
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names, and how many there are."""
+    more = f" and {len(names) - 5} other topics" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
 def _syncing(checked: Checked) -> Iterator[Finding]:
@@ -149,16 +213,6 @@ def _setting(store: SyncStore, name: str) -> str:
 
 def _memory(checked: Checked) -> Iterator[Finding]:
     info = checked.info
-    policy = info.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        yield Finding(
-            "bad",
-            "eviction",
-            f"maxmemory-policy is {policy}: Redis WILL DELETE RECORDS when memory runs short "
-            "(CONFIG SET maxmemory-policy noeviction, or `korvet doctor --fix`)",
-        )
-    else:
-        yield Finding("ok", "eviction", "maxmemory-policy is noeviction")
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     total = int(info.get("total_system_memory", 0))
     room = max((limit or total) - used, 0)
@@ -176,13 +230,7 @@ def _memory(checked: Checked) -> Iterator[Finding]:
 
 def _budget(checked: Checked) -> Iterator[Finding]:
     """Compare the used memory with the budget of the brokers, if they have one."""
-    store, keys = checked.store, checked.keys
-    stored = store.command("HMGET", keys.cluster(), *STORED)
-    settings = with_stored(Settings(), stored)
-    changed = store.command("HGET", keys.configs(), ALL_BROKERS)
-    if changed:
-        settings = settings.with_dynamic(select_valid(decode_configs(ALL_BROKERS, changed), BROKER))
-    budget, used = settings.integer(BUDGET), int(checked.info.get("used_memory", 0))
+    budget, used = checked.settings.integer(BUDGET), int(checked.info.get("used_memory", 0))
     if budget < 0:
         return
     found = f"{size(used)} used of {BUDGET} {size(budget)}"
@@ -280,8 +328,9 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 CHECKS: tuple[Callable[[Checked], Iterator[Finding]], ...] = (
     _server,
-    _persistence,
+    _losses,
     _syncing,
+    _durability,
     _memory,
     _budget,
     _lua,

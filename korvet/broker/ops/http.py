@@ -81,7 +81,14 @@ class KafkaMetrics(Protocol):
 class OpsPage:
     """The pages of one broker process."""
 
-    def __init__(self, metrics: Metrics, ready: Ready, kafka: KafkaMetrics | None = None) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        ready: Ready,
+        kafka: KafkaMetrics | None = None,
+        notes: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        self._notes = notes
         self._metrics = metrics
         self._ready = ready
         self._kafka = kafka
@@ -90,7 +97,7 @@ class OpsPage:
         if path in _LIVE:
             return 200, _TEXT, b"ok\n"
         if path == "/readyz":
-            return readiness(await self._ready())
+            return readiness(await self._ready(), self._notes())
         if path == "/metrics":
             # In a thread: the event loop would serve no client while many rows are written.
             metrics = [(None, self._snapshot())]
@@ -140,12 +147,13 @@ class WorkerPoolPage:
 
     def __init__(self, sockets: Sequence[Path]) -> None:
         self._sockets = sockets
+        self._notes: Sequence[str] = ()
 
     async def answer(self, path: str) -> Answer:
         if path in _LIVE:
             return 200, _TEXT, b"ok\n"
         if path == "/readyz":
-            return readiness(await self._ready())
+            return readiness(await self._ready(), self._notes)
         if path == "/metrics":
             return 200, _METRICS_TEXT, prometheus.text(await self._snapshots(_SCRAPE))
         if path == "/metrics/kafka":
@@ -165,6 +173,7 @@ class WorkerPoolPage:
             if status != 200:
                 why = body.decode("utf-8", "replace").strip() or "it does not answer"
                 return f"worker {number}: {why}"
+            self._notes = body.decode("utf-8", "replace").splitlines()[1:]
         return None
 
     async def _kafka_metrics(self) -> Answer:
@@ -192,9 +201,11 @@ async def _kafka_metrics(page: KafkaMetrics) -> Answer:
         return 503, _TEXT, f"{reason}\n".encode()
 
 
-def readiness(sentence: str | None) -> Answer:
-    """Return 200 if there is no reason against it, otherwise 503 with the reason."""
-    return (200, _TEXT, b"ready\n") if sentence is None else (503, _TEXT, f"{sentence}\n".encode())
+def readiness(sentence: str | None, notes: Sequence[str] = ()) -> Answer:
+    """Return 200 and the notes if there is no reason against it, otherwise 503 with the reason."""
+    if sentence is not None:
+        return 503, _TEXT, f"{sentence}\n".encode()
+    return 200, _TEXT, "".join(f"{line}\n" for line in ("ready", *notes)).encode()
 
 
 async def serve(

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from korvet.broker.ops.finding import Finding, times_as_offsets
-from korvet.config.broker_settings import DELIVERY_LIMIT
-from korvet.config.dynamic import decode_configs, group_resource, select_valid
+from korvet.config.broker_settings import BROKER, DELIVERY_LIMIT
+from korvet.config.dynamic import ALL_BROKERS, decode_configs, group_resource, select_valid
 from korvet.config.group_settings import GROUP
 from korvet.config.topic_policy import TopicConfigs
-from korvet.config.values import Settings
+from korvet.config.values import STORED, Settings, with_stored
 from korvet.groups.consumed import (
     EVERY,
     commit_fields,
@@ -51,6 +51,18 @@ class Checked:
             for name, raw in zip(map(bytes.decode, flat[::2]), flat[1::2], strict=True)
             if name != VERSION_FIELD
         }
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings that brokers stored, and those changed for all brokers."""
+        settings = with_stored(
+            Settings(), self.store.command("HMGET", self.keys.cluster(), *STORED)
+        )
+        changed = self.store.command("HGET", self.keys.configs(), ALL_BROKERS)
+        if changed:
+            valid = select_valid(decode_configs(ALL_BROKERS, changed), BROKER)
+            settings = settings.with_dynamic(valid)
+        return settings
 
 
 def sizes(checked: Checked) -> dict[str, int]:

@@ -132,9 +132,11 @@ async def test_workers_are_scraped_together_with_a_label_for_each(tmp_path: Path
         for number, path in enumerate(paths):
             metrics = Metrics()
             metrics.answered("Fetch", "NONE", number + 1)
-            await tasks.start(serve, OpsPage(metrics, always(None)), path)
+            ops = OpsPage(metrics, always(None), notes=lambda: ["no append-only file"])
+            await tasks.start(serve, ops, path)
         await tasks.start(serve, WorkerPoolPage(paths), tmp_path / "all")
-        assert await get(tmp_path / "all", "/readyz") == (200, b"ready\n")
+        ready = b"ready\nno append-only file\n"
+        assert await get(tmp_path / "all", "/readyz") == (200, ready)
         status, text = await get(tmp_path / "all", "/metrics")
         tasks.cancel_scope.cancel()
     assert status == 200

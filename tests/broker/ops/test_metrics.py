@@ -130,8 +130,17 @@ def test_a_foreign_entry_without_an_offset_is_counted(
 def test_ready_means_that_redis_answers_and_has_the_scripts(
     watched: tuple[Broker, int], own_server: TestServer
 ) -> None:
-    _, port = watched
-    assert page(port, "/readyz") == (200, "ready\n")
+    mine, port = watched
+    status, text = page(port, "/readyz")
+    assert status == 200 and "\npersistence of Redis at" in text
+    with own_server.client() as client:
+        client.config_set("appendonly", "yes")
+        assert until(lambda: page(port, "/readyz") == (200, "ready\n"))
+        create_topic(mine.address, durability="fsync")
+        assert page(port, "/readyz") == (200, "ready\n")
+        # The server has changed since the topic was created.
+        client.config_set("appendonly", "no")
+    assert until(lambda: "waits for fsync, which Redis cannot keep" in page(port, "/readyz")[1])
     hashes = [bundle.load(name).sha1 for name in bundle.names()]
     with own_server.client() as client:
         assert all(client.script_exists(*hashes))
