@@ -15,7 +15,8 @@ Rules
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 from time import monotonic
 from typing import Any
@@ -32,7 +33,7 @@ from korvet.library.publishing import OnRefused, Queued, check_queues, enqueue
 from korvet.library.session import check
 from korvet.library.values import KorvetError
 from korvet.log.position import EARLIEST, Position
-from korvet.scripts.call import Arg, Call, ErrorReply
+from korvet.scripts.call import Call, ErrorReply
 from korvet.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
@@ -165,14 +166,20 @@ class AsyncConsumer(AsyncReader):
         enqueue(pipe, receipt, calls, on_refused)
         return receipt
 
-    async def commit_args(self) -> tuple[list[str], list[Arg]]:
-        """Return KEYS and ARGV of the commit, for `korvet.commit` in a script of your own.
+    @contextmanager
+    def commit_args(self) -> Iterator[tuple[list[str], list[str]]]:
+        """Yield KEYS and ARGV that commit the returned records, for `korvet.commit` in a script.
 
-        They commit the returned records. If the script fails, call `rewind`.
+        If the block raises, the iteration continues at the committed offsets.
         """
         self._refuse_lost()
-        _, (call,) = self._queue_commit(limit=None)
-        return list(call.keys), list(call.args)
+        rows, (call,) = self._queue_commit(limit=None)
+        try:
+            yield list(call.keys), [str(arg) for arg in call.args]
+        except BaseException:
+            self._is_behind = True
+            raise
+        self._committed += rows
 
     async def check(self, pipe: Any) -> None:
         """Begin a step: make a pipeline's next EXEC do nothing if the group changes before it.

@@ -1,6 +1,7 @@
 """The log without a broker, for code without an event loop: AsyncKorvet, run inline."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -108,10 +109,13 @@ class Consumer(Follower):
         """The partitions that it reads, as topic and number."""
         return self._reader.assignment
 
+    @wraps(AsyncConsumer.commit_args)
+    def commit_args(self) -> AbstractContextManager[tuple[list[str], list[str]]]:
+        return self._reader.commit_args()
+
     heartbeat = _inline_of(AsyncConsumer.heartbeat)
     commit = _inline_of(AsyncConsumer.commit)
     commit_with = _inline_of(AsyncConsumer.commit_with)
-    commit_args = _inline_of(AsyncConsumer.commit_args)
     check = _inline_of(AsyncConsumer.check)
     rewind = _inline_of(AsyncConsumer.rewind)
 

@@ -1,4 +1,4 @@
-"""The Lua with which users' scripts append records: `lua/lib/korvet.lua` as one text.
+"""The Lua with which users' scripts append records and commit offsets: `lib.korvet` as one text.
 
 - `library` is put in front of a script. Its last line is the whole code: the numbers of the user's
   lines in errors are those of the user's file, plus the lines of the header.
@@ -26,6 +26,8 @@ _WITHOUT = frozenset(
         # It appends without a producer id.
         "lib.producer_sequence",
         "lib.producer_state",
+        # It commits for members of consumer groups only.
+        "lib.streams_topology",
     }
 )
 LIBRARIES = "korvet_v"
@@ -35,6 +37,7 @@ local function register(name, callback, flags)
   redis.register_function({ function_name = name, callback = callback, flags = flags })
 end
 register("korvet_append@", korvet.append_now, {})
+register("korvet_commit@", korvet.commit_now, {})
 register("korvet_partition_of@", function(_, args)
   return korvet.partition_of(args[1], args[2])
 end, { "no-writes" })

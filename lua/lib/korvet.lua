@@ -1,5 +1,5 @@
 --- lib.korvet  version 1
---- Append records in a script of your own: put this text in front of yours.
+--- Append records, or commit offsets, in a script of your own: put this text in front of yours.
 ---
 --- korvet.append(keys, topic_id, records, stamp)
 ---   Append records to a partition and return the offset of the first. Raise an error, with
@@ -18,8 +18,20 @@
 ---   its fields and values, then those: key, value, timestamp, header.NAME, null.header.NAME.
 --- korvet.partition_of(key, count)
 ---   Return the partition that Kafka's clients choose for the key, of `count` partitions.
+--- korvet.commit(keys, args)
+---   Commit offsets for a member of a consumer group (KIP-848). Raise an error, with nothing
+---   written by it, unless the member owns all partitions and began at the committed offsets.
+---   keys      three keys of the group, declared as KEYS by the caller: with the braces of
+---             {korvet:group:totals:offsets} :consumer_members and :partition_owners, then without
+---             braces korvet:group:totals:offsets
+---   args      strings: member id, member epoch, and for each partition five: korvet:orders:0, the
+---             committed offset at which the member began ("-1": none, "": any), the offset to
+---             commit, the topic's id, metadata
+--- korvet.check_commit(keys, args)
+---   Raise the error that commit would raise, and write nothing.
 ---
---- Redis undoes nothing: append first, then write what is yours. Topics of layout `record` only.
+--- Redis undoes nothing: append or commit first, then write what is yours. Appends are to topics of
+--- layout `record` only.
 local append = require("lib.append")
 local clock = require("lib.clock")
 local codes = require("lib.codes")
@@ -233,6 +245,57 @@ end
 function M.append_now(keys, args)
   clock.forget()
   return M.append_fields(keys, args)
+end
+
+local REFUSED = {
+  [codes.UNKNOWN_MEMBER_ID] = "is not in the group",
+  [codes.STALE_MEMBER_EPOCH] = "does not own all partitions since that epoch",
+  [codes.INVALID_RECORD_STATE] = "did not begin at the committed offsets",
+}
+local CELLS = 5
+
+--- Raise the error that commit would raise.
+function M.check_commit(keys, args)
+  local offsets = type(keys) == "table" and keys[3]
+  for i, part in ipairs({ "consumer_members", "partition_owners" }) do
+    if type(offsets) ~= "string" or keys[i] ~= "{" .. offsets .. "}:" .. part then
+      refuse("key " .. i .. " of the commit is {" .. (offsets or "") .. "}:" .. part)
+    end
+  end
+  if type(args) ~= "table" or #args < 2 or (#args - 2) % CELLS ~= 0 then
+    refuse("a commit has member id, member epoch, and five strings for each partition")
+  end
+  for i, word in ipairs(args) do
+    text_of(word, "argument " .. i, 1)
+  end
+  for i = 3, #args, CELLS do
+    if not string.find(args[i], ":%d+$") or not string.find(args[i + 2], "^%d+$")
+      or #args[i + 3] ~= 32 then
+      refuse("arguments " .. i .. " to " .. i + 4 .. " are no commit of a partition")
+    end
+  end
+  if not tonumber(args[2]) then
+    refuse("the member epoch is not a number")
+  end
+  local owned_commit = require("lib.owned_commit")
+  local verdict = owned_commit.check(keys[1], keys[2], offsets, args)
+  if verdict ~= codes.NONE then
+    refuse("member " .. args[1] .. " of epoch " .. args[2] .. " " .. REFUSED[verdict])
+  end
+end
+
+--- Commit offsets for a member that owns the partitions.
+function M.commit(keys, args)
+  M.check_commit(keys, args)
+  local owned_commit = require("lib.owned_commit")
+  owned_commit.put(keys[3], args)
+end
+
+--- The same as a Redis function.
+function M.commit_now(keys, args)
+  clock.forget()
+  M.commit(keys, args)
+  return redis.status_reply("OK")
 end
 
 -- Multiply by murmur2's constant, below 2^32.

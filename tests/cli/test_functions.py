@@ -148,7 +148,7 @@ def test_versions_are_listed_and_deleted_side_by_side(
     code, out, _ = korvet("list", "--json", *at)
     rows = {row.pop("library"): row for row in json.loads(out)}
     assert code == 0 and rows.keys() == {"korvet_v1", "korvet_v2"}
-    functions = "korvet_append korvet_partition_of"
+    functions = "korvet_append korvet_commit korvet_partition_of"
     assert rows["korvet_v1"] == {
         "server": path_of(valkey_server),
         "state": "current",

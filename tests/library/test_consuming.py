@@ -13,6 +13,7 @@ import redis.asyncio
 import korvet
 from korvet import Consumer, KorvetError, Record
 from korvet.base.errors import ErrorCode
+from korvet.scripts import inlined
 from korvet.scripts.keys import Keys
 from korvet.store.redis_py import run_inline
 from tests.store.cluster_topology import TestCluster, cluster
@@ -20,6 +21,10 @@ from tests.support.redis_servers import TestServer
 
 DENSE = {"offset.mode": "dense"}
 QUICK = {"group.consumer.heartbeat.interval.ms": "50"}
+ADD = f"""{inlined.library()}
+korvet.commit({{ KEYS[1], KEYS[2], KEYS[3] }}, {{ unpack(ARGV, 2) }})
+return redis.call("INCRBY", KEYS[4], ARGV[1])
+"""
 GROUP = Keys().group("totals")
 
 
@@ -156,6 +161,33 @@ def test_a_commit_names_the_offset_from_which_it_was_read(
         consumer.commit()
         consumer.commit()
     assert committed(log) == {0: 5, 1: 5}
+
+
+@pytest.mark.parametrize("kind", ["script", "function"])
+def test_a_script_of_the_application_commits(
+    log: korvet.Korvet, client: redis.Redis, redis_server: TestServer, kind: str
+) -> None:
+    if kind == "function":
+        if redis_server.kind == "redis62":
+            return  # It has none.
+        client.execute_command("FUNCTION", "LOAD", "REPLACE", inlined.functions())
+    with log.consumer("totals", ["orders"], idle_s=0) as consumer:
+        for count, record in enumerate(consumer, 1):
+            with consumer.commit_args() as (keys, args):
+                if kind == "script":
+                    client.eval(ADD, 4, *keys, "sum", record.value or b"", *args)
+                else:
+                    assert client.fcall("korvet_commit", 3, *keys, *args) == b"OK"
+            # redis-py repeats a script if the connection breaks after Redis has run it.
+            with pytest.raises(redis.ResponseError, match="did not begin at the committed offsets"):
+                client.eval(ADD, 4, *keys, "sum", 1000, *args)
+            if count == 9:
+                break
+        last = next(consumer)
+        with pytest.raises(redis.ResponseError, match="not an integer"), consumer.commit_args():
+            client.incrby("sum", "a")  # type: ignore[arg-type]
+        assert next(consumer) == last
+    assert sum(committed(log).values()) == 9
 
 
 def test_several_commits_of_one_pipeline_are_settled_together(

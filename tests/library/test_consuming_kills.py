@@ -15,6 +15,7 @@ import pytest
 import redis
 
 from korvet import Consumer, Korvet, KorvetError, Record, StoredRecord, StoreError
+from korvet.scripts import inlined
 from tests.interop.librdkafka import eventually
 from tests.support.redis_servers import OwnRedis
 
@@ -29,6 +30,13 @@ SETTINGS = {
 }
 
 
+COUNT = f"""{inlined.library()}
+korvet.commit({{ KEYS[1], KEYS[2], KEYS[3] }}, {{ unpack(ARGV, 2) }})
+redis.call("HINCRBY", KEYS[4], ARGV[1], 1)
+redis.call("INCR", KEYS[5])
+"""
+
+
 def in_multi(consumer: Consumer, client: redis.Redis, record: StoredRecord) -> None:
     """Count a record in MULTI, guarded by WATCH."""
     with client.pipeline() as pipe:
@@ -40,7 +48,14 @@ def in_multi(consumer: Consumer, client: redis.Redis, record: StoredRecord) -> N
         pipe.execute()
 
 
-STEPS: dict[str, Callable[[Consumer, redis.Redis, StoredRecord], None]] = {"MULTI": in_multi}
+def in_script(consumer: Consumer, client: redis.Redis, record: StoredRecord) -> None:
+    """Count a record in a script."""
+    with consumer.commit_args() as (keys, args):
+        client.eval(COUNT, 5, *keys, "seen", "count", str(record.value), *args)
+
+
+Step = Callable[[Consumer, redis.Redis, StoredRecord], None]
+STEPS: dict[str, Step] = {"MULTI": in_multi, "script": in_script}
 
 
 def consume(url: str, step: str) -> None:

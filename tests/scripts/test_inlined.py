@@ -25,6 +25,7 @@ from tests.support.redis_servers import TestServer, binary
 KEYS = Keys()
 ORDERS = KEYS.partition("orders", 0)
 STOCK = "{korvet:orders:0}:stock"
+ID = "a" * 32
 PAGE = (Path(__file__).parents[2] / "docs" / "scripts" / "in-your-scripts.md").read_text()
 TAKE = """
 local offset = korvet.append(KEYS, ARGV[1], { { key = ARGV[2], value = ARGV[3] } })
@@ -111,6 +112,48 @@ def test_partitions_are_those_of_kafkas_clients(tmp_path: Path) -> None:
         key, count = random.randbytes(size), random.randint(1, 1000)
         expected = (murmur2(key) & 0x7FFFFFFF) % count
         assert runner.eval(script, args=[key, count], library=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["m1", "1"], ""),
+        (["m1", "1", "korvet:orders:0", "-1", "5", ID, "note"], ""),
+        (["m1", "1", "korvet:orders:0", "", "5", ID, ""], ""),
+        (["m2", "1"], "member m2 of epoch 1 is not in the group"),
+        (["m1", "2"], "does not own all partitions since that epoch"),
+        (["m1", "1", "korvet:orders:1", "-1", "5", ID, ""], "does not own all partitions"),
+        (
+            ["m1", "1", "korvet:orders:0", "4", "5", ID, ""],
+            "did not begin at the committed offsets",
+        ),
+        (["m1"], "a commit has member id, member epoch, and five strings"),
+        (["m1", "1", "korvet:orders:0"], "a commit has member id, member epoch, and five strings"),
+        (["m1", "one"], "the member epoch is not a number"),
+        (["m1", "1", "korvet:orders", "", "5", ID, ""], "arguments 3 to 7 are no commit"),
+        (["m1", "1", "korvet:orders:0", "", "-5", ID, ""], "arguments 3 to 7 are no commit"),
+        (["m1", "1", "korvet:orders:0", "", "5", "id", ""], "arguments 3 to 7 are no commit"),
+    ],
+)
+def test_a_script_commits_or_stops_before_its_own_writes(
+    tmp_path: Path, words: list[str], sentence: str
+) -> None:
+    script = tmp_path / "add.lua"
+    script.write_text("korvet.commit(KEYS, ARGV) redis.call('INCR', KEYS[4])")
+    runner, group = LuaRunner(), KEYS.group("totals")
+    runner.command("HSET", group.consumer_members, "m1", "1 0 1 45000 45000 0 ")
+    runner.command("HSET", group.partition_owners, f"{ID}:0", "1 m1")
+    keys = [group.consumer_members, group.partition_owners, group.offsets, "sum"]
+    if sentence:
+        with pytest.raises(ScriptError, match=sentence):
+            runner.eval(script, keys, words, library=True)
+        assert runner.command("EXISTS", "sum", group.offsets) == 0
+        return
+    runner.eval(script, keys, words, library=True)
+    assert runner.command("GET", "sum") == b"1"
+    assert runner.command("HLEN", group.offsets) == int(len(words) > 2)
+    with pytest.raises(ScriptError, match=r"key 1 of the commit is \{sum\}:consumer"):
+        runner.eval(script, [*keys[:2], "sum"], words, library=True)
 
 
 def test_the_first_line_has_version_and_checksum() -> None:
@@ -266,4 +309,17 @@ def test_the_example_of_the_lua_runner_runs(
 ) -> None:
     (tmp_path / "take.lua").write_text(examples("lua")[0])
     monkeypatch.chdir(tmp_path)
-    exec(compile(examples("python")[0], "in-your-scripts.md", "exec"), {})
+    exec(compile(examples("python")[1], "in-your-scripts.md", "exec"), {})
+
+
+def test_the_example_of_a_commit_runs(
+    client: redis.Redis, redis_server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "whole.lua").write_text(inlined.library() + examples("lua")[1])
+    monkeypatch.chdir(tmp_path)
+    with Korvet.connect(redis_server.url) as log:
+        log.create_topic("amounts", 2)
+        log.produce("amounts", [Record(b"%d" % n) for n in range(10)])
+    code = examples("python")[0].replace("redis://localhost:6379", redis_server.url)
+    exec(compile(code, "in-your-scripts.md", "exec"), {})
+    assert client.get("sum") == b"45"
