@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from korvet.cli import redis_target
 from korvet.cli.target import Target
 from korvet.library.async_korvet import AsyncKorvet
+from korvet.log.accept_server import accept_by
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 
 T = TypeVar("T")
@@ -29,9 +32,13 @@ def on_log(
     """
 
     async def connected(url: str) -> T:
-        store = await AsyncStore.connect(url, client_name="korvet-cli")
+        connect = partial(AsyncStore.connect, url, client_name="korvet-cli")
+        # A server that was started for this command has what its files had.
+        accept = accept_by(Keys(target.namespace), connect) if is_running else None
+        store = await connect(accept_server=accept)
         async with CommandLog(url, store, target) as log:
             return await work(log)
 
+    is_running = redis_target.running(target) is not None
     with redis_target.url(target, create=create) as url:
         return asyncio.run(connected(url))

@@ -121,7 +121,7 @@ def _embedded(config: Config, server: "RedisServer") -> Config:
     return msgspec.structs.replace(
         config,
         redis=server.url,
-        redis_lost_nothing=server.lost_nothing,
+        redis_lost_nothing=server.note_boot(),
         settings=settings,
         node_id_is_chosen=True,
     )

@@ -54,13 +54,24 @@ class RedisServer:
     def __init__(self, executable: Path, data_dir: Path, socket: Path, lock: int) -> None:
         self.data_dir = data_dir
         self.socket = socket
-        self.lost_nothing = _note_boot(data_dir)
-        """Whether the machine has run since the directory's last server: then the files have all
-        that was acknowledged."""
         self._executable = executable
         self._lock = lock
         self._process = _spawn(executable, data_dir, socket)
         self.disk = Disk(data_dir, socket)
+
+    def note_boot(self) -> bool:
+        """Store in which boot of the machine a broker began; return whether it was stored already.
+
+        Then the files have all that was acknowledged.
+        """
+        try:
+            boot = BOOT_ID.read_text()
+        except OSError:
+            return False  # Not Linux.
+        note = self.data_dir / "boot_id"
+        is_same = note.exists() and note.read_text() == boot
+        note.write_text(boot)
+        return is_same
 
     @property
     def url(self) -> str:
@@ -216,18 +227,6 @@ def _lock(directory: Path) -> int:
     os.ftruncate(descriptor, 0)
     os.write(descriptor, f"{os.getpid()}\n".encode())
     return descriptor
-
-
-def _note_boot(directory: Path) -> bool:
-    """Store which boot of the machine this is; return whether it was stored already."""
-    try:
-        boot = BOOT_ID.read_text()
-    except OSError:
-        return False  # Not Linux.
-    note = directory / "boot_id"
-    is_same = note.exists() and note.read_text() == boot
-    note.write_text(boot)
-    return is_same
 
 
 def _refuse_older(executable: Path, directory: Path) -> None:

@@ -4,6 +4,7 @@ Every change goes through the scripts and the code that a broker uses; nothing i
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Self
 
 from korvet.base.errors import ErrorCode
@@ -13,7 +14,9 @@ from korvet.groups.share_offsets import ShareOffsets
 from korvet.library.consuming import ConsumeCalls
 from korvet.library.session import check, check_partition
 from korvet.library.values import GroupInfo, GroupOffset, KorvetError
+from korvet.log.accept_server import accept_by
 from korvet.log.position import Position
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
 from korvet.store.redis_py import ClientStore, LibraryStore
 
@@ -128,14 +131,18 @@ class AsyncKorvet(GroupCalls):
         settings: Mapping[str, str] | Settings | None = None,
         store: LibraryStore | None = None,
     ) -> None:
-        super().__init__(ClientStore(client) if store is None else store, namespace, settings)
+        if store is None:
+            store = ClientStore(client)
+            store.accept_servers(accept_by(Keys(namespace), partial(ClientStore, client)))
+        super().__init__(store, namespace, settings)
 
     @classmethod
     async def connect(
         cls, url: str, *, namespace: str = "korvet", settings: Mapping[str, str] | None = None
     ) -> Self:
         """Connect to a Redis URL, which may name Sentinels or a cluster."""
-        store = await AsyncStore.connect(url, client_name="korvet-library")
+        connect = partial(AsyncStore.connect, url, client_name="korvet-library")
+        store = await connect(accept_server=accept_by(Keys(namespace), connect))
         log = cls(namespace=namespace, settings=settings, store=store)
         log.url = url
         return log

@@ -2,15 +2,16 @@
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.consuming import AsyncConsumer
 from korvet.library.following import AsyncReader
 from korvet.library.values import StoredRecord
+from korvet.log.accept_server import accept_by
+from korvet.scripts.keys import Keys
 from korvet.store.redis_py import InlineStore, iterate_inline, run_inline
-from korvet.store.sync_store import SyncStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -162,18 +163,18 @@ class Korvet:
         settings: Mapping[str, str] | None = None,
         store: InlineStore | None = None,
     ) -> None:
-        self._log = AsyncKorvet(
-            namespace=namespace,
-            settings=settings,
-            store=InlineStore.over(client) if store is None else store,
-        )
+        if store is None:
+            store = InlineStore.over(client)
+            store.accept_servers(accept_by(Keys(namespace), partial(InlineStore.over, client)))
+        self._log = AsyncKorvet(namespace=namespace, settings=settings, store=store)
 
     @classmethod
     def connect(
         cls, url: str, *, namespace: str = "korvet", settings: Mapping[str, str] | None = None
     ) -> Self:
         """Use a Redis URL, which may name Sentinels or a cluster. Connects at the first call."""
-        store = InlineStore(SyncStore.connect(url))
+        store = InlineStore.connect(url)
+        store.accept_servers(accept_by(Keys(namespace), partial(InlineStore.connect, url)))
         return cls(namespace=namespace, settings=settings, store=store)
 
     def __enter__(self) -> Self:

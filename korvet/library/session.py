@@ -24,7 +24,7 @@ from korvet.store.async_store import AsyncStore
 from korvet.store.redis_py import InlineStore, LibraryStore
 from korvet.topics.lifecycle import Refused
 from korvet.topics.node import Node
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.table import PlainTable, Topic, TopicTable
 
 _NO_BROKER = -1
 """A node id that has no settings."""
@@ -52,7 +52,7 @@ class Session:
         self.keys = Keys(namespace)
         self.settings = settings if isinstance(settings, Settings) else Settings(settings)
         self.topic_configs = TopicConfigs(self.settings)
-        self.table: TopicTable = _Table(self.store, self.keys, self.topic_configs)
+        self.table: TopicTable = PlainTable(self.store, self.keys, self.topic_configs)
         self.reader = LogReader(self.store)
         self.node = Node(self.store, self.keys, self.table, lambda: self.settings, Metrics())
         self.ticks_ms = 0
@@ -116,14 +116,6 @@ class Session:
                 f"There is no topic {name!r}; there are: {names or 'none'}.",
             )
         return found
-
-
-class _Table(TopicTable):
-    """A table that reads without a task: the library has no concurrent readers to share with."""
-
-    async def refresh(self) -> None:
-        """Read the table."""
-        await self._read()
 
 
 @contextmanager

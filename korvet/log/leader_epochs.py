@@ -13,7 +13,7 @@ Rules
   ends: if Redis does not sync each write, it aborts all that are open.
 - Every broker begins the epoch in all logs, as it cannot know how far another one is; the scripts
   do it once.
-- No broker uses the new server before all others have begun the epoch, with the ends that they
+- No process uses the new server before all others have begun the epoch, with the ends that they
   know, or their time is over: `broker.raise_epoch` decides it.
 """
 
@@ -140,8 +140,11 @@ class LeaderEpochs:
         self._store.accept_server = self._accept
 
     async def renew(self) -> None:
-        """Read the epoch again: Redis may have lost it, or another broker may have raised it."""
-        await self._renew(self._store)
+        """Read the epoch again: Redis may have lost it, or another broker may have raised it.
+
+        It does not wait for others: this broker has waited at each server that it uses.
+        """
+        await self._renew(self._store, waits=False)
 
     async def leave(self) -> None:
         """Note that this process ends: no later epoch waits for it."""
@@ -185,14 +188,16 @@ class LeaderEpochs:
         self._others = reply.witnesses
         return reply
 
-    async def _renew(self, store: AsyncStore, *, is_clean: bool = False) -> None:
+    async def _renew(
+        self, store: AsyncStore, *, is_clean: bool = False, waits: bool = True
+    ) -> None:
         begun = self.epoch if self._accepted else UNDEFINED
         while True:
             reply = await self._raise(store, begun, is_clean=is_clean)
             if reply.due or reply.epoch > begun >= 0:
                 await self._begin(store, reply.epoch)
                 begun = reply.epoch
-            elif reply.wait_ms:
+            elif reply.wait_ms and waits:
                 await asyncio.sleep(ASK_S)
             else:
                 break

@@ -7,10 +7,12 @@ Rules
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import STORED, Settings, with_stored
+from korvet.log.accept_server import accept_by
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import FindTimestampReply, ListOffsetsReply, NumberEntriesReply
 from korvet.scripts.keys import Keys, Partition
@@ -23,6 +25,7 @@ from korvet.spark.partitions import (
     partitions_of,
     raise_if_gone,
 )
+from korvet.store.redis_py import InlineStore, run_inline
 from korvet.store.sync_store import SyncStore
 from korvet.topics.table import VERSION_FIELD, Topic, read_topic
 
@@ -45,9 +48,11 @@ class MetadataClient:
     """Topic metadata and offsets as stored in Redis. A context manager."""
 
     def __init__(self, connection: Connection, store: SyncStore | None = None) -> None:
-        self.store = store or SyncStore.connect(connection.redis)
-        self.store.patience_s = FIRST_CONNECT_TIMEOUT_S
         self.keys = Keys(connection.namespace)
+        self.store = store or SyncStore.connect(connection.redis)
+        accept = accept_by(self.keys, partial(InlineStore.connect, connection.redis))
+        self.store.accept_servers(lambda run: run_inline(accept(run)))
+        self.store.patience_s = FIRST_CONNECT_TIMEOUT_S
         self._remote_storage = connection.remote_storage
         self._stored: TopicConfigs | None = None
 

@@ -136,6 +136,7 @@ class AsyncStore(ConnectionEvents):
         timeout_s: float = 30.0,
         max_pending_bytes: int = 8 * 1024 * 1024,
         on_call: OnCall | None = None,
+        accept_server: AcceptServer | None = None,
     ) -> Self:
         """Connect to Redis. Raises RedisUnreachable or RedisTooOld.
 
@@ -145,6 +146,7 @@ class AsyncStore(ConnectionEvents):
         """
         options = ConnectOptions(client_name, connect_s, timeout_s)
         store = cls(asyncio.get_running_loop(), max_pending_bytes, on_call)
+        store.accept_server = accept_server
         await store._open(parse(url), options)
         return store
 

@@ -7,12 +7,14 @@ before it reports a call's failure: the call cannot run any more then.
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import redis
 from redis.exceptions import ResponseError
 
+from korvet.store.errors import StoreError
 from korvet.store.handshake import kill_refused, parse_info
 from korvet.store.reconnect import HELD_S
 from korvet.store.redis_py_calls import UNAVAILABLE
@@ -32,6 +34,8 @@ class Predecessors:
         self._known: dict[Any, tuple[str, int]] = {}
         """Connection to the server's run id and its number there."""
         self._given_up: set[Any] = set()
+        self.accept_server: Callable[[str], Any] | None = None
+        """Called with the server's run id before the first command; it may raise StoreError."""
 
     @classmethod
     def of(cls, client: Any) -> "Predecessors | None":
@@ -61,7 +65,10 @@ class Predecessors:
             try:
                 command = steps.send(reply)
             except StopIteration:
-                return
+                break
+        if self.accept_server is not None:
+            with _refusals():
+                self.accept_server(self._run_of(connection))
 
     async def greet_async(self, connection: Any) -> None:
         """Set up a new connection of redis.asyncio."""
@@ -78,7 +85,13 @@ class Predecessors:
             try:
                 command = steps.send(reply)
             except StopIteration:
-                return
+                break
+        if self.accept_server is not None:
+            with _refusals():
+                await self.accept_server(self._run_of(connection))
+
+    def _run_of(self, connection: Any) -> str:
+        return self._known[connection][0] if connection in self._known else ""
 
     def _steps(self, connection: Any) -> _Steps:
         number = yield ("CLIENT", "ID")
@@ -124,6 +137,15 @@ class Predecessors:
 
     def _give_up(self) -> None:
         self._given_up = {each for each in self._known if is_broken(each)}
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise a StoreError as redis-py's, which closes the connection then."""
+    try:
+        yield
+    except StoreError as error:
+        raise redis.ConnectionError(str(error)) from error
 
 
 def is_broken(connection: Any) -> bool:

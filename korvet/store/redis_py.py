@@ -91,6 +91,15 @@ class InlineStore(WithoutDecisions):
         pool = redis.ConnectionPool(**options)
         return cls(SyncStore(redis.Redis(connection_pool=pool)))
 
+    @classmethod
+    def connect(cls, url: str) -> "InlineStore":
+        """Make a store for the URL. Nothing is sent before the first call."""
+        return cls(SyncStore.connect(url))
+
+    def accept_servers(self, accept: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+        """Run `accept` with the run id of each server before the first command to it."""
+        self._store.accept_servers(lambda run: run_inline(accept(run)))
+
     @property
     def is_cluster(self) -> bool:
         return self._store.is_cluster
@@ -190,6 +199,10 @@ class ClientStore(WithoutDecisions):
         self._client.response_callbacks = {}
         self._submitted: list[tuple[Sequence[Any], asyncio.Future[Any]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def accept_servers(self, accept: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+        """Run `accept` with the run id of each server before the first command to it."""
+        self._predecessors.accept_server = accept
 
     async def run(self, call: Call[R]) -> R:
         """Return the call's reply."""

@@ -13,6 +13,7 @@ from redis.exceptions import AskError, MovedError, RedisClusterException
 
 from korvet.scripts.call import Arg
 from korvet.store.address import Address
+from korvet.store.predecessors import Predecessors
 from korvet.store.slots import SLOTS, parse_slots, slot_of_command
 
 Open = Callable[[Address], Any]
@@ -26,6 +27,7 @@ class SyncCluster:
     def __init__(self, seeds: Sequence[Address], connect: Open) -> None:
         self._seeds = seeds
         self._connect = connect
+        self.accept_server: Callable[[str], Any] | None = None
         self._clients: dict[tuple[str, int], Any] = {}
         self._slots: list[tuple[str, int] | None] = [None] * SLOTS
 
@@ -99,6 +101,8 @@ class SyncCluster:
         if client is None:
             client = self._clients[where] = self._connect(self._seeds[0].at(*where))
             client.response_callbacks = {}
+            if (predecessors := Predecessors.of(client)) is not None:
+                predecessors.accept_server = self.accept_server
         return client
 
     def _read_map(self) -> None:

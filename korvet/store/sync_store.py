@@ -62,6 +62,7 @@ class SyncStore:
         self._bulk = RawReply()
         self._wanted: tuple[Sequence[Arg], list[Sequence[Arg]]] | None = None
         self._pause: Callable[[float], object] = time.sleep
+        self._accept_server: Callable[[str], object] | None = None
 
     @classmethod
     def connect(cls, url: str) -> Self:
@@ -75,6 +76,17 @@ class SyncStore:
         if location.kind == "sentinel":
             return cls(open_master(location), where=location)
         return cls(open_client(location.seeds[0]), location.seeds[0])
+
+    def accept_servers(self, accept: Callable[[str], object]) -> None:
+        """Call `accept` with the run id of each server before the first command to it.
+
+        It may raise StoreError. A client that another program made has no such call.
+        """
+        self._accept_server = accept
+        if isinstance(self._raw, SyncCluster):
+            self._raw.accept_server = accept
+        elif (predecessors := Predecessors.of(self._raw)) is not None:
+            predecessors.accept_server = accept
 
     @property
     def is_cluster(self) -> bool:
@@ -328,3 +340,4 @@ class SyncStore:
         """Use the cluster of which the URL named one node."""
         if self._address is not None:
             self._raw = SyncCluster([self._address], open_client)
+            self._raw.accept_server = self._accept_server

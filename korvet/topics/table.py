@@ -315,3 +315,11 @@ class TopicTable:
         self._by_id = {topic.uuid: topic for topic in rows.values()}
         self.strictest = strictest(topic.policy.acks_all for topic in rows.values())
         self._version = version
+
+
+class PlainTable(TopicTable):
+    """A table that reads without a task, for a process without concurrent readers."""
+
+    async def refresh(self) -> None:
+        """Read the table."""
+        await self._read()

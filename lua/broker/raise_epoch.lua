@@ -5,14 +5,15 @@
 --- ARGV     begun      int    the epoch that the caller has begun in every log, -1 for none
 ---          is_clean   int    1: servers that are new have lost nothing
 ---          witness    text   the calling process, which may know of records that were lost; empty
----                            if it has appended and read none
+---                            for one that is no broker
 ---          leaves     int=0  1: it ends, and is awaited no more
 ---          witnesses  bytes  the processes that the caller knew of, as this script returned them
 ---          runs...    text   run ids of the servers in use, and of those at which the caller began
 ---                            that epoch
 --- RETURNS  error      int    a lib.codes value
 ---          epoch      int    the leader epoch
----          due        int    1: no broker has begun it in every log yet
+---          due        int    1: no process has begun it in every log; 2: no broker has, which
+---                            also aborts transactions
 ---          wait_ms    int    ms for which no caller may append, or end a transaction, at a server
 ---                            that is new: until then other processes can report; 0 once all have
 ---          witnesses  bytes  `process epoch` pairs: the last epoch for which it has reported
@@ -21,9 +22,10 @@
 --- NOTES    A run id that was not seen before is a restart, a failover or another server: it may
 ---          lack records. So may a Redis whose epoch is lower than the caller's. The first servers
 ---          ever have epoch 0. A process reports for an epoch with `begun`: it has begun it in
----          every log, with the ends that it knew. One that has begun none knows no ends. A process
----          that has not reported within WAIT_MS is no longer awaited, at later epochs neither,
----          until it calls again.
+---          every log, with the ends that it knew. One that has begun none knows no ends. A program
+---          that is no broker (library, Spark) begins it in every log, and is never awaited. A
+---          process that has not reported within WAIT_MS is no longer awaited, at later epochs
+---          neither, until it calls again.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 local num = require("lib.num")
@@ -34,7 +36,8 @@ local leaves, remembered = ARGV[4] == "1", ARGV[5]
 local MOST_RUNS, MOST_WITNESSES, WAIT_MS, RUNS = 200, 1000, 5000, 6
 
 local row = redis.call(
-  "HMGET", cluster, "epoch", "epoch_begun", "servers", "witnesses", "witnesses_until"
+  "HMGET", cluster, "epoch", "epoch_begun", "servers", "witnesses", "witnesses_until",
+  "logs_begun"
 )
 local stored, servers, known = tonumber(row[1] or "-1"), {}, {}
 for run in string.gmatch(row[3] or "", "%S+") do
@@ -52,9 +55,12 @@ if stored < begun then
 elseif stored >= 0 and #servers > seen and not is_clean then
   epoch = stored + 1
 end
-local had_begun = tonumber(row[2] or "0")
-local all_begun = math.max(begun, had_begun)
-local due = all_begun < epoch
+local had_begun, logs_had_begun = tonumber(row[2] or "0"), tonumber(row[6] or "0")
+local all_begun, logs_begun = had_begun, math.max(begun, logs_had_begun)
+if witness ~= "" then
+  all_begun = math.max(begun, had_begun)
+end
+local due = all_begun < epoch and (logs_begun < epoch and 1 or 2) or 0
 
 local now_ms, until_ms = clock.now_ms(), tonumber(row[5] or "0")
 local ends_ms = until_ms
@@ -82,7 +88,7 @@ if ends_ms > now_ms and begun < epoch then
 end
 if witness ~= "" then
   add(witness, begun)
-  reported[witness] = begun < 0 and not due and epoch or math.min(begun, epoch)
+  reported[witness] = begun < 0 and due == 0 and epoch or math.min(begun, epoch)
 end
 local rows, wait_ms = {}, 0
 for i = math.max(1, #names - MOST_WITNESSES + 1), #names do
@@ -98,11 +104,12 @@ local witnesses = table.concat(rows, " ")
 
 -- Write. Every broker calls this with each heartbeat: hardly ever there is something to write.
 if epoch ~= stored or all_begun ~= had_begun or #servers > seen or witnesses ~= row[4]
-  or ends_ms ~= until_ms then
+  or ends_ms ~= until_ms or logs_begun ~= logs_had_begun then
   redis.call(
-    "HSET", cluster, "epoch", num.text(epoch), "epoch_begun", num.text(all_begun), "servers",
+    "HSET", cluster, "epoch", num.text(epoch), "epoch_begun", num.text(all_begun),
+    "logs_begun", num.text(logs_begun), "servers",
     table.concat(servers, " ", math.max(1, #servers - MOST_RUNS + 1)), "witnesses", witnesses,
     "witnesses_until", num.text(ends_ms)
   )
 end
-return { codes.NONE, epoch, due and 1 or 0, wait_ms, witnesses }
+return { codes.NONE, epoch, due, wait_ms, witnesses }

@@ -298,8 +298,8 @@ def test_a_server_of_the_same_boot_has_lost_nothing(
     for now in ("one", "one", "two", "two"):
         boot.write_text(now)
         with RedisServer.launch(tmp_path / "data") as server:
-            found.append(server.lost_nothing)
+            found.append(server.note_boot())
     boot.unlink()
     with RedisServer.launch(tmp_path / "data") as server:
-        found.append(server.lost_nothing)
+        found.append(server.note_boot())
     assert found == [False, True, False, True, False]

@@ -43,7 +43,8 @@ def test_the_epoch_is_raised_by_servers_that_are_new(runner: Runner) -> None:
 def test_an_epoch_is_due_until_every_log_has_begun_it(runner: Runner) -> None:
     assert seen(runner, "a").due == 0
     assert seen(runner, "b").due == seen(runner, "b").due == 1
-    assert seen(runner, "b", begun=1).due == 0
+    assert seen(runner, "b", begun=1).due == seen(runner, "b").due == 2, "begun by no broker"
+    assert seen(runner, "b", begun=1, witness="1/0").due == seen(runner, "b").due == 0
     assert (seen(runner, "c").epoch, seen(runner, "c").due) == (2, 1)
 
 

@@ -79,7 +79,7 @@ class BrokerRaiseEpochReply(Reply):
     epoch: int
     """The leader epoch."""
     due: int
-    """1: no broker has begun it in every log yet."""
+    """1: no process has begun it in every log; 2: no broker has, which also aborts transactions."""
     wait_ms: int
     """Ms for which no caller may append, or end a transaction, at a server that is new: until
     then other processes can report; 0 once all have.
