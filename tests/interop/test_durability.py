@@ -4,18 +4,22 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.interop import kafka_python as kp
 from tests.interop import librdkafka
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
 from tests.interop.librdkafka import producer, read, send
 from tests.interop.numbers import Numbers
 from tests.interop.records import EVERY_SHAPE, Record
+from tests.support.redis_servers import Replicated, replicated, server
 from tests.support.redis_servers import TestServer as Server
-from tests.support.redis_servers import server
 
 pytestmark = pytest.mark.korvet_only
 
@@ -58,6 +62,69 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Brok
         broker.start()
         yield broker, running
         broker.close()
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Replicated]]:
+    """A broker on a Redis with one replica."""
+    with replicated() as pair:
+        broker = Broker(tmp_path_factory.mktemp("broker"), {}, ("--redis", pair.master.url))
+        broker.start()
+        yield broker, pair
+        broker.close()
+
+
+def test_clients_see_how_many_replicas_are_missing(copied: tuple[Broker, Replicated]) -> None:
+    broker, _ = copied
+    two, three = (create_topic(broker.address, min_insync_replicas=n) for n in ("2", "3"))
+    for topic, acks, error in ((two, "all", None), (three, "1", None), (three, "all", "few")):
+        failed: list[KafkaError | None] = []
+        sink = producer(broker.address, acks=acks, message_timeout_ms=800, retries=1)
+        sink.produce(topic, b"v", on_delivery=lambda found, _, failed=failed: failed.append(found))
+        assert sink.flush(20) == 0
+        codes = [each and each.code() for each in failed]
+        assert codes == [error and KafkaError.NOT_ENOUGH_REPLICAS]
+        python = partial(kp.send, broker.address, topic, [Record(b"k", b"v")], retries=0)
+        if error:
+            with pytest.raises(kp.errors.NotEnoughReplicasError):
+                python(acks="all")
+        else:
+            assert len(python(acks=acks if acks == "all" else 1)) == 1
+
+
+def test_a_replica_that_does_not_follow_is_noticed_after_the_append(
+    copied: tuple[Broker, Replicated],
+) -> None:
+    broker, pair = copied
+    topic = create_topic(broker.address, durability="replicas:1")
+    codes: list[int] = []
+    sink = producer(broker.address, acks="all", request_timeout_ms=300, retries=0)
+    with pair.frozen():
+        sink.produce(topic, b"v", on_delivery=lambda error, _: codes.append(error.code()))
+        assert sink.flush(20) == 0
+    assert codes == [KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+    kp.send(broker.address, topic, [Record(b"k", b"w")])
+    assert [message.value() for message in read(broker.address, topic, 2)] == [b"v", b"w"]
+
+
+def test_clients_get_the_reason_why_a_durability_is_refused(
+    copied: tuple[Broker, Replicated],
+) -> None:
+    from kafka.admin import NewTopic as NewPythonTopic
+
+    broker, _ = copied
+    reason = "cannot keep durability=replicas:2: 1 of 2 replicas are connected"
+    admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
+    topic = NewTopic("refused", 1, config={"durability": "replicas:2"})
+    with pytest.raises(KafkaException, match=reason) as refused:
+        admin.create_topics([topic])["refused"].result(20)
+    assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
+    python = kp.KafkaAdminClient(bootstrap_servers=broker.address)
+    try:
+        with pytest.raises(kp.errors.InvalidConfigurationError, match=reason):
+            python.create_topics([NewPythonTopic("refused", 1, 1, topic_configs=topic.config)])
+    finally:
+        python.close()
 
 
 def test_a_redis_that_stalls_delays_and_loses_nothing(interrupted: tuple[Broker, Server]) -> None:
