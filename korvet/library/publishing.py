@@ -7,14 +7,18 @@ Rules
 - What can be checked without Redis is checked before anything is queued.
 - The pipeline's `execute` is replaced until it was called once: it hands the replies to the
   receipts, then does what it does otherwise.
+- Before it gives its connection back (`reset`) it waits there for replicas and disk, if a publish
+  asks for that: WAIT and WAITAOF cover the writes of their connection, at its server.
 """
 
 import inspect
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from korvet.base.errors import ErrorCode
+from korvet.config.durability import Durability, strictest
 from korvet.library.batches import BATCH_BYTES, BATCH_RECORDS, Batcher, partition_of
 from korvet.library.record_calls import RecordCalls
 from korvet.library.session import check, check_partition
@@ -32,6 +36,9 @@ local answer, names = run(), {{ {names} }}
 if answer[1] == 0 then return answer end
 return redis.error_reply("{code} " .. (names[answer[1]] or answer[1]) .. " " .. KEYS[1])
 """
+
+_WAIT_MS = 10_000
+"""Longest wait for replicas, and then for the disk."""
 
 OnRefused = Literal["receipt", "error"]
 
@@ -88,6 +95,7 @@ class Receipt(Queued):
     def __init__(self, parts: Sequence[Part]) -> None:
         super().__init__([part.call for part in parts])
         self._parts = parts
+        self._not_durable = ""
 
     @property
     def partition(self) -> int:
@@ -101,11 +109,20 @@ class Receipt(Queued):
 
     @property
     def appended(self) -> list[Appended]:
-        """The batches, one for each partition. Raises if one of them was refused."""
-        return [
+        """The batches, one for each partition.
+
+        Raises if one of them was refused, or if replicas or disk do not have them in time.
+        """
+        found = [
             self._appended(part, reply)
             for part, reply in zip(self._parts, self._settled(), strict=True)
         ]
+        if self._not_durable:
+            raise KorvetError(
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                f"The records are stored, but {self._not_durable}.",
+            )
+        return found
 
     def _appended(self, part: Part, reply: AppendReply) -> Appended:
         check(reply.error, f"Partition {part.partition} of {part.topic!r} refused a batch")
@@ -120,6 +137,13 @@ class _Execution:
         self.texts: set[str] = set()
         self._pipe = pipe
         self._receipts: list[tuple[int, Queued]] = []
+        self._durable: dict[Receipt, Durability] = {}
+        self._not_durable = ""
+        self._error: BaseException | None = None
+
+    def wait_after(self, receipt: "Receipt", durability: Durability) -> None:
+        """Wait for replicas and disk after EXEC, on its connection."""
+        self._durable[receipt] = durability
 
     def add(self, receipt: Queued) -> None:
         """Expect the reply to the command that is queued last."""
@@ -131,6 +155,10 @@ class _Execution:
         if _queue_of(pipe) is not self.queue:  # it was reset
             return pipe.execute(raise_on_error)
         commands = list(self.queue)
+        if self._durable:
+            self._error = sys.exc_info()[1]
+            is_async = inspect.iscoroutinefunction(pipe.reset)
+            pipe.reset = self._reset_async if is_async else self._reset
         with self._failures():
             replies = pipe.execute(raise_on_error=False)
         if inspect.isawaitable(replies):
@@ -141,6 +169,54 @@ class _Execution:
         with self._failures():
             replies = await replies
         return self._settle(commands, replies, raise_on_error)
+
+    def _reset(self) -> None:
+        """Wait on the pipeline's connection, then give it back."""
+        pipe = self._pipe
+        del pipe.reset
+        try:
+            for words in self._waits():
+                pipe.connection.send_command(*words)
+                self._check(words, pipe.connection.read_response())
+        except Exception as error:
+            self._not_durable = f"the wait failed: {error}"
+            pipe.connection.disconnect()
+        finally:
+            pipe.reset()
+
+    async def _reset_async(self) -> None:
+        """Wait on the pipeline's connection, then give it back."""
+        pipe = self._pipe
+        del pipe.reset
+        try:
+            for words in self._waits():
+                await pipe.connection.send_command(*words)
+                self._check(words, await pipe.connection.read_response())
+        except Exception as error:
+            self._not_durable = f"the wait failed: {error}"
+            await pipe.connection.disconnect()
+        except BaseException:  # cancelled: its reply would be the next caller's
+            await pipe.connection.disconnect(nowait=True)
+            raise
+        finally:
+            await pipe.reset()
+
+    def _waits(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the commands that wait; none if `execute` raises."""
+        wanted = strictest(self._durable.values())
+        if wanted is None or sys.exc_info()[1] is not self._error:
+            return
+        if wanted.replicas:
+            yield "WAIT", wanted.replicas, _WAIT_MS
+        if wanted.fsync:
+            yield "WAITAOF", 1, 0, _WAIT_MS
+
+    def _check(self, words: tuple[Any, ...], reply: Any) -> None:
+        """Note it if the reply says that the wait ended too early."""
+        if words[0] == "WAIT" and reply < words[1]:
+            self._not_durable = f"{reply} of {words[1]} replicas have them after {_WAIT_MS} ms"
+        elif words[0] == "WAITAOF" and not reply[0]:
+            self._not_durable = f"they are not on disk after {_WAIT_MS} ms"
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -156,6 +232,8 @@ class _Execution:
         """Hand over the replies; raise the first error as redis-py does."""
         for at, receipt in self._receipts:
             receipt._add_reply(replies[at])
+        for durable in self._durable:
+            durable._not_durable = self._not_durable
         for number, (command, reply) in enumerate(zip(commands, replies, strict=True), 1):
             if raise_on_error and isinstance(reply, Exception):
                 if isinstance(command, tuple):  # not on a cluster
@@ -176,15 +254,24 @@ class PublishCalls(RecordCalls):
         producer: Producer | None = None,
         sequence: int = 0,
         on_refused: OnRefused = "receipt",
+        durable: str | None = None,
     ) -> Receipt:
         """Queue an append on a pipeline of redis-py or valkey-py; its receipt has the offsets.
 
         Equal keys go to one partition; `partition` overrides that. With a producer the records are
         one batch, stored once if it is published again: `sequence` is that of its first record.
-        With `on_refused="error"` a refusal is an error reply, which `execute` raises.
+        With `on_refused="error"` a refusal is an error reply, which `execute` raises. `durable`
+        is `fsync`, `replicas:N` or `fsync+replicas:N`: `execute` waits for that, up to 10 s each,
+        and if it fails the receipt raises KorvetError, with the records stored.
         """
         found = await self.find_topic(topic)
         check_queues(pipe)
+        durability = Durability.parse(durable or "memory")
+        if durable is not None and hasattr(pipe, "_execution_strategy"):
+            raise KorvetError(
+                ErrorCode.INVALID_REQUEST,
+                "On a Redis Cluster a pipeline has several connections: durable is not possible.",
+            )
         if partition is not None:
             check_partition(found, partition)
         limit = found.policy.max_message_bytes
@@ -214,6 +301,8 @@ class PublishCalls(RecordCalls):
         ]
         receipt = Receipt(parts)
         enqueue(pipe, receipt, calls, on_refused)
+        if durability.replicas or durability.fsync:
+            pipe.execute.wait_after(receipt, durability)
         return receipt
 
     async def check(self, pipe: Any, topic: str) -> None:

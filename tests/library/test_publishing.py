@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from aiokafka.partitioner import murmur2
 import korvet
 from korvet import KorvetError, Producer, Record, StoreError
 from korvet.base.errors import ErrorCode
+from korvet.library import publishing
 from korvet.store import redis_user
 from tests.store.cluster_topology import TestCluster, cluster
-from tests.support.redis_servers import TestServer
+from tests.support.redis_servers import Replicated, TestServer, replicated
 
 DENSE = {"offset.mode": "dense"}
 STEPS = {"MULTI": True, "pipeline": False}
@@ -88,6 +90,74 @@ def test_scheduled_records_are_published_when_they_are_due(
         third = log.publish(pipe, "later", Record(b"b"))
         pipe.execute()
     assert [each.offset for each in (receipt, second, third)] == [-1, -1, 0]
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Replicated]:
+    with replicated() as running:
+        yield running
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("client_of", [redis.Redis.from_url, valkey.Valkey.from_url])
+def test_a_step_waits_for_replicas_and_disk(
+    pair: Replicated, client_of: Any, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "_WAIT_MS", 200)
+    with client_of(pair.master.url) as client, korvet.Korvet(pair.master.client()) as log:
+        client.flushall()
+        log.create_topic("orders", 1, DENSE)
+
+        def published(durable: str) -> korvet.Receipt:
+            with client.pipeline(transaction=STEPS[step]) as pipe:
+                pipe.hset("cups", "left", 7)
+                receipt = log.publish(pipe, "orders", Record(b"a"), durable=durable)
+                plain = log.publish(pipe, "orders", Record(b"b"))
+                assert len(pipe.execute()) == 3
+            assert plain.offset >= 0
+            return receipt
+
+        assert [published(each).offset for each in ("fsync+replicas:1", "memory")] == [0, 2]
+        with pair.frozen():
+            assert published("fsync").offset == 4
+            with pytest.raises(KorvetError, match="0 of 1 replicas have them") as late:
+                _ = published("fsync+replicas:1").offset
+        assert late.value.error == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert values(log, "orders") == [b"a", b"b"] * 4
+        with client.pipeline() as pipe:
+            pipe.execute_command("NOSUCH")
+            log.publish(pipe, "orders", Record(b"a"), durable="fsync")
+            with pytest.raises(Exception, match="unknown command"):
+                pipe.execute()
+        assert client.hget("cups", "left") == b"7", "the connection is in order"
+        with (
+            pytest.raises(ValueError, match="memory, fsync, replicas:N"),
+            client.pipeline() as pipe,
+        ):
+            log.publish(pipe, "orders", Record(b"a"), durable="disk")
+
+
+async def test_a_step_of_asyncio_waits_for_replicas_and_disk(
+    pair: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "_WAIT_MS", 200)
+    async with redis.asyncio.Redis.from_url(pair.master.url) as client:
+        await client.flushall()
+        async with korvet.AsyncKorvet(client) as log:
+            await log.create_topic("orders", 1, DENSE)
+            for frozen, offset in ((False, 0), (True, None), (False, 2)):
+                with pair.frozen() if frozen else nullcontext():
+                    async with client.pipeline() as pipe:
+                        receipt = await log.publish(
+                            pipe, "orders", Record(b"a"), durable="fsync+replicas:1"
+                        )
+                        await pipe.execute()
+                if offset is not None:
+                    assert receipt.offset == offset
+                else:
+                    with pytest.raises(KorvetError, match="0 of 1 replicas have them"):
+                        _ = receipt.offset
+            assert await client.ping()
 
 
 @pytest.mark.parametrize("step", STEPS)
