@@ -259,7 +259,7 @@ class FetchTemplates(RepeatedRequests[FetchTemplate]):
             return None
         if body.session_epoch not in FULL_FETCH_EPOCHS:
             return None
-        if services.epochs.check(max(row.current_leader_epoch, -1)):
+        if row.last_fetched_epoch >= 0 or services.epochs.check(max(row.current_leader_epoch, -1)):
             return None
         return topic if self._is_catch_up(topic, row, body) else None
 

@@ -2,7 +2,8 @@
 
 Rules
 - Read all partitions once. With fewer than min_bytes, wait (`delayed_operation`).
-- Complete at once on an error, or if a partition has more records than fit the response.
+- Complete at once on an error or a diverging epoch, or if a partition has more records than fit
+  the response.
 - With a min_bytes above ESTIMATE_ABOVE_BYTES, ask for the counters of the notified partitions
   first: read those partitions only if min_bytes may be satisfied.
 - While waiting, do not keep more than MAX_KEPT_BYTES of records: read them again at the end.
@@ -69,6 +70,7 @@ class DelayedFetch(DelayedOperation):
                 reader.respond(one, result, params, limit - size, size == 0, encoded)
                 size += one.size
                 failed = failed or (one.response is not None and one.response.error_code != 0)
+                failed = failed or result.diverging >= 0
                 more = more or _has_more(one, result, params.committed)
                 if one.records > YIELD_RECORDS and not layout_of(one.topic).holds_batches:
                     await asyncio.sleep(0)

@@ -20,7 +20,7 @@ from korvet.groups.offsets_view import OffsetsView
 from korvet.groups.stream_reads import StreamReads
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
-from korvet.log.leader_epochs import LeaderEpochs, is_lost, parse_rows
+from korvet.log.leader_epochs import LeaderEpochs, end_of, is_lost, parse_rows
 from korvet.log.opening import in_thread
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
@@ -28,7 +28,12 @@ from korvet.log.reader import LogReader
 from korvet.store.errors import StoreError
 from korvet.topics.node import Node
 from korvet.topics.table import Topic
-from korvet.wire.messages.fetch import AbortedTransaction, FetchPartition, PartitionData
+from korvet.wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchPartition,
+    PartitionData,
+)
 from korvet.wire.records import BadBatch, Buffer
 
 READ_COMMITTED = 1
@@ -101,6 +106,9 @@ class PartitionReader:
             decompress=True,
         )
         try:
+            diverged = await self._find_divergence(topic, request)
+            if diverged is not None:
+                return diverged
             member = self.stream_reads.find_member(params.client_id)
             if member is not None:
                 delivered = await self.stream_reads.deliver(
@@ -108,21 +116,43 @@ class PartitionReader:
                 )
                 if delivered is not None:
                     return await self._read_delivered(wanted, *delivered)
-            while True:
-                result = await self.log_reader.read(wanted)
-                if result.error == ErrorCode.KAFKA_STORAGE_ERROR:
-                    self._log_missing_store(wanted)
-                self.epochs.saw(topic, wanted.partition, result.end)
-                if result.epochs and _has_read_lost_records(wanted, request, result.epochs):
-                    return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
-                # A message set cannot say that offsets hold no records: skip those here.
-                if params.version >= BATCHES_SINCE or not await in_thread(
-                    partial(_holds_nothing, wanted, result.entries)
-                ):
-                    return result
-                wanted = msgspec.structs.replace(wanted, offset=result.entries[-1].last + 1)
+            return await self._read_log(wanted, request, params)
         except StoreError:
             return ReadResult(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    async def _read_log(
+        self, wanted: ReadRequest, request: FetchPartition, params: FetchParams
+    ) -> ReadResult:
+        while True:
+            result = await self.log_reader.read(wanted)
+            if result.error == ErrorCode.KAFKA_STORAGE_ERROR:
+                self._log_missing_store(wanted)
+            self.epochs.saw(wanted.topic, wanted.partition, result.end)
+            if result.epochs and _has_read_lost_records(wanted, request, result.epochs):
+                return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
+            # A message set cannot say that offsets hold no records: skip those here.
+            if params.version >= BATCHES_SINCE or not await in_thread(
+                partial(_holds_nothing, wanted, result.entries)
+            ):
+                return result
+            wanted = msgspec.structs.replace(wanted, offset=result.entries[-1].last + 1)
+
+    async def _find_divergence(self, topic: Topic, request: FetchPartition) -> ReadResult | None:
+        """Return the end of the epoch that the client read last, if it is above that."""
+        last, offset = request.last_fetched_epoch, request.fetch_offset
+        if last < 0:
+            return None
+        bounds = await self.node.store.run(topic.partition(request.partition).list_offsets())
+        if bounds.error:
+            return None
+        if last > self.epochs.epoch or offset < bounds.start:
+            return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
+        end = end_of(last, parse_rows(bounds.epochs), bounds.next)
+        if end >= offset:
+            return None
+        result = ReadResult(ErrorCode.NONE, bounds.start, bounds.next, stable=bounds.stable)
+        result.diverging = end
+        return result
 
     async def _read_view(
         self, request: FetchPartition, params: FetchParams, max_bytes: int
@@ -201,6 +231,10 @@ class PartitionReader:
             last_stable_offset=result.last_stable,
             log_start_offset=result.start,
             records=parts,
+            diverging_epoch=EpochEndOffset(
+                epoch=-1 if result.diverging < 0 else fetch.request.last_fetched_epoch,
+                end_offset=result.diverging,
+            ),
         )
         fetch.records = 0
         if parts and result.batches:

@@ -13,13 +13,15 @@ Behaviour
 - read_committed ends at the last stable offset and lists the aborted transactions
 - KAFKA_STORAGE_ERROR while Redis is unreachable; a response with nothing else is delayed by 200 ms,
   if max_wait_ms allows
+- the diverging epoch, for a client that names the epoch of its last records (v12) and is above
+  that epoch's end
 - no fetch sessions: session id 0, each request names its partitions (KIP-227 allows it);
   FETCH_SESSION_ID_NOT_FOUND for a request that continues a session
 Versions
 - 0-1 return message sets v0, 2-3 v1, from 4 on batches; v7 sessions, v9 leader epochs, v10 zstd,
   v12 flexible, v13 topic ids
 Left out
-- replica ids: a follower is answered like a consumer; preferred replicas; diverging epochs
+- replica ids: a follower is answered like a consumer; preferred replicas
 """
 
 import asyncio

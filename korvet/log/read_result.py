@@ -74,6 +74,8 @@ class ReadResult(msgspec.Struct):
     """The records of the batches."""
     epochs: bytes | None = None
     """The rows of the log's leader epochs, None if all its records are of one."""
+    diverging: int = -1
+    """The end of the epoch that the client read last, if that is below its offset."""
     appended: int = 0
     """Bytes ever appended to the log, just before the entries were read."""
 

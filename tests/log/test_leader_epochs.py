@@ -99,6 +99,10 @@ async def test_what_redis_lost_is_noticed_at_its_offset(
         assert await end_of(broker, 0) == (E.NONE, ended)
         assert (await fetch(broker, position, epoch=0)).error_code == E.FENCED_LEADER_EPOCH
         assert (await fetch(broker, position, epoch=1)).error_code == E.OFFSET_OUT_OF_RANGE
+        diverging = (await fetch(broker, position, epoch=1, last=0, wait=60_000)).diverging_epoch
+        assert (diverging.epoch, diverging.end_offset) == (0, ended)
+        at_end = await fetch(broker, ended, epoch=1, last=0)
+        assert (at_end.error_code, at_end.diverging_epoch.epoch) == (E.NONE, -1)
         unaware = (await fetch(broker, position)).error_code
         assert unaware == (E.NONE if mode == "time" else E.OFFSET_OUT_OF_RANGE)
         new = await appended(broker, b"new")

@@ -72,6 +72,7 @@ async def fetch(
     size: int = 1 << 20,
     least: int = 0,
     epoch: int = -1,
+    last: int = -1,
     committed: bool = False,
 ) -> Any:
     """Fetch from one partition; return its row of the response."""
@@ -81,6 +82,7 @@ async def fetch(
         fetch_offset=offset,
         partition_max_bytes=size,
         current_leader_epoch=epoch,
+        last_fetched_epoch=last,
     )
     row = FetchTopic(topic=name, topic_id=topic.uuid if topic else uuid4(), partitions=[place])
     request = FetchRequest(

@@ -76,7 +76,7 @@ async def offsets_of_other_leader_epochs(ask: Ask) -> Any:
 
 
 async def fetching(
-    ask: Ask, *asked: tuple[int, int], topic: str = TOPIC, epoch: int = -1
+    ask: Ask, *asked: tuple[int, int], topic: str = TOPIC, epoch: int = -1, last: int = -1
 ) -> FetchRequest:
     """Build a Fetch request for (partition, offset) pairs, without session and wait."""
     rows = [
@@ -84,6 +84,7 @@ async def fetching(
             partition=number,
             fetch_offset=offset,
             current_leader_epoch=epoch,
+            last_fetched_epoch=last,
             partition_max_bytes=1 << 20,
         )
         for number, offset in asked
@@ -112,6 +113,12 @@ async def records_of_unknown_topics_and_partitions(ask: Ask) -> Any:
 @case("Fetch", since=9)
 async def records_of_other_leader_epochs(ask: Ask) -> Any:
     return [await ask(await fetching(ask, (0, 0), epoch=epoch)) for epoch in (0, 1, 2**31 - 1)]
+
+
+@case("Fetch", since=12)
+async def records_of_clients_that_name_the_epoch_of_their_last_records(ask: Ask) -> Any:
+    places = (0, 0), (1, 5)
+    return [await ask(await fetching(ask, *places, last=last)) for last in (0, 1, -2)]
 
 
 @case("Fetch", since=4)
