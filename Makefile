@@ -1,7 +1,7 @@
 # `make help` lists the targets. `make check test-all` is what .ci/run runs.
 PYTHON ?= python3
 
-.PHONY: help dev run test test-all coverage check lint types lock docs site bench release \
+.PHONY: help dev run test test-all coverage covered check lint types lock docs site bench release \
   requirements audit
 
 help: ## List the targets
@@ -21,16 +21,12 @@ test: ## Run the quick tests, which need only Python
 test-all: test ## Run all tests: Java, Spark, other clients, a browser, long faults
 	$(PYTHON) -m pytest -m "spark or java or interop or browser or slow"
 
-# Tests that start no process but Redis: tracing makes them slower by two thirds.
-COVERED = admin avro cluster config console fetch groups handlers/test_not_served.py \
-  handlers/test_repeated_names.py log/test_append_batcher.py log/test_batch_cache.py \
-  log/test_delete_records.py log/test_list_offsets.py log/test_position.py base/metrics produce \
-  remote_log scripts security share topics transactions
-
-coverage: ## Measure the coverage of the services' tests; it must reach the floor
+coverage: ## Run the quick tests, measure the services' coverage: it must reach the floor
 	$(PYTHON) -m coverage erase
-	$(PYTHON) -m coverage run -m pytest -q -n logical --dist worksteal \
-	  -m "not (spark or java or interop or browser or slow)" $(addprefix tests/,$(COVERED))
+	$(PYTHON) -m pytest -p tests.covered
+	$(MAKE) covered
+
+covered: ## Report the coverage that a run with `-p tests.covered` measured
 	$(PYTHON) -m coverage combine -q
 	$(PYTHON) -m coverage report
 
