@@ -13,6 +13,7 @@ COLUMNS = {
     "p100": "records_per_s",
     "p100lz4": "records_per_s",
     "psmall": "requests_per_s",
+    "psmall32": "requests_per_s",
     "f1k": "records_per_s",
     "f100": "records_per_s",
     "c1k": "records_per_s",
@@ -84,7 +85,7 @@ def _cell(case: str, line: Line | None) -> str:
         figures = (f"{name} {value}" for name, value in line.items() if name not in ABOUT)
         return ", ".join(figures)
     text = f"{_number(line, COLUMNS[case]):,.0f}/s"
-    if case == "psmall":
+    if case.startswith("psmall"):
         return text + (f", {line['cpu_us_per_request']} us" if "cpu_us_per_request" in line else "")
     text += f", {line['cpu_s_per_gb']} s/GB" if "cpu_s_per_gb" in line else ""
     return text + (f", from {line['reads']}" if "reads" in line else "")
