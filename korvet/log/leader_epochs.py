@@ -112,7 +112,7 @@ class LeaderEpochs:
         self._connect = connect
         self._abort = abort
         self._seen: dict[tuple[str, int], tuple[int, str]] = {}
-        """Topic id and partition to the greatest log end seen, and the run id of its server."""
+        """Topic id and partition to the greatest log end seen, and the history of its server."""
         self._lost: set[str] = set()
         """Partitions with lost records whose transactions are still to be aborted."""
         self._accepted: frozenset[str] = frozenset()
@@ -129,7 +129,7 @@ class LeaderEpochs:
         """Note that the log has reached this end."""
         known = topic.id, partition
         if self._seen.get(known, (-1, ""))[0] < end:
-            self._seen[known] = end, self._store.run_of(topic.partition(partition).stream)
+            self._seen[known] = end, self._store.history_of(topic.partition(partition).stream)
 
     async def start(self, *, is_clean: bool = False) -> None:
         """Begin the epoch in all logs, if Redis is new and does not count as `is_clean`.
@@ -167,14 +167,14 @@ class LeaderEpochs:
     async def _begin_at(self, run: str) -> None:
         async with await self._connect() as store:
             # Of a cluster only masters are connected: another node redirects each call.
-            if run not in store.runs() and not store.is_cluster:
+            if run not in store.histories() and not store.is_cluster:
                 raise StoreUnavailable("another server is the master now")
             await self._renew(store)
 
     async def _raise(
         self, store: AsyncStore, begun: int, *, is_clean: bool = False, leaves: bool = False
     ) -> BrokerRaiseEpochReply:
-        runs = self._accepted.union(store.runs())
+        runs = self._accepted.union(store.histories())
         reply = await store.run(
             self._keys.broker_raise_epoch(
                 sorted(runs),
@@ -201,7 +201,7 @@ class LeaderEpochs:
                 await asyncio.sleep(ASK_S)
             else:
                 break
-        self.epoch, self._accepted = reply.epoch, frozenset(store.runs())
+        self.epoch, self._accepted = reply.epoch, frozenset(store.histories())
 
     async def _begin(self, store: AsyncStore, epoch: int) -> None:
         """Begin the epoch in every log, and report what was lost."""
@@ -240,7 +240,7 @@ class LeaderEpochs:
     def _known(self, store: AsyncStore, topic: Topic, partition: int) -> int:
         """Return the end that the log had at another server; -1 if that is not known."""
         end, run = self._seen.get((topic.id, partition), (-1, ""))
-        return end if run != store.run_of(topic.partition(partition).stream) else -1
+        return end if run != store.history_of(topic.partition(partition).stream) else -1
 
     def _report(self, topic: str, partition: int, first: int, end: int) -> None:
         log.error(

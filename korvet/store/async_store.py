@@ -120,7 +120,7 @@ class AsyncStore(ConnectionEvents):
         """
         self.decision_wait: DecisionWait | None = None
         self.accept_server: AcceptServer | None = None
-        """Called with the run id of the server of a new connection, before its first command."""
+        """Called with the history of the server of a new connection, before its first command."""
         self._router: SingleRouter | ClusterRouter
         self._loop = loop
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
@@ -301,9 +301,13 @@ class AsyncStore(ConnectionEvents):
         """Return the address of the server that takes writes to the key."""
         return self._router.for_write(key).address
 
-    def runs(self) -> list[str]:
-        """Return the run ids of all servers."""
-        return sorted({each.run for each in self._router.connections() if each.run})
+    def histories(self) -> list[str]:
+        """Return the ids of the histories of all servers: see `Server.history`."""
+        return sorted({each.history for each in self._router.connections() if each.history})
+
+    def history_of(self, key: str) -> str:
+        """Return the id of the history of that server, empty while there is none."""
+        return self._router.for_write(key).history
 
     def run_of(self, key: str) -> str:
         """Return the run id of that server, empty while there is none.

@@ -29,6 +29,15 @@ class Server:
     cluster: bool
     info: Mapping[str, str]
 
+    @property
+    def history(self) -> str:
+        """Return the run id; of a promoted replica also the id of its history since then.
+
+        A former master keeps its run id if it becomes a replica and is promoted again.
+        """
+        run, promoted = self.info.get("run_id", ""), self.info.get("master_replid2", "0")
+        return run if not promoted.strip("0") else f"{run}:{self.info.get('master_replid')}"
+
 
 @dataclass(frozen=True)
 class ConnectOptions:

@@ -141,6 +141,11 @@ class ReconnectingConnection:
         """Return the server's run id; empty while there is no connection."""
         return self._server.info.get("run_id", "") if self.up and self._server else ""
 
+    @property
+    def history(self) -> str:
+        """Return the id of the server's history; empty while there is no connection."""
+        return self._server.history if self.up and self._server else ""
+
     async def open(self) -> Server:
         """Connect and read the server's properties, or raise the exception that says what to do."""
         async with self._opening:
@@ -225,7 +230,7 @@ class ReconnectingConnection:
             async with asyncio.timeout(self.options.connect_s):
                 server = await handshake(pipeline, address, self.options)
                 await self._end_predecessors(pipeline)
-            await self.listener.accept(pipeline.identity[0])
+            await self.listener.accept(server.history)
         except TimeoutError:
             pipeline.close("the handshake got no answer")
             raise RedisUnreachable(

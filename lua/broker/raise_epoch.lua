@@ -9,7 +9,7 @@
 ---          leaves     int=0  1: it ends, and is awaited no more
 ---          witnesses  bytes  the processes that the caller knew of, as this script returned them
 ---          runs...    text   run ids of the servers in use, and of those at which the caller began
----                            that epoch
+---                            that epoch; of a promoted replica with its replication id
 --- RETURNS  error      int    a lib.codes value
 ---          epoch      int    the leader epoch
 ---          due        int    1: no process has begun it in every log; 2: no broker has, which

@@ -74,10 +74,10 @@ async def appended(broker: Broker, *values: bytes, **how: Any) -> int:
 async def restarted(redis: OwnRedis, data: Path, *brokers: Broker) -> None:
     """Start Redis with an earlier copy of its data, and wait until the brokers are connected."""
     stores = [broker.services.store for broker in brokers]
-    runs = [store.runs() for store in stores]
+    histories = [store.histories() for store in stores]
     redis.start_with(data)
-    for store, before in zip(stores, runs, strict=True):
-        while store.runs() == before or not store.connected:
+    for store, before in zip(stores, histories, strict=True):
+        while store.histories() == before or not store.connected:
             with suppress(StoreUnavailable):
                 await store.command("PING")
             await store.ready()
@@ -213,6 +213,19 @@ async def test_a_broker_that_starts_raises_it_unless_redis_lost_nothing(
             assert await leader_epoch(broker) == epoch
             assert await end_of(broker, 0) == (E.NONE, 1)
     async with joined(redis_on_disk) as broker:
+        assert await leader_epoch(broker) == 1
+
+
+async def test_a_former_master_that_is_promoted_again_raises_it(redis_on_disk: OwnRedis) -> None:
+    """Its run id is the earlier one, and it may lack what the master in between had."""
+    async with joined(redis_on_disk) as broker:
+        await broker.create("t", offset_mode="dense")
+        store = broker.services.store
+        with redis_on_disk.client() as client:
+            client.execute_command("REPLICAOF", "127.0.0.1", 1)
+            client.execute_command("REPLICAOF", "NO", "ONE")
+        store.reconnect("the test wants it")
+        await store.ready()
         assert await leader_epoch(broker) == 1
 
 
