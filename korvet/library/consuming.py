@@ -53,7 +53,7 @@ class CommitReceipt(Queued):
     """The result of a commit, known after the pipeline was executed.
 
     Until then `offsets` raises RuntimeError. Afterwards it raises KorvetError if the commit was
-    refused, and what `execute` raised if it raised.
+    refused, or if replicas or disk do not have it in time; and what `execute` raised if it raised.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class CommitReceipt(Queued):
         """The committed offsets, by topic and partition. Raises if the commit was refused."""
         for reply in self._settled():
             check(reply.error, _MOVED)
+        self._check_durable("The commit is")
         return {(row[0], row[1]): row[2] for row in self._rows}
 
     def _add_reply(self, raw: object) -> None:
@@ -121,7 +122,6 @@ class AsyncConsumer(AsyncReader):
         self._committed: list[Row] = []
         """Commits to which the Redis groups are not yet moved."""
         self._beat_at = self._tick_at = self._load_at = 0.0
-        log.ticks_ms = -1
 
     @property
     def hash_tag(self) -> str:
@@ -135,6 +135,7 @@ class AsyncConsumer(AsyncReader):
 
     async def heartbeat(self) -> None:
         """Renew the session, from a handler that takes long. Partitions are not revoked here."""
+        self._log.ticks_ms = -1
         if monotonic() >= self._beat_at:
             await self._beat()
         if monotonic() >= self._tick_at:
@@ -153,17 +154,19 @@ class AsyncConsumer(AsyncReader):
             raise
         self._committed += rows
 
-    async def commit_with(self, pipe: Any, *, on_refused: OnRefused = "receipt") -> CommitReceipt:
+    async def commit_with(
+        self, pipe: Any, *, on_refused: OnRefused = "receipt", durable: str | None = None
+    ) -> CommitReceipt:
         """Queue the commit of the returned records on a pipeline of redis-py or valkey-py.
 
         With `on_refused="error"` a refusal is an error reply, which `execute` raises. MULTI does
-        not undo the commands before it: call `check` first.
+        not undo the commands before it: call `check` first. `durable` is that of `publish`.
         """
-        check_queues(pipe)
+        durability = check_queues(pipe, durable)
         self._refuse_lost()
         rows, calls = self._queue_commit()
         receipt = CommitReceipt(self, rows, calls)
-        enqueue(pipe, receipt, calls, on_refused)
+        enqueue(pipe, receipt, calls, on_refused, durability)
         return receipt
 
     @contextmanager
@@ -208,7 +211,9 @@ class AsyncConsumer(AsyncReader):
                 await self._send(())
                 await self._move_redis_groups()
         finally:
-            self.member_epoch = JOIN
+            self._drop(self._owned)
+            self.member_epoch, self._target, self._is_full = JOIN, set(), True
+            self._beat_at = self._log.ticks_ms = 0
             await super().close()
 
     # Membership.
@@ -365,12 +370,13 @@ class ConsumeCalls(FollowCalls):
         aborted transactions. A partition is given up between two records: a member that does not
         ask for the next one within `rebalance_timeout_ms` is removed.
         """
-        for name in topics:
+        names = [topics] if isinstance(topics, str) else topics
+        for name in names:
             await self.find_topic(name)
         consumer = AsyncConsumer(
             self,
             group,
-            topics,
+            names,
             reset=auto_offset_reset,
             committed=committed,
             idle_s=idle_s,

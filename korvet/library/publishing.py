@@ -58,6 +58,7 @@ class Queued:
     def __init__(self, calls: Sequence[Call[Any]]) -> None:
         self._calls = calls
         self._replies: list[object] = []
+        self._not_durable = ""
 
     def _settled(self) -> list[Any]:
         """Return the replies. Raises what was raised in place of one."""
@@ -67,6 +68,14 @@ class Queued:
             if isinstance(reply, Exception):
                 raise reply
         return self._replies
+
+    def _check_durable(self, what: str) -> None:
+        """Raise KorvetError if replicas or disk do not have in time what is stored."""
+        if self._not_durable:
+            raise KorvetError(
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                f"{what} stored, but {self._not_durable}.",
+            )
 
     def _add_reply(self, raw: object) -> None:
         """Take Redis's reply to the next call, or the exception in place of it."""
@@ -95,7 +104,6 @@ class Receipt(Queued):
     def __init__(self, parts: Sequence[Part]) -> None:
         super().__init__([part.call for part in parts])
         self._parts = parts
-        self._not_durable = ""
 
     @property
     def partition(self) -> int:
@@ -117,11 +125,7 @@ class Receipt(Queued):
             self._appended(part, reply)
             for part, reply in zip(self._parts, self._settled(), strict=True)
         ]
-        if self._not_durable:
-            raise KorvetError(
-                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-                f"The records are stored, but {self._not_durable}.",
-            )
+        self._check_durable("The records are")
         return found
 
     def _appended(self, part: Part, reply: AppendReply) -> Appended:
@@ -137,11 +141,11 @@ class _Execution:
         self.texts: set[str] = set()
         self._pipe = pipe
         self._receipts: list[tuple[int, Queued]] = []
-        self._durable: dict[Receipt, Durability] = {}
+        self._durable: dict[Queued, Durability] = {}
         self._not_durable = ""
         self._error: BaseException | None = None
 
-    def wait_after(self, receipt: "Receipt", durability: Durability) -> None:
+    def wait_after(self, receipt: Queued, durability: Durability) -> None:
         """Wait for replicas and disk after EXEC, on its connection."""
         self._durable[receipt] = durability
 
@@ -265,13 +269,7 @@ class PublishCalls(RecordCalls):
         and if it fails the receipt raises KorvetError, with the records stored.
         """
         found = await self.find_topic(topic)
-        check_queues(pipe)
-        durability = Durability.parse(durable or "memory")
-        if durable is not None and hasattr(pipe, "_execution_strategy"):
-            raise KorvetError(
-                ErrorCode.INVALID_REQUEST,
-                "On a Redis Cluster a pipeline has several connections: durable is not possible.",
-            )
+        durability = check_queues(pipe, durable)
         if partition is not None:
             check_partition(found, partition)
         limit = found.policy.max_message_bytes
@@ -300,9 +298,7 @@ class PublishCalls(RecordCalls):
             for (number, batch), call in zip(batches, calls, strict=True)
         ]
         receipt = Receipt(parts)
-        enqueue(pipe, receipt, calls, on_refused)
-        if durability.replicas or durability.fsync:
-            pipe.execute.wait_after(receipt, durability)
+        enqueue(pipe, receipt, calls, on_refused, durability)
         return receipt
 
     async def check(self, pipe: Any, topic: str) -> None:
@@ -330,7 +326,13 @@ class PublishCalls(RecordCalls):
         return found.partition(partition_of(key, found.partitions)).stream
 
 
-def enqueue(pipe: Any, receipt: Queued, calls: Iterable[Call[Any]], on_refused: OnRefused) -> None:
+def enqueue(
+    pipe: Any,
+    receipt: Queued,
+    calls: Iterable[Call[Any]],
+    on_refused: OnRefused,
+    durability: Durability,
+) -> None:
     """Queue the calls, and expect their replies at the pipeline's next `execute`.
 
     Redis Functions (`korvet functions`) are not used: none takes a script's arguments.
@@ -349,6 +351,8 @@ def enqueue(pipe: Any, receipt: Queued, calls: Iterable[Call[Any]], on_refused: 
             pipe.execute_command(*eval_of(call))
             execution.texts.add(call.script.text)
         execution.add(receipt)
+    if durability.replicas or durability.fsync:
+        execution.wait_after(receipt, durability)
 
 
 def _raising(call: Call[Any]) -> str:
@@ -366,8 +370,17 @@ def _queue_of(pipe: Any) -> list[Any]:
     return queue
 
 
-def check_queues(pipe: Any) -> None:
-    """Raise TypeError unless the object is a pipeline that queues commands now."""
+def check_queues(pipe: Any, durable: str | None = None) -> Durability:
+    """Raise TypeError unless the object is a pipeline that queues commands now.
+
+    Return what its `execute` is to wait for. Raises KorvetError if it cannot.
+    """
+    durability = Durability.parse(durable or "memory")
+    if durable is not None and hasattr(pipe, "_execution_strategy"):
+        raise KorvetError(
+            ErrorCode.INVALID_REQUEST,
+            "On a Redis Cluster a pipeline has several connections: durable is not possible.",
+        )
     owner = getattr(pipe, "_execution_strategy", pipe)
     if not hasattr(owner, "command_stack") and not hasattr(owner, "_command_queue"):
         raise TypeError(f"{type(pipe).__name__} is no pipeline: pass client.pipeline().")
@@ -377,3 +390,4 @@ def check_queues(pipe: Any) -> None:
     )
     if watches and not begun:
         raise TypeError("The pipeline has WATCHed and queues nothing yet: call its multi() first.")
+    return durability

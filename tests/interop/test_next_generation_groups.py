@@ -8,10 +8,11 @@ import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from korvet import Korvet
+import korvet
 from tests.interop import librdkafka
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
+from tests.interop.jvm import Jvm
 from tests.interop.librdkafka import consumer, eventually, producer, send
 from tests.interop.members import Member, Writer, settled, union
 from tests.interop.records import Record
@@ -118,7 +119,7 @@ def test_members_of_the_library_share_the_partitions(tmp_path: Path, own_redis: 
     broker = Broker(tmp_path, quick, ("--redis", own_redis, "--namespace", "shared"))
     group = topic_name("group")
     found: Counter[tuple[int, int]] = Counter()
-    with broker, Korvet.connect(own_redis, namespace="shared", settings=quick) as log:
+    with broker, korvet.Korvet.connect(own_redis, namespace="shared", settings=quick) as log:
         topic = create_topic(broker.address, partitions=4)
         with Writer(broker.address, topic, 4) as writer:
             member = Member(broker.address, group, topic, group_protocol="consumer")
@@ -153,6 +154,27 @@ def test_members_of_the_library_share_the_partitions(tmp_path: Path, own_redis: 
         ends = [source.get_watermark_offsets(place, 10)[1] for place in places]
         assert [place.offset for place in source.committed(places, 10)] == ends
         source.close()
+
+
+@pytest.mark.korvet_only
+def test_java_continues_where_the_library_has_committed(
+    tmp_path: Path, own_redis: str, java: Jvm
+) -> None:
+    group, options = topic_name("group"), ("--redis", own_redis, "--namespace", "java")
+    made = korvet.Korvet.connect(own_redis, namespace="java")
+    with Broker(tmp_path, {}, options) as broker, made as log:
+        topic = create_topic(broker.address, partitions=4)
+        log.produce(topic, [korvet.Record(b"v") for _ in range(20)])
+        log.produce(topic, [korvet.Record(b"v") for _ in range(20)])
+        with log.consumer(group, topic, idle_s=0) as consumer:
+            for _, _ in zip(range(15), consumer, strict=False):
+                pass
+            consumer.commit()
+        said = java.interop("group", broker.address, topic, group, "consumer")
+        assert ["seen", "25"] in said, said
+        log.produce(topic, [korvet.Record(b"w")])
+        with log.consumer(group, topic, idle_s=0) as consumer:
+            assert [record.value for record in consumer] == [b"w"]
 
 
 @pytest.mark.korvet_only

@@ -15,6 +15,7 @@ from korvet import Consumer, KorvetError, Record
 from korvet.base.errors import ErrorCode
 from korvet.scripts import inlined
 from korvet.scripts.keys import Keys
+from korvet.store import redis_user
 from korvet.store.redis_py import run_inline
 from tests.store.cluster_topology import TestCluster, cluster
 from tests.support.redis_servers import TestServer
@@ -25,6 +26,7 @@ ADD = f"""{inlined.library()}
 korvet.commit({{ KEYS[1], KEYS[2], KEYS[3] }}, {{ unpack(ARGV, 2) }})
 return redis.call("INCRBY", KEYS[4], ARGV[1])
 """
+OWN = ("+incrby", "+multi", "+exec", "+watch", "+unwatch")
 GROUP = Keys().group("totals")
 
 
@@ -274,6 +276,36 @@ def test_a_follower_reads_from_now_or_from_a_position(log: korvet.Korvet) -> Non
         assert [record.value for record in late] == [b"8", b"10"]
     with pytest.raises(KorvetError, match="orders has partitions 0 to 1, not 2"):
         log.follow("orders", partition=2)
+
+
+def test_a_consumer_that_was_closed_can_join_again(log: korvet.Korvet) -> None:
+    consumer = log.consumer("totals", "orders", idle_s=0)
+    assert len(list(consumer)) == 10
+    consumer.close()
+    assert (consumer.assignment, log.groups()[0].members) == ([], 0)
+    assert len(list(consumer)) == 10
+    consumer.commit()
+    consumer.close()
+    assert committed(log) == {0: 5, 1: 5}
+
+
+def test_a_user_needs_the_rule_of_redis_acl_and_its_own(
+    log: korvet.Korvet, client: redis.Redis, redis_server: TestServer
+) -> None:
+    rule = redis_user.rules("korvet", "pw", waitaof=False)
+    client.execute_command("ACL", "SETUSER", "shop", *rule, "~sum", *OWN)
+    options = {"username": "shop", "password": "pw"}
+    try:
+        with (
+            redis.Redis.from_url(redis_server.url, **options) as shop,
+            korvet.Korvet(shop) as own,
+            own.consumer("totals", ["orders"], idle_s=0.01) as consumer,
+        ):
+            for record in consumer:
+                step(consumer, shop, record.value)
+        assert client.get("sum") == b"55"
+    finally:
+        client.execute_command("ACL", "DELUSER", "shop")
 
 
 def test_a_group_without_offsets_begins_where_the_caller_says(log: korvet.Korvet) -> None:

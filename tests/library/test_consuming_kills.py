@@ -1,9 +1,10 @@
-"""Check that each record has its effect once, over kill -9 of consumers and of their Redis.
+"""Check that each record has its effect once, over kill -9 and pauses of consumers and their Redis.
 
 KORVET_SEEDS is the number of seeds; each has another order of kills.
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from tests.support.redis_servers import OwnRedis
 pytestmark = pytest.mark.slow
 
 SEEDS = int(os.environ.get("KORVET_SEEDS", "1"))
-DEATHS, RECORDS = 12, 60
+DEATHS, RECORDS, TIMEOUT_S, PAUSE_S = 16, 60, 0.3, 2.5
+VICTIMS = ("consumer", "Redis", "paused consumer", "paused Redis")
 SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "100",
     "group.consumer.session.timeout.ms": "1500",
@@ -60,7 +62,7 @@ STEPS: dict[str, Step] = {"MULTI": in_multi, "script": in_script}
 
 def consume(url: str, step: str) -> None:
     """Count records until the process is killed."""
-    client = redis.Redis.from_url(url)
+    client = redis.Redis.from_url(url, socket_timeout=TIMEOUT_S)
     while True:
         try:
             consumer = Korvet(client, settings=SETTINGS).consumer("totals", ["orders"])
@@ -90,6 +92,12 @@ class Consumers:
         self._running[number].wait()
         self._running[number] = self._start()
 
+    def pause(self, number: int) -> None:
+        """Stop a consumer, perhaps in a step, until another has its partitions."""
+        self._running[number].send_signal(signal.SIGSTOP)
+        sleep(PAUSE_S)
+        self._running[number].send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         for process in self._running:
             assert process.poll() is None, "a consumer ended by itself"
@@ -114,13 +122,20 @@ def test_each_record_has_its_effect_once(redis_on_disk: OwnRedis, step: str, see
             total += 2 * RECORDS
             seen = total - random.randrange(RECORDS)
             eventually(lambda limit=seen: client.hlen("seen") >= limit)
-            victim = random.randrange(3)
-            if victim == 2:
+            victim = random.choice(VICTIMS)
+            if victim == "paused consumer":
+                consumers.pause(random.randrange(2))
+            elif victim == "paused Redis":
+                # Steps that have timed out are in its sockets, and it executes them late.
+                redis_on_disk.signal(signal.SIGSTOP)
+                sleep(2 * TIMEOUT_S)
+                redis_on_disk.signal(signal.SIGCONT)
+            elif victim == "Redis":
                 redis_on_disk.end()
                 redis_on_disk.start()
                 client.config_set("appendfsync", "always")
             else:
-                consumers.kill(victim)
+                consumers.kill(random.randrange(2))
         eventually(lambda: client.hlen("seen") == total)
         consumers.close()
         values = client.hvals("seen")

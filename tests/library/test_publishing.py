@@ -124,6 +124,14 @@ def test_a_step_waits_for_replicas_and_disk(
                 _ = published("fsync+replicas:1").offset
         assert late.value.error == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert values(log, "orders") == [b"a", b"b"] * 4
+        with log.consumer("totals", "orders", idle_s=0) as consumer:
+            first = next(consumer)
+            with pair.frozen(), client.pipeline(transaction=STEPS[step]) as pipe:
+                commit = consumer.commit_with(pipe, durable="replicas:1")
+                pipe.execute()
+            with pytest.raises(KorvetError, match="The commit is stored, but 0 of 1 replicas"):
+                _ = commit.offsets
+            assert next(consumer).offset == first.offset + 1
         with client.pipeline() as pipe:
             pipe.execute_command("NOSUCH")
             log.publish(pipe, "orders", Record(b"a"), durable="fsync")
