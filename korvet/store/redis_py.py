@@ -89,7 +89,7 @@ class InlineStore(WithoutDecisions):
         """Make a store with the client's address and credentials."""
         options = _options(client, Retry(NoBackoff(), 0), Predecessors().greet)
         pool = redis.ConnectionPool(**options)
-        return cls(SyncStore(redis.Redis(connection_pool=pool)))
+        return cls(SyncStore(redis.Redis.from_pool(pool)))
 
     @classmethod
     def connect(cls, url: str) -> "InlineStore":

@@ -17,6 +17,7 @@ from korvet.scripts import inlined
 from korvet.scripts.keys import Keys
 from korvet.store import redis_user
 from korvet.store.redis_py import run_inline
+from tests.interop.librdkafka import eventually
 from tests.store.cluster_topology import TestCluster, cluster
 from tests.support.redis_servers import TestServer
 
@@ -287,6 +288,18 @@ def test_a_consumer_that_was_closed_can_join_again(log: korvet.Korvet) -> None:
     consumer.commit()
     consumer.close()
     assert committed(log) == {0: 5, 1: 5}
+
+
+def test_a_log_that_is_closed_has_no_connections(client: redis.Redis) -> None:
+    before = len(client.client_list())
+    with korvet.Korvet(client) as made:
+        made.topics()
+        made.create_topic("closed", 1)
+        with made.consumer("totals", "closed", idle_s=0) as consumer:
+            assert list(consumer) == []
+        assert len(client.client_list()) > before
+    # The server notices the end of a connection a moment later.
+    eventually(lambda: len(client.client_list()) <= before)
 
 
 def test_a_user_needs_the_rule_of_redis_acl_and_its_own(
