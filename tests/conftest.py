@@ -22,7 +22,7 @@ from tests.support.redis_servers import (
 )
 from tests.support.store_runners import lua, runner
 
-pytest_plugins = ["tests.selection", "tests.support.shared_broker"]
+pytest_plugins = ["tests.selection", "tests.support.programs", "tests.support.shared_broker"]
 
 __all__ = [
     "lua",

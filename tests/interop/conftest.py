@@ -17,7 +17,8 @@ from confluent_kafka.admin import (
 
 from korvet.apis import TABLE
 from tests.interop.brokers import EXTERNAL, LAYOUTS, Broker, Brokers
-from tests.interop.jvm import TOOLS_VERSION, Jvm, Tools, prepared, tools
+from tests.interop.jvm import HERE, TOOLS_VERSION, Jvm, Tools, prepared, tools
+from tests.support.programs import Build
 from tests.support.redis_servers import server
 
 MakeTopic = Callable[..., str]
@@ -133,25 +134,23 @@ def create_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Jvm:
+def java(build: Build) -> Jvm:
     """Kafka's Java client."""
-    return prepared("clients", tmp_path_factory.mktemp("java"))
+    return prepared(build, HERE / "clients")
 
 
 @pytest.fixture(scope="session")
-def java_tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+def java_tools(build: Build) -> Iterator[Tools]:
     """Kafka's own tools, and Streams."""
-    with tools(tmp_path_factory.mktemp("java_tools")) as found:
+    with tools(build) as found:
         yield found
 
 
 @pytest.fixture(scope="session", params=["4.3.1", "4.4.0"])
-def share_tools(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Tools]:
+def share_tools(request: pytest.FixtureRequest, build: Build) -> Iterator[Tools]:
     """Kafka's tools of the versions whose share groups are stable."""
     if request.param == TOOLS_VERSION:
         yield request.getfixturevalue("java_tools")
         return
-    with tools(tmp_path_factory.mktemp("share_tools"), request.param) as found:
+    with tools(build, request.param) as found:
         yield found

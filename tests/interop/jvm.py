@@ -5,12 +5,13 @@ published yet, and those of another version do not run with it.
 """
 
 import base64
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.programs import Build, check, program
 
 HERE = Path(__file__).parent / "java"
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
@@ -22,21 +23,19 @@ class Jvm:
 
     classpath: str
 
-    def run(self, *words: str, stdin: str = "", fails: bool = False) -> str:
-        """Run a class and return its standard output; with `fails` it must fail."""
-        done = subprocess.run(
-            self.words(*words),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-        assert (done.returncode != 0) == fails, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-        return done.stdout
+    def run(self, *words: str, stdin: str = "") -> str:
+        """Run a class and return its standard output. The exit status must be 0."""
+        return check(self.words(*words), seconds=240, stdin=stdin)
 
     def words(self, *words: str) -> list[str]:
         """Return the command that runs a class."""
-        return [_program("java"), *QUICK, "-cp", self.classpath, *words]
+        return [program("java"), *QUICK, "-cp", self.classpath, *words]
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        """Start a class and return its process."""
+        return subprocess.Popen(
+            self.words(*words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
 
     def interop(self, *words: str, stdin: str = "") -> list[list[str]]:
         """Run the program Interop and return its lines, split at tabs."""
@@ -64,9 +63,9 @@ TOOLS_VERSION = "4.3.1"
 
 
 @contextmanager
-def tools(folder: Path, version: str = TOOLS_VERSION) -> Iterator[Tools]:
+def tools(build: Build, version: str = TOOLS_VERSION) -> Iterator[Tools]:
     """Start the tools' process, yield the tools, and end the process."""
-    made = prepared("tools", folder, (TOOLS_VERSION, version))
+    made = prepared(build, HERE / "tools", f"-Dkafka={version}")
     pipe = subprocess.PIPE
     with subprocess.Popen(made.words("Serve"), stdin=pipe, stdout=pipe, text=True) as serving:
         try:
@@ -75,28 +74,11 @@ def tools(folder: Path, version: str = TOOLS_VERSION) -> Iterator[Tools]:
             serving.kill()
 
 
-def prepared(name: str, folder: Path, versions: tuple[str, str] = ("", "")) -> Jvm:
-    """Resolve the dependencies of java/<name> and compile its programs, in the folder.
-
-    `versions`: a version in its pom.xml, and the one to use instead.
-    """
-    here = HERE / name
-    listing = folder / "classpath"
-    (folder / "pom.xml").write_text((here / "pom.xml").read_text().replace(*versions))
-    goal = ["dependency:build-classpath", f"-Dmdep.outputFile={listing}"]
-    _check([_program("mvn"), "-q", "-B", "-f", str(folder / "pom.xml"), *goal])
-    sources = sorted(str(path) for path in here.glob("*.java"))
-    classpath = f"{folder}:{listing.read_text().strip()}"
-    _check([_program("javac"), "-cp", classpath, "-d", str(folder), *sources])
-    return Jvm(classpath)
-
-
-def _check(words: list[str]) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-
-
-def _program(name: str) -> str:
-    found = shutil.which(name)
-    assert found, f"{name} is not installed: the Java client's tests are part of the suite"
-    return found
+def prepared(build: Build, source: Path, *settings: str) -> Jvm:
+    """Resolve the dependencies of a folder's pom.xml by Maven, and compile its programs."""
+    goal = ("dependency:build-classpath", "-Dmdep.outputFile=classpath", *settings)
+    commands = [("mvn", "-q", "-B", *goal)]
+    if programs := sorted(path.name for path in source.glob("*.java")):
+        commands.append(("javac", "-cp", "@classpath", "-d", ".", *programs))
+    folder = build(source, *commands)
+    return Jvm(f"{folder}:{(folder / 'classpath').read_text().strip()}")

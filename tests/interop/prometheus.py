@@ -1,7 +1,6 @@
 """Debian's promtool, and a Prometheus that scrapes brokers."""
 
 import json
-import shutil
 import subprocess
 import urllib.parse
 import urllib.request
@@ -13,18 +12,13 @@ from typing import Any
 import yaml
 
 from tests.support.ports import free_port
+from tests.support.programs import program
 from tests.test_deploy import DEPLOY
 
 INTERVAL = "5s"
 """The interval of rates; Prometheus scrapes each second."""
 VARIABLES = {"$__rate_interval": INTERVAL, "$job": ".*", "$instance": ".*"}
 VARIABLES |= {"$topic": ".*", "$group": ".*"}
-
-
-def program(name: str) -> str:
-    found = shutil.which(name)
-    assert found, f"{name} is not installed: these tests are part of the suite, install it"
-    return found
 
 
 def promtool(*words: str, stdin: str = "", code: int = 0) -> str:

@@ -1,14 +1,13 @@
 """Check kcat, a common command line client."""
 
 import json
-import shutil
-import subprocess
 
 import pytest
 
 from korvet.cli import run
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
+from tests.support.programs import check
 
 pytestmark = pytest.mark.interop
 
@@ -83,14 +82,4 @@ def consume(broker: Broker, topic: str, *words: str) -> list[dict[str, object]]:
 
 def kcat(broker: Broker, *words: str, stdin: str = "") -> str:
     """Run kcat and return its standard output."""
-    program = shutil.which("kcat")
-    assert program, "kcat is not installed: these tests are part of the suite, install it"
-    done = subprocess.run(
-        [program, "-b", broker.address, *words],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return check(["kcat", "-b", broker.address, *words], seconds=30, stdin=stdin)

@@ -1,7 +1,6 @@
 """Check that each client notices records that it has read and Redis has lost, at their offset."""
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from tests.interop.conftest import create_topic
 from tests.interop.jvm import Jvm
 from tests.interop.librdkafka import consumer, producer, send
 from tests.interop.records import Record
+from tests.support.programs import Build
 from tests.support.raw_client import Peer, batch, to_produce, until
 from tests.support.redis_servers import OwnRedis
 
@@ -170,14 +170,9 @@ def test_javas_consumer_reports_a_truncated_log(
 
 
 @pytest.fixture(scope="session")
-def franz_go(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def franz_go(build: Build) -> Path:
     """The program of a consumer of franz-go."""
-    folder = tmp_path_factory.mktemp("go") / "lost"
-    shutil.copytree(GO, folder)
-    go = shutil.which("go")
-    assert go, "go is not installed: franz-go's tests are part of the suite"
-    subprocess.run([go, "build", "-o", "lost.exe", "./lost"], cwd=folder, check=True, timeout=300)
-    return folder / "lost.exe"
+    return build(GO, ("go", "build", "-o", "lost.exe", "./lost")) / "lost.exe"
 
 
 @modes

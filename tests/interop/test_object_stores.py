@@ -23,9 +23,9 @@ from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 from tests.interop import kafka_python, librdkafka
 from tests.interop.brokers import EXTERNAL, Broker
-from tests.remote_log.test_store import azurite_folder
 from tests.support import object_stores
 from tests.support.object_stores import ObjectStore
+from tests.support.programs import Build
 
 pytestmark = [
     pytest.mark.interop,
@@ -80,14 +80,12 @@ def read(address: str, topic: str, offset: int = 0, count: int = COUNT) -> list[
 
 
 @pytest.fixture(scope="module", params=["s3", "azure", "google"])
-def store(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ObjectStore]:
+def store(request: pytest.FixtureRequest, build: Build) -> Iterator[ObjectStore]:
     """An empty bucket; its address and credentials are in the environment."""
     with pytest.MonkeyPatch.context() as patch:
         serve = {
             "s3": object_stores.s3,
-            "azure": lambda: object_stores.azure(azurite_folder(tmp_path_factory)),
+            "azure": lambda: object_stores.azure(build),
             "google": object_stores.google,
         }[request.param]
         with serve() as found:

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from confluent_kafka import Producer
 
 from tests.interop.brokers import Broker
 from tests.support.ports import free_port
+from tests.support.programs import program
 from tests.support.raw_client import until
 from tests.support.redis_servers import TestServer, server
 
@@ -36,12 +36,6 @@ CHART = DEPLOY / "helm/korvet"
 KUBERNETES = "1.31.0"
 REDIS = "redis.url=redis://redis:6379"
 PORT = re.compile(r"(?:0\.0\.0\.0|127\.0\.0\.1|localhost|korvet):(\d+)")
-
-
-def program(name: str) -> str:
-    found = shutil.which(name) or shutil.which(name, path=sysconfig.get_path("scripts"))
-    assert found, f"{name} is not installed: these tests are part of the suite, install it"
-    return found
 
 
 def run(*words: str, **options: Any) -> str:

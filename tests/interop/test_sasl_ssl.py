@@ -1,6 +1,5 @@
 """Check that kafkajs, kafka-python and Kafka's tools authenticate with SCRAM over TLS."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +8,8 @@ import pytest
 from korvet.testing import Broker
 from tests.interop.jvm import Tools
 from tests.interop.kafka_python import KafkaProducer
-from tests.legacy.clients import check, program
 from tests.support.certificates import Authority
+from tests.support.programs import NPM_INSTALL, Build, check
 
 pytestmark = pytest.mark.interop
 NODE = Path(__file__).parent / "node"
@@ -37,13 +36,9 @@ def broker(files: Path) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def npm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def npm(build: Build) -> Path:
     """A folder with kafkajs."""
-    folder = tmp_path_factory.mktemp("node")
-    for name in ("package.json", "sasl.js"):
-        shutil.copy(NODE / name, folder / name)
-    check([program("npm"), "install", "--no-audit", "--no-fund", "--silent"], folder)
-    return folder
+    return build(NODE, NPM_INSTALL)
 
 
 def run_kafkajs(
@@ -51,7 +46,7 @@ def run_kafkajs(
 ) -> str:
     ca = str(files / "ca.pem")
     words = [broker.bootstrap_servers, ca, mechanism, "alice", password, "node", value]
-    return check([program("node"), "sasl.js", *words], npm, 60).strip()
+    return check(["node", "sasl.js", *words], npm, 60).strip()
 
 
 def test_kafkajs_produces_and_reads(broker: Broker, files: Path, npm: Path) -> None:

@@ -1,6 +1,5 @@
 """Share groups with real share consumers: librdkafka's, Java's, franz-go's, and Kafka's tools."""
 
-import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from tests.interop.jvm import Jvm, Tools
 from tests.interop.librdkafka import eventually, producer, send
 from tests.interop.records import Record
 from tests.interop.share_members import ShareMember, Tally, configure_group, share_consumer
-from tests.legacy.clients import check, program
+from tests.support.programs import Build, check
 
 GO = Path(__file__).parent / "go"
 TOOLS = "org.apache.kafka.tools"
@@ -140,12 +139,9 @@ def test_committed_records_only_reach_a_group_of_read_committed(broker: Broker) 
 
 
 @pytest.fixture(scope="session")
-def franz_go(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def franz_go(build: Build) -> Path:
     """The program of a share consumer of franz-go."""
-    folder = tmp_path_factory.mktemp("go")
-    shutil.copytree(GO, folder, dirs_exist_ok=True)
-    check([program("go"), "build", "-o", "share", "."], folder)
-    return folder / "share"
+    return build(GO, ("go", "build", "-o", "share", ".")) / "share"
 
 
 def fill_with_numbers(broker: Broker) -> str:

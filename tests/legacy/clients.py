@@ -1,6 +1,5 @@
 """The old clients: Java programs from Maven, a Node package from npm, and ZooKeeper."""
 
-import shutil
 import socket
 import subprocess
 import time
@@ -9,97 +8,40 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop.jvm import QUICK
+from tests.interop.jvm import Jvm, prepared
 from tests.support.ports import free_port
+from tests.support.programs import Build, check
 
 HERE = Path(__file__).parent
 
 
-def program(name: str) -> str:
-    """Return the path of a program. A missing program fails the test: it is not skipped."""
-    found = shutil.which(name)
-    assert found, f"{name} is not installed: the old clients' tests are part of the suite"
-    return found
-
-
-def check(words: list[str], folder: Path | None = None, seconds: float = 600) -> str:
-    """Run a program and return its standard output. The exit status must be 0."""
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=seconds)
-    assert done.returncode == 0, f"{words[:4]}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
-
-
-def classpath(folder: Path, pom: str, *settings: str) -> str:
-    """Return the class path of a project's jars, resolved by Maven."""
-    listing = folder / "classpath"
-    shutil.copy(HERE / "java" / pom, folder / "pom.xml")
-    goal = ["dependency:build-classpath", f"-Dmdep.outputFile={listing}", *settings]
-    check([program("mvn"), "-q", "-B", "-f", str(folder / "pom.xml"), *goal])
-    return listing.read_text().strip()
-
-
-@dataclass(frozen=True)
-class Java:
-    """A class path and the programs on it."""
-
-    jars: str
-
-    def words(self, *words: str) -> list[str]:
-        return [program("java"), *QUICK, "-cp", self.jars, *words]
-
-    def run(self, *words: str, stdin: str = "", seconds: float = 240) -> str:
-        """Run a class and return its standard output. The exit status must be 0."""
-        done = subprocess.run(
-            self.words(*words), input=stdin, capture_output=True, text=True, timeout=seconds
-        )
-        assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-        return done.stdout
-
-    def start(self, *words: str) -> "subprocess.Popen[str]":
-        """Start a class and return its process."""
-        return subprocess.Popen(
-            self.words(*words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-
-
-def old07(folder: Path) -> Java:
+def old07(build: Build) -> Jvm:
     """Return the Java port of Kafka 0.7, and `Old07` compiled against it."""
-    jars = classpath(folder, "pom-07.xml")
-    source = str(HERE / "java" / "Old07.java")
-    check([program("javac"), "-cp", jars, "-d", str(folder), source])
-    return Java(f"{folder}:{jars}")
+    return prepared(build, HERE / "java/07")
 
 
-def old08(folder: Path, version: str) -> Java:
+def old08(build: Build, version: str) -> Jvm:
     """Return the clients and tools of Kafka 0.8."""
-    return Java(classpath(folder, "pom-08.xml", f"-Dkafka={version}"))
+    return prepared(build, HERE / "java/08", f"-Dkafka={version}")
 
 
 @dataclass(frozen=True)
 class Node:
-    """The npm package, installed in a separate folder."""
+    """The npm package in the folder where it is installed."""
 
     folder: Path
 
     def run(self, *words: str) -> list[list[str]]:
         """Run `old07.js` and return the fields of each line of its output."""
-        out = check([program("node"), "--no-deprecation", "old07.js", *words], self.folder, 240)
+        out = check(["node", "--no-deprecation", "old07.js", *words], self.folder, 240)
         return [line.split("\t") for line in out.splitlines()]
-
-
-def node(folder: Path) -> Node:
-    """Install the npm package into the folder."""
-    for name in ("package.json", "old07.js"):
-        shutil.copy(HERE / "node" / name, folder / name)
-    check([program("npm"), "install", "--no-audit", "--no-fund", "--silent"], folder)
-    return Node(folder)
 
 
 @dataclass
 class ZooKeeper:
     """A ZooKeeper of one node that can be stopped and started again; its data is in a folder."""
 
-    java: Java
+    java: Jvm
     folder: Path
     port: int = field(default_factory=free_port)
     _process: "subprocess.Popen[str] | None" = None
@@ -142,7 +84,7 @@ class ZooKeeper:
 
 
 @contextmanager
-def zookeeper(java: Java, folder: Path) -> Iterator[ZooKeeper]:
+def zookeeper(java: Jvm, folder: Path) -> Iterator[ZooKeeper]:
     """Start a ZooKeeper and stop it at the end of the block."""
     found = ZooKeeper(java, folder)
     found.start()

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers import Broker
-from tests.legacy.clients import Java, old07, old08
+from tests.interop.jvm import Jvm
+from tests.legacy.clients import old07, old08
 from tests.legacy.wire import Client
+from tests.support.programs import Build
 
 LEGACY = "legacy listening on "
 _numbers = itertools.count()
@@ -72,12 +74,11 @@ def topic() -> str:
 
 
 @pytest.fixture(scope="session")
-def jafka(tmp_path_factory: pytest.TempPathFactory) -> Java:
+def jafka(build: Build) -> Jvm:
     """The Java port of Kafka 0.7 (its jars include ZooKeeper)."""
-    return old07(tmp_path_factory.mktemp("old07"))
+    return old07(build)
 
 
 @pytest.fixture(scope="session", params=["0.8.0", "0.8.2.2"])
-def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Java:
-    folder: Path = tmp_path_factory.mktemp("kafka")
-    return old08(folder, request.param)
+def kafka(request: pytest.FixtureRequest, build: Build) -> Jvm:
+    return old08(build, request.param)

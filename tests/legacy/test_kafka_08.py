@@ -22,11 +22,13 @@ from korvet.wire.messages.produce import (
 )
 from korvet.wire.schema import Message, decode, encode
 from tests.interop.conftest import create_topic
+from tests.interop.jvm import Jvm
 from tests.interop.records import Record
-from tests.legacy.clients import Java, old08
+from tests.legacy.clients import old08
 from tests.legacy.conftest import LegacyBroker
 from tests.legacy.modern import consumed, send
 from tests.legacy.wire import Client, gzipped, message, produce
+from tests.support.programs import Build
 from tests.support.raw_client import batch
 
 LAYOUTS = [("record", "dense"), ("batch", "time"), ("record", "time"), ("batch", "dense")]
@@ -229,18 +231,18 @@ def test_a_topic_of_byte_positions_is_read_by_all_three_generations(
 
 
 @pytest.fixture(scope="session")
-def newer(tmp_path_factory: pytest.TempPathFactory) -> Java:
+def newer(build: Build) -> Jvm:
     """Kafka 0.8.2: 0.8.0 does not have the new producer."""
-    return old08(tmp_path_factory.mktemp("kafka"), "0.8.2.2")
+    return old08(build, "0.8.2.2")
 
 
-def tool(kafka: Java, name: str) -> str:
+def tool(kafka: Jvm, name: str) -> str:
     """Return the class of a console tool. Kafka 0.8.2 moved them."""
-    moved = "kafka-clients" in kafka.jars
+    moved = "kafka-clients" in kafka.classpath
     return f"kafka.tools.{name}" if moved or "Producer" not in name else f"kafka.producer.{name}"
 
 
-def shell(kafka: Java, broker: LegacyBroker, topic: str) -> list[str]:
+def shell(kafka: Jvm, broker: LegacyBroker, topic: str) -> list[str]:
     """Read the partition from the beginning with the SimpleConsumer of Kafka 0.8."""
     out = kafka.run(
         "kafka.tools.SimpleConsumerShell",
@@ -258,12 +260,14 @@ def shell(kafka: Java, broker: LegacyBroker, topic: str) -> list[str]:
 
 
 def test_the_console_producer_and_the_simple_consumer_of_0_8(
-    kafka: Java, broker: LegacyBroker
+    kafka: Jvm, broker: LegacyBroker
 ) -> None:
     topic = create_topic(broker.address, storage_format="batch", offset_mode="dense")
     words = (tool(kafka, "ConsoleProducer"), "--broker-list", broker.address, "--topic", topic)
     kafka.run(*words, "--sync", "--request-required-acks", "1", stdin="one\ntwo\n")
-    codec = ["--compress"] if "kafka-clients" not in kafka.jars else ["--compression-codec", "gzip"]
+    codec = (
+        ["--compression-codec", "gzip"] if "kafka-clients" in kafka.classpath else ["--compress"]
+    )
     kafka.run(*words, *codec, stdin="three\nfour\nfive\n")
     expected = ["one", "two", "three", "four", "five"]
     assert [row.value().decode() for row in consumed(broker.address, topic, 5)] == expected
@@ -271,7 +275,7 @@ def test_the_console_producer_and_the_simple_consumer_of_0_8(
     assert shell(kafka, broker, topic) == [*expected, "six"]
 
 
-def test_the_offset_tool_of_0_8(kafka: Java, broker: LegacyBroker) -> None:
+def test_the_offset_tool_of_0_8(kafka: Jvm, broker: LegacyBroker) -> None:
     topic = create_topic(broker.address, offset_mode="dense")
     send(broker.address, topic, [Record(None, b"x")] * 3)
     words = ("kafka.tools.GetOffsetShell", "--broker-list", broker.address, "--topic", topic)
@@ -279,7 +283,7 @@ def test_the_offset_tool_of_0_8(kafka: Java, broker: LegacyBroker) -> None:
     assert f"{topic}:0:0" in kafka.run(*words, "--time", "-2")
 
 
-def test_the_first_new_producer(newer: Java, broker: LegacyBroker) -> None:
+def test_the_first_new_producer(newer: Jvm, broker: LegacyBroker) -> None:
     topic = create_topic(broker.address, offset_mode="dense")
     words = ("kafka.tools.ConsoleProducer", "--new-producer", "--broker-list", broker.address)
     newer.run(*words, "--topic", topic, "--compression-codec", "snappy", stdin="a\nb\n")

@@ -2,16 +2,18 @@
 
 import pytest
 
+from tests.interop.jvm import Jvm
 from tests.interop.records import Record
-from tests.legacy.clients import Java, Node, node
+from tests.legacy.clients import HERE, Node
 from tests.legacy.conftest import LegacyBroker
 from tests.legacy.modern import consumed, send
 from tests.legacy.wire import Client, message, payloads
+from tests.support.programs import NPM_INSTALL, Build
 
 
 @pytest.fixture(scope="session")
-def npm(tmp_path_factory: pytest.TempPathFactory) -> Node:
-    return node(tmp_path_factory.mktemp("npm"))
+def npm(build: Build) -> Node:
+    return Node(build(HERE / "node", NPM_INSTALL))
 
 
 def place(broker: LegacyBroker) -> tuple[str, str]:
@@ -19,12 +21,12 @@ def place(broker: LegacyBroker) -> tuple[str, str]:
     return host, port
 
 
-def fetched(jafka: Java, broker: LegacyBroker, topic: str, size: int = 100_000) -> list[str]:
+def fetched(jafka: Jvm, broker: LegacyBroker, topic: str, size: int = 100_000) -> list[str]:
     out = jafka.run("Old07", "fetch", *place(broker), topic, "0", "0", str(size))
     return [line.split("\t")[1] for line in out.splitlines()]
 
 
-def test_java_produces_and_fetches(jafka: Java, broker: LegacyBroker, topic: str) -> None:
+def test_java_produces_and_fetches(jafka: Jvm, broker: LegacyBroker, topic: str) -> None:
     jafka.run("Old07", "sync", *place(broker), topic, "0", "0", "one", "two")
     jafka.run("Old07", "sync", *place(broker), topic, "-1", "1", "three", "four", "five")
     jafka.run("Old07", "send", "broker.list", f"0:{broker.legacy}", topic, "1", "six")
@@ -34,7 +36,7 @@ def test_java_produces_and_fetches(jafka: Java, broker: LegacyBroker, topic: str
 
 
 def test_java_sends_and_fetches_several_at_once(
-    jafka: Java, broker: LegacyBroker, topic: str
+    jafka: Jvm, broker: LegacyBroker, topic: str
 ) -> None:
     other = f"{topic}-other"
     jafka.run("Old07", "multi", *place(broker), "0", topic, "a", other, "b", topic, "c")
@@ -42,7 +44,7 @@ def test_java_sends_and_fetches_several_at_once(
     assert out.splitlines() == [f"{topic}\ta", f"{topic}\tc", f"{other}\tb"]
 
 
-def test_java_requests_offsets(jafka: Java, broker: LegacyBroker, topic: str) -> None:
+def test_java_requests_offsets(jafka: Jvm, broker: LegacyBroker, topic: str) -> None:
     def asked(time: int) -> list[str]:
         words = (*place(broker), topic, "0", str(time), "10")
         return jafka.run("Old07", "offsets", *words).split()
@@ -53,7 +55,7 @@ def test_java_requests_offsets(jafka: Java, broker: LegacyBroker, topic: str) ->
 
 
 def test_java_reads_what_a_current_client_writes(
-    jafka: Java, broker: LegacyBroker, topic: str
+    jafka: Jvm, broker: LegacyBroker, topic: str
 ) -> None:
     jafka.run("Old07", "sync", *place(broker), topic, "0", "0", "old")
     send(broker.address, topic, [Record(b"k", b"new %d" % n, (("h", b"1"),)) for n in range(50)])
@@ -81,7 +83,7 @@ def test_node_requests_offsets_with_seconds_for_milliseconds(
 
 
 def test_java_and_node_share_a_topic_with_a_current_client(
-    jafka: Java, npm: Node, broker: LegacyBroker, client: Client, topic: str
+    jafka: Jvm, npm: Node, broker: LegacyBroker, client: Client, topic: str
 ) -> None:
     _, port = place(broker)
     jafka.run("Old07", "sync", *place(broker), topic, "0", "1", "j1", "j2")

@@ -15,8 +15,9 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from tests.interop.conftest import create_topic
+from tests.interop.jvm import Jvm
 from tests.interop.records import Record
-from tests.legacy.clients import Java, ZooKeeper, zookeeper
+from tests.legacy.clients import ZooKeeper, zookeeper
 from tests.legacy.conftest import LegacyBroker
 from tests.legacy.modern import send
 from tests.legacy.wire import message, produce
@@ -27,7 +28,7 @@ PATIENCE = 40.0
 
 
 @pytest.fixture(scope="module")
-def shared_zookeeper(jafka: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+def shared_zookeeper(jafka: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     with zookeeper(jafka, tmp_path_factory.mktemp("zk")) as running:
         yield running
 
@@ -112,7 +113,7 @@ def test_a_deleted_registration_is_written_again(registered: LegacyBroker, zk: A
 
 
 def test_a_broker_registers_again_after_a_restart_or_data_loss(
-    jafka: Java, own: LegacyBroker, tmp_path: Path, topic: str
+    jafka: Jvm, own: LegacyBroker, tmp_path: Path, topic: str
 ) -> None:
     with zookeeper(jafka, tmp_path) as keeper:
         own.options = ("--zookeeper", keeper.address)
@@ -134,7 +135,7 @@ def test_a_broker_registers_again_after_a_restart_or_data_loss(
 
 
 def test_a_broker_registers_in_a_zookeeper_that_starts_later(
-    jafka: Java, own: LegacyBroker, tmp_path: Path, topic: str
+    jafka: Jvm, own: LegacyBroker, tmp_path: Path, topic: str
 ) -> None:
     keeper = ZooKeeper(jafka, tmp_path)
     own.options = ("--zookeeper", keeper.address)
@@ -234,7 +235,7 @@ def test_a_broker_that_cannot_reach_zookeeper_leaves_the_topics_to_others(
 
 
 def test_a_producer_finds_the_broker_and_a_group_reads_everything(
-    jafka: Java, registered: LegacyBroker, zk: Any, topic: str
+    jafka: Jvm, registered: LegacyBroker, zk: Any, topic: str
 ) -> None:
     registered.start()
     place(registered, zk)
@@ -249,7 +250,7 @@ def test_a_producer_finds_the_broker_and_a_group_reads_everything(
 
 
 def test_two_consumers_of_a_group_split_the_partitions_in_chunks(
-    jafka: Java, registered: LegacyBroker, zk: Any, topic: str
+    jafka: Jvm, registered: LegacyBroker, zk: Any, topic: str
 ) -> None:
     registered.start()
     place(registered, zk)
@@ -278,7 +279,7 @@ def test_two_consumers_of_a_group_split_the_partitions_in_chunks(
 
 
 def test_the_high_level_consumer_of_0_8_finds_its_broker(
-    kafka: Java, own: LegacyBroker, zk: Any
+    kafka: Jvm, own: LegacyBroker, zk: Any
 ) -> None:
     own.settings |= {"zookeeper.connect": zk.root, "offset.mode": "dense", "num.partitions": "2"}
     own.start()
@@ -288,7 +289,7 @@ def test_the_high_level_consumer_of_0_8_finds_its_broker(
     send(own.address, topic, [Record(None, b"%d" % n) for n in range(5)])
     listed = json.loads(until(lambda: value(zk, f"/brokers/topics/{topic}")))
     assert listed["partitions"] == {"0": [0], "1": [0]}
-    package = "kafka.tools" if "kafka-clients" in kafka.jars else "kafka.consumer"
+    package = "kafka.tools" if "kafka-clients" in kafka.classpath else "kafka.consumer"
     words = (f"{package}.ConsoleConsumer", "--zookeeper", zk.root, "--topic", topic)
     out = kafka.run(*words, "--from-beginning", "--max-messages", "5").splitlines()
     assert [line for line in out if line in "01234"] == list("01234")

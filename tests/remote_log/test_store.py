@@ -1,6 +1,5 @@
 """Check that the remote store behaves alike in a directory, in memory, on S3, Azure and Google."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from tests.support import object_stores
 from tests.support.object_stores import ObjectStore
 from tests.support.ports import free_port
+from tests.support.programs import Build
 
 pytestmark = pytest.mark.anyio
 NAME = "c/0123/0/00000000000000000100-ab.segment"
@@ -27,8 +27,8 @@ def s3() -> Iterator[ObjectStore]:
 
 
 @pytest.fixture(scope="module")
-def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    with object_stores.azure(azurite_folder(tmp_path_factory)) as store:
+def azure(build: Build) -> Iterator[ObjectStore]:
+    with object_stores.azure(build) as store:
         yield store
 
 
@@ -36,12 +36,6 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
 def google() -> Iterator[ObjectStore]:
     with object_stores.google() as store:
         yield store
-
-
-def azurite_folder(factory: pytest.TempPathFactory) -> Path:
-    """Return a folder that the processes of a run share."""
-    base = factory.getbasetemp()
-    return (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "azurite"
 
 
 def use(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> SegmentStore:

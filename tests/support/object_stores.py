@@ -4,7 +4,6 @@ Azurite is an npm package, fake-gcs-server a Go module: .ci/run installs both.
 """
 
 import base64
-import fcntl
 import hashlib
 import hmac
 import json
@@ -18,16 +17,15 @@ from contextlib import contextmanager, suppress
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlencode
 from urllib.request import Request, urlopen
 
 from tests.support.ports import free_port
+from tests.support.programs import NPM_INSTALL, Build, program
 
 AZURITE = "azurite@3.37.0"
-FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 PATIENCE_S = 60.0
 BUCKET = "logs"
 _BUCKETS = count()
@@ -39,12 +37,6 @@ class ObjectStore(NamedTuple):
 
     url: str
     environment: Mapping[str, str]
-
-
-def program(name: str, how: str) -> str:
-    found = shutil.which(name)
-    assert found, f"{name} is not installed: these tests are part of the suite; {how}"
-    return found
 
 
 @contextmanager
@@ -75,10 +67,10 @@ def s3_environment(endpoint: str) -> dict[str, str]:
 
 
 @contextmanager
-def azure(folder: Path) -> Iterator[ObjectStore]:
-    """Serve Azure's API by Azurite; without one it is installed in that folder, once."""
+def azure(build: Build) -> Iterator[ObjectStore]:
+    """Serve Azure's API by Azurite. A machine without it installs it for the run."""
     port = free_port()
-    words = [_azurite(folder), "--inMemoryPersistence", "--silent", "--disableTelemetry"]
+    words = [_azurite(build), "--inMemoryPersistence", "--silent", "--disableTelemetry"]
     words += ["--skipApiVersionCheck"]
     words += ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
     endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
@@ -93,20 +85,9 @@ def azure(folder: Path) -> Iterator[ObjectStore]:
         yield ObjectStore(f"az://{BUCKET}/some/prefix", environment)
 
 
-def _azurite(folder: Path) -> str:
-    """Return Azurite's program; processes that install it at the same time wait for the first."""
+def _azurite(build: Build) -> str:
     found = shutil.which("azurite-blob")
-    if found:
-        return found
-    folder.mkdir(exist_ok=True)
-    main = folder / "node_modules/.bin/azurite-blob"
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not main.exists():
-            npm = program("npm", "install npm")
-            words = [npm, "install", "--no-audit", "--no-fund", "--silent", AZURITE]
-            subprocess.run([*words, "--prefix", str(folder)], check=True, timeout=300)
-    return str(main)
+    return found or str(build(None, (*NPM_INSTALL, AZURITE)) / "node_modules/.bin/azurite-blob")
 
 
 def _create_container(endpoint: str) -> None:
@@ -124,10 +105,10 @@ def _create_container(endpoint: str) -> None:
 @contextmanager
 def google() -> Iterator[ObjectStore]:
     """Serve Google's API by fake-gcs-server."""
-    server = program("fake-gcs-server", f"go install {FAKE_GCS}")
     port = free_port()
-    words = [server, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
-    words += ["-backend", "memory", "-log-level", "error", "-public-host", f"127.0.0.1:{port}"]
+    words = [program("fake-gcs-server"), "-scheme", "http", "-host", "127.0.0.1"]
+    words += ["-port", str(port), "-public-host", f"127.0.0.1:{port}"]
+    words += ["-backend", "memory", "-log-level", "error"]
     with _running(words, port):
         body = json.dumps({"name": BUCKET}).encode()
         with urlopen(Request(f"http://127.0.0.1:{port}/storage/v1/b?project=p", data=body)):
