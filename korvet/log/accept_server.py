@@ -59,7 +59,9 @@ async def _begin(store: LibraryStore, keys: Keys, run: str) -> None:
     sleep = time.sleep if isinstance(store, InlineStore) else asyncio.sleep
     while True:
         reply = await store.run(
-            keys.broker_raise_epoch([run], begun=begun, is_clean=0, witness="", witnesses=b"")
+            keys.broker_raise_epoch(
+                [run], begun=begun, is_clean=0, witness="", by_time=1, witnesses=b""
+            )
         )
         if reply.due == NO_PROCESS:
             topics = await PlainTable(store, keys, TopicConfigs(Settings())).all()

@@ -182,6 +182,7 @@ class LeaderEpochs:
                 is_clean=int(is_clean),
                 witness=self._name,
                 leaves=int(leaves),
+                by_time=1,
                 witnesses=self._others,
             )
         )
@@ -229,12 +230,13 @@ class LeaderEpochs:
         for topic_id in missing:
             log.error("topic lost: Redis has no such topic", topic=before[topic_id])
         self._seen = {key: end for key, end in self._seen.items() if key[0] not in missing}
-        log.warning(
-            "leader epoch raised: Redis was restarted, replaced or emptied",
-            epoch=epoch,
-            partitions=len(logs),
-            with_lost_records=count,
-        )
+        if logs or missing:
+            log.warning(
+                "leader epoch raised: Redis was restarted, replaced or emptied",
+                epoch=epoch,
+                partitions=len(logs),
+                with_lost_records=count,
+            )
         self._topics.invalidate()
 
     def _known(self, store: AsyncStore, topic: Topic, partition: int) -> int:

@@ -44,8 +44,17 @@ AT_ONCE = 256
 
 
 async def leader_epoch(store: AsyncCalls, keys: Keys) -> int:
-    """Return the leader epoch of the cluster, with which new logs begin."""
-    return int(await store.command("HGET", keys.cluster(), "epoch") or 0)
+    """Return the leader epoch of the cluster, with which new logs begin.
+
+    A Redis without one is new, or was emptied while it runs: it gets one that clients do not know.
+    """
+    known = await store.command("HGET", keys.cluster(), "epoch")
+    if known is not None:
+        return int(known)
+    raised = await store.run(
+        keys.broker_raise_epoch([], begun=-1, is_clean=0, witness="", by_time=1, witnesses=b"")
+    )
+    return int(raised.epoch)
 
 
 async def create(store: AsyncCalls, keys: Keys, name: str, definition: Definition) -> ErrorCode:

@@ -7,6 +7,8 @@
 ---          witness    text   the calling process, which may know of records that were lost; empty
 ---                            for one that is no broker
 ---          leaves     int=0  1: it ends, and is awaited no more
+---          by_time    int=0  1: a new epoch is at least the seconds since 2020, and so none that
+---                            clients have seen at another history that Redis does not know
 ---          witnesses  bytes  the processes that the caller knew of, as this script returned them
 ---          runs...    text   run ids of the servers in use, and of those at which the caller began
 ---                            that epoch; of a promoted replica with its replication id
@@ -20,20 +22,20 @@
 --- FULL     always: a row of at most 200 run ids, and one of at most 1,000 processes
 --- COST     O(runs + witnesses), at most 4 calls
 --- NOTES    A run id that was not seen before is a restart, a failover or another server: it may
----          lack records. So may a Redis whose epoch is lower than the caller's. The first servers
----          ever have epoch 0. A process reports for an epoch with `begun`: it has begun it in
----          every log, with the ends that it knew. One that has begun none knows no ends. A program
----          that is no broker (library, Spark) begins it in every log, and is never awaited. A
----          process that has not reported within WAIT_MS is no longer awaited, at later epochs
----          neither, until it calls again.
+---          lack records. So may a Redis whose epoch is lower than the caller's. A process
+---          reports for an epoch with `begun`: it has begun it in every log, with the ends that it
+---          knew. One that has begun none knows no ends. A program that is no broker (library,
+---          Spark) begins it in every log, and is never awaited. A process that has not reported
+---          within WAIT_MS is no longer awaited, at later epochs neither, until it calls again.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 local num = require("lib.num")
 
 local cluster = KEYS[1]
 local begun, is_clean, witness = tonumber(ARGV[1]), ARGV[2] == "1", ARGV[3]
-local leaves, remembered = ARGV[4] == "1", ARGV[5]
-local MOST_RUNS, MOST_WITNESSES, WAIT_MS, RUNS = 200, 1000, 5000, 6
+local leaves, by_time, remembered = ARGV[4] == "1", ARGV[5] == "1", ARGV[6]
+local MOST_RUNS, MOST_WITNESSES, WAIT_MS, RUNS = 200, 1000, 5000, 7
+local FROM_S, MOST_S = 1577836800, 2000000000
 
 local row = redis.call(
   "HMGET", cluster, "epoch", "epoch_begun", "servers", "witnesses", "witnesses_until",
@@ -49,11 +51,10 @@ for i = RUNS, #ARGV do
     servers[#servers + 1], known[ARGV[i]] = ARGV[i], true
   end
 end
-local epoch = math.max(stored, 0)
-if stored < begun then
-  epoch = begun + 1
-elseif stored >= 0 and #servers > seen and not is_clean then
-  epoch = stored + 1
+local now_ms, epoch = clock.now_ms(), stored
+if stored < 0 or stored < begun or #servers > seen and not is_clean then
+  local since_s = math.min(math.max(math.floor(now_ms / 1000) - FROM_S, 0), MOST_S)
+  epoch = math.max(stored + 1, begun + 1, by_time and since_s or 0)
 end
 local had_begun, logs_had_begun = tonumber(row[2] or "0"), tonumber(row[6] or "0")
 local all_begun, logs_begun = had_begun, math.max(begun, logs_had_begun)
@@ -62,7 +63,7 @@ if witness ~= "" then
 end
 local due = all_begun < epoch and (logs_begun < epoch and 1 or 2) or 0
 
-local now_ms, until_ms = clock.now_ms(), tonumber(row[5] or "0")
+local until_ms = tonumber(row[5] or "0")
 local ends_ms = until_ms
 if ends_ms > now_ms + WAIT_MS then
   ends_ms = now_ms + WAIT_MS  -- the clock was set back

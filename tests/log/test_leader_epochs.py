@@ -92,23 +92,27 @@ async def test_what_redis_lost_is_noticed_at_its_offset(
         ended = await appended(broker, b"a", b"b", b"c") + 3
         redis_on_disk.copy(tmp_path / "data")
         position = await appended(broker, b"lost", b"lost", b"lost") + 3
-        assert await end_of(broker, 0) == (E.NONE, position)
+        before = await leader_epoch(broker)
+        assert await end_of(broker, before) == (E.NONE, position)
         await restarted(redis_on_disk, tmp_path / "data", broker)
 
-        assert await leader_epoch(broker) == 1
-        assert await end_of(broker, 0) == (E.NONE, ended)
-        assert (await fetch(broker, position, epoch=0)).error_code == E.FENCED_LEADER_EPOCH
-        assert (await fetch(broker, position, epoch=1)).error_code == E.OFFSET_OUT_OF_RANGE
-        diverging = (await fetch(broker, position, epoch=1, last=0, wait=60_000)).diverging_epoch
-        assert (diverging.epoch, diverging.end_offset) == (0, ended)
-        at_end = await fetch(broker, ended, epoch=1, last=0)
+        now = await leader_epoch(broker)
+        assert now > before
+        assert await end_of(broker, before) == (E.NONE, ended)
+        assert (await fetch(broker, position, epoch=before)).error_code == E.FENCED_LEADER_EPOCH
+        assert (await fetch(broker, position, epoch=now)).error_code == E.OFFSET_OUT_OF_RANGE
+        diverging = (
+            await fetch(broker, position, epoch=now, last=before, wait=60_000)
+        ).diverging_epoch
+        assert (diverging.epoch, diverging.end_offset) == (before, ended)
+        at_end = await fetch(broker, ended, epoch=now, last=before)
         assert (at_end.error_code, at_end.diverging_epoch.epoch) == (E.NONE, -1)
         unaware = (await fetch(broker, position)).error_code
         assert unaware == (E.NONE if mode == "time" else E.OFFSET_OUT_OF_RANGE)
         new = await appended(broker, b"new")
         assert new > position
-        assert values_in(await fetch(broker, ended, epoch=1)) == [b"new"]
-        assert await end_of(broker, 1, current=1) == (E.NONE, new + 1)
+        assert values_in(await fetch(broker, ended, epoch=now)) == [b"new"]
+        assert await end_of(broker, now, current=now) == (E.NONE, new + 1)
     [record] = [each for each in caplog.records if "records lost" in each.getMessage()]
     assert (record.fields["first"], record.fields["end"]) == (ended, position)
     assert sum(broker.services.metrics.lost_records.values.values()) == position - ended
@@ -121,13 +125,15 @@ async def test_a_restart_that_lost_nothing_disturbs_no_reader(
     async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode=mode)
         end = await appended(broker, b"a", b"b") + 2
+        before = await leader_epoch(broker)
         redis_on_disk.copy(tmp_path / "data")
         await restarted(redis_on_disk, tmp_path / "data", broker)
-        assert await end_of(broker, 0, current=1) == (E.NONE, end)
-        assert (await fetch(broker, end, epoch=1)).error_code == E.NONE
+        now = await leader_epoch(broker)
+        assert await end_of(broker, before, current=now) == (E.NONE, end)
+        assert (await fetch(broker, end, epoch=now)).error_code == E.NONE
         new = await appended(broker, b"c")
         assert new == end or mode == "time"
-        found = await fetch(broker, end, epoch=1)
+        found = await fetch(broker, end, epoch=now)
         assert values_in(found) == [b"c"]
 
 
@@ -154,12 +160,13 @@ async def test_the_first_broker_raises_the_epoch_and_the_others_follow(
         await one.create("t", offset_mode="dense")
         await other.services.topics.refresh()
         await appended(one, b"a")
+        before = await leader_epoch(one)
         redis_on_disk.copy(tmp_path / "data")
         await appended(one, b"b")
         await appended(other, b"c")
         await restarted(redis_on_disk, tmp_path / "data", one, other)
-        assert await leader_epoch(one) == await leader_epoch(other) == 1
-        assert await end_of(other, 0) == (E.NONE, 1)
+        assert await leader_epoch(one) == await leader_epoch(other) > before
+        assert await end_of(other, before) == (E.NONE, 1)
         assert await appended(one, b"d") == 4, "above what either broker knew of"
 
 
@@ -184,8 +191,13 @@ async def test_no_broker_appends_before_those_that_may_know_of_lost_records_have
         store.accept_server = accept_later
         redis_on_disk.start_with(tmp_path / "data")
         with redis_on_disk.client() as client:
-            state = partial(client.hget, "korvet:cluster", "witnesses")
-            assert await asyncio.to_thread(until, lambda: b"1/0 1" in (state() or b""))
+            state = partial(client.hmget, "korvet:cluster", "witnesses", "epoch")
+
+            def has_reported() -> bool:
+                witnesses, epoch = state()
+                return bool(epoch) and b"1/0 " + epoch in witnesses
+
+            assert await asyncio.to_thread(until, has_reported)
             assert not one.services.store.connected
             if is_late:
                 client.hset("korvet:cluster", "witnesses_until", 0)
@@ -206,27 +218,29 @@ async def test_a_broker_that_starts_raises_it_unless_redis_lost_nothing(
     async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode="dense")
         await appended(broker, b"a")
+        before = await leader_epoch(broker)
     redis_on_disk.copy(tmp_path / "data")
-    for is_clean, epoch in ((True, 0), (False, 1)):
+    for is_clean in (True, False):
         redis_on_disk.start_with(tmp_path / "data")
         async with joined(redis_on_disk, is_clean=is_clean) as broker:
-            assert await leader_epoch(broker) == epoch
-            assert await end_of(broker, 0) == (E.NONE, 1)
+            now = await leader_epoch(broker)
+            assert (now == before) is is_clean
+            assert await end_of(broker, before) == (E.NONE, 1)
     async with joined(redis_on_disk) as broker:
-        assert await leader_epoch(broker) == 1
+        assert await leader_epoch(broker) == now
 
 
 async def test_a_former_master_that_is_promoted_again_raises_it(redis_on_disk: OwnRedis) -> None:
     """Its run id is the earlier one, and it may lack what the master in between had."""
     async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode="dense")
-        store = broker.services.store
+        before, store = await leader_epoch(broker), broker.services.store
         with redis_on_disk.client() as client:
             client.execute_command("REPLICAOF", "127.0.0.1", 1)
             client.execute_command("REPLICAOF", "NO", "ONE")
         store.reconnect("the test wants it")
         await store.ready()
-        assert await leader_epoch(broker) == 1
+        assert await leader_epoch(broker) > before
 
 
 async def test_a_topic_of_a_redis_that_was_emptied_is_not_read_on(
@@ -235,13 +249,32 @@ async def test_a_topic_of_a_redis_that_was_emptied_is_not_read_on(
     async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode="dense")
         await appended(broker, b"a", b"b")
+        before = await leader_epoch(broker)
         with redis_on_disk.client() as client:
             client.flushall()
         await broker.services.epochs.renew()
         await broker.create("t", offset_mode="dense")
         await appended(broker, b"c", b"d", b"e")
-        assert await end_of(broker, 0, current=1) == (E.NONE, 0)
+        assert await end_of(broker, before, current=await leader_epoch(broker)) == (E.NONE, 0)
     assert "topic lost" in caplog.text
+
+
+async def test_an_empty_redis_is_noticed_if_no_broker_knows_the_earlier_one(
+    redis_on_disk: OwnRedis,
+) -> None:
+    with redis_on_disk.client() as client:
+        client.hset("korvet:cluster", "epoch", 5)
+    async with joined(redis_on_disk, is_clean=True) as broker:
+        await broker.create("t", offset_mode="time")
+        before, position = await leader_epoch(broker), await appended(broker, b"a") + 1
+    with redis_on_disk.client() as client:
+        client.flushall()
+    async with joined(redis_on_disk) as broker:
+        await broker.create("t", offset_mode="time")
+        now = await leader_epoch(broker)
+        assert await appended(broker, b"b") > position
+        assert now > before
+        assert await end_of(broker, before, current=now) == (E.NONE, 0)
 
 
 async def test_records_of_an_earlier_server_only_count_as_lost(
@@ -251,16 +284,17 @@ async def test_records_of_an_earlier_server_only_count_as_lost(
     async with joined(redis_on_disk) as broker:
         await broker.create("t", offset_mode="dense")
         await appended(broker, b"a")
-        keys = broker.services.keys
+        before, keys = await leader_epoch(broker), broker.services.keys
         call = keys.broker_raise_epoch(["another"], begun=-1, is_clean=0, witness="", witnesses=b"")
-        assert (await broker.services.store.run(call)).epoch == 1
+        now = (await broker.services.store.run(call)).epoch
+        assert now > before
         topic = await broker.services.topics.get("t")
         assert topic is not None
-        await broker.services.store.run(begin_call(topic, 0, 1, -1))
+        await broker.services.store.run(begin_call(topic, 0, now, -1))
         await appended(broker, b"b")
         await broker.services.epochs.renew()
-        assert await leader_epoch(broker) == 1
-        assert await end_of(broker, 0) == (E.NONE, 1)
+        assert await leader_epoch(broker) == now
+        assert await end_of(broker, before) == (E.NONE, 1)
     assert "records lost" not in caplog.text
 
 
@@ -310,9 +344,9 @@ async def test_a_transaction_of_a_redis_that_syncs_each_write_stays_open(
         call = broker.services.keys.broker_raise_epoch(
             ["new"], begun=-1, is_clean=0, witness="", witnesses=b""
         )
-        await broker.services.store.run(call)
+        now = (await broker.services.store.run(call)).epoch
     async with joined(redis_on_disk) as broker:
-        assert await leader_epoch(broker) == 1
+        assert await leader_epoch(broker) == now
         assert (await broker.services.transactions.describe("x")).state == b"Ongoing"
 
 

@@ -55,6 +55,20 @@ def test_a_redis_that_forgot_the_epoch_gets_a_higher_one(runner: Runner) -> None
     assert seen(runner, "c", begun=2).epoch == 3
 
 
+def test_an_epoch_by_time_is_new_to_clients_of_every_earlier_history(lua: LuaRunner) -> None:
+    first = seen(lua, "a", by_time=1).epoch
+    assert first == lua.now_ms() // 1000 - 1_577_836_800
+    assert seen(lua, "a", by_time=1).epoch == first
+    assert seen(lua, "b", by_time=1).epoch == first + 1
+    lua.advance(DAY_MS)
+    lua.command("DEL", KEYS.cluster())
+    assert seen(lua, "c", by_time=1).epoch == first + DAY_MS // 1000
+    lua.advance(-2 * DAY_MS)
+    assert seen(lua, "d", by_time=1).epoch == first + DAY_MS // 1000 + 1
+    lua.advance(10**13)
+    assert seen(lua, "e", by_time=1).epoch == 2_000_000_000
+
+
 def test_the_row_of_servers_is_bounded(runner: Runner) -> None:
     for number in range(0, 400, 50):
         seen(runner, *(f"run{each}" for each in range(number, number + 50)))

@@ -34,6 +34,7 @@ async def store(running: TestCluster) -> AsyncIterator[AsyncStore]:
     for node in range(3):
         running.ask(node, "FLUSHALL")
     async with await AsyncStore.connect(running.url) as opened:
+        await opened.command("HSET", KEYS.cluster(), "epoch", 1)
         yield opened
 
 
@@ -82,11 +83,11 @@ async def look(store: AsyncStore, name: str) -> Topic | None:
 
 
 def keys_left(running: TestCluster) -> set[bytes]:
-    """Return every key of the cluster, except the two registries."""
+    """Return every key of the cluster, except the registries and the cluster's hash."""
     found: set[bytes] = set()
     for node in range(3):
         found |= set(running.ask(node, "KEYS", "*"))  # type: ignore[call-overload]
-    return found - {b"korvet:topics", b"korvet:groups"}
+    return found - {b"korvet:topics", b"korvet:groups", b"korvet:cluster"}
 
 
 async def commit_to(store: AsyncStore, topic: str, groups: int = 3) -> None:

@@ -113,7 +113,12 @@ class Restore:
         epochs = (each.epoch for state in snapshot.topics.values() for each in state.partitions)
         await self.store.run(
             keys.broker_raise_epoch(
-                [], begun=max(epochs, default=0), is_clean=0, witness="", witnesses=b""
+                [],
+                begun=max(epochs, default=0),
+                is_clean=0,
+                witness="",
+                by_time=1,
+                witnesses=b"",
             )
         )
         # Last: brokers on a Redis that is restored in part must not replace the snapshots. What is

@@ -410,6 +410,7 @@ class NamespaceCalls:
         is_clean: int,
         witness: str,
         leaves: int = 0,
+        by_time: int = 0,
         witnesses: bytes,
     ) -> Call[BrokerRaiseEpochReply]:
         """Return the leader epoch of all partitions, raised if a server of Redis may have lost
@@ -423,6 +424,7 @@ class NamespaceCalls:
                 is_clean,
                 witness,
                 leaves,
+                by_time,
                 witnesses,
                 *runs,
             ),
