@@ -38,13 +38,11 @@ async function call(name, keys, args, repeated = []) {
 
 const definition = JSON.parse(await redis.hGet("korvet:topics", topic));
 const partition = `korvet:${topic}:0`;
-const keys = {
-  stream: partition,
-  log: `{${partition}}:log`,
-  index: `{${partition}}:index`,
-  producers: `{${partition}}:producers`,
-  open_txns: `{${partition}}:open_txns`,
-};
+// The other keys of the partition have its stream's name in braces, and their own.
+const names = scripts["log.append"].keys.map((row) => row.name);
+const keys = Object.fromEntries(
+  names.map((name) => [name, name === "stream" ? partition : `{${partition}}:${name}`]),
+);
 const now = Date.now();
 // In the `record` layout an entry is the record's fields: their number, then names and values.
 const fields = values.flatMap((value) => [4, "value", value, "timestamp", now]);

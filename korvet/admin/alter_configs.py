@@ -7,7 +7,7 @@ Rules
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from korvet.admin.config_edits import (
     require_setting,
 )
 from korvet.admin.results import outcome
+from korvet.base.bounded import chunks
 from korvet.base.errors import ErrorCode
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import (
@@ -36,7 +37,7 @@ from korvet.config.dynamic import (
 )
 from korvet.config.setting import ConfigError
 from korvet.config.topic_policy import REMOTE, validate_change
-from korvet.config.topic_settings import IMMUTABLE
+from korvet.config.topic_settings import EXPLICIT_ONLY, IMMUTABLE
 from korvet.store.calls import AsyncCalls
 from korvet.topics.lifecycle import Refused, invalid_request, refuse_not_durable, unknown_topic
 from korvet.topics.node import Node
@@ -148,7 +149,13 @@ class ConfigAdmin:
                 await refuse_not_durable(self.node.store, configs)
             dropped = await self._segments_to_drop(topic, configs)
             configs |= {name: topic.configs[name] for name in IMMUTABLE if name in topic.configs}
-            if change.validate_only or configs == topic.configs:
+            if change.validate_only:
+                return
+            names |= {
+                name for name in EXPLICIT_ONLY if topic.configs.get(name) != configs.get(name)
+            }
+            if configs == topic.configs:
+                await self._set_dedupe(topic, names)
                 return
             definition = encode_definition(topic.definition(configs=configs))
             reply = await self.node.store.run(
@@ -161,8 +168,34 @@ class ConfigAdmin:
                 raise unknown_topic(change.name)
             if reply.error == ErrorCode.NONE:
                 await drop_segments(self.node.store, topic, dropped)
+                await self._set_dedupe(topic, names)
                 return
         raise _too_many_conflicts(change.name)
+
+    async def _set_dedupe(self, topic: Topic, names: Set[str]) -> None:
+        """Set the dedupe of the topic's logs to that of its definition, if `names` has its configs.
+
+        The logs are set even if the definition stays: an earlier change may not have reached them.
+        They are set again if another change was written meanwhile.
+        """
+        done = None
+        while not names.isdisjoint(EXPLICIT_ONLY):
+            found = await self.node.topics.get(topic.name)
+            if found is None or found.id != topic.id:
+                return
+            wanted = found.partitions, found.definition().dedupe
+            if done == wanted:
+                return
+            window, max_ids = found.definition().dedupe
+            for some in chunks(range(found.partitions), AT_ONCE):
+                await self.node.store.run_many(
+                    [
+                        found.partition(number).set_dedupe(window=window, max_ids=max_ids)
+                        for number in some
+                    ]
+                )
+            done = wanted
+            self.node.topics.invalidate()
 
     async def _segments_to_drop(self, topic: Topic, configs: Mapping[str, str]) -> list[int]:
         """Return the partitions whose segments are deleted if the topic gets these configs.

@@ -18,7 +18,7 @@ from msgspec import field
 
 from korvet.config.durability import Durability, strictest
 from korvet.config.setting import ConfigError, Source, Value
-from korvet.config.topic_settings import FROM_BROKER, IMMUTABLE, TOPIC, topic_setting
+from korvet.config.topic_settings import EXPLICIT_ONLY, FROM_BROKER, IMMUTABLE, TOPIC, topic_setting
 from korvet.config.values import ConfigValue, Settings, Synonym
 
 
@@ -90,6 +90,7 @@ class TopicPolicy(msgspec.Struct, frozen=True, rename=lambda name: name.replace(
     consumed_max_ms: int = field(name="retention.consumed.max.ms")
     acks_all: Durability | None = field(name="acks.all")
     """What acks=-1 waits for after Redis's reply: `durability` and min.insync.replicas."""
+    dedupe_window_ms: int
     dead_letters: bool = field(name="errors.deadletterqueue.group.enable")
     schedules: bool = field(name="delivery.schedule.enable")
     schedule_max_records: int = field(name="delivery.schedule.max.records")
@@ -177,6 +178,9 @@ class TopicConfigs:
         ]
         for pattern in patterns:
             sentence = validate_all(pattern.configs)
+            named = next((name for name in EXPLICIT_ONLY if name in pattern.configs), None)
+            if named is not None:
+                sentence = f"{named} is a config of each topic: set it when you create or alter it."
             if sentence is not None:
                 raise ConfigError(f"In [[topics]] match = {pattern.match!r}: {sentence}")
         # Values that apply to a topic without explicit configs and patterns.
@@ -241,6 +245,13 @@ class TopicConfigs:
 
         if value("delivery.schedule.enable") and value("offset.mode") == "bytes":
             return "delivery.schedule.enable does not support topics with offset.mode=bytes."
+        if value("dedupe.window.ms") and (
+            value("storage.format") != "record" or value("offset.mode") == "bytes"
+        ):
+            return (
+                "dedupe.window.ms needs storage.format=record, and not offset.mode=bytes: in layout"
+                " `batch` records are not stored one by one, and none can be left out."
+            )
         return _find_remote_conflict(value, self._settings.flag("remote.log.storage.system.enable"))
 
     def pinned(self, topic: str, explicit: Mapping[str, str]) -> dict[str, str]:

@@ -83,6 +83,12 @@ _EFFECTIVE = (
         "Max bytes of a partition's records that wait until they are due."),
     Setting("delivery.schedule.max.delay.ms", Whole(0, MAX_DELAY_MS), "31536000000",
         "Max time until a record is due, in milliseconds."),
+    Setting("dedupe.window.ms", Whole(0, MAX_DELAY_MS), "0",
+        "How long a partition does not store a second record with the same korvet-dedupe-id, in "
+        "milliseconds; 0 is not at all. Only with storage.format=record."),
+    Setting("dedupe.max.ids", Whole(1, 10_000_000), "1000000",
+        "How many ids of its last records a partition knows for dedupe.window.ms; memory is held "
+        "for at most twice as many."),
     Setting("errors.deadletterqueue.group.enable", Flag(), "false",
         "Whether share groups may use the topic as their dead letter queue."),
     Setting("delete.retention.ms", long(0), "86400000",
@@ -144,6 +150,8 @@ _ACCEPTED = (
 )  # fmt: skip
 
 TOPIC = table(_EFFECTIVE + _REMOTE + _ACCEPTED)
+EXPLICIT_ONLY = ("dedupe.window.ms", "dedupe.max.ids")
+"""Configs that the topic's logs have too: they have no default of a pattern."""
 IMMUTABLE = frozenset(name for name, setting in TOPIC.items() if setting.immutable)
 
 _RENAMED: dict[str, tuple[FromBroker, ...]] = {

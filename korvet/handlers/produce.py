@@ -16,6 +16,9 @@ Behaviour
 - with delivery.schedule.enable, records with the header korvet-deliver-at or korvet-delay-ms wait
   until they are due: the base offset of their batch is -1. INVALID_RECORD for an invalid time and
   in a transaction, POLICY_VIOLATION if too many wait
+- with dedupe.window.ms, a record whose header korvet-dedupe-id the partition knows is not stored:
+  its offset is that of the first one, and the base offset is -1 if the batch then has no
+  consecutive offsets. INVALID_RECORD for an id above 128 bytes and in a transaction
 - transactional batches: TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id,
   INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, and INVALID_TXN_STATE for a partition that is
   not in the transaction (TRANSACTION_ABORTABLE from version 11 on); INVALID_TXN_STATE for a batch

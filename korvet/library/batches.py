@@ -7,7 +7,7 @@ from korvet.base.errors import ErrorCode
 from korvet.library.values import Record
 from korvet.wire import batch_builder
 from korvet.wire import records as wire
-from korvet.wire.records import BadBatch, Headers
+from korvet.wire.records import BadBatch
 
 BATCH_RECORDS = 1000
 BATCH_BYTES = 1 << 18
@@ -65,7 +65,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 def size_of(record: Record) -> int:
     """Return the most bytes that a record adds to its batch."""
     size = _RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
-    for name, value in record.headers:
+    for name, value in record.all_headers:
         size += _HEADER_OVERHEAD + len(name.encode()) + len(value or b"")
     return size
 
@@ -77,8 +77,7 @@ def encode_batch(
     rows: list[wire.Record] = []
     for record in records:
         timestamp = now_ms if record.timestamp_ms is None else record.timestamp_ms
-        headers: Headers = list(record.headers)
-        rows.append((len(rows), timestamp, record.key, record.value, headers))
+        rows.append((len(rows), timestamp, record.key, record.value, record.all_headers))
     if not rows:
         raise BadBatch(ErrorCode.INVALID_RECORD, "A batch holds at least one record.")
     return batch_builder.build(rows, producer=producer)

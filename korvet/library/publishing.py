@@ -112,7 +112,7 @@ class Receipt(Queued):
 
     @property
     def offset(self) -> int:
-        """The offset of the first record; -1 if its batch has scheduled records."""
+        """The offset of the first record; -1 if its batch has no consecutive offsets."""
         return self.appended[0].base_offset
 
     @property

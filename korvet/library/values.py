@@ -6,6 +6,8 @@ import msgspec
 
 from korvet.base.errors import ErrorCode
 
+DEDUPE_ID = "korvet-dedupe-id"
+
 
 class KorvetError(Exception):
     """A request the log refused: Kafka's error code and a sentence that says why."""
@@ -29,12 +31,23 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record to produce. Without a timestamp it gets the time of the call."""
+    """A record to produce. Without a timestamp it gets the time of the call.
+
+    If the topic has dedupe.window.ms, a second record with the same `dedupe_id` is not stored: it
+    is the header korvet-dedupe-id.
+    """
 
     value: bytes | None
     key: bytes | None = None
     headers: Sequence[tuple[str, bytes | None]] = ()
     timestamp_ms: int | None = None
+    dedupe_id: str | None = None
+
+    @property
+    def all_headers(self) -> list[tuple[str, bytes | None]]:
+        """The headers, with that of `dedupe_id`."""
+        own = [] if self.dedupe_id is None else [(DEDUPE_ID, self.dedupe_id.encode())]
+        return [*self.headers, *own]
 
 
 class StoredRecord(msgspec.Struct, frozen=True):
@@ -50,7 +63,11 @@ class StoredRecord(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """A stored batch. `duplicate`: the partition had it already and stored nothing."""
+    """A stored batch. `duplicate`: the partition had it already and stored nothing.
+
+    `base_offset` is -1 if the records have no consecutive offsets: some are scheduled, or some were
+    stored before with the same `dedupe_id`.
+    """
 
     topic: str
     partition: int

@@ -33,6 +33,9 @@ from korvet.wire.records import Buffer
 
 Row: TypeAlias = PartitionProduceResponse | PartitionAppend
 """A partition of the request: rejected before it was sent, or in flight."""
+WRONG_DEDUPE_ID = (
+    "A record with korvet-dedupe-id is not part of a transaction, and the id has at most 128 bytes."
+)
 
 logger = logfmt.get("produce")
 
@@ -153,6 +156,8 @@ class ProduceInFlight:
             if append.reply.error == ErrorCode.POLICY_VIOLATION:
                 reason = limit_reason(append.topic)
                 return rejection(append.index, ErrorCode.POLICY_VIOLATION, reason)
+            if append.reply.error == ErrorCode.INVALID_RECORD:
+                return rejection(append.index, ErrorCode.INVALID_RECORD, WRONG_DEDUPE_ID)
             return rejection(append.index, await self._reason(append, append.reply.error))
         return self._stored(append)
 

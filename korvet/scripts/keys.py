@@ -78,12 +78,16 @@ class Partition(PartitionCalls, msgspec.Struct, frozen=True):
     """hash: number of a scheduled record -> its schedule id, and what to append."""
     scheduled_ids: str
     """hash: schedule id -> number of its scheduled record."""
+    dedupe: str
+    """hash: id of a record -> its offset and the time of its append, ms, since the hash began."""
+    dedupe_old: str
+    """hash: the same of earlier records, which `dedupe` had before."""
     channel: str
     """pub/sub channel, not a key: notified at each append."""
 
     @property
     def appends(self) -> tuple[str, str, str, str, str]:
-        """Return the keys that an append takes."""
+        """Return the keys that an append takes in the user's scripts, without dedupe."""
         return (self.stream, self.log, self.index, self.producers, self.open_txns)
 
     @property

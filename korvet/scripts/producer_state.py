@@ -18,7 +18,10 @@ class ProducerStateEntry(NamedTuple):
     """The next expected sequence number."""
     time_ms: int
     batches: list[tuple[int, int, int]]
-    """First and last sequence number and first offset of the last five, newest last."""
+    """First and last sequence number and first offset of the last five, newest last.
+
+    The offset is -1 if the batch has no consecutive ones.
+    """
     first: int
     """The first offset of the newest transaction; -1 if there is none; ENDED."""
 

@@ -23,6 +23,7 @@ from korvet.base import logfmt
 from korvet.config.durability import Durability, strictest
 from korvet.config.setting import ConfigError
 from korvet.config.topic_policy import REMOTE, TopicConfigs, TopicPolicy
+from korvet.config.topic_settings import TOPIC
 from korvet.scripts.keys import Keys, Partition
 from korvet.store.calls import AsyncCalls
 from korvet.topics.names import collide
@@ -36,11 +37,12 @@ log = logfmt.get("topics")
 
 
 class Shape(TypedDict):
-    """Layout of a topic's logs: arguments of the scripts that create one."""
+    """Arguments of the scripts that create a topic's logs."""
 
     format: str
     mode: str
     bits: int
+    dedupe: str
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -57,10 +59,25 @@ class Definition(msgspec.Struct, frozen=True):
 
     @property
     def shape(self) -> Shape:
-        """Layout, fixed at creation. offset.mode=bytes implies storage.format=batch."""
+        """Layout and dedupe of a new log. offset.mode=bytes implies storage.format=batch."""
         mode = self.configs["offset.mode"]
         form = "batch" if mode == "bytes" else self.configs["storage.format"]
-        return {"format": form, "mode": mode, "bits": int(self.configs["offset.bits"])}
+        window, max_ids = self.dedupe
+        return {
+            "format": form,
+            "mode": mode,
+            "bits": int(self.configs["offset.bits"]),
+            "dedupe": f"{window}:{max_ids}" if window else "",
+        }
+
+    @property
+    def dedupe(self) -> tuple[int, int]:
+        """Values of dedupe.window.ms and dedupe.max.ids. The logs have them too, for scripts."""
+        window, max_ids = (
+            int(self.configs.get(name) or TOPIC[name].default or 0)
+            for name in ("dedupe.window.ms", "dedupe.max.ids")
+        )
+        return window, max_ids
 
     @property
     def remote_id(self) -> str:

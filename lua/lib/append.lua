@@ -50,7 +50,7 @@ function M.open(keys, k, topic_id, stamp, now_ms)
   local row = redis.call(
     "HMGET", keys[k + 1], "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
     "max_timestamp", "indexed_bytes", "largest_append", "entries", "untimed_append_ms", "shifts",
-    "epoch_ms"
+    "epoch_ms", "dedupe"
   )
   if not row[1] then
     return nil, codes.UNKNOWN_TOPIC_OR_PARTITION
@@ -68,7 +68,8 @@ function M.open(keys, k, topic_id, stamp, now_ms)
     indexed = tonumber(row[10]), largest = tonumber(row[11]), entries = tonumber(row[12]),
     untimed = tonumber(row[13] or "-1"),
     bits = bits, id_of = entry_id.namer(mode, bits), now_ms = now_ms, stamp = stamp,
-    known = {}, changed = false, epoch_ms = row[15],
+    known = {}, changed = false, epoch_ms = row[15], dedupe = row[16], ids = keys[k + 5],
+    old_ids = keys[k + 6],
   }
   if row[14] then
     open_map(log, row[14])
@@ -274,7 +275,27 @@ function M.put(log, args, at, last)
       return rejected
     end
   end
-  local offsets, entries, largest, add, add_rest = log.writer.read(log, args, at, last, count, size)
+  local words, from, once = args, at, nil
+  if log.dedupe then
+    local dedupe = require("lib.dedupe")
+    once = dedupe.find(log, args, at, last, count)
+  end
+  if once and not log.is_due and (once.is_long or idempotent and transaction_of(args, at) >= 0) then
+    return { codes.INVALID_RECORD, -1, -1, log.start, -1, 0 }
+  end
+  if once and once.left_out > 0 then
+    words, last, count, size = once:rest(args, at, size)
+    from = 1
+  end
+  if count == 0 and once then
+    local first = once:note(-1)
+    if idempotent then
+      M.update_producer(log, args, at, first, text, known)
+    end
+    return { codes.NONE, first, -1, log.start, -1, 0 }
+  end
+  local offsets, entries, largest, add, add_rest =
+    log.writer.read(log, words, from, last, count, size)
   if not offsets then
     error("no batch: its fields are not those of " .. args[at] .. " records", 0)
   end
@@ -302,8 +323,9 @@ function M.put(log, args, at, last)
     )
     log.indexed = log.bytes
   end
+  local first = once and once:note(base) or base
   if idempotent then
-    M.update_producer(log, args, at, base, text, known)
+    M.update_producer(log, args, at, first, text, known)
   end
   log.next, log.bytes, log.records = base + offsets, log.bytes + size, log.records + count
   if newest < 0 then
@@ -312,7 +334,10 @@ function M.put(log, args, at, last)
   log.newest = math.max(log.newest, newest)
   log.largest, log.entries = math.max(log.largest, largest), log.entries + entries
   log.changed = true
-  return { codes.NONE, base, before, log.start, log.stamp and now_ms or -1, 1 }
+  if once and once.left_out > 0 then
+    before = -1
+  end
+  return { codes.NONE, first, before, log.start, log.stamp and now_ms or -1, 1 }
 end
 
 --- Write the state of producers, and if a batch was appended, the log's state; publish its end.

@@ -5,12 +5,15 @@
 ---   Append records to a partition and return the offset of the first. Raise an error, with
 ---   nothing written by it, if that is refused.
 ---   keys      the five keys of the partition, declared as KEYS by the caller: korvet:orders:0,
----             then {korvet:orders:0} with :log, :index, :producers, :open_txns
+---             then {korvet:orders:0} with :log, :index, :producers, :open_txns; if the topic has
+---             dedupe.window.ms, two more: :dedupe, :dedupe_old
 ---   topic_id  the topic's id, 32 hex digits; "": that of the topic that now has the name
 ---   records   a list of { value =, key =, headers =, timestamp = }, each may be absent: strings,
 ---             and timestamp in ms, otherwise the time of Redis. headers: { name = value } in the
 ---             order of the names, or { { name, value }, ... }; without a value it is null
 ---   stamp     true: the topic has message.timestamp.type=LogAppendTime
+---   A record whose header korvet-dedupe-id the partition knows is left out: its offset is that of
+---   the first one. -1 is returned if the records then have no consecutive offsets.
 --- korvet.check(keys, topic_id, records, stamp)
 ---   Raise the error that append would raise, and write nothing: for scripts that append twice.
 --- korvet.append_fields(keys, args)
@@ -39,7 +42,7 @@ local num = require("lib.num")
 
 local M = {}
 
-local KEYS_OF = { "", ":log", ":index", ":producers", ":open_txns" }
+local KEYS_OF = { "", ":log", ":index", ":producers", ":open_txns", ":dedupe", ":dedupe_old" }
 local MAX_HEADERS = 1000
 -- What an entry counts in addition to its names and values, as OVERHEAD of korvet.wire does.
 local OVERHEAD = 24
@@ -48,19 +51,24 @@ local function refuse(text)
   error("korvet: " .. text, 0)
 end
 
+-- Refuse keys from..to unless they are the partition's.
+local function check_keys(keys, from, to)
+  for i = from, to do
+    local expected = "{" .. keys[1] .. "}" .. KEYS_OF[i]
+    if keys[i] ~= expected then
+      refuse("key " .. i .. " of the partition " .. keys[1] .. " is " .. expected)
+    end
+  end
+end
+
 -- Return the keys' log, opened. Refuse keys and topics to which no records can be appended.
 local function open(keys, topic_id, stamp)
   local stream = type(keys) == "table" and keys[1]
   if type(stream) ~= "string" then
     refuse("keys are the list of a partition's five keys")
   end
-  for i = 2, 5 do
-    local expected = "{" .. stream .. "}" .. KEYS_OF[i]
-    if keys[i] ~= expected then
-      refuse("key " .. i .. " of the partition " .. stream .. " is " .. expected)
-    end
-  end
-  local row = redis.call("HMGET", keys[2], "topic_id", "format", "mode")
+  check_keys(keys, 2, 5)
+  local row = redis.call("HMGET", keys[2], "topic_id", "format", "mode", "dedupe")
   if not row[1] then
     refuse("there is no partition " .. stream .. ": create its topic")
   elseif topic_id ~= nil and topic_id ~= "" and topic_id ~= row[1] then
@@ -68,6 +76,7 @@ local function open(keys, topic_id, stamp)
   elseif row[2] ~= "record" or row[3] == "bytes" then
     refuse(stream .. " has not the layout record: scripts cannot append records to it")
   end
+  check_keys(keys, 6, row[4] and 7 or 5)
   return append.open(keys, 1, row[1], stamp, clock.now_ms())
 end
 
@@ -209,7 +218,9 @@ end
 local function put(log, args)
   local answer = append.put(log, args, 1)
   append.close(log)
-  if answer[1] ~= codes.NONE then
+  if answer[1] == codes.INVALID_RECORD then
+    refuse("a korvet-dedupe-id has more than 128 bytes")
+  elseif answer[1] ~= codes.NONE then
     refuse("entries of XADD in " .. log.stream .. " are being numbered: repeat the call")
   end
   return answer[2]

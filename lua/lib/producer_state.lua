@@ -5,7 +5,7 @@
 ---   next     its next sequence; -1: 0 is next; -2: a transaction began or ended here before any
 ---            batch of this producer, whose state may have expired: any sequence is next
 ---   batches  "first-last-base,...", the sequences and the first offset of the last five, newest
----            last; empty items while there are fewer
+---            last; empty items while there are fewer; base -1: without consecutive offsets
 ---   round    the number of its newest transaction here
 ---   first    that transaction's first offset; NO_RECORDS before there is one, ENDED after its
 ---            marker
@@ -64,7 +64,7 @@ function M.duplicate_of(state, epoch, first, last)
   local wanted = "," .. num.text(first) .. "-" .. num.text(last) .. "-"
   local list = "," .. state.list
   local _, found = string.find(list, wanted, 1, true)
-  return found and tonumber(string.match(list, "^%d+", found + 1))
+  return found and tonumber(string.match(list, "^%-?%d+", found + 1))
 end
 
 --- Return "ok", "fenced" (an older epoch), "old" (a duplicate older than the last five), "gap",

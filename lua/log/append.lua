@@ -7,6 +7,9 @@
 ---                                  it
 ---          producers       hash    producer id -> epoch, last five batches, transaction
 ---          open_txns       zset    producer id -> end of the log before its open transaction
+---          dedupe          hash    id -> offset and time of the records that were appended since
+---                                  this hash began
+---          dedupe_old      hash    the same of the records before
 --- ARGV     topic_id        text    the topic's id as the caller knows it, 32 hex digits
 ---          stamp           int=0   1: LogAppendTime, the entry gets the field append.time; else 0.
 ---                                  Plus 2 for a later part of a batch, which goes directly after
@@ -34,15 +37,17 @@
 ---                                  entry the offsets it takes, the number of its fields and
 ---                                  values, then those
 --- RETURNS  error           int     a lib.codes value
----          base            int     the first offset, -1 on an error
----          previous        int     the log end offset before it, -1 if nothing was appended
+---          base            int     the first offset; -1 on an error, or if the batch's records
+---                                  have no consecutive offsets
+---          previous        int     the log end offset before it, -1 if not all was appended
 ---          start           int     log start offset
 ---          append_time     int     ms of Redis's clock, -1 without LogAppendTime
 ---          stored          int     1 appended now, 0 a duplicate of a stored batch, or an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID UNKNOWN_PRODUCER_ID INVALID_PRODUCER_EPOCH
 ---          DUPLICATE_SEQUENCE_NUMBER OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_TXN_STATE
+---          INVALID_RECORD
 --- SIGNALS  KAFKA_STORAGE_ERROR
---- COST     O(records), at most 20 calls + 1 per entry + 4 per new_ms
+--- COST     O(records), at most 28 calls + 1 per entry + 4 per new_ms
 --- NOTES    If foreign entries were added after `next`, the batch goes after the stream's last id.
 ---          KAFKA_STORAGE_ERROR: they are too many to number in one call; the next one continues. A
 ---          producer without state here starts at sequence 0. UNKNOWN_PRODUCER_ID: it starts at
@@ -55,6 +60,9 @@
 ---          Without transactions `open_txns` is not used. `stable` of the log's state is the log
 ---          end offset before the oldest open transaction, -1 if none is open: in time mode offsets
 ---          have gaps, and that is the position of a reader that has read everything before it.
+---          Records whose id is known are left out (lib.dedupe); they count as records of the batch
+---          for sequences, and their offsets are those of the stored ones. INVALID_RECORD: a record
+---          of a transaction has an id, or an id has more than 128 bytes.
 local append = require("lib.append")
 local clock = require("lib.clock")
 

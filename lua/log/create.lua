@@ -7,18 +7,20 @@
 ---          format    text    record or batch
 ---          mode      text    time, dense or bytes; bytes needs format batch
 ---          bits      int     sequence bits of mode time
+---          dedupe    text=   for how many ms ids count, and how many: "ms:ids"; empty: none
 ---          epoch     int=0   the leader epoch of the cluster
 --- RETURNS  error     int     a lib.codes value
 ---          opened    int     1: created now; 0: it existed
 --- REFUSES  TOPIC_ALREADY_EXISTS
---- COST     O(1), at most 7 calls
+--- COST     O(1), at most 8 calls
 --- NOTES    For Redis Cluster, where a topic's creation takes one call per slot. Refused if another
 ---          topic's log exists: that topic's deletion is not finished.
 local codes = require("lib.codes")
 local log_create = require("lib.log_create")
 
 local log, stream = KEYS[1], KEYS[2]
-local topic_id, format, mode, bits, epoch = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local topic_id, format, mode, bits = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local dedupe, epoch = ARGV[5], ARGV[6]
 
 -- Check.
 local there = redis.call("HGET", log, "topic_id")
@@ -31,5 +33,5 @@ end
 log_create.check(stream, log, mode)
 
 -- Write.
-log_create.open(stream, log, topic_id, format, mode, bits, epoch)
+log_create.open(stream, log, topic_id, format, mode, bits, dedupe, epoch)
 return { codes.NONE, 1 }

@@ -15,6 +15,8 @@
 ---          scheduled          zset    its scheduled records
 ---          scheduled_records  hash    their rows
 ---          scheduled_ids      hash    their ids
+---          dedupe             hash    its known ids
+---          dedupe_old         hash    known ids of earlier records
 --- ARGV     topic_id           text    the topic id the caller expects, 32 hex digits
 --- RETURNS  error              int     a lib.codes value
 ---          deleted            int     1: deleted now; 0: it did not exist, or is another topic's

@@ -8,6 +8,7 @@
 ---          format      text    record or batch
 ---          mode        text    time, dense or bytes; bytes needs format batch
 ---          bits        int     sequence bits of mode time
+---          dedupe      text=   for how many ms ids count, and how many: "ms:ids"; empty: none
 ---          epoch       int     leader epoch
 ---          start       int     log start offset
 ---          next        int     the least offset of the next record
@@ -19,7 +20,7 @@
 --- RETURNS  error       int     a lib.codes value
 ---          restored    int     the segments of the log
 --- REFUSES  TOPIC_ALREADY_EXISTS
---- COST     O(segments), at most 12 calls + 3 per first
+--- COST     O(segments), at most 13 calls + 3 per first
 --- NOTES    Segments are in order of their offsets. Redis has no record of the log. A log without a
 ---          recent append is not younger than this call for retention: its segments are removed by
 ---          their own timestamps. Without segments, log.load adds the records.
@@ -33,8 +34,8 @@ local num = require("lib.num")
 
 local log, stream, segments = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, format, mode, bits = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local epoch, start, next_offset = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
-local FIRST, ROW = 8, 5
+local dedupe, epoch, start, next_offset = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
+local FIRST, ROW = 9, 5
 
 -- Check.
 if redis.call("EXISTS", log, segments) > 0 then
@@ -47,7 +48,7 @@ end
 local now_ms = clock.now_ms()
 
 -- Write.
-log_create.open(stream, log, topic_id, format, mode, bits, "0")
+log_create.open(stream, log, topic_id, format, mode, bits, dedupe, "0")
 local records, bytes, data_bytes, newest, tiered, count = 0, 0, 0, -1, -1, 0
 for i = FIRST, #ARGV, ROW do
   local held, size, rest = tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]), ARGV[i + 4]

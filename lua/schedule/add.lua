@@ -6,6 +6,8 @@
 ---          index              zset    sparse index
 ---          producers          hash    producer states
 ---          open_txns          zset    open transactions
+---          dedupe             hash    known ids
+---          dedupe_old         hash    known ids of earlier records
 ---          scheduled          zset    number of a scheduled record -> due time
 ---          scheduled_records  hash    number -> row
 ---          scheduled_ids      hash    schedule id -> number
@@ -39,9 +41,9 @@
 ---          stored             int     1 stored now, 0 a duplicate of a stored batch, or an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID UNKNOWN_PRODUCER_ID INVALID_PRODUCER_EPOCH
 ---          DUPLICATE_SEQUENCE_NUMBER OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_TXN_STATE
----          POLICY_VIOLATION
+---          POLICY_VIOLATION INVALID_RECORD
 --- SIGNALS  KAFKA_STORAGE_ERROR
---- COST     O(records), at most 38 calls + 1 per arg + 4 per new_ms
+--- COST     O(records), at most 46 calls + 1 per arg + 4 per new_ms
 --- NOTES    A delay counts by the partition's own clock (lib.schedule).
 ---          POLICY_VIOLATION: with this batch and its later parts the partition would have more
 ---          scheduled records than max_count, or more bytes than max_bytes, less what the rows of
@@ -94,7 +96,7 @@ if idempotent then
     return rejected
   end
 end
-local schedule = schedules.open(KEYS[2], KEYS, 6)
+local schedule = schedules.open(KEYS[2], KEYS, 8)
 -- The rows to add, as their first arguments; false for one that a later row of this batch replaces
 -- or cancels. By schedule id the position in them, false for a cancelled one.
 local added, position_of, ids = {}, {}, {}

@@ -6,6 +6,8 @@
 ---          index              zset    sparse index
 ---          producers          hash    producer states
 ---          open_txns          zset    open transactions
+---          dedupe             hash    known ids
+---          dedupe_old         hash    known ids of earlier records
 ---          scheduled          zset    number of a scheduled record -> due time
 ---          scheduled_records  hash    number -> row
 ---          scheduled_ids      hash    schedule id -> number
@@ -20,7 +22,7 @@
 ---          wait_ms            int     until the next record is due; 0: now; -1: none waits
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: records are moved: they must leave then as well
---- COST     O(rows log scheduled), at most 46 calls + 6 per row + 1 per entry + 4 per new_ms
+--- COST     O(rows log scheduled), at most 54 calls + 6 per row + 1 per entry + 4 per new_ms
 --- NOTES    Each call notices whether Redis's clock was set back (lib.schedule).
 ---          Each record is appended once: this script removes it and appends it in one step, so
 ---          any number of brokers may call it. Retention counts these records as old as their
@@ -41,8 +43,9 @@ local log, refusal = append.open(KEYS, 1, ARGV[1], ARGV[2] == "1", now_ms)
 if not log then
   return { refusal, 0, -1, -1 }
 end
+log.is_due = true
 redis.call("ZCARD", log.index)
-local schedule = schedules.open(KEYS[2], KEYS, 6)
+local schedule = schedules.open(KEYS[2], KEYS, 8)
 
 -- Return the ms until the next record is due.
 local function wait_ms()

@@ -206,3 +206,22 @@ def test_every_master_of_a_cluster_gets_the_functions(nodes: TestCluster, korvet
     with pytest.raises(redis.ResponseError, match="same slot"):
         client.fcall("korvet_append", 6, *keys, "stock", *ONE)
     assert korvet("delete", "--redis", nodes.url)[1].count("deleted at") == 3
+
+
+def test_the_function_leaves_out_a_record_whose_id_is_known(
+    client: redis.Redis, valkey_server: TestServer
+) -> None:
+    with Korvet.connect(valkey_server.url) as log:
+        log.create_topic("once", 1, {"offset.mode": "dense", "dedupe.window.ms": "60000"})
+    place = Keys().partition("once", 0)
+    args = ("", "0", 4, "value", "x", "header.korvet-dedupe-id", "a")
+    with pytest.raises(redis.ResponseError, match=r"key 6 of .* is \{korvet:once:0\}:dedupe"):
+        client.fcall("korvet_append", 5, *place.appends, *args)
+    keys = (*place.appends, place.dedupe, place.dedupe_old)
+    assert [client.fcall("korvet_append", 7, *keys, *args) for _ in range(2)] == [0, 0]
+    more = ("", "0", 2, "value", "y", *args[2:])
+    assert client.fcall("korvet_append", 7, *keys, *more) == -1
+    long = (*args[:-1], "a" * 129)
+    with pytest.raises(redis.ResponseError, match="a korvet-dedupe-id has more than 128 bytes"):
+        client.fcall("korvet_append", 7, *keys, *long)
+    assert client.xlen(place.stream) == 2

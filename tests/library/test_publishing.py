@@ -574,3 +574,30 @@ def test_asyncio_on_a_cluster_publishes(nodes: TestCluster) -> None:
             return receipt.offset
 
     assert asyncio.run(work()) == 0
+
+
+ONCE = {**DENSE, "dedupe.window.ms": "60000"}
+
+
+def test_a_record_with_a_known_dedupe_id_is_not_stored_again(
+    log: korvet.Korvet, client: redis.Redis
+) -> None:
+    log.create_topic("once", 1, ONCE)
+    record = Record(b"3 cups", dedupe_id="order-17")
+    first = log.append("once", 0, [record])
+    again = log.append("once", 0, [record])
+    assert (first.base_offset, first.duplicate) == (0, False)
+    assert (again.base_offset, again.duplicate) == (0, True)
+    for step in STEPS.values():
+        with client.pipeline(transaction=step) as pipe:
+            receipt = log.publish(pipe, "once", record)
+            mixed = log.publish(pipe, "once", Record(b"more"), record)
+            pipe.execute()
+        assert (receipt.offset, receipt.appended[0].duplicate) == (0, True)
+        assert (mixed.offset, mixed.appended[0].duplicate) == (-1, False)
+    (stored, *_) = log.records("once", 0)
+    assert stored.headers == [("korvet-dedupe-id", b"order-17")]
+    assert values(log, "once") == [b"3 cups", b"more", b"more"]
+    with pytest.raises(KorvetError) as caught:
+        log.append("once", 0, [Record(b"x", dedupe_id="x" * 129)])
+    assert caught.value.error is ErrorCode.INVALID_RECORD

@@ -27,6 +27,7 @@ class Part:
     mode: str = "time"
     bits: int = 10
     topic: str = "t"
+    dedupe: str = ""
     keys: Partition = field(init=False)
 
     def __post_init__(self) -> None:
@@ -43,6 +44,7 @@ class Part:
                 format=self.form,
                 mode=self.mode,
                 bits=self.bits,
+                dedupe=self.dedupe,
             )
         )
         assert reply.error == 0

@@ -315,6 +315,7 @@ KEEPS_LONGER = {
     "log.expire_segments",
     "log.load",
     "log.restore",
+    "log.set_dedupe",
     "log.write_txn_marker",
     "topic.delete",
     "topic.delete_definition",
@@ -323,7 +324,7 @@ KEEPS_LONGER = {
     "log.lag",
     "log.number_entries",
 }
-"""Ages of records, commits, objects, tombstones and idle producers: nothing waits for their end."""
+"""Ages of records, ids, commits, objects, tombstones, idle producers: nothing waits for them."""
 
 
 def test_what_every_script_does_with_the_time_is_known() -> None:

@@ -154,6 +154,11 @@ def transactions_in(lua: Doubting, mode: str) -> None:
 
 def a_log(lua: Doubting, form: str, mode: str) -> None:
     part = Part(lua, form, mode).create()
+    if form == "record" and mode != "bytes":
+        with_id = [4, b"header.korvet-dedupe-id", b"id", b"value", b"v"]
+        for window in (1_000, 2_000):
+            assert lua.run(part.keys.set_dedupe(window=window, max_ids=1)).error == 0
+            assert part.append(fields=with_id).error == 0
     if form == "record":
         part.native()
         lua.run(KEYS.partition("t", 0, ID).number_entries())

@@ -76,7 +76,7 @@ class Retention:
             await asyncio.sleep(len(calls) / rate)
 
     async def expire_producers(self) -> None:
-        """Expire the idle producers of every partition."""
+        """Expire the idle producers of every partition, and the ids of its records."""
         silence_ms = self.node.settings().integer("producer.id.expiration.ms")
         for topic in await self.node.topics.all():
             for number in range(topic.partitions):
@@ -91,6 +91,13 @@ class Retention:
                     cursor = replies[number].cursor if replies else b"0"
                     if cursor == b"0":
                         break
+                if topic.policy.dedupe_window_ms:
+                    await self._run_per_partition(
+                        topic,
+                        {number: topic.partition(number).set_dedupe()},
+                        "producers",
+                        PRODUCERS_S,
+                    )
 
     async def _run_per_partition(
         self, topic: Topic, calls: Mapping[int, Call[R]], lease: str, every: float

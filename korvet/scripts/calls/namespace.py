@@ -619,7 +619,7 @@ class NamespaceCalls:
 
     def log_append_many(
         self,
-        key_rows: Iterable[tuple[str, str, str, str, str]],
+        key_rows: Iterable[tuple[str, str, str, str, str, str, str]],
         logs: Sequence[Arg],
     ) -> Call[LogAppendManyReply]:
         """Append several batches to one partition or more."""
@@ -668,6 +668,7 @@ class NamespaceCalls:
         format: str,
         mode: str,
         bits: int,
+        dedupe: str = "",
         epoch: int = 0,
     ) -> Call[VersionReply]:
         """Add partitions with empty logs to a topic, and replace its definition."""
@@ -685,6 +686,7 @@ class NamespaceCalls:
                 format,
                 mode,
                 bits,
+                dedupe,
                 epoch,
             ),
         )
@@ -717,6 +719,7 @@ class NamespaceCalls:
         format: str,
         mode: str,
         bits: int,
+        dedupe: str = "",
         epoch: int = 0,
     ) -> Call[VersionReply]:
         """Create a topic: store its definition, and an empty log for each partition."""
@@ -733,6 +736,7 @@ class NamespaceCalls:
                 format,
                 mode,
                 bits,
+                dedupe,
                 epoch,
             ),
         )

@@ -49,9 +49,9 @@ class AppendReply(Reply):
     error: int
     """A lib.codes value."""
     base: int
-    """The first offset, -1 on an error."""
+    """The first offset; -1 on an error, or if the batch's records have no consecutive offsets."""
     previous: int
-    """The log end offset before it, -1 if nothing was appended."""
+    """The log end offset before it, -1 if not all was appended."""
     start: int
     """Log start offset."""
     append_time: int
@@ -358,6 +358,15 @@ class RestoreReply(Reply):
     """The segments of the log."""
 
 
+class SetDedupeReply(Reply):
+    """The reply of log.set_dedupe."""
+
+    error: int
+    """A lib.codes value."""
+    removed: int
+    """Hashes removed."""
+
+
 class SkipRecordsReply(Reply):
     """The reply of log.skip_records."""
 
@@ -553,6 +562,7 @@ LOAD = Script("log.load", LoadReply)
 NUMBER_ENTRIES = Script("log.number_entries", NumberEntriesReply)
 REBUILD = Script("log.rebuild", CleanCommitReply)
 RESTORE = Script("log.restore", RestoreReply)
+SET_DEDUPE = Script("log.set_dedupe", SetDedupeReply)
 SKIP_RECORDS = Script("log.skip_records", SkipRecordsReply)
 TRIM_LOCAL = Script("log.trim_local", TrimLocalReply)
 WRITE_TXN_MARKER = Script("log.write_txn_marker", WriteTxnMarkerReply)
@@ -577,6 +587,8 @@ class PartitionCalls:
     if TYPE_CHECKING:
         aborted_txns: str
         compacted: str
+        dedupe: str
+        dedupe_old: str
         deleted_segments: str
         index: str
         log: str
@@ -688,6 +700,8 @@ class PartitionCalls:
                 self.index,
                 self.producers,
                 self.open_txns,
+                self.dedupe,
+                self.dedupe_old,
             ),
             (
                 self.topic_id,
@@ -919,6 +933,7 @@ class PartitionCalls:
         format: str,
         mode: str,
         bits: int,
+        dedupe: str = "",
         epoch: int = 0,
     ) -> Call[CreateReply]:
         """Create a partition's empty log, as topic.create does, unless the topic has it."""
@@ -933,6 +948,7 @@ class PartitionCalls:
                 format,
                 mode,
                 bits,
+                dedupe,
                 epoch,
             ),
         )
@@ -956,6 +972,8 @@ class PartitionCalls:
                 self.scheduled,
                 self.scheduled_records,
                 self.scheduled_ids,
+                self.dedupe,
+                self.dedupe_old,
             ),
             (self.topic_id,),
         )
@@ -1275,6 +1293,7 @@ class PartitionCalls:
         format: str,
         mode: str,
         bits: int,
+        dedupe: str = "",
         epoch: int,
         start: int,
         next: int,
@@ -1294,10 +1313,34 @@ class PartitionCalls:
                 format,
                 mode,
                 bits,
+                dedupe,
                 epoch,
                 start,
                 next,
                 *flat(rows),
+            ),
+        )
+
+    def set_dedupe(
+        self,
+        *,
+        window: int = -1,
+        max_ids: int = 0,
+    ) -> Call[SetDedupeReply]:
+        """Set for how long a partition knows ids of records, and remove those that do not count
+        any more.
+        """
+        return Call(
+            SET_DEDUPE,
+            (
+                self.log,
+                self.dedupe,
+                self.dedupe_old,
+            ),
+            (
+                self.topic_id,
+                window,
+                max_ids,
             ),
         )
 
@@ -1407,6 +1450,8 @@ class PartitionCalls:
                 self.index,
                 self.producers,
                 self.open_txns,
+                self.dedupe,
+                self.dedupe_old,
                 self.scheduled,
                 self.scheduled_records,
                 self.scheduled_ids,
@@ -1448,6 +1493,8 @@ class PartitionCalls:
                 self.index,
                 self.producers,
                 self.open_txns,
+                self.dedupe,
+                self.dedupe_old,
                 self.scheduled,
                 self.scheduled_records,
                 self.scheduled_ids,
