@@ -28,7 +28,7 @@ from korvet.groups.assignment import decode_assignment
 from korvet.groups.coordinator import ROWS_PER_CALL
 from korvet.groups.modern import JOIN, GroupLimits, Heartbeat, group_timeout_ms, reason_of
 from korvet.groups.offset_commit import Row, parse_commit, parse_field
-from korvet.library.following import AsyncReader, FollowCalls, PartitionId, Track
+from korvet.library.following import AsyncReader, FollowCalls, PartitionId, Reading, Track
 from korvet.library.publishing import OnRefused, Queued, check_queues, enqueue
 from korvet.library.session import check
 from korvet.library.values import KorvetError
@@ -96,13 +96,10 @@ class AsyncConsumer(AsyncReader):
         log: FollowCalls,
         group: str,
         topics: Sequence[str],
-        *,
-        reset: Position,
-        committed: bool,
-        idle_s: float | None,
+        reading: Reading,
         rebalance_timeout_ms: int,
     ) -> None:
-        super().__init__(log, reset=reset, committed=committed, idle_s=idle_s)
+        super().__init__(log, reading)
         self.group = group
         self.member_id = str(uuid4())
         self.member_epoch = JOIN
@@ -377,10 +374,8 @@ class ConsumeCalls(FollowCalls):
             self,
             group,
             names,
-            reset=auto_offset_reset,
-            committed=committed,
-            idle_s=idle_s,
-            rebalance_timeout_ms=rebalance_timeout_ms,
+            Reading(auto_offset_reset, committed, idle_s),
+            rebalance_timeout_ms,
         )
         await consumer._prepare()
         return consumer

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from korvet.base.errors import ErrorCode
 from korvet.library.publishing import PublishCalls
@@ -96,6 +96,15 @@ class Track:
         return self.topic.partition(self.number).channel
 
 
+class Reading(NamedTuple):
+    """What a reader reads, and how long it waits."""
+
+    reset: Position
+    """Where a partition begins of which no offset is known."""
+    committed: bool
+    idle_s: float | None
+
+
 class AsyncReader(ABC):
     """Records of partitions, as they arrive: iterate it with `async for`.
 
@@ -105,13 +114,11 @@ class AsyncReader(ABC):
     _survives_deletion = False
     """Whether the reading of other partitions continues if a topic is deleted."""
 
-    def __init__(
-        self, log: PublishCalls, *, reset: Position, committed: bool, idle_s: float | None
-    ) -> None:
+    def __init__(self, log: PublishCalls, reading: Reading) -> None:
         self._log = log
-        self._reset = reset
-        self._is_committed = committed
-        self._idle_s = inf if idle_s is None else idle_s
+        self._reset = reading.reset
+        self._is_committed = reading.committed
+        self._idle_s = inf if reading.idle_s is None else reading.idle_s
         self._tracks: dict[PartitionId, Track] = {}
         self._unread: dict[PartitionId, None] = {}
         """The partitions that may have records, in the order in which they are read."""
@@ -267,7 +274,7 @@ class FollowCalls(PublishCalls):
         found = await self.find_topic(topic)
         if partition is not None:
             check_partition(found, partition)
-        follower = AsyncFollower(self, reset=EARLIEST, committed=committed, idle_s=idle_s)
+        follower = AsyncFollower(self, Reading(EARLIEST, committed, idle_s))
         numbers = range(found.partitions) if partition is None else [partition]
         for number in numbers:
             offset = await self.find_offset(topic, number, start)
