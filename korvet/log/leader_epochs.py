@@ -60,9 +60,9 @@ class EpochRow(msgspec.Struct, frozen=True):
     """The end of the records that a broker knew of; those from `ended` on were lost."""
 
 
-def parse_rows(text: bytes) -> list[EpochRow]:
+def parse_rows(text: bytes | None) -> list[EpochRow]:
     """Return the rows of a log's state, oldest first."""
-    return [EpochRow(*map(int, row.split(b":"))) for row in text.split()]
+    return [EpochRow(*map(int, row.split(b":"))) for row in (text or b"").split()]
 
 
 def end_of(epoch: int, rows: Sequence[EpochRow], log_end: int) -> int:
@@ -73,6 +73,17 @@ def end_of(epoch: int, rows: Sequence[EpochRow], log_end: int) -> int:
 def is_lost(offset: int, rows: Sequence[EpochRow]) -> bool:
     """Return whether only a reader of lost records can be at this offset."""
     return any(row.ended < offset < row.start for row in rows)
+
+
+def lost_from(offset: int, rows: Sequence[EpochRow], log_end: int) -> int:
+    """Return the first lost offset for a reader of lost records, which continues there; else -1.
+
+    Above the log's end is also one whose lost records no process knew of.
+    """
+    found = [row.ended for row in rows if row.ended < offset < row.start]
+    if not found and offset > log_end:
+        found = [rows[-1].ended if rows else log_end]
+    return found[0] if found else -1
 
 
 def begin_call(topic: Topic, partition: int, epoch: int, known: int) -> Call[BeginEpochReply]:

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from korvet.spark.errors import DataLoss, LeftRedis, TopicChanged
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import ReadOptions
-from korvet.spark.partitions import OffsetRange, PartitionLog
+from korvet.spark.partitions import OffsetRange, PartitionLog, truncated_error
 from korvet.spark.plan.offset_resolution import batch_ranges
 from korvet.spark.plan.pushdown import Bounds, narrow_bounds, narrow_ranges
 from korvet.spark.plan.splits import group_batch_splits, split_batch
@@ -155,7 +155,7 @@ def read_range(options: ReadOptions, names: Sequence[str], wanted: OffsetRange) 
             else:
                 for rows in scan:
                     yield from decoder.decode(rows)
-            if scan.seen_end < wanted.end:
+            if scan.seen_end < wanted.end or scan.epoch != wanted.log.epoch:
                 _check_log_end(metadata, options, wanted)
         except LeftRedis as left:
             from korvet.spark.decode.segment_scan import read_segments
@@ -177,17 +177,12 @@ def read_range(options: ReadOptions, names: Sequence[str], wanted: OffsetRange) 
 
 
 def _check_log_end(metadata: MetadataClient, options: ReadOptions, wanted: OffsetRange) -> None:
-    """Raise DataLoss if the log ends below the end of the range.
-
-    The log did not when the range was planned: a failover may lose the newest records.
-    """
+    """Raise DataLoss if the log has lost records of the range since it was planned."""
     [bound] = metadata.bounds([wanted.log])
-    if bound.end >= wanted.end:
+    lost = bound.lost_since(wanted.log.epoch, wanted.end)
+    if lost < 0:
         return
-    error = DataLoss(
-        f"{wanted.log}: offsets up to {wanted.end - 1} were requested, but the log now ends at "
-        f"{bound.end}: Redis has lost records, as in a failover."
-    )
+    error = truncated_error(wanted.log, wanted.end, lost)
     if options.fail_on_data_loss:
         raise error
     logger.warning("%s", error)

@@ -179,6 +179,8 @@ class MetadataClient:
                 end=max(reply.next, end),
                 newest=reply.newest,
                 coming=max(reply.coming, end),
+                epoch=reply.epoch,
+                epochs=reply.epochs,
             )
             for reply, end in zip(replies, nexts, strict=True)
         ]

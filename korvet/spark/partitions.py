@@ -4,6 +4,7 @@ import msgspec
 
 from korvet.base.errors import ErrorCode
 from korvet.config.topic_policy import REMOTE
+from korvet.log.leader_epochs import end_of, lost_from, parse_rows
 from korvet.scripts.keys import Keys, Partition
 from korvet.spark.errors import DataLoss, TopicChanged
 from korvet.topics.table import Topic
@@ -21,6 +22,8 @@ class PartitionLog(msgspec.Struct, frozen=True, order=True):
     is_remote: bool = False
     """Whether records may be in segments: the topic has or had remote.storage.enable, or the
     brokers give it to topics by default."""
+    epoch: int = 0
+    """The leader epoch in which a range of it was planned."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -44,6 +47,22 @@ class PartitionBounds(msgspec.Struct, frozen=True):
     end: int
     newest: int
     coming: int
+    epoch: int
+    epochs: bytes
+    """The rows of the leader epochs."""
+
+    def lost_from(self, at: int) -> int:
+        """Return the first lost offset for a reader of lost records; -1 for another one."""
+        return lost_from(at, parse_rows(self.epochs), self.end)
+
+    def lost_since(self, epoch: int, at: int) -> int:
+        """Return the first lost offset if there were records up to `at` in an epoch, else -1."""
+        end = end_of(epoch, parse_rows(self.epochs), self.end)
+        return end if end < at else -1
+
+    def range_of(self, log: PartitionLog, start: int, end: int) -> "OffsetRange":
+        """Return a range of the log, planned in the present epoch."""
+        return OffsetRange(msgspec.structs.replace(log, epoch=self.epoch), start, end)
 
 
 class OffsetRange(msgspec.Struct, frozen=True):
@@ -82,6 +101,14 @@ def raise_if_gone(part: PartitionLog, error: int) -> None:
     if error == ErrorCode.UNKNOWN_TOPIC_ID:
         raise TopicChanged(f"Topic {part.topic!r} was deleted and created again during the query.")
     raise TopicChanged(f"{part} does not exist any more: {ErrorCode(error).name}.")
+
+
+def truncated_error(part: PartitionLog, at: int, first: int) -> DataLoss:
+    """Build the error for a reader of records that Redis lost from `first` on."""
+    return DataLoss(
+        f"{part}: read up to offset {at}, but Redis has lost data: the records from offset {first} "
+        "on. Use the Redis that has them, or set failOnDataLoss to false to continue after them."
+    )
 
 
 def data_lost_error(part: PartitionLog, start: int, end: int, first: int) -> DataLoss:

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from korvet.spark.batch_reader import make_split, read_range, splits_in
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import BATCH_START, ReadOptions
-from korvet.spark.partitions import OffsetRange, PartitionLog
+from korvet.spark.partitions import PartitionLog
 from korvet.spark.plan.checkpoint_check import CheckpointCheck
 from korvet.spark.plan.offset_resolution import resolve_offsets
 from korvet.spark.plan.read_limits import TriggerDelay, limit_ends, unread_ranges
@@ -143,12 +143,13 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         if max_records is not None and not everything:
             ends = limit_ends(metadata, logs, starts, ends, max_records)
         tails = self._check.end_fingerprints(metadata, known, logs, starts, ends)
-        # Spark stores neither the start of the first batch nor that of a new partition.
+        # Spark stores neither the start of the first batch, nor that of a new partition, nor where
+        # a partition with lost records continues.
         first = known == self._initial
         fresh = [
             (part, at)
             for part, at in zip(logs, starts, strict=True)
-            if first or not names_partition(known, part)
+            if first or not names_partition(known, part) or at != offset_in(known, part)
         ]
         splitting = plan_splitting(metadata, self._options, unread_ranges(logs, starts, ends))
         found = make_batch_end(logs, ends, splitting, tails)
@@ -184,10 +185,11 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         if end != self._planned:
             self._check.compare_fingerprints(metadata, fingerprints_in(end, logs))
         starts = self._check.starts(start, logs, bounds)
+        self._check.starts(end, logs, bounds)
         ends = [offset_in(end, part) for part in logs]
         wanted = [
-            OffsetRange(part, low, high)
-            for part, low, high in zip(logs, starts, ends, strict=True)
+            bound.range_of(part, low, high)
+            for part, bound, low, high in zip(logs, bounds, starts, ends, strict=True)
             if high is not None and low < high
         ]
         planned = apply_splitting(end, self._options)

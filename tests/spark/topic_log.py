@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
+from korvet.log.leader_epochs import begin_call
 from korvet.scripts.call import Arg
 from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
@@ -119,3 +120,8 @@ def forgotten(log: Log) -> Iterator[None]:
         log.store.command("DEL", name)
     for name, dump in before.items():
         log.store.command("RESTORE", name, 0, dump, "REPLACE")
+
+
+def begun(log: Log, topic: Topic, known: int) -> None:
+    """Begin a leader epoch in partition 0, of which a broker knows the records below `known`."""
+    assert not log.store.run(begin_call(topic, 0, 1, known)).error

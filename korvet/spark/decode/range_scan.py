@@ -58,6 +58,8 @@ class RangeScan:
         """Entries per chunk if the log has foreign entries, else 0."""
         self._places = OffsetMap(wanted.log.mode, wanted.log.bits)
         self.position = self.seen_end = wanted.start
+        self.epoch = wanted.log.epoch
+        """The leader epoch of the log when it was read."""
 
     def __iter__(self) -> Iterator[XRangeReply]:
         try:
@@ -102,7 +104,7 @@ class RangeScan:
         """
         if self._layout.holds_batches or self._log.mode != "dense":
             return None
-        state = ("HMGET", self._names.log, "topic_id", "start", "local_start", "stable")
+        state = ("HMGET", self._names.log, "topic_id", "start", "local_start", "epoch", "stable")
         try:
             # The state last: records that leave Redis in between are then noticed.
             flat, [*bounds, stable] = self._store.commands(
@@ -196,11 +198,12 @@ class RangeScan:
         last = "+" if stop is None else self._places.id(max(stop - 1, 0))
         return (
             ("XRANGE", self._names.stream, self._places.id(max(start, 0)), last, "COUNT", count),
-            [("HMGET", self._names.log, "topic_id", "start", "local_start")],
+            [("HMGET", self._names.log, "topic_id", "start", "local_start", "epoch")],
         )
 
     def _check(self, state: list[bytes | None], at: int) -> None:
-        topic_id, first, local_start = state
+        topic_id, first, local_start, epoch = state
+        self.epoch = int(epoch or 0)
         if topic_id is None or first is None:
             raise_if_gone(self._log, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif topic_id.decode() != self._log.topic_id:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from korvet.log.leader_epochs import parse_rows
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Connection, Selection
 from korvet.spark.partitions import OffsetRange, PartitionBounds, PartitionLog
@@ -147,6 +148,15 @@ def _start_offset(state: CommitMetadata, part: PartitionLog, bound: PartitionBou
             f"{bound.end}: this is another Redis, or Redis has lost data. If it is the right one, "
             "archive it into another table."
         )
+    for row in parse_rows(bound.epochs):
+        if row.ended < archived.end < row.start:
+            logger.warning(
+                "%s: Redis has lost offsets %d to %d, which the table keeps",
+                part,
+                row.ended,
+                archived.end - 1,
+            )
+            return row.start
     return archived.end
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from korvet.spark.errors import DataLoss, TopicRecreated
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import ReadOptions
-from korvet.spark.partitions import PartitionBounds, PartitionLog, data_lost_error
+from korvet.spark.partitions import PartitionBounds, PartitionLog, data_lost_error, truncated_error
 from korvet.spark.plan.read_limits import unread_ranges
 from korvet.spark.plan.stream_offset import (
     TOPIC_ID,
@@ -35,10 +35,7 @@ class CheckpointCheck:
     def starts(
         self, known: StreamOffset, logs: Sequence[PartitionLog], bounds: Sequence[PartitionBounds]
     ) -> list[int]:
-        """Return the start of each partition; raise DataLoss if records below it are missing.
-
-        A start up to `coming` misses nothing, even if a failover lost records that were read.
-        """
+        """Return the start of each partition; raise DataLoss if records below it are missing."""
         return [self._start(known, part, bound) for part, bound in zip(logs, bounds, strict=True)]
 
     def _start(self, known: StreamOffset, part: PartitionLog, bound: PartitionBounds) -> int:
@@ -47,16 +44,10 @@ class CheckpointCheck:
             return bound.start
         if self.is_other_topic(known, part):
             return bound.first
-        if at > bound.coming:
-            self._raise_or_warn(
-                DataLoss(
-                    f"The checkpoint is at offset {at} of {part}, and the log ends at "
-                    f"{bound.end}: this is another Redis, or Redis has lost data. Use the Redis "
-                    "of the checkpoint, or set failOnDataLoss to false to continue at "
-                    "the end of the log."
-                )
-            )
-            return bound.next
+        lost = bound.lost_from(at)
+        if lost >= 0:
+            self._raise_or_warn(truncated_error(part, at, lost))
+            return lost
         if at < bound.start:
             self._raise_or_warn(data_lost_error(part, at, bound.next, bound.start))
             return bound.start

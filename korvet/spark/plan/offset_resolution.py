@@ -3,10 +3,16 @@
 import logging
 from collections.abc import Sequence
 
-from korvet.spark.errors import DataLoss, InvalidOption
+from korvet.spark.errors import InvalidOption
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import EARLIEST, LATEST, Offsets, OffsetSpec, ReadOptions
-from korvet.spark.partitions import OffsetRange, PartitionBounds, PartitionLog, data_lost_error
+from korvet.spark.partitions import (
+    OffsetRange,
+    PartitionBounds,
+    PartitionLog,
+    data_lost_error,
+    truncated_error,
+)
 
 logger = logging.getLogger("korvet.spark")
 
@@ -68,7 +74,7 @@ def batch_ranges(
             _check_order(options, part, start, end)
         end = _limit_to_stable(part, bound, end)
         if start < end:
-            found.append(OffsetRange(part, start, end))
+            found.append(bound.range_of(part, start, end))
     return found
 
 
@@ -81,7 +87,7 @@ def ranges_within(
     found = []
     for part, bound, start, end in zip(logs, bounds, starts, ends, strict=True):
         _check_order(options, part, start, end)
-        found.append(OffsetRange(part, start, max(start, _limit_to_stable(part, bound, end))))
+        found.append(bound.range_of(part, start, max(start, _limit_to_stable(part, bound, end))))
     return found
 
 
@@ -109,16 +115,14 @@ def _check_offset(part: PartitionLog, bound: PartitionBounds, at: int, strict: b
         return bound.first
     if at == LATEST:
         return bound.next
-    if bound.start <= at <= bound.end:
+    lost = bound.lost_from(at)
+    if bound.start <= at and lost < 0:
         return at
     if strict:
-        if at < bound.start:
+        if lost < 0:
             raise data_lost_error(part, at, bound.end, bound.start)
-        raise DataLoss(
-            f"{part}: offset {at} is after the log end offset {bound.end}. "
-            "Set failOnDataLoss to false to use the end instead."
-        )
-    near = min(max(at, bound.first), bound.next)
+        raise truncated_error(part, at, lost)
+    near = min(max(at if lost < 0 else lost, bound.first), bound.next)
     logger.warning("%s: offset %d is not in the log, using %d", part, at, near)
     return near
 

@@ -6,8 +6,9 @@ Rules
 - A topic has the next offset of each partition, and the topic's id: it detects a topic that was
   deleted and created again.
 - "/splits" has the options that divide the batch ending here into tasks (`split_checkpoint`).
-- "/start" has the first offset of partitions that the previous offset does not name: Spark stores
-  neither the start of the first batch nor that of a new partition.
+- "/start" has the first offset of partitions that the previous offset does not name, or where they
+  do not continue, because records were lost: Spark stores neither the start of the first batch nor
+  that of a new partition.
 - "/tails" has a fingerprint of the last entry below each offset (`tail_fingerprint`).
 """
 

@@ -1,5 +1,6 @@
 """Claim the producer id of a task, the same in every attempt."""
 
+import logging
 from hashlib import blake2b
 
 from korvet.scripts import writer
@@ -7,6 +8,7 @@ from korvet.scripts.calls.namespace import WriterClaimProducerIdReply
 from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 
+logger = logging.getLogger("korvet.spark")
 EPOCHS = 1 << 15
 """A producer epoch has 15 bits: a Spark epoch above it uses another producer id."""
 
@@ -51,3 +53,11 @@ class ProducerClaim:
         self.producer_id = found.producer_id
         self.producer_epoch = epoch % EPOCHS
         self.done = found.committed >= epoch
+        if 0 <= found.committed < epoch - 1:
+            logger.warning(
+                "%s: Redis knows of no commit after epoch %d, and this is epoch %d: it may have "
+                "lost the records of those in between",
+                writer_id,
+                found.committed,
+                epoch,
+            )

@@ -9,7 +9,7 @@ from korvet.spark.pipeline.errors import TailLost
 from korvet.spark.pipeline.next_commit import archive_target, find_replaced_tails, tail_lost_error
 from korvet.spark.plan.tail_fingerprint import fingerprints
 from tests.spark.pipeline.test_next_commit import grown_by, metadata, step
-from tests.spark.topic_log import Log, forgotten, plain
+from tests.spark.topic_log import LAYOUTS, Log, begun, forgotten, plain
 
 FORMS = ["record", "batch"]
 
@@ -95,6 +95,26 @@ def test_each_offset_has_the_fingerprint_of_its_entry(log: Log) -> None:
     found = fingerprints(parts, [(part, part.partition) for part in logs])
     assert [bool(each) for each in found] == [part.partition % 2 == 0 for part in logs]
     assert len(set(found)) == 36
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+def test_a_table_keeps_records_that_redis_lost(
+    log: Log, form: str, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = log.create("orders", 1, form, mode)
+    ended = log.append(topic, 0, plain(10))[-1][0] + 1
+    with forgotten(log):
+        position = log.append(topic, 0, plain(5))[-1][0] + 1
+        state = archived(log)
+    begun(log, topic, position)
+    assert step(log, state) is None
+    assert f"Redis has lost offsets {ended} to {position - 1}" in caplog.text
+    log.append(topic, 0, plain(7))
+    found = step(log, state)
+    assert found is not None and found.records == 7 and found.ranges[0].start > position
+    caplog.clear()
+    assert step(log, grown_by(state, found)) is None
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize("form", FORMS)

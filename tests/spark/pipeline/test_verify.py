@@ -20,7 +20,7 @@ from korvet.spark.pipeline.table_location import TableLocation
 from korvet.spark.pipeline.verify import verify_archive
 from korvet.topics.table import Topic
 from tests.spark.pipeline.conftest import location_for
-from tests.spark.topic_log import Log, plain
+from tests.spark.topic_log import Log, begun, forgotten, plain
 
 # Py4J closes its sockets only when they are garbage-collected.
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -90,6 +90,23 @@ def test_differences_are_reported_with_their_offsets(
     verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     problems = [each.problems for each in verdict.partitions]
     assert problems == [(), ("same count, other contents (offsets 4 to 7)",)]
+
+
+def test_records_that_redis_lost_stay_in_the_table_and_are_a_difference(
+    spark: Any, log: Log, topic: Topic, tmp_path: Path
+) -> None:
+    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
+    archive = archiver(spark, log, table)
+    with forgotten(log):
+        log.append(topic, 0, plain(5))
+        assert archive.catch_up(ignore_commit) == 405
+    begun(log, topic, 205)
+    log.append(topic, 0, plain(7))
+    assert archive.catch_up(ignore_commit) == 7
+    assert table.frame().where("partition = 0").count() == 212
+    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
+    said = [each.problems for each in verdict.partitions]
+    assert "5 rows more than the log has records" in said[0][0] and said[1] == ()
 
 
 def test_a_pending_delta_commit_is_settled_by_the_next_run(

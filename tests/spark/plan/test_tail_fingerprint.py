@@ -1,5 +1,6 @@
 """Check streams on a log that lost its end in a failover and reused the offsets."""
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -12,9 +13,10 @@ from korvet.spark.errors import DataLoss
 from korvet.store.sync_store import SyncStore
 from korvet.topics.table import Topic
 from tests.legacy.wire import message
+from tests.spark.data_source_driver import read
 from tests.spark.decode.test_aborted_transactions import Transaction
 from tests.spark.test_stream_reader import Query, through_json
-from tests.spark.topic_log import LAYOUTS, Log, forgotten, plain
+from tests.spark.topic_log import LAYOUTS, Log, begun, forgotten, plain
 
 DENSE = [form for form, mode in LAYOUTS if mode == "dense"]
 forms = pytest.mark.parametrize("form", DENSE)
@@ -236,18 +238,50 @@ def test_available_now_does_not_wait_for_records_lost_meanwhile(log: Log, form: 
     assert [offset for *_, offset in query.rows] == list(range(55))
 
 
-@pytest.mark.parametrize("form", ["record", "batch"])
-def test_in_time_mode_a_lost_log_end_does_not_end_a_stream(log: Log, form: str) -> None:
-    topic = log.create("s", 2, form, "time")
-    log.append(topic, 0, plain(10))
-    query = stream(log)
+@layouts
+def test_lost_records_that_a_stream_has_read_end_it_or_are_a_warning(
+    log: Log, form: str, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = log.create("s", 1, form, mode)
+    ended = log.append(topic, 0, plain(10))[-1][0] + 1
+    strict, lenient = (stream(log, failOnDataLoss=flag) for flag in ("true", "false"))
     with forgotten(log):
-        log.append(topic, 0, plain(5))
-        log.append(topic, 1, plain(5))
-        assert query.trigger() == 20
-    assert query.trigger() == 0
-    query.restart()
+        position = log.append(topic, 0, plain(5))[-1][0] + 1
+        assert strict.trigger() == lenient.trigger() == 15
+    begun(log, topic, position)
     log.append(topic, 0, plain(7))
-    assert query.trigger() == 7
-    log.append(topic, 1, plain(3))
-    assert query.trigger() == 3
+    said = f"up to offset {position}, but Redis has lost data: the records from offset {ended} on"
+    for again in (strict.trigger, strict.restart):
+        with pytest.raises(DataLoss, match=said):
+            again()
+    with pytest.raises(DataLoss, match=said):
+        read(log.url, subscribe="s", startingOffsets=json.dumps({"s": {"0": position}}))
+    with caplog.at_level(logging.WARNING, "korvet.spark"):
+        assert lenient.trigger() == 7
+        assert any(said in each for each in caplog.messages)
+        caplog.clear()
+        log.append(topic, 0, plain(3))
+        assert lenient.trigger() == 3
+        lenient.restart()
+    assert not caplog.messages
+    assert len(set(lenient.rows)) == 25
+
+
+@layouts
+def test_records_lost_after_a_batch_was_planned_are_no_end_of_it(
+    log: Log, form: str, mode: str
+) -> None:
+    """Check its tasks, and its repetition."""
+    topic = log.create("s", 1, form, mode)
+    log.append(topic, 0, plain(10))
+    query = stream(log, maxRecordsPerPartition=6)
+    start = query.reader.initialOffset()
+    with forgotten(log):
+        position = log.append(topic, 0, plain(5))[-1][0] + 1
+        end = through_json(query.reader.latestOffset())
+        *_, piece = query.reader.partitions(start, end)
+    begun(log, topic, position)
+    with pytest.raises(DataLoss, match=f"up to offset {position}, but Redis has lost data"):
+        list(query.reader.read(piece))
+    with pytest.raises(DataLoss, match=f"up to offset {position}, but Redis has lost data"):
+        query.batch(start, end)

@@ -435,6 +435,20 @@ def test_an_epoch_fails_if_a_failover_lost_records_of_a_finished_task(log: Log) 
     assert write(options(log), columns).repeated == 50
 
 
+def test_the_next_epoch_warns_of_committed_ones_that_redis_lost(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.create("out")
+    for epoch in range(2):
+        commit_epoch(options(log), [write(options(log), {"value": [b"%d" % epoch]}, epoch=epoch)])
+    with forgotten(log):
+        commit_epoch(options(log), [write(options(log), {"value": [b"2"]}, epoch=2)])
+    assert not caplog.messages
+    commit_epoch(options(log), [write(options(log), {"value": [b"3"]}, epoch=3)])
+    assert "no commit after epoch 1, and this is epoch 3" in caplog.text
+    assert values(log) == [b"0", b"1", b"3"]
+
+
 def test_a_task_commit_is_pickled_without_other_classes_of_korvet(log: Log) -> None:
     log.create("out")
     found = write(options(log), {"value": [b"a"]})
