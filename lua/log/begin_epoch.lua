@@ -17,12 +17,13 @@
 ---                             nor is the one after them, where a reader of all of them is
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: one row per epoch, at most 50
---- COST     O(1), at most 12 calls + 4 per new_ms
+--- COST     O(1), at most 13 calls + 4 per new_ms
 --- NOTES    It numbers foreign entries first: new_ms are the milliseconds of their ids. A second
 ---          call of an epoch, of another broker, changes only what that broker knows more: lost
 ---          records above those that are known to be. In time mode the log continues at the clock,
 ---          so that a reader of lost records is within the log. The marker takes the last offset
----          that is left out: clients that read to the end get there. Epochs are never lowered.
+---          that is left out: clients that read to the end get there. Epochs are never lowered. A
+---          segment whose copy began before is refused by log.add_segment.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 local num = require("lib.num")
@@ -71,6 +72,10 @@ redis.call(
   "HSET", log, "epoch", num.text(epoch), "epoch_ms", num.text(clock.now_ms()), "next",
   num.text(next_offset), "epochs", table.concat(rows, " ", math.max(1, #rows - MOST + 1))
 )
+if is_new then
+  -- A copy to segments that has begun may have lost records.
+  redis.call("HDEL", log, "copy_lease")
+end
 if next_offset > ended and is_numbered and #ARGV >= FIELDS then
   -- Refused if there was an entry with a greater id, which is gone.
   local id = map:namer()(next_offset - 1)

@@ -14,7 +14,8 @@
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: one lease, and copying frees memory
 --- COST     O(log index), at most 40 calls
---- NOTES    Each new holder gets a higher fencing number. log.add_segment refuses earlier ones.
+--- NOTES    Each new holder gets a higher fencing number, also above those of earlier leader
+---          epochs, which Redis may have lost. log.add_segment refuses earlier ones.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local index_rows = require("lib.index")
@@ -25,12 +26,13 @@ local topic_id, holder, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 -- Check.
 local state = redis.call(
-  "HMGET", log, "topic_id", "start", "local_start", "tiered", "bytes", "records", "copy_lease"
+  "HMGET", log, "topic_id", "start", "local_start", "tiered", "bytes", "records", "copy_lease",
+  "epoch"
 )
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, 0, 0 }
 end
-local now_ms, fence = clock.now_ms(), 1
+local now_ms, fence = clock.now_ms(), tonumber(state[8]) * 2 ^ 20 + 1
 if state[7] then
   local number, ends, by = string.match(state[7], "^(%d+) (%d+) (.*)$")
   if by ~= holder and not clock.is_over(tonumber(ends), now_ms, ttl_ms) then

@@ -1,7 +1,7 @@
 """Check leader epochs: what clients and the log report if Redis lost its last writes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -31,11 +31,11 @@ modes = pytest.mark.parametrize("mode", ["dense", "time"])
 
 @asynccontextmanager
 async def joined(
-    redis: OwnRedis, node_id: int = 1, *, is_clean: bool = False
+    redis: OwnRedis, node_id: int = 1, *, is_clean: bool = False, sets: Sequence[str] = ()
 ) -> AsyncIterator[Broker]:
     """Yield a broker that has joined, as one that serves has."""
     options = {"redis": redis.url, "node-id": str(node_id), "advertise": "me:9092"}
-    async with connected(load(options, environ={})) as node:
+    async with connected(load(options, sets=sets, environ={})) as node:
         await node.epochs.start(is_clean=is_clean)
         await node.registration.heartbeat()
         await node.topics.refresh()
@@ -364,3 +364,44 @@ async def test_a_redis_whose_settings_are_not_readable_counts_as_one_that_may_lo
         client.execute_command("ACL", "SETUSER", "default", "-config")
     async with joined(redis_on_disk) as broker:
         assert (await broker.services.transactions.describe("x")).state == b"CompleteAbort"
+
+
+@modes
+async def test_no_offset_of_a_segment_that_redis_forgot_is_given_again(
+    redis_on_disk: OwnRedis, tmp_path: Path, mode: str
+) -> None:
+    sets = ["remote.log.storage.system.enable=true", f"remote.storage.url=file://{tmp_path}/s"]
+    async with joined(redis_on_disk, sets=sets) as broker:
+        configs = {"remote_storage_enable": "true", "segment_bytes": "1000", "retention_ms": "-1"}
+        await broker.create("t", offset_mode=mode, local_retention_bytes="1", **configs)
+        topic = await broker.services.topics.get("t")
+        manager = broker.services.tiered.manager("one")
+        assert topic is not None and manager is not None
+
+        async def append_and_copy(value: bytes) -> int:
+            """Append three batches, and copy them to segments. Returns the last offset."""
+            *_, last = [await appended(broker, value * 1000) for _ in range(3)]
+            await manager.move(topic, 0)
+            return last
+
+        async def read() -> list[bytes]:
+            """Return the first byte of each record."""
+            at, found = 0, []
+            while True:
+                answer = await fetch(broker, at, epoch=broker.services.epochs.epoch)
+                assert answer.error_code == E.NONE
+                if at >= answer.high_watermark:
+                    return found
+                found += [value[:1] for value in values_in(answer)]
+                at = rows_in(answer.records)[-1][0] + 1
+
+        await append_and_copy(b"a")
+        redis_on_disk.copy(tmp_path / "data")
+        position = await append_and_copy(b"b") + 1
+        assert await read() == [b"a"] * 3 + [b"b"] * 3
+        bounds = await broker.services.store.run(topic.partition(0).list_offsets())
+        assert bounds.tiered == position
+        await restarted(redis_on_disk, tmp_path / "data", broker)
+        assert await read() == [b"a"] * 3
+        assert await append_and_copy(b"c") > position
+        assert await read() == [b"a"] * 3 + [b"c"] * 3

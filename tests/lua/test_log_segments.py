@@ -14,6 +14,7 @@ from korvet.scripts.calls.partition import (
 )
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
+from tests.lua.test_leader_epochs import begin as begin_epoch
 from tests.support.store_runners import Runner
 
 STEP = 65_536
@@ -70,6 +71,17 @@ def test_one_holder_at_a_time_has_the_lease(lua: LuaRunner) -> None:
     assert claim(part, "b").fence == 2
     assert add(part, 1, 0, 4).added == 0, "an earlier holder"
     assert add(part, 2, 0, 4).added == 1
+
+
+def test_a_copy_that_began_before_a_leader_epoch_is_refused(runner: Runner) -> None:
+    """Check it with a lease that Redis has lost: the copied records may be lost, too."""
+    part = filled(runner)
+    fence = claim(part).fence
+    part.runner.command("HDEL", part.keys.log, "copy_lease")
+    begin_epoch(part, 1, known=20)
+    assert claim(part).fence > fence
+    assert add(part, fence, 0, 19).added == 0
+    assert add(part, claim(part).fence, 0, 9).added == 1
 
 
 def test_a_segment_begins_where_the_last_one_ended(runner: Runner) -> None:
