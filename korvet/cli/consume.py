@@ -18,7 +18,7 @@ from korvet.cli.table_output import progress
 from korvet.cli.topic_positions import position
 from korvet.config.broker_config import StartError
 from korvet.library import record_lines
-from korvet.library.values import KorvetError, StoredRecord
+from korvet.library.values import KorvetError, LostRecords, StoredRecord
 from korvet.store.notifications import Notifier
 
 _RECHECK_S = 0.2
@@ -155,10 +155,12 @@ async def _explained(
     except KorvetError as error:
         if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
             raise
-        ends = (await log.offsets(name))[reader.reading]
+        ends, at = (await log.offsets(name))[reader.reading], reader.position(reader.reading)
+        if isinstance(error, LostRecords) and at <= ends.latest:
+            raise StartError(str(error)) from None
         raise StartError(
-            f"Partition {reader.reading} of {name} cannot be read from offset "
-            f"{reader.position(reader.reading)}: it holds {ends.earliest} to {ends.latest}."
+            f"Partition {reader.reading} of {name} cannot be read from offset {at}: it holds "
+            f"{ends.earliest} to {ends.latest}."
         ) from None
 
 

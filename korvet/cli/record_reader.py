@@ -4,8 +4,10 @@ import sys
 from collections.abc import Callable, Mapping
 from time import monotonic
 
+import typer
+
 from korvet.cli.admin_client import CommandLog
-from korvet.library.values import StoredRecord
+from korvet.library.values import LostRecords, StoredRecord
 from korvet.log.position import Position
 
 _COMMIT_S = 1.0
@@ -39,6 +41,7 @@ class Reader:
         self._group = group
         self._offsets: dict[int, int] = {}
         self._stops: Mapping[int, int] = {}
+        self._start: Position | None = None
         self._in_group: dict[int, int] = {}
         self._commit_at = monotonic() + _COMMIT_S
         self.reading = 0
@@ -56,6 +59,7 @@ class Reader:
 
         Without a start it is what the group has committed, else the earliest offset.
         """
+        self._start = start
         committed = await self._committed_offsets() if self._group and start is None else {}
         for ends in await self._log.offsets(self._topic):
             number = ends.partition
@@ -109,7 +113,14 @@ class Reader:
         offset, stop = self._offsets[number], self._stops.get(number)
         if stop is not None and offset >= stop:
             return False
-        found = await self._log.fetch(self._topic, number, offset, committed=self._committed)
+        try:
+            found = await self._log.fetch(self._topic, number, offset, committed=self._committed)
+        except LostRecords as lost:
+            if offset == self._start:
+                raise
+            typer.echo(str(lost), err=True)
+            self._offsets[number] = lost.first
+            return True
         following = found.next_offset
         for count, record in enumerate(found.records):
             if self.is_done or (stop is not None and record.offset >= stop):

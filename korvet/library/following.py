@@ -4,6 +4,7 @@ Rules
 - A wait ends with a message on a partition's channel, as that of a Fetch. Entries that another
   Redis client has added publish none: partitions of layout `record` are read again every RECHECK_S,
   and less often if they are more than RECHECK_PARTITIONS.
+- A reader of records that Redis has lost warns of it, and continues at the first lost offset.
 - An iteration that has raised an exception can be continued: nothing that it did not return is
   skipped.
 """
@@ -15,11 +16,12 @@ from math import inf
 from time import monotonic
 from typing import Any, NamedTuple, Protocol, Self
 
+from korvet.base import logfmt
 from korvet.base.errors import ErrorCode
 from korvet.library.publishing import PublishCalls
 from korvet.library.record_calls import FETCH_BYTES
 from korvet.library.session import check_partition
-from korvet.library.values import KorvetError, StoredRecord
+from korvet.library.values import KorvetError, LostRecords, StoredRecord
 from korvet.log.position import EARLIEST, LATEST, Position
 from korvet.store.notifications import Notifier, Subscription
 from korvet.store.redis_py import PubSubListener
@@ -29,6 +31,8 @@ RECHECK_S, RECHECK_PARTITIONS = 0.2, 100
 MAX_WAIT_S = 5.0
 """Longest wait, s: a message may be lost if a connection breaks."""
 _DELETED = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+logger = logfmt.get("library.reader")
 
 PartitionId = tuple[str, int]
 """Topic id and partition number."""
@@ -204,6 +208,10 @@ class AsyncReader(ABC):
             found = await self._log.fetch_from(
                 topic, number, track.offset, FETCH_BYTES, self._is_committed
             )
+        except LostRecords as lost:
+            logger.warning(str(lost))
+            track.offset = lost.first
+            return
         except KorvetError as error:
             if error.error in _DELETED and self._survives_deletion:
                 del self._unread[track.partition_id]

@@ -8,7 +8,16 @@ from korvet.groups.lag import find_offset
 from korvet.library.batches import Batcher, encode_batch
 from korvet.library.session import check, check_partition
 from korvet.library.topic_calls import TopicCalls
-from korvet.library.values import Appended, Fetched, KorvetError, Producer, Record, StoredRecord
+from korvet.library.values import (
+    Appended,
+    Fetched,
+    KorvetError,
+    LostRecords,
+    Producer,
+    Record,
+    StoredRecord,
+)
+from korvet.log.leader_epochs import lost_from, parse_rows
 from korvet.log.position import Position
 from korvet.log.read_request import ReadRequest
 from korvet.log.records_in import records_in
@@ -118,7 +127,8 @@ class RecordCalls(TopicCalls):
     ) -> Fetched:
         """Read records from an offset on, about `max_bytes` of them; none at the end.
 
-        `committed` leaves out aborted transactions, and ends at the last stable offset.
+        `committed` leaves out aborted transactions, and ends at the last stable offset. Raises
+        LostRecords if Redis has lost the records below the offset.
         """
         found = await self.find_topic(topic)
         check_partition(found, partition)
@@ -137,7 +147,15 @@ class RecordCalls(TopicCalls):
                 "store: set remote.log.storage.system.enable and remote.storage.url as on the "
                 "brokers.",
             )
-        check(part.error, f"Partition {partition} of {topic.name!r} cannot be read from {offset}")
+        where = f"Partition {partition} of {topic.name!r} cannot be read from offset {offset}"
+        epochs, end = part.epochs, offset
+        if part.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            bounds = await self.store.run(topic.partition(partition).list_offsets())
+            epochs, end = bounds.epochs, bounds.next
+        lost = lost_from(offset, parse_rows(epochs), end) if epochs or end < offset else -1
+        if lost >= 0:
+            raise LostRecords(where, lost)
+        check(part.error, where)
         rows = records_in(topic, part.entries, part.aborted)
         records = [StoredRecord(topic.name, partition, *row) for row in rows if row[0] >= offset]
         after = part.entries[-1].last + 1 if part.entries else offset

@@ -17,6 +17,17 @@ class KorvetError(Exception):
         self.error = error
 
 
+class LostRecords(KorvetError):
+    """A reader is above the records of a log: Redis has lost those from offset `first` on."""
+
+    def __init__(self, reason: str, first: int) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{reason}: Redis has lost the records from offset {first} on, or never had them.",
+        )
+        self.first = first
+
+
 class TopicInfo(msgspec.Struct, frozen=True):
     """A topic. `configs` are those it was created or altered with."""
 

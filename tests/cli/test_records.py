@@ -9,7 +9,10 @@ from korvet import Record
 from korvet.cli.record_template import reader, writer
 from korvet.config.setting import StartError
 from korvet.library.values import StoredRecord
+from korvet.store.sync_store import SyncStore
 from tests.cli.conftest import Korvet
+from tests.spark import topic_log
+from tests.support.redis_servers import TestServer
 
 RECORD = StoredRecord("orders", 2, 7, 1700000000000, b"k1", b"v\xff", [("a", b"1"), ("b", None)])
 EMPTY = StoredRecord("orders", 0, 0, -1, None, None, [])
@@ -101,6 +104,24 @@ def test_a_group_continues_where_it_stopped(korvet: Korvet, log: Log) -> None:
     assert korvet("consume", "orders", "-g", "readers")[1] == ""
     assert korvet("consume", "orders", "-g", "readers", "--from", "4", "-p", "0")[1] == "4\n"
     assert sum(row.lag for row in log.committed("readers")) == 0
+
+
+def test_a_group_that_has_read_lost_records_gets_a_warning_and_continues_at_the_first_of_them(
+    korvet: Korvet, log: Log, valkey_server: TestServer
+) -> None:
+    with SyncStore.connect(valkey_server.url) as store:
+        stored = topic_log.Log(store, valkey_server.url)
+        topic = stored.create("t")
+        stored.append(topic, 0, topic_log.plain(2))
+        with topic_log.forgotten(stored):
+            stored.append(topic, 0, topic_log.plain(2))
+        topic_log.begun(stored, topic, 4)
+        stored.append(topic, 0, topic_log.plain(1))
+    log.commit("readers", {("t", 0): 4})
+    _, printed, said = korvet("consume", "t", "-g", "readers", "-f", "%o ")
+    assert printed == "5 " and "cannot be read from offset 4: " in said and "offset 2 on" in said
+    assert korvet("consume", "t", "-g", "readers") == (0, "", "")
+    assert "has lost the records from offset 2 on" in korvet("consume", "t", "--from", "4")[2]
 
 
 def test_aborted_transactions_are_left_out_on_request(korvet: Korvet, log: Log) -> None:

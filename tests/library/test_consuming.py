@@ -11,13 +11,15 @@ import redis
 import redis.asyncio
 
 import korvet
-from korvet import Consumer, KorvetError, Record
+from korvet import Consumer, KorvetError, LostRecords, Record
 from korvet.base.errors import ErrorCode
 from korvet.scripts import inlined
 from korvet.scripts.keys import Keys
 from korvet.store import redis_user
 from korvet.store.redis_py import run_inline
+from korvet.store.sync_store import SyncStore
 from tests.interop.librdkafka import eventually
+from tests.spark.topic_log import Log, begun, forgotten, plain
 from tests.store.cluster_topology import TestCluster, cluster
 from tests.support.redis_servers import TestServer
 
@@ -319,6 +321,37 @@ def test_a_user_needs_the_rule_of_redis_acl_and_its_own(
         assert client.get("sum") == b"55"
     finally:
         client.execute_command("ACL", "DELUSER", "shop")
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("mode", ["dense", "time"])
+def test_readers_of_lost_records_warn_and_continue_at_the_first_of_them(
+    log: korvet.Korvet,
+    redis_server: TestServer,
+    caplog: pytest.LogCaptureFixture,
+    mode: str,
+    is_known: bool,
+) -> None:
+    with SyncStore.connect(redis_server.url) as store:
+        stored = Log(store, redis_server.url)
+        topic = stored.create("t", mode=mode)
+        ended = stored.append(topic, 0, plain(2))[-1][0] + 1
+        with log.follow("t", "earliest", idle_s=0) as follower:
+            with forgotten(stored):
+                position = stored.append(topic, 0, plain(2))[-1][0] + 1
+                assert len(list(follower)) == 4
+            begun(stored, topic, position if is_known else -1)
+            stored.append(topic, 0, plain(1))
+            assert len(list(follower)) == 1
+    log.commit("totals", {("t", 0): position})
+    with log.consumer("totals", ["t"], idle_s=0) as consumer:
+        assert len(list(consumer)) == 1
+        consumer.commit()
+        assert list(consumer) == []
+    assert sum(f"from offset {ended} on" in each for each in caplog.messages) == 2
+    with pytest.raises(LostRecords, match=f"from offset {position}: ") as caught:
+        log.fetch("t", 0, position)
+    assert caught.value.first == ended
 
 
 def test_a_group_without_offsets_begins_where_the_caller_says(log: korvet.Korvet) -> None:
