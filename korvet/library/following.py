@@ -101,7 +101,7 @@ class Track:
 
 
 class Reading(NamedTuple):
-    """What a reader reads, and how long it waits."""
+    """The settings of a reader."""
 
     reset: Position
     """Where a partition begins of which no offset is known."""
