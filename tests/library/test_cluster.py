@@ -38,3 +38,16 @@ def test_the_asyncio_face_works_on_a_cluster(nodes: TestCluster) -> None:
             return [record.value async for record in log.records("orders", 1)]
 
     assert asyncio.run(work()) == [b"a"]
+
+
+def test_partitions_on_a_cluster_know_their_dedupe_ids(nodes: TestCluster) -> None:
+    configs = {"offset.mode": "dense", "dedupe.window.ms": "60000"}
+    with Korvet.connect(nodes.url, namespace="once") as log:
+        log.create_topic("orders", 3, configs)
+        log.add_partitions("orders", 6)
+        for _ in range(2):
+            for number in range(6):
+                once = log.append("orders", number, [Record(b"a", dedupe_id="a")])
+                assert once.base_offset == 0
+        assert once.duplicate
+        log.delete_topic("orders")

@@ -312,6 +312,13 @@ def append(lua: LuaRunner) -> None:
         call = part.call(len(found), fields=record_entries.fields_of(found))
         for each in parts_of(call):
             assert not lua.run(each).error
+    known = Part(lua, "record", "time", topic="once", dedupe="60000:10").create()
+    named = [
+        (*record[:4], [("korvet-dedupe-id", b"%0128d" % record[0])])
+        for record in wide(PART_RECORDS)
+    ]
+    call = known.call(PART_RECORDS, fields=record_entries.fields_of(named))
+    assert [lua.run(call).stored for _ in range(2)] == [1, 0]
 
 
 def append_many(lua: LuaRunner) -> None:
