@@ -14,6 +14,7 @@ from korvet.config.values import STORED, Settings, with_stored
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.library.batches import Batcher
 from korvet.library.values import KorvetError
+from korvet.log.accept_server import servers_accepted
 from korvet.log.reader import LogReader
 from korvet.remote_log.chunk_cache import InlineChunks, InlineSegmentStore, chunk_source
 from korvet.remote_log.manifest import CLUSTER_ID
@@ -53,7 +54,7 @@ class Session:
         self.settings = settings if isinstance(settings, Settings) else Settings(settings)
         self.topic_configs = TopicConfigs(self.settings)
         self.table: TopicTable = PlainTable(self.store, self.keys, self.topic_configs)
-        self.reader = LogReader(self.store)
+        self.reader = LogReader(self.store, connection_epoch=servers_accepted)
         self.node = Node(self.store, self.keys, self.table, lambda: self.settings, Metrics())
         self.ticks_ms = 0
         """`present_ms` of this process's ticks of groups; see `Presence`."""
@@ -102,7 +103,13 @@ class Session:
         capacity = self.settings.integer("remote.fetch.cache.bytes")
         source = InlineChunks(segments) if is_inline else chunk_source(segments, capacity)
         self.reader.remote = RemoteLogReader(
-            self.store, segments, source, self.node.metrics, lambda: cluster_id, lambda: inf
+            self.store,
+            segments,
+            source,
+            self.node.metrics,
+            lambda: cluster_id,
+            lambda: inf,
+            servers_accepted,
         )
 
     async def find_topic(self, name: str) -> Topic:

@@ -25,6 +25,11 @@ _accepted: set[tuple[str, str]] = set()
 """Namespaces, with the run ids of servers at which this process may use them."""
 
 
+def servers_accepted() -> int:
+    """Return a number that changes with each new server: it may have lost what was read before."""
+    return len(_accepted)
+
+
 def accept_by(
     keys: Keys, connect: Callable[[], LibraryStore | Awaitable[LibraryStore]]
 ) -> Callable[[str], Coroutine[Any, Any, None]]:

@@ -12,6 +12,7 @@ import pytest
 from korvet.base.errors import ErrorCode as E
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
+from korvet.library.async_korvet import AsyncKorvet
 from korvet.log.leader_epochs import begin_call
 from korvet.store.errors import StoreUnavailable
 from korvet.wire.messages.metadata import MetadataRequest
@@ -370,8 +371,14 @@ async def test_a_redis_whose_settings_are_not_readable_counts_as_one_that_may_lo
 async def test_no_offset_of_a_segment_that_redis_forgot_is_given_again(
     redis_on_disk: OwnRedis, tmp_path: Path, mode: str
 ) -> None:
-    sets = ["remote.log.storage.system.enable=true", f"remote.storage.url=file://{tmp_path}/s"]
-    async with joined(redis_on_disk, sets=sets) as broker:
+    url = f"file://{tmp_path}/s"
+    settings = {"remote.log.storage.system.enable": "true", "remote.storage.url": url}
+    sets = [f"{name}={value}" for name, value in settings.items()]
+    async with (
+        joined(redis_on_disk, sets=sets) as broker,
+        await AsyncKorvet.connect(redis_on_disk.url, settings=settings) as log,
+    ):
+        await broker.services.registration.join()
         configs = {"remote_storage_enable": "true", "segment_bytes": "1000", "retention_ms": "-1"}
         await broker.create("t", offset_mode=mode, local_retention_bytes="1", **configs)
         topic = await broker.services.topics.get("t")
@@ -380,7 +387,7 @@ async def test_no_offset_of_a_segment_that_redis_forgot_is_given_again(
 
         async def append_and_copy(value: bytes) -> int:
             """Append three batches, and copy them to segments. Returns the last offset."""
-            *_, last = [await appended(broker, value * 1000) for _ in range(3)]
+            *_, last = [await appended(broker, value * 100_000) for _ in range(3)]
             await manager.move(topic, 0)
             return last
 
@@ -395,13 +402,16 @@ async def test_no_offset_of_a_segment_that_redis_forgot_is_given_again(
                 found += [value[:1] for value in values_in(answer)]
                 at = rows_in(answer.records)[-1][0] + 1
 
+        async def read_by_library() -> list[bytes]:
+            return [record.value[:1] async for record in log.records("t", 0) if record.value]
+
         await append_and_copy(b"a")
         redis_on_disk.copy(tmp_path / "data")
         position = await append_and_copy(b"b") + 1
-        assert await read() == [b"a"] * 3 + [b"b"] * 3
+        assert await read() == await read_by_library() == [b"a"] * 3 + [b"b"] * 3
         bounds = await broker.services.store.run(topic.partition(0).list_offsets())
         assert bounds.tiered == position
         await restarted(redis_on_disk, tmp_path / "data", broker)
         assert await read() == [b"a"] * 3
         assert await append_and_copy(b"c") > position
-        assert await read() == [b"a"] * 3 + [b"c"] * 3
+        assert await read() == await read_by_library() == [b"a"] * 3 + [b"c"] * 3
