@@ -64,6 +64,7 @@ class ZooKeeper:
         until = time.monotonic() + 60
         while not self._answers():
             assert self._process.poll() is None and time.monotonic() < until, "no ZooKeeper"
+            time.sleep(0.02)
 
     def _answers(self) -> bool:
         try:

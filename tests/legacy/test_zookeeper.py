@@ -51,6 +51,7 @@ def until(there: Callable[[], Any]) -> Any:
     end = time.monotonic() + PATIENCE
     while not (found := there()):
         assert time.monotonic() < end, f"nothing found within {PATIENCE} s"
+        time.sleep(0.01)
     return found
 
 

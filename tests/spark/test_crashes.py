@@ -93,8 +93,7 @@ def test_a_stream_whose_driver_is_killed_repeatedly_writes_each_record_once(
             for partition in range(3):
                 log.append(topic, partition, plain(300, since=draw.randrange(10**6)))
             # Kill it with part of a batch appended, before Spark has committed.
-            while entries(log) == before:
-                assert driver.alive()
+            wait_for_entries(log, before, driver)
         finally:
             driver.kill()
     wanted = sorted(r[3] or b"" for records in log.written.values() for r in records)
@@ -126,8 +125,7 @@ def test_a_stream_outlives_its_python_processes_and_the_broker_with_its_redis(
             for _ in range(2):
                 before = entries(log)
                 produce(sink, sent, 900)
-                while entries(log) == before:
-                    assert driver.alive()
+                wait_for_entries(log, before, driver)
                 assert driver.kill_workers()
                 driver.next_batch()
             broker.kill_everything()
@@ -170,6 +168,13 @@ def consumed(broker: Broker, topic: str, partitions: int) -> list[bytes]:
 def entries(log: Log) -> int:
     """Return the number of entries in topic `copy`."""
     return sum(int(log.store.command("XLEN", f"korvet:copy:{n}")) for n in range(2))
+
+
+def wait_for_entries(log: Log, before: int, driver: Driver) -> None:
+    """Wait until the driver appends to topic `copy`."""
+    while entries(log) == before:
+        assert driver.alive()
+        time.sleep(0.002)
 
 
 def copied(log: Log) -> list[bytes]:

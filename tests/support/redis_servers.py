@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -183,6 +184,7 @@ class OwnRedis:
         self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         while not self._answers():
             assert self._process.poll() is None, "the server did not start"
+            time.sleep(0.005)
 
     def client(self) -> redis.Redis:
         return redis.Redis.from_url(self.url, protocol=2)
