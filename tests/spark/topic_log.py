@@ -123,5 +123,6 @@ def forgotten(log: Log) -> Iterator[None]:
 
 
 def begun(log: Log, topic: Topic, known: int) -> None:
-    """Begin a leader epoch in partition 0, of which a broker knows the records below `known`."""
-    assert not log.store.run(begin_call(topic, 0, 1, known)).error
+    """Begin an epoch in partition 0, of which a broker knows the records below `known`."""
+    before = log.store.command("HGET", topic.partition(0).log, "epoch")
+    assert not log.store.run(begin_call(topic, 0, int(before) + 1, known)).error
