@@ -207,6 +207,7 @@ async def test_a_version_accepts_only_its_special_timestamps(
 
 @pytest.mark.parametrize("version", range(5))
 async def test_the_one_epoch_ends_at_the_end(broker: Broker, version: int) -> None:
+    await broker.services.epochs.start()
     await broker.create("t", offset_mode="dense")
     await fill(broker, 1, 2)
 
@@ -219,13 +220,14 @@ async def test_the_one_epoch_ends_at_the_end(broker: Broker, version: int) -> No
         row = answer.topics[0].partitions[0]
         return row.error_code, row.leader_epoch, row.end_offset
 
-    assert await end(0) == (E.NONE, 0 if version else -1, 2)
-    assert await end(5) == await end(-1) == (E.NONE, -1, -1)
+    now = broker.services.epochs.epoch
+    assert await end(now) == (E.NONE, now if version else -1, 2)
+    assert await end(now + 5) == await end(-1) == (E.NONE, -1, -1)
     assert await end(0, number=9) == (E.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
     assert await end(0, name="absent") == (E.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
     if version >= 2:
-        assert await end(0, current=0) == (E.NONE, 0, 2)
-        assert await end(0, current=1) == (E.UNKNOWN_LEADER_EPOCH, -1, -1)
+        assert await end(now, current=now) == (E.NONE, now, 2)
+        assert await end(now, current=now + 1) == (E.UNKNOWN_LEADER_EPOCH, -1, -1)
         assert await end(0, current=-2) == (E.FENCED_LEADER_EPOCH, -1, -1)
 
 

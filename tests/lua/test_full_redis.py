@@ -255,8 +255,8 @@ async def test_a_full_redis_has_replicas_waited_for(redis_server: TestServer, fu
     full()
     async with await AsyncStore.connect(redis_server.url) as store:
         copies = ReplicaWait(store)
-        wanted: dict[str, Any] = {"run": store.run_of("k"), "fsync": False, "timeout_s": 1.0}
-        assert await copies.wait("k", replicas=0, **wanted)
+        run = store.run_of("k")
+        assert await copies.wait("k", run=run, required=(0, False), timeout_s=1.0)
         await copies.close()
     with SyncStore.connect(redis_server.url) as patient:
         assert patient.ask_copied(("EXISTS", "k"), 0, 0.1) == (0, True)
