@@ -1,8 +1,8 @@
 # `make help` lists the targets. `make check test-all` is what .ci/run runs.
 PYTHON ?= python3
 
-.PHONY: help dev run test test-all coverage covered check lint types lock docs site bench release \
-  requirements audit
+.PHONY: help dev run test test-all coverage covered check lint types lock docs site bench faults \
+  release requirements audit
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,9 @@ docs: ## Write the generated pages and parts of pages
 
 site: ## Build the documentation into build/site; a broken link is an error
 	$(PYTHON) -m mkdocs build --strict
+
+faults: ## Run every fault with 20 seeds, and write the results that the docs show
+	$(PYTHON) -m tests.faults --seeds 20 --write
 
 bench: ## Measure a fresh broker
 	$(PYTHON) -m benchmarks

@@ -14,6 +14,7 @@ PACKAGES = ROOT / "korvet"
 
 OTHERS = {
     "acceptance": "the behaviour that the seeds of the project describe",
+    "faults": "real clients while Redis and brokers fail",
     "conformance": "Kafka's recorded responses to bad requests",
     "interop": "real clients in separate processes",
     "lua": "scripts without a server",

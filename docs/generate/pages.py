@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from docs.generate import commands, keys, log_events, needs, protocol, scripts, settings
+from docs.generate import commands, faults, keys, log_events, needs, protocol, scripts, settings
 
 ROOT = Path(__file__).parents[1]
 
@@ -18,6 +18,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "settings": settings.settings,
     "topic configs": settings.topic_configs,
     "group configs": settings.group_configs,
+    "faults": faults.render,
     "accepted settings": settings.accepted_settings,
     "keys": keys.render,
     "log events": log_events.render,

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,8 +171,9 @@ def redis_server(request: pytest.FixtureRequest) -> TestServer:
 class OwnRedis:
     """A Redis on a unix socket that can be killed and started again, with its data on disk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, options: Sequence[str] = ("--appendonly", "yes")) -> None:
         self.folder = folder
+        self.options = options
         self.url = f"unix://{folder}/s"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -180,7 +181,7 @@ class OwnRedis:
         program = binary("valkey")
         assert program
         words = [program, "--port", "0", "--unixsocket", f"{self.folder}/s", "--save", ""]
-        words += ["--appendonly", "yes", "--dir", str(self.folder)]
+        words += ["--dir", str(self.folder), *self.options]
         self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         while not self._answers():
             assert self._process.poll() is None, "the server did not start"
@@ -203,10 +204,11 @@ class OwnRedis:
     def copy(self, folder: Path) -> None:
         """Write all that was answered, and copy the data on disk."""
         with self.client() as client:
+            before = client.config_get("appendfsync")["appendfsync"]
             client.config_set("appendfsync", "always")
             client.set("written", 1)
             client.delete("written")
-            client.config_set("appendfsync", "everysec")
+            client.config_set("appendfsync", before)
         shutil.copytree(self.folder / "appendonlydir", folder)
 
     def start_with(self, folder: Path) -> None:

@@ -1,0 +1,168 @@
+"""Run clients while a fault happens, and say what they may complain of.
+
+`python -m tests.faults --write` runs every fault with every persistence of Redis. It writes
+`results.json` beside this file, of which the table in docs/concepts/durability.md is made. Its exit
+code is 1 if there is an anomaly.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from tests.faults.load import Client, Idempotent, Reader, Transactions, longest_gap, stored
+from tests.faults.world import FAULTS, FORGETS, KEEPS, LOSES, world
+from tests.interop.conftest import create_topic
+from tests.support.raw_client import until
+
+WARM = 60
+"""Acknowledged records before the fault, and after it."""
+PATIENCE_S = 60.0
+
+
+class Outcome(msgspec.Struct):
+    """What one run has shown."""
+
+    lost: int
+    """Acknowledged records that are not there."""
+    lost_s: float
+    """Time between the first and the last acknowledgement of those, in s."""
+    noticed: bool
+    """Whether the consumer got an error that says it."""
+    gap_s: float
+    """The longest time without an acknowledgement."""
+    anomalies: list[str] = []
+
+
+RESULTS = Path(__file__).parent / "results.json"
+
+
+class Cell(msgspec.Struct):
+    """The worst of all runs of a fault with one persistence."""
+
+    fault: str
+    persistence: str
+    runs: int = 0
+    lost: int = 0
+    lost_s: float = 0.0
+    noticed: int = 0
+    """Runs in which the consumer got an error that says it."""
+    gap_s: float = 0.0
+    anomalies: list[str] = []
+
+    def add(self, outcome: Outcome) -> None:
+        self.runs += 1
+        self.lost = max(self.lost, outcome.lost)
+        self.lost_s = max(self.lost_s, outcome.lost_s)
+        self.noticed += outcome.noticed
+        self.gap_s = max(self.gap_s, outcome.gap_s)
+        self.anomalies += outcome.anomalies
+
+
+def run(folder: Path, fault: str, persistence: str, mode: str, form: str, seed: int) -> Outcome:
+    """Run the clients, let the fault happen, and judge what they have seen."""
+    row = FAULTS[fault]
+    with world(folder, persistence, mode, form, seed) as at:
+        plain, grouped = create_topic(at.addresses), create_topic(at.addresses)
+        sink = Idempotent(at.addresses, plain, seed)
+        transactions = Transactions(at.addresses, grouped, seed)
+        readers = Reader(at.addresses, plain, seed), Reader(at.addresses, grouped, seed)
+        clients: list[Client] = [sink, transactions, *readers]
+        for client in clients:
+            client.start()
+        assert until(lambda: len(sink.acknowledged) >= WARM, PATIENCE_S), clients
+        time.sleep(1.2 + at.random.random())
+        row.inject(at)
+        before, count = len(sink.acknowledged), transactions.committed
+        resumed = until(
+            lambda: len(sink.acknowledged) > before + WARM and transactions.committed > count + 4,
+            PATIENCE_S,
+        )
+        for client in (sink, transactions):
+            client.stop()
+        ends = (
+            stored(at.addresses, plain, "read_uncommitted"),
+            stored(at.addresses, grouped, "read_committed"),
+        )
+        for reader, end in zip(readers, ends, strict=True):
+            until(lambda reader=reader, end=end: end[-1:] == reader.found[-1:], 20)  # type: ignore[misc]
+            reader.stop()
+        promise = getattr(row, persistence)
+        outcome = _judged(sink, transactions, readers, ends, promise)
+        outcome.anomalies += _offsets(sink, readers, ends, promise, row.has_witness)
+        if not resumed:
+            outcome.anomalies.append(
+                f"a producer does not go on: {sink.errors[-2:]} {transactions.errors[-2:]}"
+            )
+        if outcome.lost and promise == LOSES and row.has_witness and "records lost" not in at.log:
+            outcome.anomalies.append("no broker has reported the loss")
+        return outcome
+
+
+def _judged(
+    sink: Idempotent,
+    transactions: Transactions,
+    readers: Iterable[Reader],
+    ends: tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]],
+    promise: str,
+) -> Outcome:
+    plain, grouped = ends
+    there = Counter(value for _, value in plain)
+    lost = [row for row in sink.acknowledged if row[1] not in there]
+    reader, committed_reader = readers
+    missed = {value for _, value, _ in lost} & {value for _, value in reader.found}
+    noticed = bool(reader.noticed)
+    anomalies = [f"{value!r} is there {count} times" for value, count in there.items() if count > 1]
+    values = [value for _, value in plain]
+    if values != sorted(values):
+        anomalies.append("records are not in the order of sending")
+    if lost and promise == KEEPS:
+        anomalies.append(f"{len(lost)} acknowledged records are lost")
+    if missed and not noticed:
+        anomalies.append(
+            f"{len(missed)} records are lost that a consumer has read, and it gets no error"
+        )
+    unseen = set(values) - {value for _, value in reader.found}
+    if unseen and not noticed:
+        anomalies.append(f"{len(unseen)} records are not delivered")
+    groups = Counter(value.partition(b"-")[0] for _, value in grouped)
+    for name, outcome in transactions.outcomes.items():
+        count = groups[name]
+        if count not in (0, 5) or (outcome == "aborted" and count):
+            anomalies.append(f"transaction {name!r} ({outcome}) has {count} committed records")
+        if outcome == "committed" and not count and promise == KEEPS:
+            anomalies.append(f"committed transaction {name!r} is lost")
+    read_groups = Counter(value for _, value in committed_reader.found)
+    aborted = {name for name, outcome in transactions.outcomes.items() if outcome == "aborted"}
+    wrong = {value for value in read_groups if value.partition(b"-")[0] in aborted}
+    if wrong:
+        anomalies.append(f"a consumer has read aborted records: {sorted(wrong)[:3]}")
+    moments = [moment for *_, moment in lost]
+    return Outcome(
+        lost=len(lost),
+        lost_s=round(max(moments) - min(moments), 2) if moments else 0.0,
+        noticed=noticed,
+        gap_s=round(longest_gap([moment for *_, moment in sink.acknowledged]), 2),
+        anomalies=anomalies,
+    )
+
+
+def _offsets(
+    sink: Idempotent,
+    readers: tuple[Reader, Reader],
+    ends: tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]],
+    promise: str,
+    has_witness: bool,
+) -> list[str]:
+    """Return offsets that two records have had. Not of a topic that was created again."""
+    if promise == FORGETS or not has_witness:
+        return []
+    given: dict[int, set[bytes]] = defaultdict(set)
+    for offset, value, _ in sink.acknowledged:
+        given[offset].add(value)
+    for offset, value in [*readers[0].found, *ends[0]]:
+        given[offset].add(value)
+    reused = {offset: values for offset, values in given.items() if len(values) > 1}
+    return [f"offsets were given twice: {sorted(reused.items())[:2]}"] if reused else []

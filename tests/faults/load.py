@@ -1,0 +1,224 @@
+"""Clients that produce and read while a fault happens, and what they have seen of it.
+
+- `Idempotent` produces numbered records; `Transactions` writes several records per transaction and
+  aborts some; `Reader` reads what is committed and applies no reset policy: it gets an error for
+  what it misses.
+- Each runs in a thread until it is stopped. Clients that end with a fatal error start again.
+"""
+
+import random
+import re
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from tests.interop.librdkafka import consumer, producer
+
+PAUSE_S = 0.004
+IN_TRANSACTION = 5
+QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20}
+END = re.compile(r"broker end offset is (\d+)")
+
+
+class Client(ABC):
+    """A client that runs in a thread."""
+
+    def __init__(self, addresses: str, topic: str, seed: int) -> None:
+        self.addresses = addresses
+        self.topic = topic
+        self.random = random.Random(seed)
+        self.errors: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(90)
+        assert not self._thread.is_alive(), f"{self} does not end"
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.work()
+            # librdkafka calls back while it raises: the binding then raises SystemError.
+            except (KafkaException, SystemError) as error:
+                self.errors.append(str(error))
+                time.sleep(0.1)
+
+    @abstractmethod
+    def work(self) -> None:
+        """Work until the client is stopped; raise KafkaException to start again."""
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
+
+class Idempotent(Client):
+    """An idempotent producer. `acknowledged` has (offset, value, time), in order."""
+
+    def __init__(self, addresses: str, topic: str, seed: int) -> None:
+        super().__init__(addresses, topic, seed)
+        self.acknowledged: list[tuple[int, bytes, float]] = []
+        self._next = 0
+
+    def work(self) -> None:
+        sink = producer(self.addresses, enable_idempotence=True, **_named(QUICK))
+        while not self.stopped:
+            value = b"i%06d" % self._next
+            self._next += 1
+            sink.produce(self.topic, value, partition=0, on_delivery=self._delivered)
+            sink.poll(PAUSE_S)
+            fatal = self._fatal
+            if fatal:
+                self._fatal = ""
+                raise KafkaException(KafkaError(KafkaError._FATAL, fatal))
+        sink.flush(60)
+
+    _fatal = ""
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            row = (message.offset(), message.value(), time.monotonic())
+            self.acknowledged.append(row)  # type: ignore[arg-type]
+        elif error.fatal():
+            self._fatal = str(error)
+        else:
+            self.errors.append(str(error))
+
+
+class Transactions(Client):
+    """A transactional producer. `outcomes` has "committed", "aborted" or "unknown" by prefix."""
+
+    def __init__(self, addresses: str, topic: str, seed: int) -> None:
+        super().__init__(addresses, topic, seed)
+        self.outcomes: dict[bytes, str] = {}
+        self.offsets: list[tuple[int, bytes]] = []
+
+    @property
+    def committed(self) -> int:
+        return sum(outcome == "committed" for outcome in self.outcomes.values())
+
+    def work(self) -> None:
+        settings = _named(QUICK) | {"transactional_id": "faults"}
+        sink = producer(self.addresses, transaction_timeout_ms=8_000, **settings)
+        sink.init_transactions(20)
+        while not self.stopped:
+            self._transact(sink)
+            time.sleep(PAUSE_S)
+
+    def _transact(self, sink: Producer) -> None:
+        name = b"t%06d" % len(self.outcomes)
+        self.outcomes[name] = "unknown"
+        sink.begin_transaction()
+        for number in range(IN_TRANSACTION):
+            sink.produce(self.topic, b"%s-%d" % (name, number), partition=0, on_delivery=self._note)
+        if self.random.random() < 0.3:
+            sink.flush(20)
+            sink.abort_transaction(20)
+            self.outcomes[name] = "aborted"
+            return
+        while True:
+            try:
+                sink.commit_transaction(20)
+            except KafkaException as error:
+                cause: KafkaError = error.args[0]
+                if cause.retriable() and not self.stopped:
+                    continue
+                if cause.txn_requires_abort():
+                    with suppress(KafkaException):
+                        sink.abort_transaction(20)
+                        self.outcomes[name] = "aborted"
+                    return
+                raise
+            self.outcomes[name] = "committed"
+            return
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.offsets.append((message.offset(), message.value()))  # type: ignore[arg-type]
+
+
+class Reader(Client):
+    """A consumer with auto.offset.reset=error: `noticed` has its errors of that kind."""
+
+    def __init__(self, addresses: str, topic: str, seed: int) -> None:
+        super().__init__(addresses, topic, seed)
+        self.found: list[tuple[int, bytes]] = []
+        self.noticed: list[str] = []
+
+    def work(self) -> None:
+        source = consumer(
+            self.addresses,
+            auto_offset_reset="error",
+            isolation_level="read_committed",
+            **_named(QUICK),
+        )
+        try:
+            source.assign([TopicPartition(self.topic, 0, OFFSET_BEGINNING)])
+            while not self.stopped:
+                self._take(source)
+        finally:
+            source.close()
+
+    def _take(self, source: Consumer) -> None:
+        for message in source.consume(500, timeout=0.1):
+            error = message.error()
+            if error is None:
+                self.found.append((message.offset(), message.value()))  # type: ignore[arg-type]
+                continue
+            self.errors.append(str(error))
+            if error.code() == KafkaError._AUTO_OFFSET_RESET:
+                self.noticed.append(str(error))
+                self._seek(source, str(error))
+
+    def _seek(self, source: Consumer, text: str) -> None:
+        """Continue at the end of what is left, as an application does that accepts the loss."""
+        found = END.search(text)
+        offset = int(found[1]) if found else OFFSET_BEGINNING
+        source.assign([TopicPartition(self.topic, 0, offset)])
+
+
+def stored(addresses: str, topic: str, isolation: str) -> list[tuple[int, bytes]]:
+    """Return the offsets and values that a new consumer finds."""
+    source = consumer(addresses, isolation_level=isolation, enable_partition_eof=True)
+    found: list[tuple[int, bytes]] = []
+    deadline = time.monotonic() + 60
+    try:
+        source.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        while time.monotonic() < deadline:
+            for message in source.consume(500, timeout=0.5):
+                error = message.error()
+                if error is None:
+                    found.append((message.offset(), message.value()))  # type: ignore[arg-type]
+                elif error.code() in (KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART):
+                    return found
+    finally:
+        source.close()
+    raise AssertionError("the end of the partition was not reached")
+
+
+def _named(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace(".", "_"): value for name, value in settings.items()}
+
+
+def longest_gap(times: Sequence[float]) -> float:
+    """Return the longest time between two acknowledgements, in s."""
+    return max((after - before for before, after in pairwise(times)), default=0.0)

@@ -1,0 +1,32 @@
+"""Check with real clients that no fault loses, repeats or moves records without a word.
+
+The long form is `make faults`: every fault with every persistence, 20 seeds each.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.judge import run
+
+pytestmark = [pytest.mark.slow, pytest.mark.korvet_only]
+
+SHORT = [
+    ("connections to Redis break", "none", "dense", "record"),
+    ("Redis is full for 1.5 s", "none", "time", "batch"),
+    ("Redis and all brokers are killed", "always", "dense", "batch"),
+    ("power fails", "everysec", "dense", "record"),
+    ("power fails", "always", "time", "record"),
+    ("Redis starts from a file of a second ago", "everysec", "dense", "batch"),
+    ("Redis starts from a file of a second ago", "everysec", "time", "record"),
+    ("a command in the file is broken", "everysec", "dense", "record"),
+    ("FLUSHALL", "none", "dense", "record"),
+]
+"""Cells of the table in docs/concepts/durability.md that no other test has."""
+
+
+@pytest.mark.parametrize(("fault", "persistence", "mode", "form"), SHORT)
+def test_a_fault_is_survived_or_noticed(
+    tmp_path: Path, fault: str, persistence: str, mode: str, form: str
+) -> None:
+    assert run(tmp_path, fault, persistence, mode, form, seed=1).anomalies == []
