@@ -1,7 +1,7 @@
 """Run clients while a fault happens, and say what they may complain of.
 
 `python -m tests.faults --write` runs every fault with every persistence of Redis. It writes
-`results.json` beside this file, of which the table in docs/concepts/durability.md is made. Its exit
+`results.json` here, of which the table in docs/concepts/durability.md is made. Its exit
 code is 1 if there is an anomaly.
 """
 
@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 
 
 class Outcome(msgspec.Struct):
-    """What one run has shown."""
+    """The result of one run."""
 
     lost: int
     """Acknowledged records that are not there."""
@@ -94,7 +94,7 @@ def run(folder: Path, fault: str, persistence: str, mode: str, form: str, seed: 
         outcome.anomalies += _offsets(sink, readers, ends, promise, row.has_witness)
         if not resumed:
             outcome.anomalies.append(
-                f"a producer does not go on: {sink.errors[-2:]} {transactions.errors[-2:]}"
+                f"a producer does not continue: {sink.errors[-2:]} {transactions.errors[-2:]}"
             )
         if outcome.lost and promise == LOSES and row.has_witness and "records lost" not in at.log:
             outcome.anomalies.append("no broker has reported the loss")
