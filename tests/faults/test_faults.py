@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.judge import run
 
-pytestmark = [pytest.mark.slow, pytest.mark.korvet_only]
+pytestmark = pytest.mark.slow
 
 SHORT = [
     ("connections to Redis break", "none", "dense", "record"),

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from korvet.spark.errors import InvalidOption
+from korvet.spark.errors import DataLoss, InvalidOption
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import EARLIEST, LATEST, Offsets, OffsetSpec, ReadOptions
 from korvet.spark.partitions import (
@@ -115,13 +115,19 @@ def _check_offset(part: PartitionLog, bound: PartitionBounds, at: int, strict: b
         return bound.first
     if at == LATEST:
         return bound.next
-    lost = bound.lost_from(at)
-    if bound.start <= at and lost < 0:
+    # An option's offset above the log's end need not be that of a reader.
+    lost = bound.lost_from(at) if at <= bound.end else -1
+    if bound.start <= at <= bound.end and lost < 0:
         return at
     if strict:
-        if lost < 0:
+        if lost >= 0:
+            raise truncated_error(part, at, lost)
+        if at < bound.start:
             raise data_lost_error(part, at, bound.end, bound.start)
-        raise truncated_error(part, at, lost)
+        raise DataLoss(
+            f"{part}: offset {at} is after the log end offset {bound.end}. "
+            "Set failOnDataLoss to false to use the end instead."
+        )
     near = min(max(at if lost < 0 else lost, bound.first), bound.next)
     logger.warning("%s: offset %d is not in the log, using %d", part, at, near)
     return near
