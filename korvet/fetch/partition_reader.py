@@ -128,7 +128,7 @@ class PartitionReader:
             if result.error == ErrorCode.KAFKA_STORAGE_ERROR:
                 self._log_missing_store(wanted)
             self.epochs.saw(wanted.topic, wanted.partition, result.end)
-            if result.epochs and _has_read_lost_records(wanted, request, result.epochs):
+            if result.epochs and _has_read_lost_records(wanted, request, result):
                 return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
             # A message set cannot say that offsets hold no records: skip those here.
             if params.version >= BATCHES_SINCE or not await in_thread(
@@ -289,7 +289,9 @@ def _holds_nothing(request: ReadRequest, entries: Sequence[Entry]) -> bool:
     return not any(layout.has_record_from(topic, entry, request.offset) for entry in entries)
 
 
-def _has_read_lost_records(wanted: ReadRequest, request: FetchPartition, epochs: bytes) -> bool:
+def _has_read_lost_records(
+    wanted: ReadRequest, request: FetchPartition, result: ReadResult
+) -> bool:
     """Return whether the client has to learn that it is above the end that the log had.
 
     A client that compares its position with the leader epochs has done so before. In time mode one
@@ -297,4 +299,6 @@ def _has_read_lost_records(wanted: ReadRequest, request: FetchPartition, epochs:
     """
     if wanted.topic.policy.offset_mode == "time" and request.current_leader_epoch < 0:
         return False
-    return is_lost(wanted.offset, parse_rows(epochs))
+    # If nothing below the lost records is left, a reader from the log's start is there too.
+    rows = [row for row in parse_rows(result.epochs) if row.ended > result.start]
+    return is_lost(wanted.offset, rows)
