@@ -63,11 +63,7 @@ async def _begin(store: LibraryStore, keys: Keys, run: str) -> None:
     begun = UNDEFINED
     sleep = time.sleep if isinstance(store, InlineStore) else asyncio.sleep
     while True:
-        reply = await store.run(
-            keys.broker_raise_epoch(
-                [run], begun=begun, is_clean=0, witness="", by_time=1, witnesses=b""
-            )
-        )
+        reply = await store.run(keys.broker_raise_epoch([run], begun=begun, by_time=1))
         if reply.due == NO_PROCESS:
             topics = await PlainTable(store, keys, TopicConfigs(Settings())).all()
             logs = [(topic, number) for topic in topics for number in range(topic.partitions)]

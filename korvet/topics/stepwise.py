@@ -51,9 +51,7 @@ async def leader_epoch(store: AsyncCalls, keys: Keys) -> int:
     known = await store.command("HGET", keys.cluster(), "epoch")
     if known is not None:
         return int(known)
-    raised = await store.run(
-        keys.broker_raise_epoch([], begun=-1, is_clean=0, witness="", by_time=1, witnesses=b"")
-    )
+    raised = await store.run(keys.broker_raise_epoch([], begun=-1, by_time=1))
     return int(raised.epoch)
 
 

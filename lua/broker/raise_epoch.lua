@@ -3,13 +3,13 @@
 ---
 --- KEYS     cluster    hash   cluster id, leases, counters
 --- ARGV     begun      int    the epoch that the caller has begun in every log, -1 for none
----          is_clean   int    1: servers that are new have lost nothing
----          witness    text   the calling process, which may know of records that were lost; empty
+---          is_clean   int=0  1: servers that are new have lost nothing
+---          witness    text=  the calling process, which may know of records that were lost; empty
 ---                            for one that is no broker
 ---          leaves     int=0  1: it ends, and is awaited no more
 ---          by_time    int=0  1: a new epoch is at least the seconds since 2020, and so none that
 ---                            clients have seen at another history that Redis does not know
----          witnesses  bytes  the processes that the caller knew of, as this script returned them
+---          witnesses  bytes=  the processes that the caller knew of, as this script returned them
 ---          runs...    text   run ids of the servers in use, and of those at which the caller began
 ---                            that epoch; of a promoted replica with its replication id
 --- RETURNS  error      int    a lib.codes value

@@ -111,16 +111,7 @@ class Restore:
         await self._groups()
         scheduled, scheduled_lost = await self._scheduled()
         epochs = (each.epoch for state in snapshot.topics.values() for each in state.partitions)
-        await self.store.run(
-            keys.broker_raise_epoch(
-                [],
-                begun=max(epochs, default=0),
-                is_clean=0,
-                witness="",
-                by_time=1,
-                witnesses=b"",
-            )
-        )
+        await self.store.run(keys.broker_raise_epoch([], begun=max(epochs, default=0), by_time=1))
         # Last: brokers on a Redis that is restored in part must not replace the snapshots. What is
         # restored from a backup is not the Redis of any remote store.
         lineage = secrets.token_hex(16) if snapshot.is_backup else snapshot.lineage

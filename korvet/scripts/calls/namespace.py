@@ -407,11 +407,11 @@ class NamespaceCalls:
         runs: Sequence[str],
         *,
         begun: int,
-        is_clean: int,
-        witness: str,
+        is_clean: int = 0,
+        witness: str = "",
         leaves: int = 0,
         by_time: int = 0,
-        witnesses: bytes,
+        witnesses: bytes = b"",
     ) -> Call[BrokerRaiseEpochReply]:
         """Return the leader epoch of all partitions, raised if a server of Redis may have lost
         records.
