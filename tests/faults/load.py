@@ -110,7 +110,6 @@ class Transactions(Client):
     def __init__(self, addresses: str, topic: str, seed: int) -> None:
         super().__init__(addresses, topic, seed)
         self.outcomes: dict[bytes, str] = {}
-        self.offsets: list[tuple[int, bytes]] = []
 
     @property
     def committed(self) -> int:
@@ -129,7 +128,7 @@ class Transactions(Client):
         self.outcomes[name] = "unknown"
         sink.begin_transaction()
         for number in range(IN_TRANSACTION):
-            sink.produce(self.topic, b"%s-%d" % (name, number), partition=0, on_delivery=self._note)
+            sink.produce(self.topic, b"%s-%d" % (name, number), partition=0)
         if self.random.random() < 0.3:
             sink.flush(20)
             sink.abort_transaction(20)
@@ -150,10 +149,6 @@ class Transactions(Client):
                 raise
             self.outcomes[name] = "committed"
             return
-
-    def _note(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            self.offsets.append((message.offset(), message.value()))  # type: ignore[arg-type]
 
 
 class Reader(Client):
