@@ -128,7 +128,9 @@ class PartitionReader:
             if result.error == ErrorCode.KAFKA_STORAGE_ERROR:
                 self._log_missing_store(wanted)
             self.epochs.saw(wanted.topic, wanted.partition, result.end)
-            if result.epochs and _has_read_lost_records(wanted, request, result):
+            if _has_read_lost_records(wanted, request, result.epochs) and not await self._is_first(
+                wanted
+            ):
                 return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
             # A message set cannot say that offsets hold no records: skip those here.
             if params.version >= BATCHES_SINCE or not await in_thread(
@@ -136,6 +138,11 @@ class PartitionReader:
             ):
                 return result
             wanted = msgspec.structs.replace(wanted, offset=result.entries[-1].last + 1)
+
+    async def _is_first(self, wanted: ReadRequest) -> bool:
+        """Return whether the log's first entry is at the offset."""
+        bounds = await self.node.store.run(wanted.topic.partition(wanted.partition).list_offsets())
+        return bounds.first == wanted.offset
 
     async def _find_divergence(self, topic: Topic, request: FetchPartition) -> ReadResult | None:
         """Return the end of the epoch that the client read last, if it is above that."""
@@ -290,7 +297,7 @@ def _holds_nothing(request: ReadRequest, entries: Sequence[Entry]) -> bool:
 
 
 def _has_read_lost_records(
-    wanted: ReadRequest, request: FetchPartition, result: ReadResult
+    wanted: ReadRequest, request: FetchPartition, epochs: bytes | None
 ) -> bool:
     """Return whether the client has to learn that it is above the end that the log had.
 
@@ -299,6 +306,4 @@ def _has_read_lost_records(
     """
     if wanted.topic.policy.offset_mode == "time" and request.current_leader_epoch < 0:
         return False
-    # If nothing below the lost records is left, a reader from the log's start is there too.
-    rows = [row for row in parse_rows(result.epochs) if row.ended > result.start]
-    return is_lost(wanted.offset, rows)
+    return is_lost(wanted.offset, parse_rows(epochs))

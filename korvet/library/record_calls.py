@@ -17,7 +17,7 @@ from korvet.library.values import (
     Record,
     StoredRecord,
 )
-from korvet.log.leader_epochs import lost_from, parse_rows
+from korvet.log.leader_epochs import is_lost, lost_from, parse_rows
 from korvet.log.position import Position
 from korvet.log.read_request import ReadRequest
 from korvet.log.records_in import records_in
@@ -148,13 +148,12 @@ class RecordCalls(TopicCalls):
                 "brokers.",
             )
         where = f"Partition {partition} of {topic.name!r} cannot be read from offset {offset}"
-        epochs, end = part.epochs, offset
-        if part.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+        out = part.error == ErrorCode.OFFSET_OUT_OF_RANGE
+        if out or is_lost(offset, parse_rows(part.epochs)):
             bounds = await self.store.run(topic.partition(partition).list_offsets())
-            epochs, end = bounds.epochs, bounds.next
-        lost = lost_from(offset, parse_rows(epochs), end) if epochs or end < offset else -1
-        if lost >= 0:
-            raise LostRecords(where, lost)
+            lost = lost_from(offset, parse_rows(bounds.epochs), bounds.first, bounds.next)
+            if lost >= 0:
+                raise LostRecords(where, lost)
         check(part.error, where)
         rows = records_in(topic, part.entries, part.aborted)
         records = [StoredRecord(topic.name, partition, *row) for row in rows if row[0] >= offset]

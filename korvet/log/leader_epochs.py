@@ -19,6 +19,7 @@ Rules
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import lru_cache
 from time import time
 
 import msgspec
@@ -60,9 +61,13 @@ class EpochRow(msgspec.Struct, frozen=True):
     """The end of the records that a broker knew of; those from `ended` on were lost."""
 
 
-def parse_rows(text: bytes | None) -> list[EpochRow]:
-    """Return the rows of a log's state, oldest first."""
-    return [EpochRow(*map(int, row.split(b":"))) for row in (text or b"").split()]
+@lru_cache(maxsize=256)
+def parse_rows(text: bytes | None) -> tuple[EpochRow, ...]:
+    """Return the rows of a log's state, oldest first.
+
+    Every read of a log asks for them, and they are the same in most logs: at most 50 each.
+    """
+    return tuple(EpochRow(*map(int, row.split(b":"))) for row in (text or b"").split())
 
 
 def end_of(epoch: int, rows: Sequence[EpochRow], log_end: int) -> int:
@@ -70,20 +75,32 @@ def end_of(epoch: int, rows: Sequence[EpochRow], log_end: int) -> int:
     return next((row.ended for row in rows if row.epoch > epoch), log_end)
 
 
+def loss_at(offset: int, rows: Sequence[EpochRow]) -> EpochRow | None:
+    """Return the row of the loss between whose ends the offset is, None if there is none."""
+    return next((row for row in rows if row.ended < offset < row.start), None)
+
+
 def is_lost(offset: int, rows: Sequence[EpochRow]) -> bool:
-    """Return whether only a reader of lost records can be at this offset."""
-    return any(row.ended < offset < row.start for row in rows)
+    """Return whether only a reader of lost records can be at this offset.
+
+    One that begins at the log's first entry can, too, if no record below the lost ones is left.
+    """
+    return loss_at(offset, rows) is not None
 
 
-def lost_from(offset: int, rows: Sequence[EpochRow], log_end: int) -> int:
+def lost_from(offset: int, rows: Sequence[EpochRow], first: int, log_end: int) -> int:
     """Return the first lost offset for a reader of lost records, which continues there; else -1.
 
-    Above the log's end is also one whose lost records no process knew of.
+    `first` is the offset of the log's first entry. Above the log's end is also one whose lost
+    records no process knew of.
     """
-    found = [row.ended for row in rows if row.ended < offset < row.start]
-    if not found and offset > log_end:
-        found = [rows[-1].ended if rows else log_end]
-    return found[0] if found else -1
+    if offset == first:
+        return -1
+    if loss := loss_at(offset, rows):
+        return loss.ended
+    if offset > log_end:
+        return rows[-1].ended if rows else log_end
+    return -1
 
 
 def begin_call(topic: Topic, partition: int, epoch: int, known: int) -> Call[BeginEpochReply]:

@@ -53,7 +53,7 @@ class PartitionBounds(msgspec.Struct, frozen=True):
 
     def lost_from(self, at: int) -> int:
         """Return the first lost offset for a reader of lost records; -1 for another one."""
-        return lost_from(at, parse_rows(self.epochs), self.end)
+        return lost_from(at, parse_rows(self.epochs), self.first, self.end)
 
     def lost_since(self, epoch: int, at: int) -> int:
         """Return the first lost offset if there were records up to `at` in an epoch, else -1."""

@@ -354,6 +354,24 @@ def test_readers_of_lost_records_warn_and_continue_at_the_first_of_them(
     assert caught.value.first == ended
 
 
+@pytest.mark.parametrize("mode", ["dense", "time"])
+def test_a_log_whose_records_were_all_lost_is_read_from_its_start(
+    log: korvet.Korvet, redis_server: TestServer, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    with SyncStore.connect(redis_server.url) as store:
+        stored = Log(store, redis_server.url)
+        topic = stored.create("t", mode=mode)
+        with forgotten(stored):
+            position = stored.append(topic, 0, plain(2))[-1][0] + 1
+        begun(stored, topic, position)
+        stored.append(topic, 0, plain(3))
+    assert len(list(log.records("t", 0))) == 3
+    assert len(log.fetch("t", 0, log.offsets("t")[0].earliest).records) == 3
+    with log.follow("t", "earliest", idle_s=0) as follower:
+        assert len(list(follower)) == 3
+    assert not caplog.messages
+
+
 def test_a_group_without_offsets_begins_where_the_caller_says(log: korvet.Korvet) -> None:
     with log.consumer("new", ["orders"], auto_offset_reset="latest", idle_s=0) as consumer:
         assert list(consumer) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from korvet.log.leader_epochs import parse_rows
+from korvet.log.leader_epochs import loss_at, parse_rows
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Connection, Selection
 from korvet.spark.partitions import OffsetRange, PartitionBounds, PartitionLog
@@ -148,16 +148,12 @@ def _start_offset(state: CommitMetadata, part: PartitionLog, bound: PartitionBou
             f"{bound.end}: this is another Redis, or Redis has lost data. If it is the right one, "
             "archive it into another table."
         )
-    for row in parse_rows(bound.epochs):
-        if row.ended < archived.end < row.start:
-            logger.warning(
-                "%s: Redis has lost offsets %d to %d, which the table keeps",
-                part,
-                row.ended,
-                archived.end - 1,
-            )
-            return row.start
-    return archived.end
+    loss = loss_at(archived.end, parse_rows(bound.epochs))
+    if loss is None:
+        return archived.end
+    kept = "%s: Redis has lost offsets %d to %d, which the table keeps"
+    logger.warning(kept, part, loss.ended, archived.end - 1)
+    return loss.start
 
 
 def _other_topic_error(part: PartitionLog, archived_id: str) -> TopicMismatch:

@@ -277,6 +277,24 @@ def test_lost_records_that_a_stream_has_read_end_it_or_are_a_warning(
 
 
 @layouts
+def test_a_log_whose_records_were_all_lost_is_read_from_its_start(
+    log: Log, form: str, mode: str
+) -> None:
+    """Its first entry is the marker, at an offset between the lost records and the next ones."""
+    topic = log.create("s", 1, form, mode)
+    with forgotten(log):
+        position = log.append(topic, 0, plain(5))[-1][0] + 1
+    begun(log, topic, position)
+    log.append(topic, 0, plain(7))
+    assert len(read(log.url, subscribe="s")) == 7
+    query = stream(log)
+    assert query.trigger() == 7
+    log.append(topic, 0, plain(3))
+    query.restart()
+    assert query.trigger() == 3
+
+
+@layouts
 def test_records_lost_after_a_batch_was_planned_are_no_end_of_it(
     log: Log, form: str, mode: str
 ) -> None:
