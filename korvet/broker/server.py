@@ -167,7 +167,7 @@ async def _serve(
                 services.metrics, partial(_ready, readiness, stop), kafka, lambda: readiness.notes
             )
             if config.worker == 0:
-                tasks.start_soon(readiness.check)  # which logs what Redis can lose
+                tasks.start_soon(readiness.log_losses)
             for each in bound:
                 await listeners.open_to_all("--listen", each.listener.address, each.server)
             if extra is not None:

@@ -1,6 +1,7 @@
 """Readiness check for /readyz: Redis answers, takes writes and has the scripts."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import anyio
@@ -49,6 +50,12 @@ class Readiness:
         except StoreError as error:
             return str(error)
         return "Redis loads the scripts" if loading.cancelled_caught else reason
+
+    async def log_losses(self) -> None:
+        """Log what Redis could lose. The scripts are loaded by the first check, or as they run."""
+        with suppress(StoreError), anyio.move_on_after(TIMEOUT_S):
+            await self.store.ready()
+            await self._examine()
 
     async def _examine(self) -> str | None:
         """Return why a server refuses writes, None if all take them; note the other findings."""
