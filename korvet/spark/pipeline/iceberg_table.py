@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from py4j.java_gateway import JavaMember
+from py4j.protocol import STATIC_PREFIX
 from pyspark.sql import functions as f
 
 from korvet.spark.pipeline.commit_metadata import (
@@ -42,6 +44,7 @@ from korvet.spark.tiered.archive_table import (
 DAY_MS = 86_400_000
 EXPIRE_EVERY = 20
 _MAIN = "main"
+_TABLE_CACHE = STATIC_PREFIX + "org.apache.iceberg.spark.SparkTableCache"
 
 
 class IcebergTable(ArchiveTable):
@@ -117,7 +120,10 @@ class IcebergTable(ArchiveTable):
         """Write the rows to data files of the table, without a commit; return the files."""
         wanted = self._evolve(table, frame)
         java = self._spark._jvm.org.apache.iceberg.spark
-        cache, staged = java.SparkTableCache.get(), java.FileRewriteCoordinator.get()
+        # An attribute of Py4J's class is the first method of that name, in an order that differs
+        # from JVM to JVM: get(String), which is not static, hides get(). A call looks at both.
+        cache = JavaMember("get", None, _TABLE_CACHE, self._spark._jvm._gateway_client)()
+        staged = java.FileRewriteCoordinator.get()
         name = uuid.uuid4().hex
         cache.add(name, table)
         # Iceberg adds the catalog of staged files to the settings of the thread's session.
