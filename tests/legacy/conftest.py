@@ -11,6 +11,7 @@ from tests.interop.brokers import Broker
 from tests.interop.jvm import Jvm
 from tests.legacy.clients import old07, old08
 from tests.legacy.wire import Client
+from tests.support.ports import free_port
 from tests.support.programs import Build
 
 LEGACY = "legacy listening on "
@@ -25,7 +26,7 @@ class LegacyBroker(Broker):
 
     def start(self) -> None:
         mine = self.options
-        self.options = (*mine, "--legacy-listen", self.legacy or "127.0.0.1:0")
+        self.options = (*mine, "--legacy-listen", self.legacy or f"127.0.0.1:{free_port()}")
         super().start()
         self.options = mine
         assert self._process is not None and self._process.stdout is not None

@@ -27,6 +27,7 @@ from korvet.spark.pipeline.table import TableCreation
 from korvet.spark.pipeline.verify import verify_archive
 from tests.spark.pipeline.archive_readers import offsets_in
 from tests.spark.pipeline.conftest import QUICK, location_for
+from tests.support.ports import free_port
 from tests.support.redis_servers import server
 
 pytestmark = pytest.mark.spark
@@ -69,7 +70,7 @@ class Broker:
 
     def __init__(self, redis: str) -> None:
         self._redis = redis
-        self.address = "127.0.0.1:0"
+        self.address = f"127.0.0.1:{free_port()}"
         self.start()
 
     def start(self) -> None:
