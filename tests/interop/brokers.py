@@ -55,7 +55,13 @@ class Broker:
     def start(self) -> None:
         """Start the broker; after a stop or a kill at the same address, with the same data."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        words = [sys.executable, "-m", "korvet", "--listen", self.address or f"127.0.0.1:{free_port()}"]
+        words = [
+            sys.executable,
+            "-m",
+            "korvet",
+            "--listen",
+            self.address or f"127.0.0.1:{free_port()}",
+        ]
         words += ["--data-dir", str(self.folder / "data"), *self.options]
         for name, value in (SETTINGS | self.settings).items():
             words += ["--set", f"{name}={value}"]
