@@ -27,9 +27,10 @@ from korvet.store.errors import (
     StoreUnavailable,
     code_of,
 )
-from korvet.store.handshake import ConnectOptions, Server
+from korvet.store.handshake import ConnectOptions
 from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
 from korvet.store.sentinel_lookup import always
+from korvet.store.server_info import Server
 from korvet.store.slots import (
     SLOTS,
     parse_redirect,

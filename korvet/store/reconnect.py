@@ -19,7 +19,8 @@ from functools import partial
 from korvet.store.address import Address
 from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import RedisUnreachable, StoreError, StoreUnavailable
-from korvet.store.handshake import ConnectOptions, Server, end_connection, handshake
+from korvet.store.handshake import ConnectOptions, end_connection, handshake
+from korvet.store.server_info import Server
 
 _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.5)
 HELD_S = 30.0

@@ -31,7 +31,6 @@ from redis.retry import Retry
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.calls import AsyncCalls
 from korvet.store.errors import StoreError, StoreUnavailable
-from korvet.store.handshake import parse_info
 from korvet.store.predecessors import Predecessors
 from korvet.store.redis_py_calls import (
     UNAVAILABLE,
@@ -42,6 +41,7 @@ from korvet.store.redis_py_calls import (
     reply_of,
 )
 from korvet.store.reply_waiter import fail, resolve
+from korvet.store.server_info import parse_info
 from korvet.store.sync_store import SyncStore
 
 R = TypeVar("R", bound=Reply)
