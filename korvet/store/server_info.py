@@ -1,4 +1,4 @@
-"""What a Redis server says of itself in INFO: its version, history, replicas and state."""
+"""The properties of a Redis server in INFO: version, history, replicas, state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
