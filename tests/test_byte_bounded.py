@@ -156,6 +156,7 @@ REVIEWED = {
         scripts/bundle.py:_constants scripts/bundle.py:_load_shipped
         scripts/bundle.py:_functions_of scripts/bundle.py:_words_in
         scripts/bundle.py:blank_comments scripts/generate.py:_replies
+        scripts/inlined.py:raising scripts/inlined.py:step_name
         security/mechanisms.py:_policies security/mechanisms.py:_validators
         store/cluster_router.py:_nodes store/connection.py:_broken store/connection.py:_loaded
         store/notifications.py:_watchers store/replica_wait.py:_idle store/replica_wait.py:_known

@@ -1,4 +1,7 @@
-"""`korvet functions`: load, list and delete the Redis functions that append records."""
+"""`korvet functions`: load, list and delete the Redis functions that append records.
+
+Korvet has two libraries of them: see korvet/scripts/inlined.py.
+"""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -22,12 +25,14 @@ app = group()
 def load(target: o.Target) -> None:
     """Load the functions into a Redis, on every master of a cluster.
 
-    Needs Redis 7.0 or Valkey, which keep them in their files and replicas. The functions of an
-    earlier version remain; those of this version are replaced.
+    `korvet_v1` is for your own FCALL, `korvet_steps_` with a checksum for pipelines of the Python
+    library. Needs Redis 7.0 or Valkey, which keep them in their files and replicas. The functions
+    of an earlier version remain; those of this version are replaced.
     """
     with store(target) as reached:
-        for server, name in _ask(reached, "LOAD", "REPLACE", inlined.functions()):
-            table_output.line(f"{name.decode()} loaded at {server}")
+        for text in inlined.texts().values():
+            for server, name in _ask(reached, "LOAD", "REPLACE", text):
+                table_output.line(f"{name.decode()} loaded at {server}")
 
 
 @o.command(app, "list")
@@ -38,7 +43,7 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
     without this Korvet's version has the state `missing`.
     """
     with store(target) as reached:
-        found = _ask(reached, "LIST", "LIBRARYNAME", f"{inlined.LIBRARIES}*", "WITHCODE")
+        found = _ask(reached, "LIST", "LIBRARYNAME", "korvet_*", "WITHCODE")
     table_output.listing(
         ("server", "library", "state", "functions"),
         [row for server, libraries in found for row in _rows(server, libraries)],
@@ -56,27 +61,36 @@ def delete(
     ] = "",
 ) -> None:
     """Delete a version's functions, on every master of a cluster."""
-    library = library or inlined.library_name()
-    if not library.startswith(inlined.LIBRARIES):
+    if library and not library.startswith(inlined.LIBRARIES):
         raise typer.BadParameter(
-            f"{library!r} is no library of Korvet: {inlined.LIBRARIES}1 is one"
+            f"{library!r} is no library of Korvet: {inlined.library_name()} is one"
         )
+    deleted = []
+    names = [library] if library else list(inlined.texts())
     with store(target) as reached:
-        found = _ask(reached, "DELETE", library, allowed="Library not found")
-    deleted = [server for server, reply in found if not isinstance(reply, StoreError)]
+        for name in names:
+            found = _ask(reached, "DELETE", name, allowed="Library not found")
+            deleted += [(name, at) for at, reply in found if not isinstance(reply, StoreError)]
     if not deleted:
-        raise StartError(f"There is no library {library}.")
-    for server in deleted:
-        table_output.line(f"{library} deleted at {server}")
+        raise StartError(f"There is no library {' or '.join(names)}.")
+    for name, server in deleted:
+        table_output.line(f"{name} deleted at {server}")
 
 
 @o.command(app, "show")
-def show() -> None:
+def show(
+    library: Annotated[
+        str, typer.Argument(metavar="[LIBRARY]", help="A name that `load` prints.")
+    ] = inlined.library_name(),
+) -> None:
     """Print the text for FUNCTION LOAD.
 
     For servers that another program sets up: `redis-cli -x FUNCTION LOAD REPLACE` reads it.
     """
-    typer.echo(inlined.functions(), nl=False)
+    texts = inlined.texts()
+    if library not in texts:
+        raise typer.BadParameter(f"this Korvet has {' and '.join(texts)}, not {library}")
+    typer.echo(texts[library], nl=False)
 
 
 def _ask(reached: SyncStore, *words: Arg, allowed: str = "\n") -> list[tuple[str, Any]]:
@@ -94,13 +108,14 @@ def _ask(reached: SyncStore, *words: Arg, allowed: str = "\n") -> list[tuple[str
 
 
 def _rows(server: str, libraries: list[list[Any]]) -> Iterator[tuple[str, str, str, str]]:
-    is_missing = True
+    missing = inlined.texts()
     for library in libraries:
         values = dict(zip(library[::2], library[1::2], strict=True))
         name, code = values[b"library_name"].decode(), values[b"library_code"].decode()
         functions = sorted(row[1].decode() for row in values[b"functions"])
-        is_current = inlined.checksum_in(code) == inlined.checksum()
-        is_missing = is_missing and name != inlined.library_name()
+        is_current = name in missing and inlined.checksum_in(code) == inlined.checksum_in(
+            missing.pop(name)
+        )
         yield server, name, "current" if is_current else "other", " ".join(functions)
-    if is_missing:
-        yield server, inlined.library_name(), "missing", ""
+    for name in missing:
+        yield server, name, "missing", ""

@@ -4,6 +4,9 @@ Rules
 - A publish queues EVAL with the whole script: EVALSHA of a script that Redis lost fails inside
   EXEC, and the caller's own commands happen without the records. EVALSHA is queued only after EVAL
   of the same script in the same MULTI.
+- If the connection that sends them has said that its server has the functions of this very code,
+  FCALL takes the place of both (korvet/scripts/inlined.py). A restart or failover of the server
+  ends the connection; the next one is asked again, also if the pipeline repeats the step.
 - What can be checked without Redis is checked before anything is queued.
 - The pipeline's `execute` is replaced until it was called once: it hands the replies to the
   receipts, then does what it does otherwise.
@@ -13,9 +16,13 @@ Rules
 
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
+from math import inf
+from time import monotonic
 from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 from korvet.base.errors import ErrorCode
 from korvet.config.durability import Durability, strictest
@@ -23,22 +30,21 @@ from korvet.library.batches import BATCH_BYTES, BATCH_RECORDS, Batcher, partitio
 from korvet.library.record_calls import RecordCalls
 from korvet.library.session import check, check_partition
 from korvet.library.values import Appended, KorvetError, Producer, Record
+from korvet.scripts import inlined
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import AppendReply
 from korvet.store.errors import StoreUnavailable
-from korvet.store.redis_py_calls import eval_of, evalsha_of, reply_of
-
-_REFUSED = "KORVETREFUSED"
-"""The code of the error reply that `on_refused="error"` makes of a refusal."""
-_RAISE = """local function run()
-{text}end
-local answer, names = run(), {{ {names} }}
-if answer[1] == 0 then return answer end
-return redis.error_reply("{code} " .. (names[answer[1]] or answer[1]) .. " " .. KEYS[1])
-"""
+from korvet.store.redis_py_calls import evalsha_of, reply_of
 
 _WAIT_MS = 10_000
 """Longest wait for replicas, and then for the disk."""
+_NO_WAIT = Durability.parse("memory")
+_ASK_AGAIN_S = 10.0
+"""Seconds after which a connection whose server had no functions is asked again."""
+_SENDERS = ("_execute_transaction", "_execute_pipeline")
+"""Methods of a pipeline that send commands on a connection: a cluster's has others."""
+_asked: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+"""When to ask a connection for the functions, by its socket; infinity: its server has them."""
 
 OnRefused = Literal["receipt", "error"]
 
@@ -80,11 +86,10 @@ class Queued:
     def _add_reply(self, raw: object) -> None:
         """Take Redis's reply to the next call, or the exception in place of it."""
         call = self._calls[len(self._replies)]
-        code, _, names = str(raw).partition(" ")
         try:
-            if isinstance(raw, Exception) and code == _REFUSED:
+            if isinstance(raw, Exception) and str(raw).startswith(inlined.REFUSED):
                 fields = len(call.script.contract.returns)
-                raw = [ErrorCode[names.split()[0]], *[-1] * (fields - 1)]
+                raw = [ErrorCode[str(raw).split()[1]], *[-1] * (fields - 1)]
             self._replies.append(reply_of(call, raw))
         except Exception as error:
             self._replies.append(error)
@@ -141,6 +146,8 @@ class _Execution:
         self.texts: set[str] = set()
         self._pipe = pipe
         self._receipts: list[tuple[int, Queued]] = []
+        self._functions: dict[int, str] = {}
+        self._socket: Any = None
         self._durable: dict[Queued, Durability] = {}
         self._not_durable = ""
         self._error: BaseException | None = None
@@ -149,8 +156,9 @@ class _Execution:
         """Wait for replicas and disk after EXEC, on its connection."""
         self._durable[receipt] = durability
 
-    def add(self, receipt: Queued) -> None:
-        """Expect the reply to the command that is queued last."""
+    def add(self, receipt: Queued, function: str) -> None:
+        """Expect the reply to the command that is queued last; `function` does the same."""
+        self._functions[len(self.queue) - 1] = function
         self._receipts.append((len(self.queue) - 1, receipt))
 
     def __call__(self, raise_on_error: bool = True) -> Any:
@@ -159,10 +167,13 @@ class _Execution:
         if _queue_of(pipe) is not self.queue:  # it was reset
             return pipe.execute(raise_on_error)
         commands = list(self.queue)
+        is_async = _is_async(pipe.__class__)
         if self._durable:
             self._error = sys.exc_info()[1]
-            is_async = inspect.iscoroutinefunction(pipe.reset)
             pipe.reset = self._reset_async if is_async else self._reset
+        for name in _SENDERS:
+            if send := getattr(pipe, name, None):
+                setattr(pipe, name, partial(self._send_async if is_async else self._send, send))
         with self._failures():
             replies = pipe.execute(raise_on_error=False)
         if inspect.isawaitable(replies):
@@ -173,6 +184,57 @@ class _Execution:
         with self._failures():
             replies = await replies
         return self._settle(commands, replies, raise_on_error)
+
+    def _restore(self) -> None:
+        for name in _SENDERS:
+            vars(self._pipe).pop(name, None)
+
+    def _send(self, send: Any, connection: Any, commands: list[Any], *more: Any) -> Any:
+        """Send the commands, as FCALL if the connection's server has the functions."""
+        connection.connect()
+        self._socket = getattr(connection, "_sock", None)
+        if self._is_to_ask():
+            connection.send_command("FCALL", inlined.steps_name(), 0)
+            with self._answer(connection, "_sock"):
+                connection.read_response()
+        return send(connection, self._shortened(commands), *more)
+
+    async def _send_async(self, send: Any, connection: Any, commands: list[Any], *more: Any) -> Any:
+        """Send the commands, as FCALL if the connection's server has the functions."""
+        await connection.connect()
+        self._socket = getattr(connection, "_writer", None)
+        if self._is_to_ask():
+            await connection.send_command("FCALL", inlined.steps_name(), 0)
+            with self._answer(connection, "_writer"):
+                await connection.read_response()
+        return await send(connection, self._shortened(commands), *more)
+
+    def _is_to_ask(self) -> bool:
+        return self._socket is not None and _asked.get(self._socket, 0.0) <= monotonic()
+
+    @contextmanager
+    def _answer(self, connection: Any, socket: str) -> Iterator[None]:
+        """Note whether a server has the functions: the block reads its reply, or an error reply.
+
+        Raises what the block raised if that ended the connection.
+        """
+        _asked[self._socket] = monotonic() + _ASK_AGAIN_S
+        try:
+            yield
+        except Exception:
+            if getattr(connection, socket) is not self._socket:
+                raise
+        else:
+            _asked[self._socket] = inf
+
+    def _shortened(self, commands: list[Any]) -> list[Any]:
+        if self._socket is None or _asked.get(self._socket) != inf:
+            return commands
+        commands = list(commands)
+        for at, function in self._functions.items():
+            words, options = commands[at]
+            commands[at] = (("FCALL", function, *words[2:]), options)
+        return commands
 
     def _reset(self) -> None:
         """Wait on the pipeline's connection, then give it back."""
@@ -228,14 +290,18 @@ class _Execution:
             yield
         except BaseException as error:
             reason: Exception = StoreUnavailable(f"{error!r} ended execute: the outcome is unknown")
+            self._restore()
             for _, receipt in self._receipts:
                 receipt._fail(error if isinstance(error, Exception) else reason)
             raise
 
     def _settle(self, commands: list[Any], replies: list[Any], raise_on_error: bool) -> list[Any]:
         """Hand over the replies; raise the first error as redis-py does."""
+        self._restore()
         for at, receipt in self._receipts:
             receipt._add_reply(replies[at])
+            if isinstance(replies[at], Exception) and "Function not found" in str(replies[at]):
+                _asked.pop(self._socket, None)
         for durable in self._durable:
             durable._not_durable = self._not_durable
         for number, (command, reply) in enumerate(zip(commands, replies, strict=True), 1):
@@ -333,34 +399,30 @@ def enqueue(
     on_refused: OnRefused,
     durability: Durability,
 ) -> None:
-    """Queue the calls, and expect their replies at the pipeline's next `execute`.
-
-    Redis Functions (`korvet functions`) are not used: none takes a script's arguments.
-    """
+    """Queue the calls, and expect their replies at the pipeline's next `execute`."""
     execution, queue = pipe.execute, _queue_of(pipe)
     if not isinstance(execution, _Execution) or execution.queue is not queue:
         pipe.execute = execution = _Execution(pipe, queue)
     is_multi = pipe.__dict__.get("transaction", pipe.__dict__.get("is_transaction"))
     is_multi = is_multi or getattr(pipe, "explicit_transaction", False)
     for call in calls:
-        if on_refused == "error":
-            pipe.execute_command("EVAL", _raising(call), *evalsha_of(call)[2:])
-        elif is_multi and call.script.text in execution.texts:
-            pipe.execute_command(*evalsha_of(call))
-        else:
-            pipe.execute_command(*eval_of(call))
-            execution.texts.add(call.script.text)
-        execution.add(receipt)
+        script, raises = call.script, on_refused == "error"
+        words = evalsha_of(call)
+        if raises:
+            words = ("EVAL", inlined.raising(script.name), *words[2:])
+        elif not is_multi or script.text not in execution.texts:
+            words = ("EVAL", script.text, *words[2:])
+            execution.texts.add(script.text)
+        pipe.execute_command(*words)
+        execution.add(receipt, inlined.step_name(script.name, raises=raises))
     if durability.replicas or durability.fsync:
         execution.wait_after(receipt, durability)
 
 
-def _raising(call: Call[Any]) -> str:
-    """Return the script's text as one whose refusals are error replies."""
-    contract = call.script.contract
-    names = (*contract.refuses, *contract.signals)
-    table = ", ".join(f'[{int(ErrorCode[name])}] = "{name}"' for name in names)
-    return _RAISE.format(text=call.script.text, names=table, code=_REFUSED)
+@cache
+def _is_async(kind: Hashable) -> bool:
+    """Return whether the pipelines of a class are those of asyncio."""
+    return inspect.iscoroutinefunction(getattr(kind, "reset", None))
 
 
 def _queue_of(pipe: Any) -> list[Any]:
@@ -375,7 +437,7 @@ def check_queues(pipe: Any, durable: str | None = None) -> Durability:
 
     Return what its `execute` is to wait for. Raises KorvetError if it cannot.
     """
-    durability = Durability.parse(durable or "memory")
+    durability = _NO_WAIT if durable is None else Durability.parse(durable)
     if durable is not None and hasattr(pipe, "_execution_strategy"):
         raise KorvetError(
             ErrorCode.INVALID_REQUEST,

@@ -25,7 +25,7 @@ Rules
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
@@ -131,6 +131,15 @@ def inline(name: str, without: Set[str]) -> str:
     return _Builder(default_root()).inline(name, without)
 
 
+def share(names: Iterable[str], before: str) -> tuple[str, dict[str, str]]:
+    """Return Lua that loads the libraries of scripts, and by name each script's lines after that.
+
+    These begin with the line `before`. `-- Write.` is a comment here: the caller lets a FULL script
+    write at maxmemory by other means.
+    """
+    return _Builder(default_root()).share(names, before)
+
+
 @cache
 def _load_shipped(name: str) -> Bundle:
     return _Builder(default_root()).build(name)
@@ -211,6 +220,21 @@ class _Builder:
         self._add_modules(lines, parts, script)
         self._append(lines, parts, script, _path(name))
         return Bundle(name, "\n".join(lines) + "\n", contract, tuple(parts))
+
+    def share(self, names: Iterable[str], before: str) -> tuple[str, dict[str, str]]:
+        """Return the lines of the libraries, and each script's lines by its name."""
+        scripts = {}
+        for name in names:
+            source = self._read(name, [])
+            code = blank_comments(source)
+            self._follow(code, [name])
+            checks = argument_check.line(parse_contract(source, name))
+            scripts[name] = re.sub(r"\n\n+", "\n", f"{before}\n{checks}\n{code}\n")
+        every = "".join(scripts.values())
+        self._drop_unused(every)
+        lines: list[str] = []
+        self._add_modules(lines, [], every)
+        return re.sub(r"\n\n+", "\n", "\n".join(lines)) + "\n", scripts
 
     def inline(self, name: str, without: Set[str]) -> str:
         """Return a library and those it requires, as one line that returns its table."""

@@ -1,18 +1,22 @@
-"""The Lua with which users' scripts append records and commit offsets: `lib.korvet` as one text.
+"""The Lua that appends records and commits offsets in the steps of users.
 
-- `library` is put in front of a script. Its last line is the whole code: the numbers of the user's
-  lines in errors are those of the user's file, plus the lines of the header.
+- `library` is `lib.korvet` as one text, put in front of a script. Its last line is the whole code:
+  the numbers of the user's lines in errors are those of the user's file, plus the header's lines.
 - `functions` is the same as a Redis Function library, for FUNCTION LOAD. Its name has the version
   of the contract. A later version has functions with other names, so both can be loaded; a later
   text of the same version replaces the one before.
+- `steps` is another Function library: the scripts that the Python library queues on a pipeline,
+  with their KEYS and ARGV. Its name and its functions' names have a checksum of the code: a call
+  by name runs this code or none, whatever other versions of Korvet have loaded.
 
-The first line of both has the version and a checksum of the code.
+The first lines have a checksum of the code; that of `library` and `functions` the version, too.
 """
 
 import hashlib
 import re
 from functools import cache
 
+from korvet.base.errors import ErrorCode
 from korvet.scripts import bundle
 from korvet.scripts.contract import header_lines
 
@@ -30,18 +34,38 @@ _WITHOUT = frozenset(
         "lib.streams_topology",
     }
 )
-LIBRARIES = "korvet_v"
-"""Begins the name of every version's Function library."""
-_FUNCTIONS = """
+LIBRARIES = ("korvet_v", "korvet_steps_")
+"""Begin the names of the Function libraries, of every version."""
+_REGISTER = """
 local function register(name, callback, flags)
   redis.register_function({ function_name = name, callback = callback, flags = flags })
 end
-register("korvet_append@", korvet.append_now, {})
+"""
+_FUNCTIONS = """register("korvet_append@", korvet.append_now, {})
 register("korvet_commit@", korvet.commit_now, {})
 register("korvet_partition_of@", function(_, args)
   return korvet.partition_of(args[1], args[2])
 end, { "no-writes" })
 """
+
+REFUSED = "KORVETREFUSED"
+"""The code of the error reply that `raising` makes of a refusal."""
+_STEPS = ("log.append", "schedule.add", "group.commit_owned")
+_STEP = """local function run(KEYS, ARGV)
+{text}end
+local function raise(KEYS, ARGV)
+  local answer, names = run(KEYS, ARGV), {{ {names} }}
+  if answer[1] == 0 then return answer end
+  return redis.error_reply("{code} " .. (names[answer[1]] or answer[1]) .. " " .. KEYS[1])
+end
+"""
+_FORGET = 'require("lib.clock").forget()'
+_REGISTERED = """do
+{step}register(library .. "_{name}", run, {{ {flags} }})
+register(library .. "_{name}_raising", raise, {{ {flags} }})
+end
+"""
+_PROBE = 'register(library, function() return 1 end, { "no-writes" })\n'
 
 
 def version() -> int:
@@ -51,7 +75,7 @@ def version() -> int:
 
 def library_name() -> str:
     """Return the name of the Function library."""
-    return f"{LIBRARIES}{version()}"
+    return f"{LIBRARIES[0]}{version()}"
 
 
 @cache
@@ -77,7 +101,61 @@ def functions() -> str:
     suffix = "" if version() == 1 else f"_v{version()}"
     lines = [f"#!lua name={library_name()}", _title()]
     lines.append(f"local korvet = {_built()}")
-    return "\n".join(lines) + _FUNCTIONS.replace("@", suffix)
+    return "\n".join(lines) + _REGISTER + _FUNCTIONS.replace("@", suffix)
+
+
+@cache
+def raising(script: str) -> str:
+    """Return the text of a script, by name, as one whose refusals are error replies."""
+    return _step(script, bundle.load(script).text) + "return raise(KEYS, ARGV)\n"
+
+
+@cache
+def steps() -> str:
+    """Return the text for FUNCTION LOAD of the functions that take a script's KEYS and ARGV.
+
+    As in `functions`, libraries are built when it is loaded.
+    """
+    name = steps_name()
+    return f'#!lua name={name}\nlocal library = "{name}"\n{_steps_code()}'
+
+
+@cache
+def steps_name() -> str:
+    """Return the name of that Function library, and of its function that returns 1."""
+    digest = hashlib.sha1(_steps_code().encode(), usedforsecurity=False).hexdigest()
+    return LIBRARIES[1] + digest[:12]
+
+
+@cache
+def step_name(script: str, *, raises: bool = False) -> str:
+    """Return the name of a script's function. With `raises` its refusals are error replies."""
+    own = f"{steps_name()}_{script.replace('.', '_')}"
+    return f"{own}_raising" if raises else own
+
+
+@cache
+def _steps_code() -> str:
+    libraries, scripts = bundle.share(_STEPS, _FORGET)
+    code = [libraries, _REGISTER, _PROBE]
+    for script, text in scripts.items():
+        flags = '"allow-oom"' if bundle.load(script).contract.full == "always" else ""
+        name = script.replace(".", "_")
+        code.append(_REGISTERED.format(step=_step(script, text), flags=flags, name=name))
+    return "".join(code)
+
+
+def _step(script: str, text: str) -> str:
+    contract = bundle.load(script).contract
+    names = ", ".join(
+        f'[{int(ErrorCode[name])}] = "{name}"' for name in (*contract.refuses, *contract.signals)
+    )
+    return _STEP.format(text=text, names=names, code=REFUSED)
+
+
+def texts() -> dict[str, str]:
+    """Return the texts for FUNCTION LOAD by the names of their libraries."""
+    return {library_name(): functions(), steps_name(): steps()}
 
 
 def checksum_in(text: str) -> str | None:

@@ -19,6 +19,7 @@ from tests.support.redis_servers import TestServer
 
 KEYS = Keys().partition("orders", 0).appends
 ONE = ("", "0", 4, "key", "ann", "value", "cup")
+LIBRARIES = ("korvet_v1", inlined.steps_name())
 Command = Callable[..., tuple[int, str, str]]
 
 
@@ -48,7 +49,10 @@ def client(valkey_server: TestServer, korvet: Command) -> Iterator[redis.Redis]:
         client.function_flush()
         log.create_topic("orders", 1, {"offset.mode": "dense"})
         code, out, _ = korvet("load", "--redis", valkey_server.url)
-        assert (code, out) == (0, f"korvet_v1 loaded at {path_of(valkey_server)}\n")
+        assert code == 0
+        assert out.split() == [
+            word for name in LIBRARIES for word in (name, "loaded", "at", path_of(valkey_server))
+        ]
         yield client
         client.function_flush()
 
@@ -147,7 +151,8 @@ def test_versions_are_listed_and_deleted_side_by_side(
     client.function_load("#!lua name=mine\nredis.register_function('mine', function() end)")
     code, out, _ = korvet("list", "--json", *at)
     rows = {row.pop("library"): row for row in json.loads(out)}
-    assert code == 0 and rows.keys() == {"korvet_v1", "korvet_v2"}
+    assert code == 0 and rows.keys() == {*LIBRARIES, "korvet_v2"}
+    assert rows[LIBRARIES[1]]["state"] == "current"
     functions = "korvet_append korvet_commit korvet_partition_of"
     assert rows["korvet_v1"] == {
         "server": path_of(valkey_server),
@@ -160,13 +165,16 @@ def test_versions_are_listed_and_deleted_side_by_side(
     code, out, _ = korvet("list", "--no-header", *at)
     assert "korvet_v1\tmissing\t" in out and "korvet_v2\tother\tkorvet_append_v2" in out
     assert korvet("delete", "korvet_v2", *at)[0] == 0
-    assert korvet("delete", *at)[2] == "korvet: There is no library korvet_v1.\n"
+    assert korvet("delete", *at)[2] == f"korvet: There is no library {' or '.join(LIBRARIES)}.\n"
     assert "'mine' is no library of Korvet" in korvet("delete", "mine", *at)[2]
 
 
 def test_the_text_for_function_load_is_shown(client: redis.Redis, korvet: Command) -> None:
-    code, out, _ = korvet("show")
-    assert code == 0 and client.function_load(out, replace=True) == b"korvet_v1"
+    for name in LIBRARIES:
+        code, out, _ = korvet("show", name)
+        assert code == 0 and client.function_load(out, replace=True) == name.encode()
+    assert korvet("show")[1] == inlined.functions()
+    assert "this Korvet has korvet_v1 and" in korvet("show", "mine")[2]
 
 
 def test_another_text_of_the_version_is_replaced(
@@ -195,7 +203,7 @@ def nodes() -> Iterator[TestCluster]:
 def test_every_master_of_a_cluster_gets_the_functions(nodes: TestCluster, korvet: Command) -> None:
     code, out, _ = korvet("load", "--redis", nodes.url)
     assert code == 0 and out.count("korvet_v1 loaded at ") == 3
-    assert korvet("list", "--redis", nodes.url)[1].count("\tcurrent\t") == 3
+    assert korvet("list", "--redis", nodes.url)[1].count("\tcurrent\t") == 6
     with Korvet.connect(nodes.url) as log:
         log.create_topic("orders", 6, {"offset.mode": "dense"})
         for number in range(6):
@@ -205,7 +213,7 @@ def test_every_master_of_a_cluster_gets_the_functions(nodes: TestCluster, korvet
             assert len(log.fetch("orders", number, 0).records) == 1
     with pytest.raises(redis.ResponseError, match="same slot"):
         client.fcall("korvet_append", 6, *keys, "stock", *ONE)
-    assert korvet("delete", "--redis", nodes.url)[1].count("deleted at") == 3
+    assert korvet("delete", "--redis", nodes.url)[1].count("deleted at") == 6
 
 
 def test_the_function_leaves_out_a_record_whose_id_is_known(

@@ -15,6 +15,7 @@ import korvet
 from korvet import KorvetError, Producer, Record, StoreError
 from korvet.base.errors import ErrorCode
 from korvet.library import publishing
+from korvet.scripts import inlined
 from korvet.store import redis_user
 from tests.store.cluster_topology import TestCluster, cluster
 from tests.support.redis_servers import Replicated, TestServer, replicated
@@ -25,9 +26,15 @@ STEPS = {"MULTI": True, "pipeline": False}
 
 @pytest.fixture
 def client(redis_server: TestServer) -> Iterator[redis.Redis]:
-    """The application's client on each server."""
+    """The application's client on each server; of these, Valkey has Korvet's functions."""
     with redis_server.client() as made:
+        if redis_server.kind != "redis62":
+            made.function_flush()
+        if redis_server.kind == "valkey":
+            made.function_load(inlined.steps())
         yield made
+        if redis_server.kind == "valkey":
+            made.function_flush()
 
 
 @pytest.fixture
@@ -182,6 +189,61 @@ def test_a_server_that_lost_its_scripts_publishes(
             receipts.append(log.publish(pipe, "orders", Record(b"b")))
             pipe.execute()
         assert [receipt.offset for receipt in receipts] == [2 * number, number, 2 * number + 1]
+
+
+def calls(client: redis.Redis, command: str) -> int:
+    """Return how many calls of a command the server has executed."""
+    found: Any = client.info("commandstats")
+    return int(found.get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("client_of", [redis.Redis.from_url, valkey.Valkey.from_url])
+def test_a_step_calls_the_functions_while_its_connection_lasts(
+    log: korvet.Korvet, client: redis.Redis, redis_server: TestServer, client_of: Any, step: str
+) -> None:
+    has = redis_server.kind == "valkey"
+    with client_of(redis_server.url) as own:
+
+        def published(**options: Any) -> korvet.Receipt:
+            with own.pipeline(transaction=STEPS[step]) as pipe:
+                receipt = log.publish(pipe, "orders", Record(b"a"), **options)
+                pipe.hincrby("cups", "left", 1)
+                pipe.execute()
+            return receipt
+
+        client.config_resetstat()
+        assert [published().offset, published(on_refused="error").offset] == [0, 1]
+        assert (calls(client, "eval"), calls(client, "fcall") > 1) == (
+            (0, True) if has else (2, False)
+        )
+        if has:
+            client.function_flush()
+            with pytest.raises(Exception, match="Function not found"):
+                published()
+            assert published().offset == 2, "nothing was stored, and the text is sent from now on"
+            client.function_load(inlined.steps())
+            own.connection_pool.disconnect()
+            assert published().offset == 3
+            client.function_flush()
+            assert client.client_kill_filter(_type="normal", skipme=True)
+            assert published().offset == 4, "the new connection was asked"
+            assert (calls(client, "eval"), client.hget("cups", "left")) == (2, b"6")
+
+
+def test_a_pipeline_is_the_callers_own_after_a_step(
+    log: korvet.Korvet, client: redis.Redis
+) -> None:
+    with client.pipeline() as pipe:
+        own = dict(vars(pipe))
+        for fails in (True, False):
+            log.publish(pipe, "orders", Record(b"a"))
+            pipe.execute_command("NO-COMMAND" if fails else "PING")
+            with pytest.raises(redis.ResponseError) if fails else nullcontext():
+                pipe.execute()
+            assert vars(pipe).keys() == own.keys()
+        pipe.echo("mine")
+        assert pipe.execute() == [b"mine"]
 
 
 def test_a_refusal_in_the_middle_of_a_step_leaves_nothing_of_the_log_half_done(
