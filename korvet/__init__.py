@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from korvet.library.async_korvet import AsyncKorvet
     from korvet.library.consuming import AsyncConsumer, CommitReceipt
     from korvet.library.following import AsyncFollower
-    from korvet.library.korvet import Consumer, Follower, Korvet
+    from korvet.library.korvet import Consumer, Follower, Korvet, Table
     from korvet.library.publishing import Receipt
+    from korvet.library.tables import AsyncTable
     from korvet.library.values import (
         Appended,
         Fetched,
@@ -35,6 +36,7 @@ __all__ = [
     "AsyncConsumer",
     "AsyncFollower",
     "AsyncKorvet",
+    "AsyncTable",
     "CommitReceipt",
     "Consumer",
     "Fetched",
@@ -51,6 +53,7 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "StoredRecord",
+    "Table",
     "TopicInfo",
     "__version__",
 ]
@@ -58,6 +61,7 @@ _MODULES = {
     "AsyncConsumer": "library.consuming",
     "AsyncFollower": "library.following",
     "AsyncKorvet": "library.async_korvet",
+    "AsyncTable": "library.tables",
     "CommitReceipt": "library.consuming",
     "Consumer": "library.korvet",
     "Follower": "library.korvet",
@@ -65,6 +69,7 @@ _MODULES = {
     "Receipt": "library.publishing",
     "StoreError": "store.errors",
     "StoreUnavailable": "store.errors",
+    "Table": "library.korvet",
 }
 
 

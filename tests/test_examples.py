@@ -34,7 +34,7 @@ MODULES = (
     "korvet.testing.broker",
     "korvet.testing.lua_runner",
 )
-PAGES = ("docs/inside-your-redis.md", "docs/library.md", "docs/testing.md")
+PAGES = ("docs/inside-your-redis.md", "docs/library.md", "docs/tables.md", "docs/testing.md")
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -155,7 +155,7 @@ class ConfigAdmin:
                 name for name in EXPLICIT_ONLY if topic.configs.get(name) != configs.get(name)
             }
             if configs == topic.configs:
-                await self._set_dedupe(topic, names)
+                await self._set_logs(topic, names)
                 return
             definition = encode_definition(topic.definition(configs=configs))
             reply = await self.node.store.run(
@@ -168,12 +168,12 @@ class ConfigAdmin:
                 raise unknown_topic(change.name)
             if reply.error == ErrorCode.NONE:
                 await drop_segments(self.node.store, topic, dropped)
-                await self._set_dedupe(topic, names)
+                await self._set_logs(topic, names)
                 return
         raise _too_many_conflicts(change.name)
 
-    async def _set_dedupe(self, topic: Topic, names: Set[str]) -> None:
-        """Set the dedupe of the topic's logs to that of its definition, if `names` has its configs.
+    async def _set_logs(self, topic: Topic, names: Set[str]) -> None:
+        """Set dedupe and table of the topic's logs to those of its definition, if `names` has them.
 
         The logs are set even if the definition stays: an earlier change may not have reached them.
         They are set again if another change was written meanwhile.
@@ -183,17 +183,18 @@ class ConfigAdmin:
             found = await self.node.topics.get(topic.name)
             if found is None or found.id != topic.id:
                 return
-            wanted = found.partitions, found.definition().dedupe
+            definition = found.definition()
+            wanted = found.partitions, definition.dedupe, definition.has_table
             if done == wanted:
                 return
-            window, max_ids = found.definition().dedupe
+            window, max_ids = definition.dedupe
+            action = "on" if definition.has_table else "off"
             for some in chunks(range(found.partitions), AT_ONCE):
+                logs = [found.partition(number) for number in some]
                 await self.node.store.run_many(
-                    [
-                        found.partition(number).set_dedupe(window=window, max_ids=max_ids)
-                        for number in some
-                    ]
+                    [log.set_dedupe(window=window, max_ids=max_ids) for log in logs]
                 )
+                await self.node.store.run_many([log.set_table(action=action) for log in logs])
             done = wanted
             self.node.topics.invalidate()
 

@@ -68,7 +68,7 @@ def _with_seconds(row: table_output.Row) -> table_output.Row:
 
 async def _end(log: CommandLog, topic: str, partition: int) -> int | None:
     """Return the partition's log end offset, None if there is no such partition."""
-    found = await log.table.get(topic)
+    found = await log.topic_table.get(topic)
     if found is None or not 0 <= partition < found.partitions:
         return None
     return (await log.offsets(topic))[partition].latest
@@ -98,6 +98,6 @@ async def _described(log: CommandLog, name: str) -> _Described:
             members.append((each.id, each.instance, each.process or None, *client, *words))
         else:
             members.append((each.id, each.instance, *client))
-    parts = zip(group.members, await group.partitions(log.table), strict=True)
+    parts = zip(group.members, await group.partitions(log.topic_table), strict=True)
     owners = {partition: each.id for each, places in parts for partition in places}
     return _Described(state, members, owners, _STREAMS_MEMBER if group.type == STREAMS else _MEMBER)

@@ -40,7 +40,7 @@ def alter(
         await log.find_topic(name)
         table = ConfigTable(log.store, log.keys)
         configs = DynamicBrokerConfig(
-            table, log.settings, log.topic_configs, (), -1, log.table.use_configs
+            table, log.settings, log.topic_configs, (), -1, log.topic_table.use_configs
         )
         admin = ConfigAdmin(log.node, configs, -1)
         await admin.alter(Change(ConfigResourceType.TOPIC, name, edits, False, False))

@@ -91,6 +91,7 @@ class TopicPolicy(msgspec.Struct, frozen=True, rename=lambda name: name.replace(
     acks_all: Durability | None = field(name="acks.all")
     """What acks=-1 waits for after Redis's reply: `durability` and min.insync.replicas."""
     dedupe_window_ms: int
+    table_enable: bool
     dead_letters: bool = field(name="errors.deadletterqueue.group.enable")
     schedules: bool = field(name="delivery.schedule.enable")
     schedule_max_records: int = field(name="delivery.schedule.max.records")
@@ -224,6 +225,9 @@ class TopicConfigs:
             REMOTE: value(REMOTE) and self._can_be_remote(resolved),
             "acks.all": _acks_all(resolved),
         }
+        if configs["table.enable"]:
+            # HGET returns what producers sent.
+            configs["storage.compression"] = "none"
         return msgspec.convert(configs, TopicPolicy)
 
     def _can_be_remote(self, resolved: Mapping[str, ConfigValue]) -> bool:
@@ -245,9 +249,13 @@ class TopicConfigs:
 
         if value("delivery.schedule.enable") and value("offset.mode") == "bytes":
             return "delivery.schedule.enable does not support topics with offset.mode=bytes."
-        if value("dedupe.window.ms") and (
-            value("storage.format") != "record" or value("offset.mode") == "bytes"
-        ):
+        holds_records = value("storage.format") == "record" and value("offset.mode") != "bytes"
+        if value("table.enable") and not holds_records:
+            return (
+                "table.enable needs storage.format=record, and not offset.mode=bytes: in layout "
+                "`batch` Redis cannot read the records' keys."
+            )
+        if value("dedupe.window.ms") and not holds_records:
             return (
                 "dedupe.window.ms needs storage.format=record, and not offset.mode=bytes: in layout"
                 " `batch` records are not stored one by one, and none can be left out."

@@ -89,6 +89,9 @@ _EFFECTIVE = (
     Setting("dedupe.max.ids", Whole(1, 10_000_000), "1000000",
         "How many ids of its last records a partition knows for dedupe.window.ms; memory is held "
         "for at most twice as many."),
+    Setting("table.enable", Flag(), "false",
+        "Whether each partition has a hash with the newest value of each key. Only with "
+        "storage.format=record; values are not compressed at rest then."),
     Setting("errors.deadletterqueue.group.enable", Flag(), "false",
         "Whether share groups may use the topic as their dead letter queue."),
     Setting("delete.retention.ms", long(0), "86400000",
@@ -150,7 +153,7 @@ _ACCEPTED = (
 )  # fmt: skip
 
 TOPIC = table(_EFFECTIVE + _REMOTE + _ACCEPTED)
-EXPLICIT_ONLY = ("dedupe.window.ms", "dedupe.max.ids")
+EXPLICIT_ONLY = ("dedupe.window.ms", "dedupe.max.ids", "table.enable")
 """Configs that the topic's logs have too: they have no default of a pattern."""
 IMMUTABLE = frozenset(name for name, setting in TOPIC.items() if setting.immutable)
 

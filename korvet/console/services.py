@@ -35,7 +35,7 @@ class ConsoleLog(AsyncKorvet):
         super().__init__(namespace=config.namespace, settings=config.settings, store=store)
         self._dynamic_config = services.dynamic_config
         # This table follows the channel of the topics; the library's may be 1 s old.
-        self.table = services.topics
+        self.topic_table = services.topics
         self.reader.remote = services.log_reader.remote
 
     async def refresh(self) -> None:

@@ -13,6 +13,7 @@ from korvet.groups.lag import list_lags
 from korvet.groups.share_offsets import ShareOffsets
 from korvet.library.consuming import ConsumeCalls
 from korvet.library.session import check, check_partition
+from korvet.library.tables import TableCalls
 from korvet.library.values import GroupInfo, GroupOffset, KorvetError
 from korvet.log.accept_server import accept_by
 from korvet.log.position import Position
@@ -108,7 +109,7 @@ class GroupCalls(ConsumeCalls):
         check(error, f"Group {group!r} has members: stop them first")
 
 
-class AsyncKorvet(GroupCalls):
+class AsyncKorvet(GroupCalls, TableCalls):
     """The log of one Redis, for asyncio.
 
     `client` is a `redis.asyncio.Redis`; its address and credentials are used on connections of the

@@ -271,9 +271,9 @@ class AsyncConsumer(AsyncReader):
         session_ms = self._setting("consumer.session.timeout.ms")
         heartbeat = Heartbeat(
             log.coordinator,
-            log.table,
+            log.topic_table,
             GroupLimits.of(log.settings),
-            lambda: log.table.cached_version,
+            lambda: log.topic_table.cached_version,
         )
         return await heartbeat.run_consumer(request, log.settings, client, session_ms)
 
@@ -297,7 +297,7 @@ class AsyncConsumer(AsyncReader):
         fields = await log.store.command("HKEYS", self._keys.txn_pending) if partition_ids else []
         pending = {parse_field(field.partition(b" ")[2]) for field in fields}
         for topic_id, number in sorted(partition_ids):
-            topic = await log.table.get_id(UUID(hex=topic_id))
+            topic = await log.topic_table.get_id(UUID(hex=topic_id))
             if topic is not None and (topic.name, number) in pending:
                 self._load_at = monotonic() + _UNSTABLE_S
                 continue

@@ -215,7 +215,7 @@ class AsyncReader(ABC):
         except KorvetError as error:
             if error.error in _DELETED and self._survives_deletion:
                 del self._unread[track.partition_id]
-                self._log.table.invalidate()
+                self._log.topic_table.invalidate()
                 return
             if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise

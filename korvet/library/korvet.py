@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.consuming import AsyncConsumer
 from korvet.library.following import AsyncReader
+from korvet.library.tables import AsyncTable
 from korvet.library.values import StoredRecord
 from korvet.log.accept_server import accept_by
 from korvet.scripts.keys import Keys
@@ -121,6 +122,25 @@ class Consumer(Follower):
     rewind = _inline_of(AsyncConsumer.rewind)
 
 
+class Table:
+    """The newest value of each key of a topic: the calls of AsyncTable, run inline."""
+
+    def __init__(self, table: AsyncTable) -> None:
+        self._table = table
+
+    @wraps(AsyncTable.get)
+    def get(self, key: bytes, partition: int | None = None) -> bytes | None:
+        return run_inline(self._table.get(key, partition))
+
+    @wraps(AsyncTable.items)
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        return iterate_inline(self._table.items())
+
+    @wraps(AsyncTable.count)
+    def count(self) -> int:
+        return run_inline(self._table.count())
+
+
 class Korvet:
     """The log of one Redis.
 
@@ -206,6 +226,7 @@ class Korvet:
     find_offset = _inline(AsyncKorvet.find_offset)
     follow = _inline_as(Follower, AsyncKorvet.follow)
     consumer = _inline_as(Consumer, AsyncKorvet.consumer)
+    table = _inline_as(Table, AsyncKorvet.table)
     groups = _inline(AsyncKorvet.groups)
     committed = _inline(AsyncKorvet.committed)
     commit = _inline(AsyncKorvet.commit)

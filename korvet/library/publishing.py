@@ -383,7 +383,7 @@ class PublishCalls(RecordCalls):
         watched = pipe.watch(self.keys.topics())
         if inspect.isawaitable(watched):
             await watched
-        self.table.invalidate()  # What is read from here on is watched.
+        self.topic_table.invalidate()  # What is read from here on is watched.
         await self.find_topic(topic)
 
     async def hash_tag(self, topic: str, key: bytes) -> str:

@@ -53,9 +53,9 @@ class Session:
         self.keys = Keys(namespace)
         self.settings = settings if isinstance(settings, Settings) else Settings(settings)
         self.topic_configs = TopicConfigs(self.settings)
-        self.table: TopicTable = PlainTable(self.store, self.keys, self.topic_configs)
+        self.topic_table: TopicTable = PlainTable(self.store, self.keys, self.topic_configs)
         self.reader = LogReader(self.store, connection_epoch=servers_accepted)
-        self.node = Node(self.store, self.keys, self.table, lambda: self.settings, Metrics())
+        self.node = Node(self.store, self.keys, self.topic_table, lambda: self.settings, Metrics())
         self.ticks_ms = 0
         """`present_ms` of this process's ticks of groups; see `Presence`."""
         self.coordinator = GroupCoordinator(self.node, present_ms=lambda: self.ticks_ms)
@@ -73,7 +73,7 @@ class Session:
         if await self.dynamic_configs.refresh() or found:
             self.settings = self.dynamic_configs.overlay(self._started_with, _NO_BROKER)
             self.topic_configs = TopicConfigs(self.settings)
-            self.table.use_configs(self.topic_configs)
+            self.topic_table.use_configs(self.topic_configs)
         self._fresh_until = monotonic() + _SETTINGS_MAX_AGE_S
         is_enabled = self.settings.flag("remote.log.storage.system.enable")
         if is_enabled and self.reader.remote is None:
@@ -115,9 +115,9 @@ class Session:
     async def find_topic(self, name: str) -> Topic:
         """Return the topic. KorvetError names the topics there are."""
         await self.refresh()
-        found = await self.table.get(name)
+        found = await self.topic_table.get(name)
         if found is None:
-            names = ", ".join(topic.name for topic in (await self.table.all())[:10])
+            names = ", ".join(topic.name for topic in (await self.topic_table.all())[:10])
             raise KorvetError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"There is no topic {name!r}; there are: {names or 'none'}.",

@@ -26,17 +26,17 @@ class TopicCalls(Session):
         count = self.settings.integer("num.partitions") if partitions is None else partitions
         with refusals():
             definition = plan_topic(name, count, configs or {}, self.topic_configs)
-            if await self.table.get(name) is None:
-                refuse_colliding(self.table.find_colliding(name), name)
+            if await self.topic_table.get(name) is None:
+                refuse_colliding(self.topic_table.find_colliding(name), name)
             error = await create_topic(self.store, self.keys, name, definition)
         check(error, f"Topic {name!r} exists already.")
-        self.table.invalidate()
+        self.topic_table.invalidate()
         return await self.topic(name)
 
     async def topics(self) -> list[TopicInfo]:
         """List the topics by name."""
         await self.refresh()
-        return [_info(topic) for topic in await self.table.all()]
+        return [_info(topic) for topic in await self.topic_table.all()]
 
     async def topic(self, name: str) -> TopicInfo:
         """Return one topic."""
@@ -52,7 +52,7 @@ class TopicCalls(Session):
             )
         with refusals():
             done = await add_partitions(self.store, self.keys, topic, partitions)
-        self.table.invalidate()
+        self.topic_table.invalidate()
         if not done:
             raise KorvetError(
                 ErrorCode.REQUEST_TIMED_OUT, f"Topic {name!r} changed meanwhile: try again."
@@ -63,7 +63,7 @@ class TopicCalls(Session):
         topic = await self.find_topic(name)
         with refusals():
             error = await delete_topic(self.store, self.keys, topic)
-        self.table.invalidate()
+        self.topic_table.invalidate()
         check(error, f"There is no topic {name!r}.")
 
     async def delete_records(self, name: str, partition: int, before: int) -> int:

@@ -46,11 +46,11 @@ class Row(NamedTuple):
 
 def append_many(keys: Keys, logs: Iterable[LogBatches]) -> Call[LogAppendManyReply]:
     """Append several batches to one partition or more."""
-    rows: list[tuple[str, str, str, str, str, str, str]] = []
+    rows: list[tuple[str, str, str, str, str, str, str, str, str]] = []
     args: list[Arg] = []
     for topic, partition, topic_id, stamp, batches in logs:
         log = keys.partition(topic, partition)
-        rows.append((*log.appends, log.dedupe, log.dedupe_old))
+        rows.append((*log.appends, log.dedupe, log.dedupe_old, log.table, log.table_newer))
         args += (topic_id, stamp, len(batches))
         for batch in batches:
             args.append(len(batch))

@@ -82,12 +82,16 @@ class Partition(PartitionCalls, msgspec.Struct, frozen=True):
     """hash: id of a record -> its offset and the time of its append, ms, since the hash began."""
     dedupe_old: str
     """hash: the same of earlier records, which `dedupe` had before."""
+    table: str
+    """hash: record key -> value of its newest record, with table.enable."""
+    table_newer: str
+    """sorted set: record key -> offset of its newest record, while others are added to `table`."""
     channel: str
     """pub/sub channel, not a key: notified at each append."""
 
     @property
     def appends(self) -> tuple[str, str, str, str, str]:
-        """Return the keys that an append takes in the user's scripts, without dedupe."""
+        """Return the keys that an append takes in the user's scripts, without dedupe and table."""
         return (self.stream, self.log, self.index, self.producers, self.open_txns)
 
     @property

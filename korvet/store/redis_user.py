@@ -9,7 +9,7 @@ _NEEDED = """
 exists K; hexists K f; hget K f; hgetall K; hkeys K; hlen K; hmget K f; hrandfield K; hscan K 0
 hstrlen K f; hvals K; pttl K; scard K; sismember K m; smembers K; xinfo|stream K; xlen K
 xpending K g; xrange K - +; xrevrange K + -; zcard K; zcount K 0 1; zrange K 0 1
-zrangebyscore K 0 1; zrevrangebyscore K 1 0; zscore K m; memory|usage K
+zrangebyscore K 0 1; zrevrangebyscore K 1 0; zscore K m; zmscore K m; memory|usage K
 del K; hdel K f; hincrby K f 1; hset K f v; hsetnx K f v; persist K; pexpire K 1; rename K K
 sadd K m; set K v; srem K m; unlink K; xack K g 0-1; xadd K * f v; xclaim K g c 0 0-1; xdel K 0-1
 xgroup|create K g 0; xgroup|destroy K g; xgroup|setid K g 0; xgroup|createconsumer K g c

@@ -43,6 +43,7 @@ class Shape(TypedDict):
     mode: str
     bits: int
     dedupe: str
+    table: int
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ class Definition(msgspec.Struct, frozen=True):
 
     @property
     def shape(self) -> Shape:
-        """Layout and dedupe of a new log. offset.mode=bytes implies storage.format=batch."""
+        """Layout, dedupe and table of a new log. offset.mode=bytes implies storage.format=batch."""
         mode = self.configs["offset.mode"]
         form = "batch" if mode == "bytes" else self.configs["storage.format"]
         window, max_ids = self.dedupe
@@ -68,6 +69,7 @@ class Definition(msgspec.Struct, frozen=True):
             "mode": mode,
             "bits": int(self.configs["offset.bits"]),
             "dedupe": f"{window}:{max_ids}" if window else "",
+            "table": int(self.has_table),
         }
 
     @property
@@ -78,6 +80,11 @@ class Definition(msgspec.Struct, frozen=True):
             for name in ("dedupe.window.ms", "dedupe.max.ids")
         )
         return window, max_ids
+
+    @property
+    def has_table(self) -> bool:
+        """Value of table.enable. The logs have it too, for scripts."""
+        return self.configs.get("table.enable") == "true"
 
     @property
     def remote_id(self) -> str:

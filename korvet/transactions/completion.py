@@ -9,6 +9,7 @@ Rules
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from time import time
 from typing import TypeVar
 
@@ -16,11 +17,13 @@ import msgspec
 
 from korvet.base.errors import TOPIC_GONE
 from korvet.groups.offset_commit import Row, parse_commit, parse_field
+from korvet.log.tables import fill
 from korvet.scripts.call import Call, Reply
 from korvet.scripts.calls.partition import WriteTxnMarkerReply
 from korvet.scripts.calls.transaction import EndReply, ExpireReply
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreError
 from korvet.topics.node import Node
 from korvet.topics.table import Topic, TopicTable
 from korvet.transactions.members import member_names, parse_partition_member
@@ -81,6 +84,7 @@ async def complete(node: Node, end: PreparedEnd, on_commit: OnCommit) -> None:
             break
         # The topic was deleted or created again since it was cached: then it has nothing open.
         topics.invalidate()
+    await _fill_tables(store, end, await _find_topics(topics, end))
     await asyncio.gather(
         *(_complete_group(store, keys, end, group_id, on_commit) for group_id in end.groups)
     )
@@ -143,6 +147,17 @@ async def _get_topics(topics: TopicTable, end: PreparedEnd) -> dict[str, Topic]:
     names = {topic for topic, _ in end.partitions}
     found = {name: await topics.get(name) for name in names}
     return {name: topic for name, topic in found.items() if topic is not None}
+
+
+async def _fill_tables(store: AsyncStore, end: PreparedEnd, topics: dict[str, Topic]) -> None:
+    """Add the records of the ended transaction to the tables, before its client has the response.
+
+    What an error leaves out, a broker's background task adds.
+    """
+    for name, number in end.partitions:
+        if name in topics and topics[name].policy.table_enable:
+            with suppress(StoreError):
+                await fill(store, topics[name].partition(number))
 
 
 def _write_markers(

@@ -134,7 +134,7 @@ def record_of(offset: int, milliseconds: int, fields: Sequence[bytes]) -> Record
         elif name.startswith(b"null.header."):
             headers.append((name[12:].decode("utf-8", "replace"), None))
         elif name in _AT_REST:
-            value = _unpack(name, fields[i + 1])
+            value = unpacked(name, fields[i + 1])
     if fields and fields[0] == b"append.time":
         timestamp = _number(fields[1], 0)
     return offset, timestamp, key, value, headers
@@ -147,7 +147,7 @@ def decompressed(fields: list[bytes]) -> list[bytes]:
     out = fields.copy()
     for i in range(0, len(out), 2):
         if out[i] in _AT_REST:
-            out[i : i + 2] = b"value", _unpack(out[i], out[i + 1])
+            out[i : i + 2] = b"value", unpacked(out[i], out[i + 1])
     return out
 
 
@@ -178,7 +178,7 @@ def _number(text: bytes, otherwise: int) -> int:
     return number if -(2**63) <= number < 2**63 else otherwise
 
 
-def _unpack(name: bytes, packed: bytes) -> bytes:
+def unpacked(name: bytes, packed: bytes) -> bytes:
     try:
         return bytes(compression.decompress(_AT_REST[name], packed, MAX_STORED_VALUE))
     except (compression.CorruptPayload, compression.PayloadTooLarge):

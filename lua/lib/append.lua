@@ -50,7 +50,7 @@ function M.open(keys, k, topic_id, stamp, now_ms)
   local row = redis.call(
     "HMGET", keys[k + 1], "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
     "max_timestamp", "indexed_bytes", "largest_append", "entries", "untimed_append_ms", "shifts",
-    "epoch_ms", "dedupe"
+    "epoch_ms", "dedupe", "table"
   )
   if not row[1] then
     return nil, codes.UNKNOWN_TOPIC_OR_PARTITION
@@ -69,7 +69,8 @@ function M.open(keys, k, topic_id, stamp, now_ms)
     untimed = tonumber(row[13] or "-1"),
     bits = bits, id_of = entry_id.namer(mode, bits), now_ms = now_ms, stamp = stamp,
     known = {}, changed = false, epoch_ms = row[15], dedupe = row[16], ids = keys[k + 5],
-    old_ids = keys[k + 6],
+    old_ids = keys[k + 6], table = tonumber(row[17] or nil), values = keys[k + 7],
+    newer = keys[k + 8],
   }
   if row[14] then
     open_map(log, row[14])
@@ -299,6 +300,12 @@ function M.put(log, args, at, last)
   if not offsets then
     error("no batch: its fields are not those of " .. args[at] .. " records", 0)
   end
+  local latest
+  if log.table then
+    local topic_table = require("lib.topic_table")
+    local is_transactional = idempotent and transaction_of(args, at) >= 0
+    latest = topic_table.read(log, words, from, count, is_transactional)
+  end
   local index_row = log.bytes - log.indexed >= INDEX_BYTES or log.indexed < 0
   if index_row then
     -- Raise an error if it is no sorted set, before the first write.
@@ -313,6 +320,9 @@ function M.put(log, args, at, last)
   before, base = add_entries(log, base, offsets, add, add_rest)
   if not before then
     return { codes.KAFKA_STORAGE_ERROR, -1, -1, log.start, -1, 0 }
+  end
+  if latest then
+    latest:put(before, base, offsets)
   end
   if index_row then
     -- A batch without timestamps counts as being as old as its append.
@@ -353,6 +363,9 @@ function M.close(log)
     "max_timestamp", log.newest, "indexed_bytes", log.indexed, "largest_append", log.largest,
     "entries", log.entries
   )
+  if log.is_table_moved then
+    redis.call("HSET", log.hash, "table", log.table)
+  end
   if log.was_untimed or log.is_shifted then
     local numbering = require("lib.numbering")
     numbering.save_changes(log)

@@ -185,4 +185,23 @@ function M.columns(log, args, at, stamp, records)
   return add, add_rest, at + 4 * fields
 end
 
+--- Write the `records` values of a column to rows[first], rows[first + 2], and so on. Return false
+--- if no column has the name. args[at..] are those of M.columns.
+function M.values(args, at, name, records, rows, first)
+  for i = 1, tonumber(args[at]) do
+    local from = at + 4 * i - 3
+    if args[from] == name then
+      local long, all, done = tonumber(args[from + 1]), args[from + 3], 0
+      local lengths = long < 0 and decoded_lengths(args[from + 2], #args[from + 2] / records)
+      for n = 1, records do
+        local size = lengths and lengths[n] or long
+        rows[first + 2 * n - 2] = sub(all, done + 1, done + size)
+        done = done + size
+      end
+      return true
+    end
+  end
+  return false
+end
+
 return M

@@ -6,7 +6,8 @@
 ---   nothing written by it, if that is refused.
 ---   keys      the five keys of the partition, declared as KEYS by the caller: korvet:orders:0,
 ---             then {korvet:orders:0} with :log, :index, :producers, :open_txns; if the topic has
----             dedupe.window.ms, two more: :dedupe, :dedupe_old
+---             dedupe.window.ms, two more: :dedupe, :dedupe_old; with table.enable, these and then
+---             :table, :table_newer
 ---   topic_id  the topic's id, 32 hex digits; "": that of the topic that now has the name
 ---   records   a list of { value =, key =, headers =, timestamp = }, each may be absent: strings,
 ---             and timestamp in ms, otherwise the time of Redis. headers: { name = value } in the
@@ -42,7 +43,8 @@ local num = require("lib.num")
 
 local M = {}
 
-local KEYS_OF = { "", ":log", ":index", ":producers", ":open_txns", ":dedupe", ":dedupe_old" }
+local KEYS_OF = { "", ":log", ":index", ":producers", ":open_txns", ":dedupe", ":dedupe_old",
+  ":table", ":table_newer" }
 local MAX_HEADERS = 1000
 -- What an entry counts in addition to its names and values, as OVERHEAD of korvet.wire does.
 local OVERHEAD = 24
@@ -68,7 +70,7 @@ local function open(keys, topic_id, stamp)
     refuse("keys are the list of a partition's five keys")
   end
   check_keys(keys, 2, 5)
-  local row = redis.call("HMGET", keys[2], "topic_id", "format", "mode", "dedupe")
+  local row = redis.call("HMGET", keys[2], "topic_id", "format", "mode", "dedupe", "table")
   if not row[1] then
     refuse("there is no partition " .. stream .. ": create its topic")
   elseif topic_id ~= nil and topic_id ~= "" and topic_id ~= row[1] then
@@ -76,7 +78,7 @@ local function open(keys, topic_id, stamp)
   elseif row[2] ~= "record" or row[3] == "bytes" then
     refuse(stream .. " has not the layout record: scripts cannot append records to it")
   end
-  check_keys(keys, 6, row[4] and 7 or 5)
+  check_keys(keys, 6, row[5] and 9 or row[4] and 7 or 5)
   return append.open(keys, 1, row[1], stamp, clock.now_ms())
 end
 

@@ -17,18 +17,29 @@ end
 --- Write the state hash of an empty log to `log`. In dense and bytes mode create the stream too, so
 --- that a foreign XADD gets the next offset. In time mode the first XADD creates it. A reader of an
 --- earlier `epoch` has read nothing of this log. `dedupe` is that of lib.dedupe without `since`, or
---- empty.
-function M.open(stream, log, topic_id, format, mode, bits, dedupe, epoch)
+--- empty; `has_table` is "1" or "0".
+function M.open(stream, log, topic_id, format, mode, bits, dedupe, has_table, epoch)
+  local more = {}
+  local function put(field, value)
+    more[#more + 1] = field
+    more[#more + 1] = value
+  end
+  if epoch ~= "0" then
+    put("epochs", epoch .. ":0:0:0")
+  end
+  if dedupe ~= "" then
+    put("dedupe", dedupe .. ":0")
+  end
+  if has_table == "1" then
+    put("table", "0")
+  end
   redis.call(
     "HSET", log, "topic_id", topic_id, "format", format, "mode", mode, "bits", bits, "epoch", epoch,
     "next", "0", "start", "0", "bytes", "0", "records", "0", "start_bytes", "0",
     "start_records", "0", "entries", "0", "max_timestamp", "-1",
     "indexed_bytes", "-1", "largest_append", "0",
-    unpack(epoch ~= "0" and { "epochs", epoch .. ":0:0:0" } or {})
+    unpack(more)
   )
-  if dedupe ~= "" then
-    redis.call("HSET", log, "dedupe", dedupe .. ":0")
-  end
   if mode ~= "time" then
     entry_id.open_dense(stream)
   end

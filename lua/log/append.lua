@@ -10,6 +10,8 @@
 ---          dedupe          hash    id -> offset and time of the records that were appended since
 ---                                  this hash began
 ---          dedupe_old      hash    the same of the records before
+---          table           hash    record key -> value of its newest record
+---          table_newer     zset    record key -> offset of its newest record, see lib.topic_table
 --- ARGV     topic_id        text    the topic's id as the caller knows it, 32 hex digits
 ---          stamp           int=0   1: LogAppendTime, the entry gets the field append.time; else 0.
 ---                                  Plus 2 for a later part of a batch, which goes directly after

@@ -1,13 +1,15 @@
 --- log.append_many  version 1  writes
 --- Append several batches to one partition or more.
 ---
---- KEYS     stream...     stream      seven keys per partition, those of log.append
+--- KEYS     stream...     stream      nine keys per partition, those of log.append
 ---          log...        hash        the partition's state
 ---          index...      zset        sparse index
 ---          producers...  hash        producer states
 ---          open...       zset        open transactions
 ---          dedupe...     hash        known ids
 ---          old...        hash        known ids of earlier records
+---          table...      hash        newest values by key
+---          newer...      zset        offsets of newer records by key
 --- ARGV     logs...       bytes       for each partition: the topic's id as the callers know it, 32
 ---                                    hex digits; stamp of log.append; its number of batches; and
 ---                                    for each of these the number of its arguments, then those of
@@ -79,7 +81,7 @@ end
 
 -- Check. The counts in ARGV are consistent before anything is written.
 local found = 1
-for _ = 1, #KEYS, 7 do
+for _ = 1, #KEYS, 9 do
   local left = tonumber(ARGV[found + 2])
   found = left and left % 1 == 0 and found + 3
   while found and left > 0 do
@@ -91,11 +93,11 @@ for _ = 1, #KEYS, 7 do
   end
 end
 if found ~= #ARGV + 1 then
-  error("log.append_many: ARGV are not those of " .. #KEYS / 7 .. " partitions", 0)
+  error("log.append_many: ARGV are not those of " .. #KEYS / 9 .. " partitions", 0)
 end
 
 local count = 0
-for k = 1, #KEYS, 7 do
+for k = 1, #KEYS, 9 do
   local batches, from = tonumber(ARGV[at + 2]), at + 3
   log = nil
   local done, found = pcall(fill, k, ARGV[at], ARGV[at + 1] == "1", batches, from, count)

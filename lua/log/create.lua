@@ -8,6 +8,7 @@
 ---          mode      text    time, dense or bytes; bytes needs format batch
 ---          bits      int     sequence bits of mode time
 ---          dedupe    text=   for how many ms ids count, and how many: "ms:ids"; empty: none
+---          table     int=0   1: it has a table of the newest value of each key
 ---          epoch     int=0   the leader epoch of the cluster
 --- RETURNS  error     int     a lib.codes value
 ---          opened    int     1: created now; 0: it existed
@@ -20,7 +21,7 @@ local log_create = require("lib.log_create")
 
 local log, stream = KEYS[1], KEYS[2]
 local topic_id, format, mode, bits = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local dedupe, epoch = ARGV[5], ARGV[6]
+local dedupe, has_table, epoch = ARGV[5], ARGV[6], ARGV[7]
 
 -- Check.
 local there = redis.call("HGET", log, "topic_id")
@@ -33,5 +34,5 @@ end
 log_create.check(stream, log, mode)
 
 -- Write.
-log_create.open(stream, log, topic_id, format, mode, bits, dedupe, epoch)
+log_create.open(stream, log, topic_id, format, mode, bits, dedupe, has_table, epoch)
 return { codes.NONE, 1 }

@@ -17,6 +17,8 @@
 ---          scheduled_ids      hash    their ids
 ---          dedupe             hash    its known ids
 ---          dedupe_old         hash    known ids of earlier records
+---          table              hash    its newest values by key
+---          table_newer        zset    its newer records by key
 --- ARGV     topic_id           text    the topic id the caller expects, 32 hex digits
 --- RETURNS  error              int     a lib.codes value
 ---          deleted            int     1: deleted now; 0: it did not exist, or is another topic's

@@ -9,6 +9,7 @@
 ---          mode        text    time, dense or bytes; bytes needs format batch
 ---          bits        int     sequence bits of mode time
 ---          dedupe      text=   for how many ms ids count, and how many: "ms:ids"; empty: none
+---          table       int=0   1: it has a table of the newest value of each key
 ---          epoch       int     leader epoch
 ---          start       int     log start offset
 ---          next        int     the least offset of the next record
@@ -34,8 +35,9 @@ local num = require("lib.num")
 
 local log, stream, segments = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, format, mode, bits = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local dedupe, epoch, start, next_offset = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
-local FIRST, ROW = 9, 5
+local dedupe, has_table, epoch = ARGV[5], ARGV[6], ARGV[7]
+local start, next_offset = tonumber(ARGV[8]), tonumber(ARGV[9])
+local FIRST, ROW = 10, 5
 
 -- Check.
 if redis.call("EXISTS", log, segments) > 0 then
@@ -48,7 +50,7 @@ end
 local now_ms = clock.now_ms()
 
 -- Write.
-log_create.open(stream, log, topic_id, format, mode, bits, dedupe, "0")
+log_create.open(stream, log, topic_id, format, mode, bits, dedupe, has_table, "0")
 local records, bytes, data_bytes, newest, tiered, count = 0, 0, 0, -1, -1, 0
 for i = FIRST, #ARGV, ROW do
   local held, size, rest = tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]), ARGV[i + 4]

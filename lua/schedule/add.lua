@@ -8,6 +8,8 @@
 ---          open_txns          zset    open transactions
 ---          dedupe             hash    known ids
 ---          dedupe_old         hash    known ids of earlier records
+---          table              hash    newest values by key
+---          table_newer        zset    offsets of newer records by key
 ---          scheduled          zset    number of a scheduled record -> due time
 ---          scheduled_records  hash    number -> row
 ---          scheduled_ids      hash    schedule id -> number
@@ -96,7 +98,7 @@ if idempotent then
     return rejected
   end
 end
-local schedule = schedules.open(KEYS[2], KEYS, 8)
+local schedule = schedules.open(KEYS[2], KEYS, 10)
 -- The rows to add, as their first arguments; false for one that a later row of this batch replaces
 -- or cancels. By schedule id the position in them, false for a cancelled one.
 local added, position_of, ids = {}, {}, {}

@@ -8,6 +8,8 @@
 ---          open_txns          zset    open transactions
 ---          dedupe             hash    known ids
 ---          dedupe_old         hash    known ids of earlier records
+---          table              hash    newest values by key
+---          table_newer        zset    offsets of newer records by key
 ---          scheduled          zset    number of a scheduled record -> due time
 ---          scheduled_records  hash    number -> row
 ---          scheduled_ids      hash    schedule id -> number
@@ -45,7 +47,7 @@ if not log then
 end
 log.is_due = true
 redis.call("ZCARD", log.index)
-local schedule = schedules.open(KEYS[2], KEYS, 8)
+local schedule = schedules.open(KEYS[2], KEYS, 10)
 
 -- Return the ms until the next record is due.
 local function wait_ms()

@@ -12,6 +12,7 @@
 ---          mode        text    time, dense or bytes; bytes needs format batch
 ---          bits        int     sequence bits of mode time
 ---          dedupe      text=   for how many ms ids count, and how many: "ms:ids"; empty: none
+---          table       int=0   1: it has a table of the newest value of each key
 ---          epoch       int=0   the leader epoch of the cluster
 --- RETURNS  error       int     a lib.codes value
 ---          version     int     the new version of the topics table, -1 on an error
@@ -26,7 +27,7 @@ local table_version = require("lib.table_version")
 local topics = KEYS[1]
 local topic, expected, definition = ARGV[1], ARGV[2], ARGV[3]
 local topic_id, format, mode, bits = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local dedupe, epoch = ARGV[8], ARGV[9]
+local dedupe, has_table, epoch = ARGV[8], ARGV[9], ARGV[10]
 
 -- Check.
 local current = redis.call("HGET", topics, topic)
@@ -41,7 +42,8 @@ end
 
 -- Write.
 for i = 1, partitions do
-  log_create.open(KEYS[2 * i + 1], KEYS[2 * i], topic_id, format, mode, bits, dedupe, epoch)
+  local log, stream = KEYS[2 * i], KEYS[2 * i + 1]
+  log_create.open(stream, log, topic_id, format, mode, bits, dedupe, has_table, epoch)
 end
 redis.call("HSET", topics, topic, definition)
 return { codes.NONE, table_version.raise(topics) }

@@ -11,6 +11,7 @@
 ---          mode        text    time, dense or bytes; bytes needs format batch
 ---          bits        int     sequence bits of mode time
 ---          dedupe      text=   for how many ms ids count, and how many: "ms:ids"; empty: none
+---          table       int=0   1: it has a table of the newest value of each key
 ---          epoch       int=0   the leader epoch of the cluster
 --- RETURNS  error       int     a lib.codes value
 ---          version     int     the new version of the topics table, -1 on an error
@@ -23,7 +24,8 @@ local table_version = require("lib.table_version")
 
 local topics = KEYS[1]
 local topic, definition, topic_id = ARGV[1], ARGV[2], ARGV[3]
-local format, mode, bits, dedupe, epoch = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local format, mode, bits, dedupe = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local has_table, epoch = ARGV[8], ARGV[9]
 
 -- Check.
 if redis.call("HEXISTS", topics, topic) == 1 then
@@ -37,7 +39,8 @@ end
 
 -- Write.
 for i = 1, partitions do
-  log_create.open(KEYS[2 * i + 1], KEYS[2 * i], topic_id, format, mode, bits, dedupe, epoch)
+  local log, stream = KEYS[2 * i], KEYS[2 * i + 1]
+  log_create.open(stream, log, topic_id, format, mode, bits, dedupe, has_table, epoch)
 end
 redis.call("HSET", topics, topic, definition)
 return { codes.NONE, table_version.raise(topics) }

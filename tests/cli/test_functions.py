@@ -233,3 +233,15 @@ def test_the_function_leaves_out_a_record_whose_id_is_known(
     with pytest.raises(redis.ResponseError, match="a korvet-dedupe-id has more than 128 bytes"):
         client.fcall("korvet_append", 7, *keys, *long)
     assert client.xlen(place.stream) == 2
+
+
+def test_the_function_keeps_the_table(client: redis.Redis, valkey_server: TestServer) -> None:
+    with Korvet.connect(valkey_server.url) as log:
+        log.create_topic("stock", 1, {"table.enable": "true"})
+    place = Keys().partition("stock", 0)
+    args = ("", "0", 4, "key", "cups", "value", "3")
+    keys = (*place.appends, place.dedupe, place.dedupe_old)
+    with pytest.raises(redis.ResponseError, match=r"key 8 of .* is \{korvet:stock:0\}:table"):
+        client.fcall("korvet_append", 7, *keys, *args)
+    client.fcall("korvet_append", 9, *keys, place.table, place.table_newer, *args)
+    assert client.hgetall(place.table) == {b"cups": b"3"}

@@ -51,3 +51,13 @@ def test_partitions_on_a_cluster_know_their_dedupe_ids(nodes: TestCluster) -> No
                 assert once.base_offset == 0
         assert once.duplicate
         log.delete_topic("orders")
+
+
+def test_partitions_on_a_cluster_have_tables(nodes: TestCluster) -> None:
+    with Korvet.connect(nodes.url, namespace="tables") as log:
+        log.create_topic("stock", 3, {"table.enable": "true"})
+        log.add_partitions("stock", 6)
+        log.produce("stock", [Record(b"%d" % n, key=b"%d" % n) for n in range(60)])
+        stock = log.table("stock")
+        assert (stock.count(), stock.get(b"7")) == (60, b"7")
+        log.delete_topic("stock")

@@ -28,6 +28,7 @@ class Part:
     bits: int = 10
     topic: str = "t"
     dedupe: str = ""
+    table: int = 0
     keys: Partition = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,6 +46,7 @@ class Part:
                 mode=self.mode,
                 bits=self.bits,
                 dedupe=self.dedupe,
+                table=self.table,
             )
         )
         assert reply.error == 0

@@ -313,6 +313,7 @@ KEEPS_LONGER = {
     "log.drop_segments",
     "log.expire_producers",
     "log.expire_segments",
+    "log.fill_table",
     "log.load",
     "log.restore",
     "log.set_dedupe",

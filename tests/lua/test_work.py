@@ -17,6 +17,7 @@ from korvet.log.append_batcher import ARGUMENT_BYTES, MAX_BATCHES, MAX_CALL_BYTE
 from korvet.log.append_parts import PART_ARGUMENTS, PART_BYTES, PART_RECORDS, parts_of
 from korvet.log.cleaned_index import INDEX_BYTES, MAX_ROWS
 from korvet.log.cleaner import TAIL_ENTRIES
+from korvet.log.tables import AT_MOST
 from korvet.scripts import append_call, bundle
 from korvet.scripts.append_call import Row, batch_of
 from korvet.scripts.call import Call, Reply
@@ -312,6 +313,12 @@ def append(lua: LuaRunner) -> None:
         call = part.call(len(found), fields=record_entries.fields_of(found))
         for each in parts_of(call):
             assert not lua.run(each).error
+    kept = Part(lua, "record", "time", topic="kept", table=1).create()
+    for found in (wide(PART_RECORDS), wide(1, size=PART_BYTES), wide(PART_ARGUMENTS // 20, 7)):
+        for _ in range(2):
+            for each in parts_of(kept.call(len(found), fields=record_entries.fields_of(found))):
+                assert not lua.run(each).error
+            lua.command("HSET", kept.keys.log, "table", 0)
     known = Part(lua, "record", "time", topic="once", dedupe="60000:10").create()
     named = [
         (*record[:4], [("korvet-dedupe-id", b"%0128d" % record[0])])
@@ -319,6 +326,22 @@ def append(lua: LuaRunner) -> None:
     ]
     call = known.call(PART_RECORDS, fields=record_entries.fields_of(named))
     assert [lua.run(call).stored for _ in range(2)] == [1, 0]
+
+
+def fill_table(lua: LuaRunner) -> None:
+    """Fill a table whose newest keys are noted, from many entries, and from large ones."""
+    for topic, count, size in (("many", AT_MOST, 100), ("large", 40, 1 << 17)):
+        part = Part(lua, "record", "time", topic=topic).create()
+        for _ in range(2):
+            call = part.call(count, fields=record_entries.fields_of(wide(count, size=size)))
+            for each in parts_of(call):
+                assert not lua.run(each).error
+            assert lua.run(part.keys.set_table(action="on")).behind
+        call = part.call(AT_MOST, fields=record_entries.fields_of(wide(AT_MOST, size=0)))
+        assert lua.run(call).stored
+        more = 1
+        while more:
+            more = lua.run(part.keys.fill_table((), at_most=AT_MOST)).more
 
 
 def append_many(lua: LuaRunner) -> None:
@@ -426,6 +449,7 @@ WORST: dict[str, Callable[[LuaRunner], object]] = {
     "group.txn_complete": txn_complete,
     "log.append": append,
     "log.append_many": append_many,
+    "log.fill_table": fill_table,
     "log.clean_commit": clean_commit,
     "log.lag": lag,
     "log.skip_records": skip,

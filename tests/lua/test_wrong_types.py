@@ -159,6 +159,11 @@ def a_log(lua: Doubting, form: str, mode: str) -> None:
         for window in (1_000, 2_000):
             assert lua.run(part.keys.set_dedupe(window=window, max_ids=1)).error == 0
             assert part.append(fields=with_id).error == 0
+        assert lua.run(part.keys.set_table(action="on")).behind == 1
+        with_key = [4, b"key", b"k", b"value", b"v"]
+        assert part.append(fields=with_key).error == 0  # not level: the fill is behind
+        assert lua.run(part.keys.fill_table((), at_most=10)).more == 0
+        assert part.append(fields=with_key).error == 0
     if form == "record":
         part.native()
         lua.run(KEYS.partition("t", 0, ID).number_entries())

@@ -1,4 +1,4 @@
-"""Retention of records and of idle producers, on every partition of every topic."""
+"""Retention of records and of idle producers, and tables, on every partition of every topic."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from typing import TypeVar
 from korvet.base import logfmt
 from korvet.broker.background.leases import Leases
 from korvet.log.adoption import adopt
+from korvet.log.tables import fills
 from korvet.log.unchanged import pace
 from korvet.scripts.call import Call, Reply
 from korvet.scripts.writer import CLASSES
@@ -24,6 +25,12 @@ RETENTION_STEPS = 64
 PRODUCERS_S = 600.0
 """Seconds between two expirations of idle producers."""
 
+FILLS_S = 1.0
+"""Seconds between two fills of tables: they have the records of other programs after that time."""
+
+FILL_PAUSE_S = 0.02
+"""Seconds between two calls of a fill, each up to some 10 ms of Redis's time."""
+
 R = TypeVar("R", bound=Reply)
 
 logger = logfmt.get("broker.background")
@@ -31,7 +38,7 @@ logger = logfmt.get("broker.background")
 
 @dataclass(eq=False, repr=False)
 class Retention:
-    """Removes expired entries and idle producers while this process holds the lease."""
+    """Removes expired entries and idle producers, and fills tables, each with a lease."""
 
     node: Node
     leases: Leases
@@ -97,6 +104,24 @@ class Retention:
                         {number: topic.partition(number).set_dedupe()},
                         "producers",
                         PRODUCERS_S,
+                    )
+
+    async def fill_tables(self) -> None:
+        """Add to every table what no append has added."""
+        topics = [topic for topic in await self.node.topics.all() if topic.policy.table_enable]
+        if not topics or not await self.leases.hold("tables", FILLS_S * 5):
+            return
+        for topic in topics:
+            for number in range(topic.partitions):
+                try:
+                    async for reply in fills(self.node.store, topic.partition(number)):
+                        if reply.more:
+                            await asyncio.sleep(FILL_PAUSE_S)
+                except StoreUnavailable:
+                    raise
+                except StoreError as error:
+                    logger.error(
+                        "background task failed", topic=topic.name, partition=number, error=error
                     )
 
     async def _run_per_partition(

@@ -22,7 +22,7 @@ from korvet.broker.background.gauges import (
     ScheduleGauges,
 )
 from korvet.broker.background.leases import Leases
-from korvet.broker.background.retention import PRODUCERS_S, Retention
+from korvet.broker.background.retention import FILLS_S, PRODUCERS_S, Retention
 from korvet.broker.background.runner import Action, TaskRunner, log_retry
 from korvet.broker.background.scheduled_delivery import ScheduledDelivery
 from korvet.cluster.registration import HEARTBEAT_S, MIN_RENEWAL_GAP_S
@@ -108,6 +108,7 @@ class BackgroundTasks:
                 ("topic change recovery", UNFINISHED_S, finish),
                 ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
                 ("consumed retention", consumed_retention.CHECK_S, self.consumed.run_once),
+                ("table fills", FILLS_S, retention.fill_tables),
                 ("dead letters", DEAD_LETTERS_S, self.dead_letters.run_once),
                 ("consumed retention metric", INTERVAL_S, unconsumed),
                 ("schedule metric", INTERVAL_S, scheduled),

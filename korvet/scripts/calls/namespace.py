@@ -619,7 +619,7 @@ class NamespaceCalls:
 
     def log_append_many(
         self,
-        key_rows: Iterable[tuple[str, str, str, str, str, str, str]],
+        key_rows: Iterable[tuple[str, str, str, str, str, str, str, str, str]],
         logs: Sequence[Arg],
     ) -> Call[LogAppendManyReply]:
         """Append several batches to one partition or more."""
@@ -669,6 +669,7 @@ class NamespaceCalls:
         mode: str,
         bits: int,
         dedupe: str = "",
+        table: int = 0,
         epoch: int = 0,
     ) -> Call[VersionReply]:
         """Add partitions with empty logs to a topic, and replace its definition."""
@@ -687,6 +688,7 @@ class NamespaceCalls:
                 mode,
                 bits,
                 dedupe,
+                table,
                 epoch,
             ),
         )
@@ -720,6 +722,7 @@ class NamespaceCalls:
         mode: str,
         bits: int,
         dedupe: str = "",
+        table: int = 0,
         epoch: int = 0,
     ) -> Call[VersionReply]:
         """Create a topic: store its definition, and an empty log for each partition."""
@@ -737,6 +740,7 @@ class NamespaceCalls:
                 mode,
                 bits,
                 dedupe,
+                table,
                 epoch,
             ),
         )

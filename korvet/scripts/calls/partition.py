@@ -220,6 +220,21 @@ class ExpireProducersReply(Reply):
     """Producers deleted."""
 
 
+class FillTableReply(Reply):
+    """The reply of log.fill_table."""
+
+    error: int
+    """A lib.codes value."""
+    folded: int
+    """The table has all records below this offset; -1: no table."""
+    more: int
+    """1: call again."""
+    packed: list[int | bytes]
+    """For each compressed value: its offset, the field's name, the field's value. The next call
+    needs them decompressed.
+    """
+
+
 class FindSegmentReply(Reply):
     """The reply of log.find_segment."""
 
@@ -365,6 +380,15 @@ class SetDedupeReply(Reply):
     """A lib.codes value."""
     removed: int
     """Hashes removed."""
+
+
+class SetTableReply(Reply):
+    """The reply of log.set_table."""
+
+    error: int
+    """A lib.codes value."""
+    behind: int
+    """1: records are to be added by log.fill_table; else 0."""
 
 
 class SkipRecordsReply(Reply):
@@ -550,6 +574,7 @@ DROP_SEGMENTS = Script("log.drop_segments", DropSegmentsReply)
 DROP_UNNUMBERED = Script("log.drop_unnumbered", DropUnnumberedReply)
 EXPIRE_PRODUCERS = Script("log.expire_producers", ExpireProducersReply)
 EXPIRE_SEGMENTS = Script("log.expire_segments", DropSegmentsReply)
+FILL_TABLE = Script("log.fill_table", FillTableReply)
 FIND_SEGMENT = Script("log.find_segment", FindSegmentReply)
 FIND_TIMESTAMP = Script("log.find_timestamp", FindTimestampReply)
 FORGET_SEGMENTS = Script("log.forget_segments", ErrorReply)
@@ -563,6 +588,7 @@ NUMBER_ENTRIES = Script("log.number_entries", NumberEntriesReply)
 REBUILD = Script("log.rebuild", CleanCommitReply)
 RESTORE = Script("log.restore", RestoreReply)
 SET_DEDUPE = Script("log.set_dedupe", SetDedupeReply)
+SET_TABLE = Script("log.set_table", SetTableReply)
 SKIP_RECORDS = Script("log.skip_records", SkipRecordsReply)
 TRIM_LOCAL = Script("log.trim_local", TrimLocalReply)
 WRITE_TXN_MARKER = Script("log.write_txn_marker", WriteTxnMarkerReply)
@@ -601,6 +627,8 @@ class PartitionCalls:
         share: str
         share_runs: str
         stream: str
+        table: str
+        table_newer: str
         topic_id: str
 
     def abort_hanging_txn(
@@ -702,6 +730,8 @@ class PartitionCalls:
                 self.open_txns,
                 self.dedupe,
                 self.dedupe_old,
+                self.table,
+                self.table_newer,
             ),
             (
                 self.topic_id,
@@ -934,6 +964,7 @@ class PartitionCalls:
         mode: str,
         bits: int,
         dedupe: str = "",
+        table: int = 0,
         epoch: int = 0,
     ) -> Call[CreateReply]:
         """Create a partition's empty log, as topic.create does, unless the topic has it."""
@@ -949,6 +980,7 @@ class PartitionCalls:
                 mode,
                 bits,
                 dedupe,
+                table,
                 epoch,
             ),
         )
@@ -974,6 +1006,8 @@ class PartitionCalls:
                 self.scheduled_ids,
                 self.dedupe,
                 self.dedupe_old,
+                self.table,
+                self.table_newer,
             ),
             (self.topic_id,),
         )
@@ -1088,6 +1122,31 @@ class PartitionCalls:
                 retention_bytes,
                 delay_ms,
                 most,
+            ),
+        )
+
+    def fill_table(
+        self,
+        values: Sequence[Arg],
+        *,
+        at_most: int,
+    ) -> Call[FillTableReply]:
+        """Add to a partition's table the records that no append has added: of ended
+        transactions, of other programs, and from before the table was enabled.
+        """
+        return Call(
+            FILL_TABLE,
+            (
+                self.stream,
+                self.log,
+                self.aborted_txns,
+                self.table,
+                self.table_newer,
+            ),
+            (
+                self.topic_id,
+                at_most,
+                *values,
             ),
         )
 
@@ -1294,6 +1353,7 @@ class PartitionCalls:
         mode: str,
         bits: int,
         dedupe: str = "",
+        table: int = 0,
         epoch: int,
         start: int,
         next: int,
@@ -1314,6 +1374,7 @@ class PartitionCalls:
                 mode,
                 bits,
                 dedupe,
+                table,
                 epoch,
                 start,
                 next,
@@ -1341,6 +1402,25 @@ class PartitionCalls:
                 self.topic_id,
                 window,
                 max_ids,
+            ),
+        )
+
+    def set_table(
+        self,
+        *,
+        action: str,
+    ) -> Call[SetTableReply]:
+        """Enable, disable or empty a partition's table: the newest value of each key."""
+        return Call(
+            SET_TABLE,
+            (
+                self.log,
+                self.table,
+                self.table_newer,
+            ),
+            (
+                self.topic_id,
+                action,
             ),
         )
 
@@ -1452,6 +1532,8 @@ class PartitionCalls:
                 self.open_txns,
                 self.dedupe,
                 self.dedupe_old,
+                self.table,
+                self.table_newer,
                 self.scheduled,
                 self.scheduled_records,
                 self.scheduled_ids,
@@ -1495,6 +1577,8 @@ class PartitionCalls:
                 self.open_txns,
                 self.dedupe,
                 self.dedupe_old,
+                self.table,
+                self.table_newer,
                 self.scheduled,
                 self.scheduled_records,
                 self.scheduled_ids,
