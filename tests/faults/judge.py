@@ -15,6 +15,8 @@ import msgspec
 from tests.faults.load import Client, Idempotent, Reader, Transactions, longest_gap, stored
 from tests.faults.world import FAULTS, FORGETS, KEEPS, LOSES, world
 from tests.interop.conftest import create_topic
+from tests.interop.members import Member
+from tests.interop.share_members import ShareMember, Tally, configure_group
 from tests.support.raw_client import until
 
 WARM = 60
@@ -64,7 +66,7 @@ class Cell(msgspec.Struct):
 def run(folder: Path, fault: str, persistence: str, mode: str, form: str, seed: int) -> Outcome:
     """Run the clients, let the fault happen, and judge what they have seen."""
     row = FAULTS[fault]
-    with world(folder, persistence, mode, form, seed) as at:
+    with world(folder, persistence, mode, form, seed, row.is_planned) as at:
         plain, grouped = create_topic(at.addresses), create_topic(at.addresses)
         sink = Idempotent(at.addresses, plain, seed)
         transactions = Transactions(at.addresses, grouped, seed)
@@ -72,6 +74,7 @@ def run(folder: Path, fault: str, persistence: str, mode: str, form: str, seed: 
         clients: list[Client] = [sink, transactions, *readers]
         for client in clients:
             client.start()
+        members = Members(at.addresses, plain)
         assert until(lambda: len(sink.acknowledged) >= WARM, PATIENCE_S), clients
         time.sleep(1.2 + at.random.random())
         row.inject(at)
@@ -92,6 +95,11 @@ def run(folder: Path, fault: str, persistence: str, mode: str, form: str, seed: 
         promise = getattr(row, persistence)
         outcome = _judged(sink, transactions, readers, ends, promise)
         outcome.anomalies += _offsets(sink, readers, ends, promise, row.has_witness)
+        outcome.anomalies += members.judged(ends[0], promise)
+        if "Traceback" in at.log:
+            outcome.anomalies.append("a broker has logged a traceback")
+        if row.is_planned:
+            outcome.anomalies += [error for client in clients for error in client.errors]
         if not resumed:
             outcome.anomalies.append(
                 f"a producer does not continue: {sink.errors[-2:]} {transactions.errors[-2:]}"
@@ -99,6 +107,39 @@ def run(folder: Path, fault: str, persistence: str, mode: str, form: str, seed: 
         if outcome.lost and promise == LOSES and row.has_witness and "records lost" not in at.log:
             outcome.anomalies.append("no broker has reported the loss")
         return outcome
+
+
+class Members:
+    """A member of a group of each protocol, and of a share group, which read the plain topic."""
+
+    def __init__(self, addresses: str, topic: str) -> None:
+        configure_group(addresses, "share")
+        self.tally = Tally()
+        self.share = ShareMember(addresses, "share", topic, self.tally)
+        quick = {"enable_auto_commit": True, "auto_commit_interval_ms": 200}
+        self.groups = {
+            protocol: Member(addresses, protocol, topic, group_protocol=protocol, **quick)
+            for protocol in ("classic", "consumer")
+        }
+
+    def judged(self, plain: list[tuple[int, bytes]], promise: str) -> list[str]:
+        """End the members; return what they have not read, or were given twice."""
+        places, values = {(0, offset) for offset, _ in plain}, {value for _, value in plain}
+        # A share group that is forgotten has also lost the config that says where it starts.
+        unread = {
+            "share": lambda: set() if promise == FORGETS else values - set(self.tally.delivered)
+        } | {
+            name: lambda seen=member.seen: places - set(seen)
+            for name, member in self.groups.items()
+        }
+        until(lambda: not any(left() for left in unread.values()), 20)
+        self.share.stop()
+        for member in self.groups.values():
+            member.leave()
+        found = [f"group {name}: {len(left())} unread" for name, left in unread.items() if left()]
+        if promise == KEEPS and self.tally.again:
+            found.append(f"{len(self.tally.again)} accepted records were delivered again")
+        return found
 
 
 def _judged(

@@ -12,6 +12,8 @@ from tests.faults.judge import run
 pytestmark = pytest.mark.slow
 
 SHORT = [
+    ("brokers are upgraded, and downgraded", "none", "dense", "record"),
+    ("brokers are upgraded, and downgraded", "none", "time", "batch"),
     ("connections to Redis break", "none", "dense", "record"),
     ("Redis is full for 1.5 s", "none", "time", "batch"),
     ("Redis and all brokers are killed", "always", "dense", "batch"),

@@ -16,6 +16,9 @@ from random import Random
 from typing import NamedTuple
 
 from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic
+from tests.interop.librdkafka import producer, read, send
+from tests.interop.records import Record
 from tests.support.redis_servers import OwnRedis, binary
 
 SETTINGS = {"auto.create.topics.enable": "true"}
@@ -24,6 +27,8 @@ PERSISTENCE = {
     "everysec": ["--appendonly", "yes", "--appendfsync", "everysec"],
     "always": ["--appendonly", "yes", "--appendfsync", "always"],
 }
+EARLIER = "c0f2b117f1b7bb18a0582cda8921355b78e9a653"
+"""The version from which brokers are upgraded: the oldest commit that can run beside today's."""
 STOPPED_S = 3.0
 """Seconds for which a process is stopped."""
 
@@ -47,6 +52,19 @@ class World:
         self._sizes: list[tuple[float, dict[Path, int]]] = []
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
+
+    def begin_as_earlier_version(self, folder: Path) -> None:
+        """Let the brokers start as the earlier version, which is unpacked to the folder."""
+        folder.mkdir()
+        words = ["git", "archive", EARLIER, "korvet", "lua", "pyproject.toml"]
+        packed = subprocess.run(words, capture_output=True, cwd=Path(__file__).parent.parent.parent)
+        assert packed.returncode == 0, (
+            f"this clone has no commit {EARLIER}: the test needs all commits"
+            f" (git fetch --unshallow): {packed.stderr.decode()}"
+        )
+        subprocess.run(["tar", "x"], input=packed.stdout, cwd=folder, check=True)
+        for broker in self.brokers:
+            broker.source = folder
 
     @property
     def addresses(self) -> str:
@@ -72,9 +90,13 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, persistence: str, mode: str, form: str, seed: int) -> Iterator[World]:
+def world(
+    folder: Path, persistence: str, mode: str, form: str, seed: int, is_earlier: bool
+) -> Iterator[World]:
     """Run a Redis and two brokers until the end of the block."""
     made = World(folder, persistence, mode, form, seed)
+    if is_earlier:
+        made.begin_as_earlier_version(folder / "version")
     made.redis.start()
     try:
         for broker in made.brokers:
@@ -199,6 +221,20 @@ def drop_connections(at: World) -> None:
         time.sleep(0.2)
 
 
+def change_versions(at: World) -> None:
+    """Upgrade one broker after the other, write what only the new ones have, and go back."""
+    topic = ""
+    for source in (None, at.brokers[0].source):
+        for broker in at.brokers:
+            assert broker.stop() == 0
+            broker.source = source
+            broker.start()
+            time.sleep(1)
+        topic = topic or create_topic(at.addresses)
+        send(producer(at.addresses), topic, [Record(b"k", b"v")] * 10)
+    assert len(read(at.addresses, topic, 20)) == 20
+
+
 Fault = Callable[[World], None]
 KEEPS, LOSES, FORGETS = "keeps all", "may lose its last records", "forgets the topics"
 """What a server with that persistence does."""
@@ -213,9 +249,12 @@ class Row(NamedTuple):
     always: str = KEEPS
     has_witness: bool = True
     """Whether a broker that knows the ends of the logs lives on."""
+    is_planned: bool = False
+    """Whether brokers begin as the earlier version, and no client may report an error."""
 
 
 FAULTS: dict[str, Row] = {
+    "brokers are upgraded, and downgraded": Row(change_versions, KEEPS, "", "", is_planned=True),
     "a broker is killed": Row(kill_broker),
     "a broker is stopped for 3 s": Row(stop_broker),
     "connections to Redis break": Row(drop_connections),

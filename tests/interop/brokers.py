@@ -38,6 +38,8 @@ class Broker:
     settings: dict[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     address: str = ""
+    source: Path | None = None
+    """The folder of another version of Korvet; None: the version under test."""
     _process: subprocess.Popen[str] | None = None
 
     @property
@@ -67,7 +69,13 @@ class Broker:
             words += ["--set", f"{name}={value}"]
         with (self.folder / "stderr.log").open("a") as log:
             self._process = subprocess.Popen(
-                words, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+                words,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                cwd=self.source,
+                env=None if self.source is None else os.environ | {"PYTHONPATH": str(self.source)},
             )
         self.address = self._first_line().removeprefix(LISTENING).strip()
 
