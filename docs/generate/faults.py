@@ -5,20 +5,34 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parents[2] / "tests" / "faults" / "results.json"
-COLUMNS = {"none": "no file", "everysec": "`everysec`", "always": "`always`"}
+TABLES = [
+    {"none": "no file", "everysec": "`everysec`", "always": "`always`"},
+    {"memory": "`memory`", "replicas:1": "`replicas:1`"},
+    {"embedded": "default", "fsync": "`fsync`"},
+]
+"""The columns of each table."""
 
 
 def render() -> str:
-    """Return the table: what survives each fault, by Redis's persistence."""
-    cells = {
-        (row["fault"], row["persistence"]): row for row in json.loads(RESULTS.read_text("utf-8"))
-    }
+    """Return the tables: what survives each fault, by the setting."""
+    cells = {(row["fault"], row["setting"]): row for row in json.loads(RESULTS.read_text("utf-8"))}
+    runs = [row["runs"] for row in cells.values()]
+    return "\n".join(
+        [
+            f"Each cell is the worst of {min(runs)} runs or more; all cells together are"
+            f" {sum(runs)} runs.\n",
+            *(_table(columns, cells) for columns in TABLES),
+        ]
+    )
+
+
+def _table(columns: dict[str, str], cells: dict[tuple[str, str], dict[str, Any]]) -> str:
     lines = [
-        f"| Fault | {' | '.join(COLUMNS.values())} |",
-        f"|---{'|---' * len(COLUMNS)}|",
+        f"| Fault | {' | '.join(columns.values())} |",
+        f"|---{'|---' * len(columns)}|",
     ]
-    for fault in dict.fromkeys(fault for fault, _ in cells):
-        row = [_cell(cells.get((fault, persistence))) for persistence in COLUMNS]
+    for fault in dict.fromkeys(fault for fault, setting in cells if setting in columns):
+        row = [_cell(cells.get((fault, setting))) for setting in columns]
         lines.append(f"| {fault} | {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from tests.faults.judge import RESULTS, Cell, run
-from tests.faults.world import FAULTS, PERSISTENCE
+from tests.faults.table import FAULTS
 
 SHAPES = [("dense", "record"), ("time", "record"), ("dense", "batch"), ("time", "batch")]
 
@@ -16,31 +16,37 @@ SHAPES = [("dense", "record"), ("time", "record"), ("dense", "batch"), ("time", 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument(
+        "--first", type=int, default=0, help="the first seed: above 0, results are added"
+    )
     parser.add_argument("--only", default="", help="a part of the fault's name")
-    parser.add_argument("--persistence", default="")
-    parser.add_argument("--write", action="store_true", help="write results.json")
+    parser.add_argument("--setting", default="")
+    parser.add_argument("--write", action="store_true", help="replace these in results.json")
     chosen = parser.parse_args()
-    cells: list[Cell] = []
-    for fault, row in FAULTS.items():
-        for persistence in PERSISTENCE:
-            if not getattr(row, persistence) or chosen.only not in fault:
-                continue
-            if chosen.persistence not in ("", persistence):
-                continue
-            cell = Cell(fault, persistence)
-            for seed in range(chosen.first, chosen.first + chosen.seeds):
-                mode, form = SHAPES[seed % len(SHAPES)]
-                with tempfile.TemporaryDirectory(prefix="kf-") as folder:
-                    outcome = run(Path(folder), fault, persistence, mode, form, seed)
-                cell.add(outcome)
-                where = f"{fault} | {persistence} | {mode} {form} | seed {seed}"
-                sys.stdout.write(f"{where} | {outcome}\n")
-                sys.stdout.flush()
-            cells.append(cell)
-    if chosen.write:
-        RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(cells), indent=1) + b"\n")
-    return int(any(cell.anomalies for cell in cells))
+    known = msgspec.json.decode(RESULTS.read_bytes(), type=list[Cell])
+    results = {(cell.fault, cell.setting): cell for cell in known}
+    anomalies: list[str] = []
+    wanted = [(fault, setting) for fault, row in FAULTS.items() for setting in row.promises]
+    for fault, setting in wanted:
+        if chosen.only not in fault or chosen.setting not in ("", setting):
+            continue
+        if not chosen.first:
+            results.pop((fault, setting), None)
+        cell = results.setdefault((fault, setting), Cell(fault, setting))
+        before = len(cell.anomalies)
+        for seed in range(chosen.first, chosen.first + chosen.seeds):
+            mode, form = SHAPES[seed % len(SHAPES)]
+            with tempfile.TemporaryDirectory(prefix="kf-") as folder:
+                outcome = run(Path(folder), fault, setting, mode, form, seed)
+            cell.add(outcome)
+            where = f"{fault} | {setting} | {mode} {form} | seed {seed}"
+            sys.stdout.write(f"{where} | {outcome}\n")
+            sys.stdout.flush()
+        anomalies += cell.anomalies[before:]
+        if chosen.write:
+            rows = [results[place] for place in wanted if place in results]
+            RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+    return int(bool(anomalies))
 
 
 sys.exit(main())

@@ -1,26 +1,24 @@
-"""A Redis on disk, two brokers, and the faults that can happen to them.
+"""The servers of one run: two brokers, and a Redis of some kind.
 
-A fault is a function of the world. It returns when what failed works again.
+A store is a context manager that starts a kind of Redis with a setting: a column of the table.
 """
 
-import os
-import shutil
-import signal
+import json
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Generic, TypeVar
 
 from tests.interop.brokers import Broker
-from tests.interop.conftest import create_topic
-from tests.interop.librdkafka import producer, read, send
-from tests.interop.records import Record
-from tests.support.redis_servers import OwnRedis, binary
+from tests.store.cluster_topology import TestCluster, cluster
+from tests.store.sentinel_topology import Watched, watching
+from tests.support.redis_servers import OwnRedis
 
+ROOT = Path(__file__).parents[2]
 SETTINGS = {"auto.create.topics.enable": "true"}
 PERSISTENCE = {
     "none": ["--appendonly", "no"],
@@ -28,40 +26,149 @@ PERSISTENCE = {
     "always": ["--appendonly", "yes", "--appendfsync", "always"],
 }
 EARLIER = "c0f2b117f1b7bb18a0582cda8921355b78e9a653"
-"""The version from which brokers are upgraded: the oldest commit that can run beside today's."""
-STOPPED_S = 3.0
-"""Seconds for which a process is stopped."""
+"""The version from which brokers are upgraded: the oldest that today's can share a Redis with."""
 
 
-class World:
-    """The servers of one run."""
+class Single(OwnRedis):
+    """A Redis on disk. It notes how long its files were when: a power cut keeps what was synced."""
 
-    def __init__(self, folder: Path, persistence: str, mode: str, form: str, seed: int) -> None:
-        self.random = Random(seed)
-        self.persistence = persistence
-        self.redis = OwnRedis(folder / "redis", PERSISTENCE[persistence])
-        self.redis.folder.mkdir(parents=True)
-        settings = SETTINGS | {"offset.mode": mode, "storage.format": form}
-        self.brokers = [
-            Broker(
-                folder / f"broker-{n}", settings, ("--redis", self.redis.url, "--node-id", str(n))
-            )
-            for n in range(2)
-        ]
-        self.earlier = folder / "earlier"
+    def __init__(self, folder: Path, setting: str) -> None:
+        super().__init__(folder, PERSISTENCE[setting])
+        self.folder.mkdir()
+        self.setting = setting
         self._sizes: list[tuple[float, dict[Path, int]]] = []
         self._ended = threading.Event()
-        self._sampler = threading.Thread(target=self._sample, daemon=True)
 
-    def begin_as_earlier_version(self, folder: Path) -> None:
-        """Let the brokers start as the earlier version, which is unpacked to the folder."""
-        folder.mkdir()
+    def files(self) -> list[Path]:
+        """Return the parts of the append-only file that grow."""
+        return sorted(self.folder.glob("appendonlydir/*.incr.aof"))
+
+    def sizes_before(self, seconds: float) -> dict[Path, int]:
+        before = time.monotonic() - seconds
+        return next((sizes for at, sizes in reversed(self._sizes) if at <= before), {})
+
+    @contextmanager
+    def running(self) -> Iterator["Single"]:
+        sampler = threading.Thread(target=self._sample, daemon=True)
+        self.start()
+        sampler.start()
+        try:
+            yield self
+        finally:
+            self._ended.set()
+            self.end()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(0.05):
+            sizes = {path: path.stat().st_size for path in self.files() if path.exists()}
+            self._sizes.append((time.monotonic(), sizes))
+
+
+class Embedded:
+    """The Redis of a broker. It notes what was synced; flags make its disk slow, or fail."""
+
+    PATCH = """
+import errno, json, os, pathlib, time
+from korvet.base.synced_files import SyncedFiles
+here, synced, known = pathlib.Path(__file__).parent, SyncedFiles.sync, {}
+def sync(files):
+    paths = (files._directory / "appendonlydir").glob("*.incr.aof")
+    sizes = {str(path): path.stat().st_size for path in paths}
+    while (here / "slow").exists():
+        time.sleep(0.05)
+    if (here / "failing").exists():
+        raise OSError(errno.EIO, "no disk")
+    count = synced(files)
+    known.update((path, max(size, known.get(path, 0))) for path, size in sizes.items())
+    (here / "new").write_text(json.dumps(known))
+    (here / "new").rename(here / "synced")
+    return count
+SyncedFiles.sync = sync
+"""
+
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "broker-0" / "data"
+        self.source = folder / "patched"
+        self.source.mkdir()
+        (self.source / "sitecustomize.py").write_text(self.PATCH)
+        for name in ("korvet", "lua"):
+            (self.source / name).symlink_to(ROOT / name)
+
+    def sizes(self) -> dict[str, int]:
+        """Return how much of which file was synced."""
+        found: dict[str, int] = json.loads((self.source / "synced").read_text())
+        return found
+
+
+def single(folder: Path, setting: str) -> AbstractContextManager[Single]:
+    """Return a server with that persistence."""
+    return Single(folder / "redis", setting).running()
+
+
+@contextmanager
+def with_clock(folder: Path, setting: str) -> Iterator[Single]:
+    """Start a server whose clock the file `offset` in the folder sets."""
+    libraries = [*Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")]
+    assert libraries, "libfaketime is not installed: these tests are part of the suite, install it"
+    (folder / "offset").write_text("+0")
+    made = Single(folder / "redis", setting)
+    made.environment = {
+        "LD_PRELOAD": str(libraries[0]),
+        "FAKETIME_TIMESTAMP_FILE": str(folder / "offset"),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    with made.running():
+        yield made
+
+
+@contextmanager
+def embedded(folder: Path, setting: str) -> Iterator[Embedded]:
+    """Let the only broker start its Redis."""
+    yield Embedded(folder)
+
+
+def sentinel(folder: Path, setting: str) -> AbstractContextManager[Watched]:
+    """Return a master with a replica that a Sentinel watches."""
+    return watching()
+
+
+def on_cluster(folder: Path, setting: str) -> AbstractContextManager[TestCluster]:
+    """Return three masters with a replica each."""
+    return cluster(replicated=(0, 1, 2))
+
+
+S = TypeVar("S", Single, Watched, TestCluster, Embedded)
+Store = Callable[[Path, str], AbstractContextManager[S]]
+
+
+class World(Generic[S]):
+    """The servers of one run."""
+
+    def __init__(self, redis: S, folder: Path, settings: dict[str, str], seed: int) -> None:
+        self.redis = redis
+        self.folder = folder
+        self.random = Random(seed)
+        self.topics: list[str] = []
+        """The topics of the clients."""
+        if isinstance(redis, Embedded):
+            self.brokers = [Broker(folder / "broker-0", settings, source=redis.source)]
+            return
+        self.brokers = [
+            Broker(folder / f"broker-{n}", settings, ("--redis", redis.url, "--node-id", str(n)))
+            for n in range(2)
+        ]
+
+    def begin_as_earlier_version(self) -> None:
+        """Let the brokers start as the earlier version."""
         words = ["git", "archive", EARLIER, "korvet", "lua", "pyproject.toml"]
-        packed = subprocess.run(words, capture_output=True, cwd=Path(__file__).parent.parent.parent)
+        packed = subprocess.run(words, capture_output=True, cwd=ROOT)
         assert packed.returncode == 0, (
             f"this clone has no commit {EARLIER}: the test needs all commits"
             f" (git fetch --unshallow): {packed.stderr.decode()}"
         )
+        folder = self.folder / "version"
+        folder.mkdir()
         subprocess.run(["tar", "x"], input=packed.stdout, cwd=folder, check=True)
         for broker in self.brokers:
             broker.source = folder
@@ -74,199 +181,24 @@ class World:
     def log(self) -> str:
         return "".join(broker.log for broker in self.brokers)
 
-    def files(self) -> list[Path]:
-        """Return the parts of the append-only file that grow."""
-        return sorted(self.redis.folder.glob("appendonlydir/*.incr.aof"))
-
-    def _sample(self) -> None:
-        """Note how long the files were when: a power cut keeps what was synced then."""
-        while not self._ended.wait(0.05):
-            sizes = {path: path.stat().st_size for path in self.files() if path.exists()}
-            self._sizes.append((time.monotonic(), sizes))
-
-    def sizes_before(self, seconds: float) -> dict[Path, int]:
-        before = time.monotonic() - seconds
-        return next((sizes for at, sizes in reversed(self._sizes) if at <= before), {})
-
 
 @contextmanager
 def world(
-    folder: Path, persistence: str, mode: str, form: str, seed: int, is_earlier: bool
-) -> Iterator[World]:
+    store: Store[S],
+    folder: Path,
+    setting: str,
+    mode: str,
+    form: str,
+    seed: int,
+    is_earlier: bool = False,
+) -> Iterator[World[S]]:
     """Run a Redis and two brokers until the end of the block."""
-    made = World(folder, persistence, mode, form, seed)
-    if is_earlier:
-        made.begin_as_earlier_version(folder / "version")
-    made.redis.start()
-    try:
+    settings = SETTINGS | {"offset.mode": mode, "storage.format": form}
+    with ExitStack() as stack:
+        made = World(stack.enter_context(store(folder, setting)), folder, settings, seed)
+        if is_earlier:
+            made.begin_as_earlier_version()
         for broker in made.brokers:
+            stack.callback(broker.close)
             broker.start()
-        made._sampler.start()
         yield made
-    finally:
-        made._ended.set()
-        for broker in made.brokers:
-            broker.close()
-        made.redis.end()
-
-
-def kill_broker(at: World) -> None:
-    broker = at.random.choice(at.brokers)
-    broker.kill()
-    broker.start()
-
-
-def stop_broker(at: World) -> None:
-    pid = at.random.choice(at.brokers).pid
-    os.kill(pid, signal.SIGSTOP)
-    time.sleep(STOPPED_S)
-    os.kill(pid, signal.SIGCONT)
-
-
-def stop_redis(at: World) -> None:
-    at.redis.signal(signal.SIGSTOP)
-    time.sleep(STOPPED_S)
-    at.redis.signal(signal.SIGCONT)
-
-
-def kill_redis(at: World) -> None:
-    at.redis.end()
-    at.redis.start()
-
-
-def kill_all(at: World) -> None:
-    for broker in at.brokers:
-        broker.kill()
-    kill_redis(at)
-    for broker in at.brokers:
-        broker.start()
-
-
-def cut_power(at: World) -> None:
-    """Drop what was not synced: with everysec the last second and, in part, the one before."""
-    unsynced_s = {"everysec": 1 + at.random.random(), "always": 0.0, "none": 0.0}
-    sizes = at.sizes_before(unsynced_s[at.persistence]) if unsynced_s[at.persistence] else {}
-    at.redis.end()
-    for path, size in sizes.items():
-        if path.exists():
-            os.truncate(path, size)
-    at.redis.start()
-
-
-def older_file(at: World) -> None:
-    """Start Redis with the data of a second ago."""
-    at.redis.copy(at.earlier)
-    time.sleep(1)
-    at.redis.start_with(at.earlier)
-
-
-def cut_file(at: World) -> None:
-    """Truncate the file in the middle of a command of the last second."""
-    sizes = at.sizes_before(1)
-    at.redis.end()
-    for path, size in sizes.items():
-        os.truncate(path, max(0, size - at.random.randrange(1, 40)))
-    at.redis.start()
-
-
-def break_file(at: World) -> None:
-    """Flip a bit of a command of the last second; Redis's own check then cuts the file there."""
-    sizes = at.sizes_before(1)
-    at.redis.end()
-    for path, size in sizes.items():
-        data = bytearray(path.read_bytes())
-        data[data.index(b"\r\n*", size) + 2] ^= 0x10
-        path.write_bytes(data)
-    check = at.redis.folder / "valkey-check-aof"
-    if not check.exists():
-        program = binary("valkey")
-        assert program
-        check.symlink_to(program)
-    for path in sizes:
-        words = [str(check), "--fix", str(path)]
-        subprocess.run(words, input=b"y\n", capture_output=True, check=True, timeout=60)
-    at.redis.start()
-
-
-def empty_redis(at: World) -> None:
-    """Replace Redis by an empty one, as a failover to a replica without data does."""
-    at.redis.end()
-    shutil.rmtree(at.redis.folder / "appendonlydir", ignore_errors=True)
-    at.redis.start()
-
-
-def flush_redis(at: World) -> None:
-    with at.redis.client() as client:
-        client.flushall()
-
-
-def flush_scripts(at: World) -> None:
-    with at.redis.client() as client:
-        client.script_flush()
-
-
-def fill_redis(at: World) -> None:
-    """Let Redis refuse what grows for some time."""
-    with at.redis.client() as client:
-        client.config_set("maxmemory", "1mb")
-        time.sleep(1.5)
-        client.config_set("maxmemory", "0")
-
-
-def drop_connections(at: World) -> None:
-    """End every connection of the brokers to Redis, several times."""
-    for _ in range(5):
-        with at.redis.client() as client:
-            client.client_kill_filter(_type="normal", skipme=True)
-        time.sleep(0.2)
-
-
-def change_versions(at: World) -> None:
-    """Upgrade one broker after the other, write what only the new ones have, and go back."""
-    topic = ""
-    for source in (None, at.brokers[0].source):
-        for broker in at.brokers:
-            assert broker.stop() == 0
-            broker.source = source
-            broker.start()
-            time.sleep(1)
-        topic = topic or create_topic(at.addresses)
-        send(producer(at.addresses), topic, [Record(b"k", b"v")] * 10)
-    assert len(read(at.addresses, topic, 20)) == 20
-
-
-Fault = Callable[[World], None]
-KEEPS, LOSES, FORGETS = "keeps all", "may lose its last records", "forgets the topics"
-"""What a server with that persistence does."""
-
-
-class Row(NamedTuple):
-    """A fault, and what Redis does with each persistence; "" if the fault cannot happen there."""
-
-    inject: Fault
-    none: str = KEEPS
-    everysec: str = KEEPS
-    always: str = KEEPS
-    has_witness: bool = True
-    """Whether a broker that knows the ends of the logs lives on."""
-    is_planned: bool = False
-    """Whether brokers begin as the earlier version, and no client may report an error."""
-
-
-FAULTS: dict[str, Row] = {
-    "brokers are upgraded, and downgraded": Row(change_versions, KEEPS, "", "", is_planned=True),
-    "a broker is killed": Row(kill_broker),
-    "a broker is stopped for 3 s": Row(stop_broker),
-    "connections to Redis break": Row(drop_connections),
-    "Redis is stopped for 3 s": Row(stop_redis),
-    "Redis is full for 1.5 s": Row(fill_redis),
-    "Redis forgets its scripts": Row(flush_scripts),
-    "Redis is killed": Row(kill_redis, FORGETS, LOSES, KEEPS),
-    "Redis and all brokers are killed": Row(kill_all, FORGETS, LOSES, KEEPS, has_witness=False),
-    "power fails": Row(cut_power, FORGETS, LOSES, KEEPS),
-    "Redis starts from a file of a second ago": Row(older_file, "", LOSES, LOSES),
-    "the end of the file is cut off": Row(cut_file, "", LOSES, LOSES),
-    "a command in the file is broken": Row(break_file, "", LOSES, LOSES),
-    "Redis is replaced by an empty one": Row(empty_redis, FORGETS, FORGETS, FORGETS),
-    "FLUSHALL": Row(flush_redis, FORGETS, FORGETS, FORGETS),
-}

@@ -70,6 +70,19 @@ class TestCluster:
         until(lambda: len({_epoch(_info(self, node)) for node in nodes}) == 1)
         until(lambda: len({str(self.ask(node, "CLUSTER", "SLOTS")) for node in nodes}) == 1)
 
+    def move(self, key: str, source: int, target: int) -> None:
+        """Move the key's slot and all of its keys to another node."""
+        slot, ids = key_slot(key.encode()), self.ids()
+        self.ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+        self.ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+        with self.client(source) as client:
+            while keys := client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
+                to = ("127.0.0.1", self.ports[target], "", 0, 5000)
+                client.execute_command("MIGRATE", *to, "KEYS", *keys)
+        for node in (target, source):
+            self.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+        self.agree()
+
     def owner(self, key: str) -> int:
         """Return the node that has the key's slot, by the first node's CLUSTER SLOTS."""
         slot = key_slot(key.encode())

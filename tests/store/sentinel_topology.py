@@ -17,22 +17,29 @@ from tests.support.redis_servers import binary
 
 @dataclass
 class Watched:
-    """The ports; `old` is the process of the first master, `spare` a server without a role yet."""
+    """The ports; `old` and `heir` are the processes of the first master and its replica.
+
+    `spare` is a server without a role yet."""
 
     master: int
     replica: int
     spare: int
     sentinels: list[int]
     old: "subprocess.Popen[str]"
+    heir: "subprocess.Popen[str]"
 
     @property
     def url(self) -> str:
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.sentinels)
         return f"redis+sentinel://{hosts}/themaster"
 
+    def client(self, port: int) -> redis.Redis:
+        """Return a client of the server at the port."""
+        return redis.Redis(port=port, protocol=2)
+
     def ask(self, port: int, *command: str | int) -> object:
         """Return the raw reply of the server at the port to a command."""
-        with redis.Redis(port=port, protocol=2) as client:
+        with self.client(port) as client:
             client.response_callbacks = {}  # type: ignore[assignment]
             return client.execute_command(*command)
 
@@ -61,9 +68,9 @@ def watching(
     with tempfile.TemporaryDirectory(prefix="kv-") as directory, contextlib.ExitStack() as stack:
         old = start(stack, directory, "master", [f"port {master}", *stubborn])
         of = f"replicaof 127.0.0.1 {master}"
-        start(stack, directory, "replica", [f"port {replica}", of])
+        heir = start(stack, directory, "replica", [f"port {replica}", of])
         start(stack, directory, "spare", [f"port {spare}"])
-        made = Watched(master, replica, spare, guards, old)
+        made = Watched(master, replica, spare, guards, old, heir)
         until(lambda: "master_link_status:up" in made.text(replica, "INFO", "replication"))
         for guard in guards:
             lines = [

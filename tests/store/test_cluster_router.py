@@ -43,18 +43,6 @@ def push(key: str, value: bytes) -> Call[Counted]:
     return Call(PUSH, (key,), (value,))
 
 
-def move(nodes: TestCluster, key: str, source: int, target: int) -> None:
-    """Move the key's slot and all of its keys to another node."""
-    slot = key_slot(key.encode())
-    ids = nodes.ids()
-    nodes.ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
-    nodes.ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
-    nodes.ask(source, "MIGRATE", "127.0.0.1", nodes.ports[target], key, 0, 1000)
-    for node in (target, source):
-        nodes.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[target])
-    nodes.agree()
-
-
 async def test_every_call_goes_to_the_node_of_its_slot(nodes: TestCluster) -> None:
     async with connect(nodes.url) as store:
         assert store.is_cluster
@@ -82,14 +70,14 @@ async def test_a_slot_that_moved_is_followed(nodes: TestCluster) -> None:
     key = key_of_node(nodes, 1)
     async with connect(nodes.url) as store:
         await store.run(push(key, b"0"))
-        move(nodes, key, 1, 2)
+        nodes.move(key, 1, 2)
         try:
             replies = await store.run_many([push(key, b"%d" % n) for n in range(1, 20)])
             assert [reply.length for reply in replies] == list(range(2, 21))
             assert await store.command("LRANGE", key, 0, -1) == [b"%d" % n for n in range(20)]
             assert nodes.owner(key) == 2
         finally:
-            move(nodes, key, 2, 1)
+            nodes.move(key, 2, 1)
 
 
 async def test_a_key_of_a_migrating_slot_is_read_at_its_target(nodes: TestCluster) -> None:
@@ -108,7 +96,7 @@ async def test_a_key_of_a_migrating_slot_is_read_at_its_target(nodes: TestCluste
             for node in (2, 1):
                 nodes.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[2])
             nodes.agree()
-        move(nodes, key, 2, 1)
+        nodes.move(key, 2, 1)
 
 
 async def test_keys_in_two_slots_are_an_error_of_the_script(nodes: TestCluster) -> None:
@@ -137,12 +125,12 @@ def test_the_sync_store_finds_every_node(nodes: TestCluster) -> None:
         assert {reply.length for reply in store.run_many([push(key, b"x") for key in keys])} == {1}
         key = key_of_node(nodes, 1)
         store.run(push(key, b"0"))
-        move(nodes, key, 1, 2)
+        nodes.move(key, 1, 2)
         try:
             assert store.run(push(key, b"1")).length == 2
             assert store.command("LRANGE", key, 0, -1) == [b"0", b"1"]
         finally:
-            move(nodes, key, 2, 1)
+            nodes.move(key, 2, 1)
 
 
 def test_the_sync_store_reads_the_slot_map_again_after_look_again(nodes: TestCluster) -> None:

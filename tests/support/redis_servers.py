@@ -174,6 +174,7 @@ class OwnRedis:
     def __init__(self, folder: Path, options: Sequence[str] = ("--appendonly", "yes")) -> None:
         self.folder = folder
         self.options = options
+        self.environment: dict[str, str] = {}
         self.url = f"unix://{folder}/s"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -182,7 +183,13 @@ class OwnRedis:
         assert program
         words = [program, "--port", "0", "--unixsocket", f"{self.folder}/s", "--save", ""]
         words += ["--dir", str(self.folder), *self.options]
-        self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        # A limit of the file size is then an error of the write, like a full disk, and no signal.
+        self._process = subprocess.Popen(
+            words,
+            stdout=subprocess.DEVNULL,
+            restore_signals=False,
+            env=os.environ | self.environment,
+        )
         while not self._answers():
             assert self._process.poll() is None, "the server did not start"
             time.sleep(0.005)
@@ -197,9 +204,13 @@ class OwnRedis:
         except redis.exceptions.RedisError:
             return False
 
-    def signal(self, number: signal.Signals) -> None:
+    @property
+    def pid(self) -> int:
         assert self._process is not None
-        self._process.send_signal(number)
+        return self._process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
 
     def copy(self, folder: Path) -> None:
         """Write all that was answered, and copy the data on disk."""
