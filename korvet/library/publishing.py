@@ -28,13 +28,15 @@ from korvet.base.errors import ErrorCode
 from korvet.config.durability import Durability, strictest
 from korvet.library.batches import BATCH_BYTES, BATCH_RECORDS, Batcher, partition_of
 from korvet.library.record_calls import RecordCalls
-from korvet.library.session import check, check_partition
+from korvet.library.session import Session, check, check_partition
 from korvet.library.values import Appended, KorvetError, Producer, Record
 from korvet.scripts import inlined
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import AppendReply
 from korvet.store.errors import StoreUnavailable
+from korvet.store.redis_py import InlineStore, run_inline
 from korvet.store.redis_py_calls import evalsha_of, reply_of
+from korvet.store.server_info import parse_info
 
 _WAIT_MS = 10_000
 """Longest wait for replicas, and then for the disk."""
@@ -141,13 +143,16 @@ class Receipt(Queued):
 class _Execution:
     """Replaces the `execute` of a pipeline with queued publishes, for one call."""
 
-    def __init__(self, pipe: Any, queue: list[Any]) -> None:
+    def __init__(self, pipe: Any, queue: list[Any], log: Session | None) -> None:
         self.queue = queue
+        is_usable = log is not None and isinstance(log.store, InlineStore)
+        self._log = log if is_usable or _is_async(pipe.__class__) else None
         self.texts: set[str] = set()
         self._pipe = pipe
         self._receipts: list[tuple[int, Queued]] = []
         self._functions: dict[int, str] = {}
         self._socket: Any = None
+        self._answer: Any = None
         self._durable: dict[Queued, Durability] = {}
         self._not_durable = ""
         self._error: BaseException | None = None
@@ -157,8 +162,9 @@ class _Execution:
         self._durable[receipt] = durability
 
     def add(self, receipt: Queued, function: str) -> None:
-        """Expect the reply to the command that is queued last; `function` does the same."""
-        self._functions[len(self.queue) - 1] = function
+        """Expect the reply to the last queued command; `function`, if any, does the same."""
+        if function:
+            self._functions[len(self.queue) - 1] = function
         self._receipts.append((len(self.queue) - 1, receipt))
 
     def __call__(self, raise_on_error: bool = True) -> Any:
@@ -190,42 +196,48 @@ class _Execution:
             vars(self._pipe).pop(name, None)
 
     def _send(self, send: Any, connection: Any, commands: list[Any], *more: Any) -> Any:
-        """Send the commands, as FCALL if the connection's server has the functions."""
+        """Send the commands on a connection that was asked what there is to know."""
         connection.connect()
         self._socket = getattr(connection, "_sock", None)
-        if self._is_to_ask():
-            connection.send_command("FCALL", inlined.steps_name(), 0)
-            with self._answer(connection, "_sock"):
-                connection.read_response()
+        for words in self._questions():
+            connection.send_command(*words)
+            try:
+                self._answer = connection.read_response()
+            except Exception as error:
+                if connection._sock is not self._socket:
+                    raise
+                self._answer = error
+            if self._log is not None and words[0] == "INFO":
+                run_inline(self._log.store.accept(_run_in(self._answer)))
         return send(connection, self._shortened(commands), *more)
 
     async def _send_async(self, send: Any, connection: Any, commands: list[Any], *more: Any) -> Any:
-        """Send the commands, as FCALL if the connection's server has the functions."""
+        """Send the commands on a connection that was asked what there is to know."""
         await connection.connect()
         self._socket = getattr(connection, "_writer", None)
-        if self._is_to_ask():
-            await connection.send_command("FCALL", inlined.steps_name(), 0)
-            with self._answer(connection, "_writer"):
-                await connection.read_response()
+        for words in self._questions():
+            await connection.send_command(*words)
+            try:
+                self._answer = await connection.read_response()
+            except Exception as error:
+                if connection._writer is not self._socket:
+                    raise
+                self._answer = error
+            if self._log is not None and words[0] == "INFO":
+                await self._log.store.accept(_run_in(self._answer))
         return await send(connection, self._shortened(commands), *more)
 
-    def _is_to_ask(self) -> bool:
-        return self._socket is not None and _asked.get(self._socket, 0.0) <= monotonic()
-
-    @contextmanager
-    def _answer(self, connection: Any, socket: str) -> Iterator[None]:
-        """Note whether a server has the functions: the block reads its reply, or an error reply.
-
-        Raises what the block raised if that ended the connection.
-        """
-        _asked[self._socket] = monotonic() + _ASK_AGAIN_S
-        try:
-            yield
-        except Exception:
-            if getattr(connection, socket) is not self._socket:
-                raise
-        else:
-            _asked[self._socket] = inf
+    def _questions(self) -> Iterator[tuple[Any, ...]]:
+        """Yield what to ask the connection, and take the answers, error replies among them."""
+        if self._socket is None:
+            return
+        if self._log is not None and self._socket not in self._log.greeted:
+            yield "INFO", "server"
+            self._log.greeted.add(self._socket)
+        if _asked.get(self._socket, 0.0) <= monotonic():
+            yield "FCALL", inlined.steps_name(), 0
+            has = not isinstance(self._answer, Exception)
+            _asked[self._socket] = inf if has else monotonic() + _ASK_AGAIN_S
 
     def _shortened(self, commands: list[Any]) -> list[Any]:
         if self._socket is None or _asked.get(self._socket) != inf:
@@ -364,7 +376,7 @@ class PublishCalls(RecordCalls):
             for (number, batch), call in zip(batches, calls, strict=True)
         ]
         receipt = Receipt(parts)
-        enqueue(pipe, receipt, calls, on_refused, durability)
+        enqueue(pipe, receipt, calls, on_refused, durability, self)
         return receipt
 
     async def check(self, pipe: Any, topic: str) -> None:
@@ -398,11 +410,15 @@ def enqueue(
     calls: Iterable[Call[Any]],
     on_refused: OnRefused,
     durability: Durability,
+    log: Session | None = None,
 ) -> None:
-    """Queue the calls, and expect their replies at the pipeline's next `execute`."""
+    """Queue the calls, and expect their replies at the pipeline's next `execute`.
+
+    With a log whose pipeline it is, a server that may have lost records is accepted first.
+    """
     execution, queue = pipe.execute, _queue_of(pipe)
     if not isinstance(execution, _Execution) or execution.queue is not queue:
-        pipe.execute = execution = _Execution(pipe, queue)
+        pipe.execute = execution = _Execution(pipe, queue, log)
     is_multi = pipe.__dict__.get("transaction", pipe.__dict__.get("is_transaction"))
     is_multi = is_multi or getattr(pipe, "explicit_transaction", False)
     for call in calls:
@@ -423,6 +439,11 @@ def enqueue(
 def _is_async(kind: Hashable) -> bool:
     """Return whether the pipelines of a class are those of asyncio."""
     return inspect.iscoroutinefunction(getattr(kind, "reset", None))
+
+
+def _run_in(info: object) -> str:
+    """Return the run id in a reply to INFO server; empty if the user may not ask."""
+    return parse_info(info if isinstance(info, bytes) else str(info).encode()).get("run_id", "")
 
 
 def _queue_of(pipe: Any) -> list[Any]:

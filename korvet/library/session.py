@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 from time import monotonic
-from typing import cast
+from typing import Any, cast
+from weakref import WeakSet
 
 from korvet.base.errors import ErrorCode
 from korvet.base.metrics import Metrics
@@ -60,6 +61,8 @@ class Session:
         """`present_ms` of this process's ticks of groups; see `Presence`."""
         self.coordinator = GroupCoordinator(self.node, present_ms=lambda: self.ticks_ms)
         self.batchers: dict[str, Batcher] = {}
+        self.greeted: WeakSet[Any] = WeakSet()
+        """Sockets of callers' connections whose servers are accepted (log/accept_server.py)."""
         self._started_with = self.settings
         self.dynamic_configs = ConfigTable(self.store, self.keys)
         self._fresh_until = 0.0

@@ -129,7 +129,12 @@ def steps_name() -> str:
 
 @cache
 def step_name(script: str, *, raises: bool = False) -> str:
-    """Return the name of a script's function. With `raises` its refusals are error replies."""
+    """Return the name of a script's function, empty if it has none.
+
+    With `raises` its refusals are error replies.
+    """
+    if script not in _STEPS:
+        return ""
     own = f"{steps_name()}_{script.replace('.', '_')}"
     return f"{own}_raising" if raises else own
 

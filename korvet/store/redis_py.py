@@ -54,11 +54,19 @@ class LibraryStore(AsyncCalls, Protocol):
     """A store as the library uses it; AsyncStore is one too."""
 
     def submit_command(self, *command: Any) -> Any: ...
+    async def accept(self, run: str) -> None: ...
     async def close(self) -> None: ...
 
 
 class WithoutDecisions:
     """The part of a store that only brokers use: they have the settings."""
+
+    _accept: Callable[[str], Coroutine[Any, Any, None]] | None = None
+
+    async def accept(self, run: str) -> None:
+        """Do what is done before the first command to a server, by its run id."""
+        if self._accept is not None:
+            await self._accept(run)
 
     async def command(self, *command: Arg) -> Any:
         raise NotImplementedError
@@ -98,6 +106,7 @@ class InlineStore(WithoutDecisions):
 
     def accept_servers(self, accept: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         """Run `accept` with the run id of each server before the first command to it."""
+        self._accept = accept
         self._store.accept_servers(lambda run: run_inline(accept(run)))
 
     @property
@@ -202,7 +211,7 @@ class ClientStore(WithoutDecisions):
 
     def accept_servers(self, accept: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         """Run `accept` with the run id of each server before the first command to it."""
-        self._predecessors.accept_server = accept
+        self._accept = self._predecessors.accept_server = accept
 
     async def run(self, call: Call[R]) -> R:
         """Return the call's reply."""

@@ -1,12 +1,17 @@
-"""Check the library on a Redis Cluster, by URL."""
+"""Check the library on a Redis Cluster, and where Sentinels name the master, by URL."""
 
 import asyncio
 from collections.abc import Iterator
 
 import pytest
+import redis
+from redis.sentinel import Sentinel
 
-from korvet import AsyncKorvet, Korvet, Record
+from korvet import AsyncKorvet, Consumer, Korvet, KorvetError, Record, StoreError
+from korvet.scripts import inlined
+from tests.interop.librdkafka import eventually
 from tests.store.cluster_topology import TestCluster, cluster
+from tests.store.sentinel_topology import watching
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +66,42 @@ def test_partitions_on_a_cluster_have_tables(nodes: TestCluster) -> None:
         stock = log.table("stock")
         assert (stock.count(), stock.get(b"7")) == (60, b"7")
         log.delete_topic("stock")
+
+
+@pytest.mark.parametrize("has_functions", [False, True])
+def test_steps_continue_at_the_master_that_sentinels_name(has_functions: bool) -> None:
+    def step(consumer: Consumer) -> bool:
+        """Publish a record, and count one and commit it; return False where Redis fails."""
+        try:
+            with client.pipeline() as pipe:
+                pipe.incr("published")
+                receipt = log.publish(pipe, "orders", Record(b"a"))
+                pipe.execute()
+            next(consumer)
+            with client.pipeline() as pipe:
+                consumer.check(pipe)
+                pipe.multi()
+                pipe.incr("consumed")
+                consumer.commit_with(pipe)
+                pipe.execute()
+        except (redis.RedisError, StoreError, KorvetError, StopIteration):
+            return False
+        return receipt.offset >= 0
+
+    with watching() as servers, Korvet.connect(servers.url) as log:
+        found = Sentinel([("127.0.0.1", port) for port in servers.sentinels])
+        client = found.master_for("themaster", socket_timeout=1)
+        if has_functions:
+            client.function_load(inlined.steps())
+        log.create_topic("orders", 1, {"offset.mode": "dense"})
+        with log.consumer("totals", ["orders"], idle_s=1) as consumer:
+            assert step(consumer)
+            assert client.wait(1, 5000) == 1
+            servers.old.kill()
+            eventually(lambda: servers.is_master(servers.replica))
+            eventually(lambda: step(consumer))
+            assert step(consumer)
+            (row,) = log.committed("totals")
+        stored = len(list(log.records("orders", 0)))
+        assert client.mget("published", "consumed") == [b"%d" % stored, b"%d" % (stored - row.lag)]
+        client.close()

@@ -80,14 +80,47 @@ def test_the_epoch_is_begun_where_the_log_ended(
         assert client.hget("korvet:cluster", "epoch_begun") == b"0", "transactions are left open"
 
 
+def produced(log: Korvet, _: redis.Redis) -> None:
+    log.produce("t", RECORDS)
+
+
+def published(log: Korvet, client: redis.Redis) -> None:
+    with client.pipeline() as pipe:
+        log.publish(pipe, "t", *RECORDS)
+        pipe.execute()
+
+
+@pytest.mark.parametrize("produce", [produced, published])
 def test_a_connection_that_is_made_again_begins_it_too(
-    redis_on_disk: OwnRedis, tmp_path: Path
+    redis_on_disk: OwnRedis, tmp_path: Path, produce: Callable[[Korvet, redis.Redis], None]
 ) -> None:
-    with Korvet.connect(redis_on_disk.url) as log:
+    with Korvet.connect(redis_on_disk.url) as log, redis_on_disk.client() as client:
         log.create_topic("t", partitions=1, configs={"offset.mode": "dense"})
         redis_on_disk.copy(tmp_path / "data")
-        log.produce("t", RECORDS)
+        produce(log, client)
         redis_on_disk.start_with(tmp_path / "data")
-        log.produce("t", RECORDS)
+        produce(log, client)
+    rows = rows_of(redis_on_disk)
+    assert end_of(rows[0].epoch, rows, 2) == 0
+
+
+def test_a_step_of_asyncio_begins_it_too(redis_on_disk: OwnRedis, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with (
+            redis.asyncio.Redis.from_url(redis_on_disk.url) as client,
+            AsyncKorvet(client) as log,
+        ):
+            for number in range(2):
+                async with client.pipeline() as pipe:
+                    await log.publish(pipe, "t", *RECORDS)
+                    await pipe.execute()
+                if number == 0:
+                    redis_on_disk.start_with(tmp_path / "data")
+                    await client.connection_pool.disconnect()
+
+    with Korvet.connect(redis_on_disk.url) as log:
+        log.create_topic("t", partitions=1, configs={"offset.mode": "dense"})
+    redis_on_disk.copy(tmp_path / "data")
+    asyncio.run(work())
     rows = rows_of(redis_on_disk)
     assert end_of(rows[0].epoch, rows, 2) == 0

@@ -152,6 +152,18 @@ def test_a_step_waits_for_replicas_and_disk(
             log.publish(pipe, "orders", Record(b"a"), durable="disk")
 
 
+def test_a_server_that_syncs_no_file_is_named(
+    log: korvet.Korvet, client: redis.Redis, redis_server: TestServer
+) -> None:
+    with client.pipeline() as pipe:
+        receipt = log.publish(pipe, "orders", Record(b"a"), durable="fsync")
+        assert len(pipe.execute()) == 1
+    reason = "appendonly is disabled" if redis_server.kind == "valkey" else "unknown command"
+    with pytest.raises(KorvetError, match=f"are stored, but the wait failed: .*{reason}"):
+        _ = receipt.offset
+    assert values(log, "orders") == [b"a"] and client.ping()
+
+
 async def test_a_step_of_asyncio_waits_for_replicas_and_disk(
     pair: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
