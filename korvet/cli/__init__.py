@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "groups": "List, move and delete consumer groups.",
         "queues": "Show share groups, which read topics as queues.",
         "schedule": "List and cancel scheduled records.",
+        "tables": "Read the newest value of each key of a topic; compare it with the log.",
         "brokers": "List the brokers that share a Redis.",
         "scripts": "List, export and load the Lua scripts.",
         "functions": "Load, list, show and delete the Redis functions that append records.",

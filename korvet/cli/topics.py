@@ -10,6 +10,7 @@ from korvet.cli import table_output, topic_changes
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.help_text import group
 from korvet.groups.consumed import list_held
+from korvet.log.tables import sizes
 from korvet.remote_log.manifest import ManifestTotals, RemoteOnly, count_remote_only, totals
 
 app = group()
@@ -68,6 +69,7 @@ def describe(
     """Print a topic's configs and partitions.
 
     With retention.consumed, also the group that holds a partition's records, and how many. With
+    table.enable, also the keys of its table, and the table's bytes of Redis's memory. With
     remote.storage.enable, or with segments, also the first offset in Redis, what segments hold,
     what they alone hold (remote_only), and the total. Other records and bytes are those in Redis.
     """
@@ -96,6 +98,10 @@ def describe(
         if topic.policy.consumed_by:
             columns = (*columns, "held_by", "held_records")
             parts = [(*row, *kept_for.get(number, (None, 0))) for number, row in enumerate(parts)]
+        if topic.policy.table_enable:
+            columns = (*columns, "table_keys", "table_bytes")
+            tables = [await sizes(log.store, topic.partition(n)) for n in range(topic.partitions)]
+            parts = [(*row, *each) for row, each in zip(parts, tables, strict=True)]
         segments = [await totals(log.store, topic.partition(n)) for n in range(topic.partitions)]
         if topic.policy.remote_storage or any(each.segments for each in segments):
             columns = (*columns, *ManifestTotals._fields, *RemoteOnly._fields)

@@ -1,6 +1,6 @@
 """Tables of topics: the newest value of each key, read from Redis hashes."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from korvet.base.errors import ErrorCode
@@ -35,7 +35,7 @@ class AsyncTable:
             check_partition(topic, partition)
             numbers = [partition]
         for number in numbers:
-            await self._fill(topic, number)
+            await self.fill(topic, number)
             value: bytes | None = await self.session.store.command(
                 "HGET", topic.partition(number).table, key
             )
@@ -44,20 +44,28 @@ class AsyncTable:
         return None
 
     async def items(self) -> AsyncGenerator[tuple[bytes, bytes], None]:
-        """Return every key and its value, in no order.
+        """Yield every key and its value, in no order.
 
-        A key that is appended meanwhile may be left out, or returned twice.
+        A key that is appended meanwhile may be left out, or yielded twice.
         """
+        async for _, key, value in self.rows():
+            yield key, value
+
+    async def rows(
+        self, partitions: Sequence[int] | None = None
+    ) -> AsyncGenerator[tuple[int, bytes, bytes], None]:
+        """Yield the same with the partition, of these partitions or all."""
         topic = await self._topic()
-        for number in range(topic.partitions):
-            await self._fill(topic, number)
+        for number in range(topic.partitions) if partitions is None else partitions:
+            check_partition(topic, number)
+            await self.fill(topic, number)
             cursor = b"0"
             while True:
                 cursor, flat = await self.session.store.command(
                     "HSCAN", topic.partition(number).table, cursor, "COUNT", PAGE
                 )
-                for pair in zip(flat[::2], flat[1::2], strict=True):
-                    yield pair
+                for key, value in zip(flat[::2], flat[1::2], strict=True):
+                    yield number, key, value
                 if cursor == b"0":
                     break
 
@@ -66,7 +74,7 @@ class AsyncTable:
         topic = await self._topic()
         total = 0
         for number in range(topic.partitions):
-            await self._fill(topic, number)
+            await self.fill(topic, number)
             total += await self.session.store.command("HLEN", topic.partition(number).table)
         return total
 
@@ -82,7 +90,7 @@ class AsyncTable:
             )
         return topic
 
-    async def _fill(self, topic: Topic, number: int) -> None:
+    async def fill(self, topic: Topic, number: int) -> None:
         """Add what no append has added: see korvet.log.tables."""
         reply = await fill(self.session.store, topic.partition(number))
         if reply.error:

@@ -7,18 +7,28 @@ Rules
 """
 
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+from korvet.scripts.call import Call, Reply
 from korvet.scripts.calls.partition import FillTableReply
 from korvet.scripts.keys import Partition
-from korvet.store.calls import AsyncCalls
+from korvet.store.calls import ReadCalls
 from korvet.wire.record_entries import unpacked
+
+R = TypeVar("R", bound=Reply)
+
+
+class Runs(Protocol):
+    """A store, of any kind."""
+
+    async def run(self, call: Call[R]) -> R: ...
+
 
 AT_MOST = 1000
 """Entries that one call reads."""
 
 
-async def fills(store: AsyncCalls, partition: Partition) -> AsyncGenerator[FillTableReply, None]:
+async def fills(store: Runs, partition: Partition) -> AsyncGenerator[FillTableReply, None]:
     """Fill the partition's table, and yield the reply of each call.
 
     The last one has the state of a partition without a topic: its error.
@@ -35,8 +45,15 @@ async def fills(store: AsyncCalls, partition: Partition) -> AsyncGenerator[FillT
             values += (offset, unpacked(name, value))
 
 
-async def fill(store: AsyncCalls, partition: Partition) -> FillTableReply:
+async def fill(store: Runs, partition: Partition) -> FillTableReply:
     """Fill the partition's table; return the last reply."""
     async for reply in fills(store, partition):
         last = reply
     return last
+
+
+async def sizes(store: ReadCalls, partition: Partition) -> tuple[int, int]:
+    """Return the number of keys of a partition's table, and its bytes of Redis's memory."""
+    keys = store.submit_command("HLEN", partition.table)
+    size = store.submit_command("MEMORY", "USAGE", partition.table)
+    return await keys, await size or 0

@@ -7,15 +7,21 @@ from typing import Any
 import msgspec
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from korvet.spark.errors import DataLoss, LeftRedis, TopicChanged
+from korvet.log.tables import fill
+from korvet.spark import columns
+from korvet.spark.errors import DataLoss, InvalidOption, LeftRedis, TopicChanged
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import ReadOptions
-from korvet.spark.partitions import OffsetRange, PartitionLog, truncated_error
+from korvet.spark.partitions import OffsetRange, PartitionLog, raise_if_gone, truncated_error
 from korvet.spark.plan.offset_resolution import batch_ranges
 from korvet.spark.plan.pushdown import Bounds, narrow_bounds, narrow_ranges
 from korvet.spark.plan.splits import group_batch_splits, split_batch
 from korvet.spark.tiered import tiered_read
 from korvet.spark.worker_process import task_scope
+from korvet.store.redis_py import InlineStore, run_inline
+
+TABLE_PAGE = 1000
+"""Fields that one HSCAN asks for."""
 
 logger = logging.getLogger("korvet.spark")
 
@@ -135,6 +141,70 @@ class FilteringReader(BatchReader):
             if not exact:
                 left.append(each)
         return left
+
+
+class TableSplit(InputPartition):
+    """The table of a partition."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+
+
+class TableReader(DataSourceReader):
+    """Reads the newest value of each key from the tables of topics, not from their logs."""
+
+    def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
+        wrong = [name for name in names if name not in columns.OF_TABLE]
+        if wrong:
+            raise InvalidOption(
+                "table", f"has no column {', '.join(wrong)}, only {', '.join(columns.OF_TABLE)}."
+            )
+        self._options = options
+        self._names = tuple(names)
+
+    def partitions(self) -> list[InputPartition]:
+        with task_scope(), MetadataClient(self._options.connection) as metadata:
+            found = metadata.logs(self._options.selection)
+            for log in found:
+                if metadata.store.command("HGET", log.handle(metadata.keys).log, "table") is None:
+                    raise InvalidOption(
+                        "table", f"topic {log.topic!r} has none: set its config table.enable=true."
+                    )
+            return [TableSplit(log) for log in found]
+
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        import pyarrow as pa
+
+        assert isinstance(partition, TableSplit)
+        log, schema = partition.log, columns.arrow_schema(self._names)
+        with task_scope(), MetadataClient(self._options.connection).with_reconnect() as metadata:
+            for pairs in _table_pages(metadata, log):
+                values: dict[str, list[Any]] = {
+                    "key": [key for key, _ in pairs],
+                    "value": [value for _, value in pairs],
+                    "topic": [log.topic] * len(pairs),
+                    "partition": [log.partition] * len(pairs),
+                }
+                arrays = [pa.array(values[each.name], each.type) for each in schema]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _table_pages(
+    metadata: MetadataClient, log: PartitionLog
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Yield the keys and values of a partition's table in pages, each key once."""
+    handle, store = log.handle(metadata.keys), metadata.store
+    raise_if_gone(log, run_inline(fill(InlineStore(store), handle)).error)
+    cursor, seen = b"0", set[bytes]()
+    while True:
+        # HSCAN may return a field twice while the hash grows.
+        cursor, flat = store.command("HSCAN", handle.table, cursor, "COUNT", TABLE_PAGE)
+        pairs = [pair for pair in zip(flat[::2], flat[1::2], strict=True) if pair[0] not in seen]
+        seen.update(key for key, _ in pairs)
+        if pairs:
+            yield list(dict(pairs).items())
+        if cursor == b"0":
+            return
 
 
 def read_range(options: ReadOptions, names: Sequence[str], wanted: OffsetRange) -> Iterator[Any]:

@@ -19,6 +19,8 @@ TYPES = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 ALWAYS = tuple(name for name in TYPES if name != "headers")
+OF_TABLE = ("key", "value", "topic", "partition")
+"""The columns of option `table`."""
 CREATE_TIME, APPEND_TIME = 0, 1
 
 

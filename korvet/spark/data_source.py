@@ -41,9 +41,11 @@ class KorvetDataSource(DataSource):
             return columns.ddl(names)
 
     def reader(self, schema: Any) -> "DataSourceReader":
-        from korvet.spark.batch_reader import BatchReader, FilteringReader
+        from korvet.spark.batch_reader import BatchReader, FilteringReader, TableReader
 
         options = self._read(streaming=False)
+        if options.table:
+            return TableReader(options, _names(schema))
         reader_class = FilteringReader if options.push_filters else BatchReader
         return reader_class(options, _names(schema))
 

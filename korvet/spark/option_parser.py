@@ -35,7 +35,7 @@ _READ = (
     "maxRecordsPerPartition", "maxBytesPerPartition", "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger", "maxTriggerDelay", "failOnDataLoss", "includeHeaders", "columns",
     "isolation", "kafka.isolation.level", "archive", "archiveFormat", "joinPartitions",
-    "remoteStorageUrl", "pushFilters",
+    "remoteStorageUrl", "pushFilters", "table",
 )  # fmt: skip
 _WRITE = (
     "redis", "redisUrl", "namespace", "topic", "writeId", "compression", "kafka.compression.type",
@@ -49,6 +49,8 @@ _CREDENTIALS = (
     f"{_SHOWN}: give the URL as {HIDDEN_URL!r}, which Spark hides, or in {REDIS_VARIABLE}."
 )
 _PASSWORD = re.compile("://[^/@]*:[^/@]*@")
+_WITH_TABLE = ("redis", "redisUrl", "namespace", *_SELECT, "columns", "table")
+"""Options that a read of a table accepts."""
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 """Options that only a stream accepts."""
 _TABLE_PROPERTY = "provider"
@@ -77,9 +79,13 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
             given.refuse(name, "a stream has no end.")
         given.refuse("archive", "only a batch read can read an archive.")
         given.refuse("pushFilters", "Spark passes filters to batch reads only.")
+        given.refuse("table", "a stream reads the log: every record of a key.")
     else:
         for name in STREAM_ONLY:
             given.refuse(name, "a batch read has no trigger; see 'endingOffsets'.")
+    table = given.flag("table", False)
+    for name in set(_READ) - set(_WITH_TABLE) if table else ():
+        given.refuse(name, "option 'table' reads the newest value of each key, no offsets.")
     if given.text("archiveFormat") is not None and given.text("archive") is None:
         raise InvalidOption("archiveFormat", "needs option 'archive', which is not set.")
     return ReadOptions(
@@ -87,7 +93,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         selection=given.selection(),
         start=parse_start(given, streaming),
         end=parse_end(given),
-        names=given.names(),
+        names=given.names(columns.OF_TABLE if table else tuple(columns.TYPES)),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         min_partitions=given.number("minPartitions"),
         max_records=given.number("maxRecordsPerPartition"),
@@ -100,6 +106,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         archive=given.filled("archive"),
         archive_format=given.text("archiveFormat"),
         push_filters=given.flag("pushFilters", False),
+        table=table,
     )
 
 
@@ -226,18 +233,17 @@ class _Options(OptionText):
             raise InvalidOption(ours, f"{kafkas!r} has another level. Set one of them.")
         return both[0] or both[1] or levels[0]
 
-    def names(self) -> tuple[str, ...]:
+    def names(self, known: tuple[str, ...]) -> tuple[str, ...]:
         value = self.text("columns")
         headers = self.flag("includeHeaders", False)
         if value is None:
-            return (*columns.ALWAYS, "headers") if headers else columns.ALWAYS
-        by_low = {name.lower(): name for name in columns.TYPES}
+            always = tuple(name for name in known if name != "headers")
+            return (*always, "headers") if headers else always
+        by_low = {name.lower(): name for name in known}
         asked = dict.fromkeys(part.strip() for part in value.split(",") if part.strip())
         wrong = [name for name in asked if name.lower() not in by_low]
         if wrong or not asked:
-            raise InvalidOption(
-                "columns", f"{wrong or value!r}: columns are {', '.join(columns.TYPES)}."
-            )
+            raise InvalidOption("columns", f"{wrong or value!r}: columns are {', '.join(known)}.")
         return tuple(dict.fromkeys(by_low[name.lower()] for name in asked))
 
 

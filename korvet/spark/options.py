@@ -74,6 +74,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
     archive_format: str | None = None
     push_filters: bool = False
     """Whether filters of the query narrow the ranges, for every later query too."""
+    table: bool = False
+    """Whether the rows are those of the topics' tables: the newest value of each key."""
 
 
 class WriteOptions(msgspec.Struct, frozen=True):

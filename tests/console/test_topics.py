@@ -324,3 +324,16 @@ def test_a_refused_topic_keeps_what_was_typed(
     assert page.status_code == 400
     assert sentence in page.text.replace("&#39;", "'")
     assert f'value="{fields["name"]}"' in page.text
+
+
+def test_a_topic_shows_the_sizes_of_its_tables(
+    console: RunningConsole, browser: httpx.Client
+) -> None:
+    console.log.create_topic("stock", 2, {"table.enable": "true"})
+    console.log.append("stock", 1, [Record(b"3", key=b"cups"), Record(b"5", key=b"forks")])
+    rows = console.api("/topics/stock")["partitions"]
+    assert [row["table"][0] for row in rows] == [0, 2]
+    assert rows[1]["table"][1] > rows[0]["table"][1] == 0
+    assert "table of 2 keys" in browser.get("/topics/stock").text
+    assert console.api("/topics/orders")["partitions"][0]["table"] is None
+    console.log.delete_topic("stock")

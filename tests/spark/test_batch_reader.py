@@ -596,3 +596,29 @@ def test_a_connection_that_is_cut_while_a_chunk_is_in_use_loses_nothing(
             killed += log.store.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     assert found == [record[0] for record in written]
     assert killed
+
+
+def test_a_table_is_read_with_one_row_for_each_key(log: Log) -> None:
+    topic = log.create("stock", 2, table_enable="true")
+    for n in range(3):
+        log.append(topic, 0, [(k, 1000, b"k%d" % k, b"%d" % n, []) for k in range(2000)])
+    log.append(topic, 1, [(0, 1000, b"k1", b"other", []), (1, 1000, None, b"no key", [])])
+    partition = log.keys.partition("stock", 0, topic.id)
+    log.store.command("XADD", partition.stream, "*", "key", "k7", "value", "native")
+    log.append(topic, 0, [(0, 1000, b"k9", None, [])])
+    found = read(log.url, subscribe="stock", table="true")
+    values = {(row["partition"], row["key"]): row["value"] for row in found}
+    expected = {(0, b"k%d" % k): b"2" for k in range(2000)}
+    expected |= {(0, b"k7"): b"native", (1, b"k1"): b"other"}
+    del expected[(0, b"k9")]
+    assert values == expected and len(found) == len(values)
+    log.store.command("XTRIM", partition.stream, "MAXLEN", 0)
+    assert read(log.url, subscribe="stock", table="true", columns="key") == [
+        {"key": row["key"]} for row in found
+    ]
+
+
+def test_a_topic_without_a_table_is_named(log: Log) -> None:
+    log.create("orders")
+    with pytest.raises(InvalidOption, match="topic 'orders' has none"):
+        read(log.url, subscribe="orders", table="true")

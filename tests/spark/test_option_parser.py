@@ -61,6 +61,7 @@ REFUSED = [
     ("redis", "localhost:6379", "redis://HOST:PORT"),
     ("redis", "redis+sentinel://localhost:6379", "master's name"),
     ("pushFilters", "yes", "true, false"),
+    ("table", "yes", "true, false"),
 ]
 
 
@@ -318,3 +319,17 @@ def test_reads_are_committed_unless_an_isolation_option_is_set() -> None:
     assert not committed(kafka__isolation__level="read_uncommitted")
     with pytest.raises(InvalidOption, match="has another level"):
         committed(isolation="read_committed", kafka__isolation__level="read_uncommitted")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("startingOffsets", "earliest"), ("columns", "key,offset"), ("archive", "/a")],
+)
+def test_a_read_of_a_table_takes_no_offsets(name: str, value: str) -> None:
+    with pytest.raises(InvalidOption, match=name):
+        parse_read({**READ, "table": "true", name: value}, streaming=False)
+
+
+def test_a_stream_of_a_table_is_rejected() -> None:
+    with pytest.raises(InvalidOption, match="table"):
+        parse_read({**READ, "table": "true"}, streaming=True)

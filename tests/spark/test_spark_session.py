@@ -408,3 +408,18 @@ def log_topic(log: Log, name: str) -> Any:
     from korvet.spark.options import Connection
 
     return MetadataClient(Connection(log.url), log.store).topic(name)
+
+
+def test_a_table_joins_a_topic(spark: Any, log: Log) -> None:
+    stock = log.create("stock", 2, table_enable="true")
+    for number in range(2):
+        for value in (b"old", b"new"):
+            log.append(stock, number, [(0, 1000, b"k%d" % number, value, [])])
+    fill(log, "s", "record", "dense")
+    table = frame(spark, log, subscribe="stock", table="true")
+    assert [tuple(row) for row in table.orderBy("key").collect()] == [
+        (b"k0", b"new", "stock", 0),
+        (b"k1", b"new", "stock", 1),
+    ]
+    rows = frame(spark, log, subscribe="s").join(table, "partition")
+    assert rows.count() == 300

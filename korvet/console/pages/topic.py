@@ -11,6 +11,7 @@ from korvet.console.lags import GroupLag, lags_of
 from korvet.console.visit import PageError, Visit, check, check_row
 from korvet.groups.consumed import list_held
 from korvet.log import unread_entries
+from korvet.log.tables import sizes
 from korvet.remote_log.manifest import ManifestTotals, totals
 from korvet.security.acl import Operation, ResourceType
 from korvet.store.async_store import all_of
@@ -47,6 +48,8 @@ class PartitionRow(msgspec.Struct, frozen=True):
     """The key of the stream in Redis."""
     held_by: str
     """The group that retention.consumed waits for, if any."""
+    table: tuple[int, int] | None
+    """Keys of its table, and its bytes of Redis's memory; None without table.enable."""
 
 
 class ConfigRow(msgspec.Struct, frozen=True):
@@ -167,6 +170,9 @@ async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> lis
                 open_transactions=await open_count,
                 stream=topic.partition(number).stream,
                 held_by=kept_for.get(number, ""),
+                table=await sizes(store, topic.partition(number))
+                if topic.policy.table_enable
+                else None,
             )
         )
     return rows
