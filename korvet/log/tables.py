@@ -13,6 +13,7 @@ from korvet.scripts.call import Call, Reply
 from korvet.scripts.calls.partition import FillTableReply
 from korvet.scripts.keys import Partition
 from korvet.store.calls import ReadCalls
+from korvet.store.errors import StoreError, StoreRefused, StoreUnavailable
 from korvet.wire.record_entries import unpacked
 
 R = TypeVar("R", bound=Reply)
@@ -50,6 +51,14 @@ async def fill(store: Runs, partition: Partition) -> FillTableReply:
     async for reply in fills(store, partition):
         last = reply
     return last
+
+
+def is_of_partition(error: StoreError) -> bool:
+    """Return whether a fill failed by the partition's keys, or since Redis is full.
+
+    Otherwise Redis cannot be reached.
+    """
+    return isinstance(error, StoreRefused) or not isinstance(error, StoreUnavailable)
 
 
 async def sizes(store: ReadCalls, partition: Partition) -> tuple[int, int]:

@@ -9,7 +9,6 @@ Rules
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from time import time
 from typing import TypeVar
 
@@ -17,7 +16,7 @@ import msgspec
 
 from korvet.base.errors import TOPIC_GONE
 from korvet.groups.offset_commit import Row, parse_commit, parse_field
-from korvet.log.tables import fill
+from korvet.log.tables import fill, is_of_partition
 from korvet.scripts.call import Call, Reply
 from korvet.scripts.calls.partition import WriteTxnMarkerReply
 from korvet.scripts.calls.transaction import EndReply, ExpireReply
@@ -156,8 +155,11 @@ async def _fill_tables(store: AsyncStore, end: PreparedEnd, topics: dict[str, To
     """
     for name, number in end.partitions:
         if name in topics and topics[name].policy.table_enable:
-            with suppress(StoreError):
+            try:
                 await fill(store, topics[name].partition(number))
+            except StoreError as error:
+                if not is_of_partition(error):
+                    raise
 
 
 def _write_markers(

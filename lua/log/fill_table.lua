@@ -17,7 +17,6 @@
 ---          packed        values  for each compressed value: its offset, the field's name, the
 ---                                field's value. The next call needs them decompressed
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- FULL     always: fields replace others of their size, at most 4 MB are added
 --- COST     O(entries + aborted transactions after them), at most 220 calls + 1 per aborted_page
 ---          + 4 per new_ms
 --- NOTES    Records from the oldest open transaction on are left to later calls, as a committed

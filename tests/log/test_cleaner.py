@@ -16,6 +16,7 @@ from korvet.log.compacted_copy import COPY_ENTRIES
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.log.records_in import records_in
+from korvet.log.tables import fill
 from korvet.scripts.calls.partition import CleanBeginReply, ListOffsetsReply
 from korvet.scripts.keys import Keys
 from korvet.store.errors import StoreRefused
@@ -663,3 +664,37 @@ async def test_large_entries_behind_the_limit_are_carried_a_few_at_a_time() -> N
 
 async def _no_rest(seconds: float) -> None:
     """Return without a pause: the cleaner need not throttle itself."""
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_table_is_that_of_the_compacted_log(mode: str, seed: int) -> None:
+    rng, log = Random(seed), Log("record", mode, delete_retention_ms="0")
+    partition = log.topic.partition(0)
+
+    async def table(action: str = "on") -> dict[bytes, bytes]:
+        log.runner.run(partition.set_table(action=action))
+        await fill(log.store, partition)
+        flat = log.runner.command("HGETALL", partition.table)
+        return dict(zip(flat[::2], flat[1::2], strict=True))
+
+    for number in range(1, 20):
+        keys = [b"k%d" % rng.randrange(5) for _ in range(3)]
+        producer = rng.choice([-1, 1, 2])
+        log.append(
+            [(key, rng.choice([None, b"%d" % number])) for key in keys],
+            producer,
+            number if producer >= 0 else -1,
+        )
+        if producer >= 0:
+            if rng.random() < 0.3:
+                await table()
+            log.mark(producer, number, committed=rng.random() < 0.7)
+        if rng.random() < 0.3:
+            before = await table()
+            log.runner.advance(10)
+            await log.compact()
+            assert await table() == before
+    newest = {row[2]: row[3] for row in await log.read() if row[2] is not None}
+    assert await table() == {key: value for key, value in newest.items() if value is not None}
+    assert await table() == await table("rebuild")

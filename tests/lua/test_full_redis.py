@@ -20,6 +20,7 @@ from tests.lua.streams import Group as StreamsGroup
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
 from tests.lua.test_group_share_heartbeat import Group as ShareGroup
 from tests.lua.test_schedule import add, move, row
+from tests.lua.test_tables import Producer as TableProducer
 from tests.lua.transactions import Coordinator, Logs
 from tests.support.redis_servers import TestServer
 from tests.support.store_runners import StoreRunner
@@ -29,6 +30,7 @@ ADDING = {
     "log.append",
     "log.append_many",
     "log.create",
+    "log.fill_table",
     "log.load",
     "log.rebuild",
     "log.restore",
@@ -202,6 +204,22 @@ def test_a_transaction_ends_while_redis_is_full(runner: StoreRunner, full: Full)
     assert logs.mark(0, producer, 0, number, True).error == 0
     assert logs.committed(0) == [b"v"]
     assert tx.init().error in (0, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def test_a_transaction_is_in_the_table_once_a_full_redis_has_memory(
+    runner: StoreRunner, full: Full
+) -> None:
+    part = Part(runner, mode="dense", table=1).create()
+    producer = TableProducer(part, 1)
+    producer.put((b"a", b"1"))
+    full()
+    producer.end(committed=True)
+    with pytest.raises(StoreRefused):
+        runner.run(part.keys.fill_table((), at_most=10))
+    assert part.state()["table"] == "0"
+    runner.command("CONFIG", "SET", "maxmemory", 0)
+    assert runner.run(part.keys.fill_table((), at_most=10)).folded == 2
+    assert runner.command("HGET", part.keys.table, b"a") == b"1"
 
 
 def test_scheduled_records_leave_a_full_redis(runner: StoreRunner, full: Full) -> None:

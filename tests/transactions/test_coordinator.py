@@ -80,6 +80,18 @@ async def test_a_transaction_that_cannot_be_finished_is_in_nobodys_way(broker: B
     assert await state(broker, "t") == b"CompleteCommit"
 
 
+async def test_a_table_whose_key_has_another_type_holds_up_no_transaction(broker: Broker) -> None:
+    await broker.create("t", partitions=1, table_enable="true")
+    who, node = await opened(broker, "tx", "t", 0), broker.services
+    await node.store.command("SET", node.keys.partition("t", 0).table, "no hash")
+    reply = await node.transactions.end(
+        "tx", producer_id=who[0], producer_epoch=who[1], committed=True, bump=False, number=-1
+    )
+    assert reply.error == ErrorCode.NONE
+    assert await state(broker, "tx") == b"CompleteCommit"
+    await BackgroundTasks(node).retention.fill_tables()
+
+
 async def test_all_due_ids_are_checked_in_one_round(broker: Broker) -> None:
     node, many = broker.services, 250
     for number in range(many):

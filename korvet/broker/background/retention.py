@@ -8,7 +8,7 @@ from typing import TypeVar
 from korvet.base import logfmt
 from korvet.broker.background.leases import Leases
 from korvet.log.adoption import adopt
-from korvet.log.tables import fills
+from korvet.log.tables import fills, is_of_partition
 from korvet.log.unchanged import pace
 from korvet.scripts.call import Call, Reply
 from korvet.scripts.writer import CLASSES
@@ -117,11 +117,14 @@ class Retention:
                     async for reply in fills(self.node.store, topic.partition(number)):
                         if reply.more:
                             await asyncio.sleep(FILL_PAUSE_S)
-                except StoreUnavailable:
-                    raise
                 except StoreError as error:
-                    logger.error(
-                        "background task failed", topic=topic.name, partition=number, error=error
+                    if not is_of_partition(error):
+                        raise
+                    logger.warning_again(
+                        "table fill failed, retrying",
+                        topic=topic.name,
+                        partition=number,
+                        reason=str(error),
                     )
 
     async def _run_per_partition(

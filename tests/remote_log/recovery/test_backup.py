@@ -476,3 +476,20 @@ def test_a_refusal_has_one_sentence_with_the_reason(
     given = [word.replace("{empty}", str(tmp_path / "empty")) for word in words]
     code, out, said = korvet(*given, "--redis", other.url)
     assert (code, out) == (2, "") and sentence in said and said.count("\n") == 1
+
+
+def test_a_restored_topic_has_its_table(tmp_path: Path, korvet: Run, other: RedisServer) -> None:
+    configs = ("--config", "table.enable=true", "--config", "offset.mode=dense")
+    with Broker() as broker:
+        from_ = ("--redis", broker.redis_url)
+        assert korvet("topics", "create", "t", "--partitions", "1", *configs, *from_)[0] == 0
+        producer = producer_of({"bootstrap.servers": broker.bootstrap_servers})
+        for key, value in (("a", "1"), ("b", "2" * 3000), ("a", "3"), ("c", "4"), ("c", None)):
+            producer.produce("t", value, key)
+        assert producer.flush(10) == 0
+        table = sorted(korvet("tables", "scan", "t", *from_)[1].splitlines())
+        assert korvet("backup", str(tmp_path / "b"), *from_)[0] == 0
+    redis = ("--redis", other.url)
+    assert korvet("restore", "--from", str(tmp_path / "b"), *redis)[0] == 0
+    assert table == ["a\t3", "b\t" + "2" * 3000]
+    assert sorted(korvet("tables", "scan", "t", *redis)[1].splitlines()) == table
