@@ -33,14 +33,16 @@ from korvet.cluster.registration import TTL_MS, BrokerRegistration, Endpoint, Li
 from korvet.config.broker_config import Config
 from korvet.config.listeners import EVERYWHERE, PLAINTEXT, Address, Listener
 from korvet.config.setting import StartError
-from korvet.context import Interceptor, Services
+from korvet.context import Context, Interceptor, Services
 from korvet.scripts.keys import Keys
+from korvet.security.session import Session
 from korvet.security.tls import ListenerTls
-from korvet.store.async_store import AsyncStore
+from korvet.store.async_store import AcceptServer, AsyncStore
 from korvet.store.errors import StoreError, advice_for, is_temporary
 from korvet.store.notifications import Notifier
 from korvet.store.sync_store import SyncStore
 from korvet.topics.table import TopicTable
+from korvet.wire.schema import Message
 
 if TYPE_CHECKING:
     from korvet.broker.tracing import Tracing
@@ -196,11 +198,15 @@ async def _serve(
 
 @asynccontextmanager
 async def connected(
-    config: Config, client: str = "korvet", tracing: "Tracing | None" = None
+    config: Config,
+    client: str = "korvet",
+    tracing: "Tracing | None" = None,
+    accept_server: AcceptServer | None = None,
 ) -> AsyncIterator[Services]:
     """Connect to Redis and yield the services of the broker.
 
-    `client` begins the names of the connections in Redis.
+    `client` begins the names of the connections in Redis. `accept_server` is what a process that
+    does not serve does before it uses a server.
     """
     store_type = AsyncStore if tracing is None else tracing.store_type()
     notifier_type = Notifier if tracing is None else tracing.notifier_type()
@@ -211,6 +217,7 @@ async def connected(
         config.redis,
         client_name=f"{client}-{config.node_id}",
         timeout_s=config.settings.integer("redis.timeout.ms") / 1000,
+        accept_server=accept_server,
     )
     async with store:
         store.on_call = call_counter(metrics)
@@ -240,6 +247,13 @@ async def connected(
                 with anyio.move_on_after(RELEASE_S):
                     await services.share.finish()
                 await services.replica_wait.close()
+
+
+async def answer(request: Message, services: Services, client_id: str) -> Message | None:
+    """Return the response to a request of this process, which has all rights."""
+    api = apis.BY_KEY[request.__message__.key]
+    context = Context(services, api.key, api.versions[1], client_id, Session("127.0.0.1"))
+    return await api.handler(request, context)
 
 
 def _rack(config: Config) -> str | None:

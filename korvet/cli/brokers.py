@@ -1,9 +1,10 @@
-"""`korvet brokers`: list the brokers that are registered in Redis."""
+"""`korvet brokers`: list the brokers that are registered in Redis, and change their settings."""
 
 import msgspec
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.config_changes import add_broker_commands
 from korvet.cli.help_text import group
 from korvet.cli.redis_target import store
 from korvet.cluster.registration import TTL_MS, LiveBroker
@@ -11,6 +12,7 @@ from korvet.scripts.keys import Keys
 from korvet.store.sync_store import SyncStore
 
 app = group()
+add_broker_commands(app)
 
 _CONTROLLER = b":controller"
 _COLUMNS = ("id", "controller", "listeners", "rack", "renewed_s")

@@ -1,15 +1,34 @@
-"""`korvet groups`: list, describe, create, reset and delete."""
+"""`korvet groups`: list, describe, create, reset, change and delete."""
 
-from korvet.cli import group_view, table_output
+from typing import Annotated
+
+import typer
+
+from korvet.cli import completion, group_view, table_output
 from korvet.cli import options as o
 from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.config_changes import add_group_commands
 from korvet.cli.help_text import group
+from korvet.cli.kafka_client import check
+from korvet.cli.kafka_requests import GROUP, Requests, Via, ask_coordinator, command, leaders
 from korvet.cli.live import show
 from korvet.cli.topic_positions import To, Topics, check_group_name, parse_positions
 from korvet.config.broker_config import StartError
 from korvet.log.position import Position
+from korvet.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 
 app = group()
+add_group_commands(app)
+_Topic = Annotated[
+    str,
+    typer.Option(
+        "--topic", "-t", metavar="TOPIC", help="The topic.", autocompletion=completion.topics
+    ),
+]
 
 
 @o.command(app, "list")
@@ -97,6 +116,30 @@ def delete(names: o.GroupNames, target: o.Target) -> None:
             table_output.line(f"deleted {name}")
 
     on_log(run, target)
+
+
+@command(app, "delete-offsets")
+def delete_offsets(
+    name: o.GroupName, topic: _Topic, via: Via, partition: o.Partitions = None
+) -> None:
+    """Delete what a group has committed for a topic.
+
+    No member of the group may subscribe to the topic.
+    """
+
+    async def run(requests: Requests) -> list[int]:
+        numbers = partition or sorted(await leaders(requests, topic))
+        rows = [OffsetDeleteRequestPartition(partition_index=number) for number in numbers]
+        of_topic = OffsetDeleteRequestTopic(name=topic, partitions=rows)
+        request = OffsetDeleteRequest(group_id=name, topics=[of_topic])
+        answer = await ask_coordinator(requests, GROUP, name, request)
+        check(answer)
+        for row in answer.topics[0].partitions:
+            check(row)
+        return sorted(numbers)
+
+    numbers = ", ".join(map(str, via.run(run)))
+    table_output.line(f"deleted the offsets of {name} for {topic}, partitions {numbers}")
 
 
 async def _reset(

@@ -9,6 +9,7 @@ from korvet.base.errors import ErrorCode
 from korvet.cli import options as o
 from korvet.cli import queue_replay, table_output
 from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.config_changes import add_group_commands
 from korvet.cli.help_text import group
 from korvet.cli.live import show
 from korvet.cli.table_output import Rows, View
@@ -94,6 +95,7 @@ def _delivered(part: SharePartition, run: Delivered) -> table_output.Row:
 
 
 app = group()
+add_group_commands(app)
 
 _Name = Annotated[str, typer.Argument(metavar="GROUP", help="The share group's id.")]
 _RESET = ("topic", "partition", "start", "new_start", "records")

@@ -20,6 +20,8 @@ class Target(NamedTuple):
     data_dir: str
     namespace: str
     settings: Settings
+    is_named: bool = False
+    """Whether the command line names the Redis or its data directory."""
 
 
 def target_of(after: Mapping[str, Any], before: Mapping[str, Any]) -> Target:
@@ -31,7 +33,8 @@ def target_of(after: Mapping[str, Any], before: Mapping[str, Any]) -> Target:
     config = load_config(given, {} if here else os.environ)
     _set_up_log(config, given["log_level"] is not None)
     redis = None if here else config.redis
-    return Target(redis, config.data_dir, config.namespace, config.settings)
+    is_named = here or given["redis"] is not None
+    return Target(redis, config.data_dir, config.namespace, config.settings, is_named)
 
 
 def make_files_private() -> None:

@@ -1,52 +1,16 @@
-"""`korvet topics alter`, `add-partitions`, `trim` and `repair`."""
+"""`korvet topics add-partitions`, `trim` and `repair`."""
 
 from typing import Annotated
 from uuid import uuid4
 
 import typer
 
-from korvet.admin.alter_configs import ConfigAdmin
-from korvet.admin.config_edits import DELETE, SET, Change, ConfigResourceType, Edit
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.topic_positions import position
-from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 from korvet.config.setting import StartError
 from korvet.scripts.keys import Partition
-
-
-def alter(
-    name: o.TopicName,
-    target: o.Target,
-    config: o.TopicConfigs = None,
-    delete: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--delete-config", metavar="NAME", help="Return a config to its default. Repeat."
-        ),
-    ] = None,
-) -> None:
-    """Change a topic's configs.
-
-    All changes are applied, or none. Brokers use them at once.
-    """
-    edits = [Edit(key, value, SET) for key, value in o.assignments("--config", config)]
-    edits += [Edit(key, None, DELETE) for key in delete or ()]
-    if not edits:
-        raise typer.BadParameter("no change is given: use --config or --delete-config")
-
-    async def run(log: CommandLog) -> None:
-        await log.find_topic(name)
-        table = ConfigTable(log.store, log.keys)
-        configs = DynamicBrokerConfig(
-            table, log.settings, log.topic_configs, (), -1, log.topic_table.use_configs
-        )
-        admin = ConfigAdmin(log.node, configs, -1)
-        await admin.alter(Change(ConfigResourceType.TOPIC, name, edits, False, False))
-
-    on_log(run, target)
-    table_output.line(f"altered {name}: {', '.join(edit.name for edit in edits)}")
 
 
 def add_partitions(

@@ -8,6 +8,7 @@ from korvet.broker.ops.finding import times_as_offsets
 from korvet.cli import options as o
 from korvet.cli import table_output, topic_changes
 from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.config_changes import add_topic_commands
 from korvet.cli.help_text import group
 from korvet.groups.consumed import list_held
 from korvet.log.tables import sizes
@@ -152,7 +153,7 @@ def delete(names: o.TopicNames, target: o.Target) -> None:
     on_log(run, target)
 
 
-o.command(app, "alter")(topic_changes.alter)
+add_topic_commands(app)
 o.command(app, "add-partitions")(topic_changes.add_partitions)
 o.command(app, "trim")(topic_changes.trim)
 o.command(app, "repair")(topic_changes.repair)

@@ -129,7 +129,7 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
         await context.services.dynamic_config.refresh()
         if not name:
             explicit = context.services.configs.explicit(ALL_BROKERS)
-            return [context.settings.describe(name) for name in explicit if name in BROKER]
+            return [_of_all_brokers(name, explicit[name]) for name in explicit if name in BROKER]
         require_own_id(name, context.services.registration.me.id)
         return [*_of_this_start(context.services.registration.me), *context.settings]
     if resource.resource_type == ConfigResourceType.GROUP:
@@ -144,6 +144,12 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
     if not name:
         raise invalid_request("Client metrics subscription name must not be empty")
     return []
+
+
+def _of_all_brokers(name: str, value: str) -> ConfigValue:
+    """Return a value that is set for all brokers, also if this one has another."""
+    changed = Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER)
+    return ConfigValue(BROKER[name], value, changed.source, (changed,))
 
 
 def _of_this_start(me: LiveBroker) -> list[ConfigValue]:

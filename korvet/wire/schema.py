@@ -66,6 +66,7 @@ __all__ = [
     "messages",
     "request",
     "response",
+    "response_of",
     "u16",
     "u32",
     "uuid",
@@ -124,6 +125,11 @@ def _register(cls: type[M], info: MessageInfo) -> type[M]:
 def messages() -> Iterator[type[Message]]:
     """Return every message class imported so far, by key, the request before the response."""
     return (cls for _, cls in sorted(_MESSAGES.items(), key=lambda row: (row[0][0], not row[0][1])))
+
+
+def response_of(cls: type[Message]) -> type[Message]:
+    """Return the class of the response to a request of that class."""
+    return _MESSAGES[cls.__message__.key, False]
 
 
 def layout_of(cls: type[Message], version: int) -> Layout:

@@ -175,6 +175,9 @@ async def test_the_defaults_of_all_brokers_are_what_was_changed(broker: Broker) 
     (row,) = (await describe(broker, BROKER, "")).configs
     assert (row.name, row.value) == ("log.retention.ms", "5")
     assert row.config_source == Source.DYNAMIC_DEFAULT_BROKER
+    own = b'{"log.retention.ms":"6"}'
+    await node.store.command("HSET", node.keys.configs(), "broker:7", own, ":version", "2")
+    assert (await describe(broker, BROKER, "")).configs == [row]
 
 
 async def test_the_one_logger_shows_its_level(broker: Broker) -> None:

@@ -84,7 +84,7 @@ def test_configs_are_set_and_returned_to_their_defaults(korvet: Korvet) -> None:
         (("alter", "a", "--config", "retention.ms=x"), "retention.ms must be"),
         (("alter", "a", "--config", "retention.m=1"), "did you mean retention.ms?"),
         (("alter", "a", "--config", "offset.mode=bytes"), "offset.mode is fixed when the topic"),
-        (("alter", "b", "--config", "retention.ms=1"), "There is no topic 'b'"),
+        (("alter", "b", "--config", "retention.ms=1"), "Topic 'b' does not exist"),
         (("add-partitions", "a", "2"), "Topic 'a' has 2 partitions: give a higher number."),
         (("add-partitions", "a", "10001"), "A topic has from 1 to 10000 partitions"),
         (("trim", "a", "--before", "noon"), "--before: 'noon' is no position"),

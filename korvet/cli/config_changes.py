@@ -1,0 +1,155 @@
+"""`alter` of topics; `configs` and `alter` of groups, queues and brokers."""
+
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+import typer
+
+from korvet.admin.config_edits import DELETE, SET, ConfigResourceType
+from korvet.cli import options as o
+from korvet.cli import table_output
+from korvet.cli.kafka_client import check
+from korvet.cli.kafka_requests import Requests, Via, command
+from korvet.config.setting import Source
+from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from korvet.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+_Configs = Annotated[
+    list[str] | None, typer.Option("--config", metavar="NAME=VALUE", help="A config. Repeat.")
+]
+_Deleted = Annotated[
+    list[str] | None,
+    typer.Option("--delete-config", metavar="NAME", help="Return a config to its default. Repeat."),
+]
+_All = Annotated[bool, typer.Option("--all", help="Configs with default values too.")]
+_Broker = Annotated[
+    int | None, typer.Option("--broker", metavar="N", help="Only this broker.", min=0)
+]
+_COLUMNS = ("name", "value", "source")
+_DEFAULTS = (Source.DEFAULT, Source.STATIC_BROKER)
+
+
+class Resource(NamedTuple):
+    """A resource that has configs. `broker` is the one that is asked, None for any."""
+
+    kind: ConfigResourceType
+    name: str
+    broker: int | None = None
+
+    def list(self, via: Via, all_: bool, json: bool, header: bool) -> None:
+        """Print the configs that are set for the resource, or all."""
+        resource = DescribeConfigsResource(
+            resource_type=self.kind, resource_name=self.name, configuration_keys=None
+        )
+
+        async def run(requests: Requests) -> Sequence[table_output.Row]:
+            answer = await requests.call(DescribeConfigsRequest(resources=[resource]), self.broker)
+            (found,) = answer.results
+            check(found)
+            return [
+                (row.name, row.value, Source(row.config_source).name.lower())
+                for row in found.configs
+                if all_ or row.config_source not in _DEFAULTS
+            ]
+
+        rows = via.run(run, node_id=self.broker or 0)
+        table_output.listing(_COLUMNS, rows, as_json=json, header=header)
+
+    def alter(self, via: Via, config: Sequence[str] | None, delete: Sequence[str] | None) -> None:
+        """Change the configs, all or none."""
+        edits = [
+            AlterableConfig(name=key, value=value, config_operation=SET)
+            for key, value in o.assignments("--config", config)
+        ]
+        edits += [
+            AlterableConfig(name=key, value=None, config_operation=DELETE) for key in delete or ()
+        ]
+        if not edits:
+            raise typer.BadParameter("no change is given: use --config or --delete-config")
+        resource = AlterConfigsResource(
+            resource_type=self.kind, resource_name=self.name, configs=edits
+        )
+
+        async def run(requests: Requests) -> None:
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+            answer = await requests.call(request, self.broker)
+            for row in answer.responses:
+                check(row)
+
+        via.run(run, node_id=self.broker or 0)
+        names = ", ".join(edit.name for edit in edits)
+        table_output.line(f"altered {self.name or 'all brokers'}: {names}")
+
+
+def add_topic_commands(app: typer.Typer) -> None:
+    """Add `alter` to the commands of topics."""
+
+    @command(app, "alter")
+    def alter(
+        name: o.TopicName, via: Via, config: o.TopicConfigs = None, delete: _Deleted = None
+    ) -> None:
+        """Change a topic's configs.
+
+        All changes are applied, or none. Brokers use them at once.
+        """
+        Resource(ConfigResourceType.TOPIC, name).alter(via, config, delete)
+
+
+def add_group_commands(app: typer.Typer) -> None:
+    """Add `configs` and `alter` to the commands of groups."""
+
+    @command(app, "configs")
+    def configs(
+        name: o.GroupName,
+        via: Via,
+        all_: _All = False,
+        json: o.Json = False,
+        header: o.Header = True,
+    ) -> None:
+        """List the configs that are set for a group."""
+        Resource(ConfigResourceType.GROUP, name).list(via, all_, json, header)
+
+    @command(app, "alter")
+    def alter(
+        name: o.GroupName, via: Via, config: _Configs = None, delete: _Deleted = None
+    ) -> None:
+        """Change a group's configs.
+
+        All changes are applied, or none. `korvet settings --of group` describes them. The group
+        need not exist yet.
+        """
+        Resource(ConfigResourceType.GROUP, name).alter(via, config, delete)
+
+
+def add_broker_commands(app: typer.Typer) -> None:
+    """Add `configs` and `alter` to the commands of brokers."""
+
+    @command(app, "configs")
+    def configs(
+        via: Via,
+        broker: _Broker = None,
+        all_: _All = False,
+        json: o.Json = False,
+        header: o.Header = True,
+    ) -> None:
+        """List the settings that were changed for all brokers, or for one."""
+        _brokers(broker).list(via, all_, json, header)
+
+    @command(app, "alter")
+    def alter(
+        via: Via, config: _Configs = None, delete: _Deleted = None, broker: _Broker = None
+    ) -> None:
+        """Change settings of all brokers, or of one, while they run.
+
+        All changes are applied, or none, within a second. `korvet settings --of broker` says which
+        settings change while brokers run.
+        """
+        _brokers(broker).alter(via, config, delete)
+
+
+def _brokers(number: int | None) -> Resource:
+    return Resource(ConfigResourceType.BROKER, "" if number is None else str(number), number)

@@ -1,0 +1,196 @@
+"""Kafka requests of commands: to brokers, or without one to the Redis that has their log.
+
+Rules
+- A command sends the requests that Kafka's own tools send, and prints their responses: its words
+  and output are the same in both ways, and --brokers may name an Apache Kafka.
+- With --brokers the broker authorizes the user. Without it a request goes to the code that a broker
+  runs for it, in this process, with all rights: the command has the Redis.
+"""
+
+import asyncio
+import functools
+import inspect
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
+
+import typer
+
+from korvet.base.errors import ErrorCode
+from korvet.cli import options as o
+from korvet.cli import redis_target
+from korvet.cli.kafka_client import BROKERS_VARIABLE, CLIENT_ID, ClientSettings, KafkaClient, check
+from korvet.cli.target import Target
+from korvet.config.broker_config import Config
+from korvet.config.setting import StartError
+from korvet.log.accept_server import accept_by
+from korvet.scripts.keys import Keys
+from korvet.store.async_store import AsyncStore
+from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.wire.schema import Message
+
+T = TypeVar("T")
+GROUP, TRANSACTION = 0, 1
+"""The types of coordinators."""
+_ATTEMPTS, _PAUSE_S = 150, 0.2
+_NOT_READY = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+Brokers = Annotated[
+    str | None,
+    typer.Option(
+        "--brokers",
+        metavar="HOST:PORT",
+        help=f"Kafka brokers to ask, also Apache Kafka's (or {BROKERS_VARIABLE}), in place of the "
+        "Redis.",
+        show_default=False,
+    ),
+]
+ClientConfig = Annotated[
+    str | None,
+    typer.Option(
+        "--client-config",
+        metavar="FILE",
+        help="With --brokers: librdkafka's settings, NAME=VALUE in lines, for TLS and SASL.",
+        show_default=False,
+    ),
+]
+
+
+class Requests(Protocol):
+    """The receiver of a command's requests."""
+
+    @property
+    def brokers(self) -> list[int]:
+        """The ids of the brokers."""
+
+    async def call(self, request: Message, broker: int | None = None) -> Any:
+        """Return the response of that broker, by default of any."""
+
+    async def coordinator(self, kind: int, name: str) -> int:
+        """Return the broker that coordinates a group (0) or a transactional id (1)."""
+
+
+class ThisProcess:
+    """The code of a broker, in this process; it is every broker."""
+
+    def __init__(self, services: Any) -> None:
+        self._services = services
+        self.brokers: list[int] = [services.config.node_id]
+
+    async def call(self, request: Message, broker: int | None = None) -> Any:
+        """Return the response to a request in the highest version."""
+        from korvet.broker.server import answer
+
+        return await answer(request, self._services, CLIENT_ID)
+
+    async def coordinator(self, kind: int, name: str) -> int:
+        """Return this broker."""
+        return self.brokers[0]
+
+
+async def leaders(requests: Requests, topic: str) -> dict[int, int]:
+    """Return the broker of each partition."""
+    answer = await requests.call(
+        MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    )
+    (found,) = answer.topics
+    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise StartError(f"There is no topic {topic!r}: `korvet topics list` names them.")
+    check(found)
+    return {row.partition_index: row.leader_id for row in found.partitions}
+
+
+async def ask_coordinator(
+    requests: Requests,
+    kind: int,
+    name: str,
+    request: Message,
+    row: Callable[[Any], Any] = lambda answer: answer,
+) -> Any:
+    """Return the response of the coordinator of a group (0) or a transactional id (1).
+
+    A coordinator that is not ready, or still ends a transaction, is asked again. `row` finds the
+    error in the response.
+    """
+    for _ in range(_ATTEMPTS):
+        answer = await requests.call(request, await requests.coordinator(kind, name))
+        if row(answer).error_code not in _NOT_READY:
+            break
+        await asyncio.sleep(_PAUSE_S)
+    return answer
+
+
+class Via(NamedTuple):
+    """The receiver that the options select: brokers, without them the target's Redis."""
+
+    target: Target
+    brokers: str | None
+    client_config: str | None
+
+    def run(self, work: Callable[[Requests], Awaitable[T]], *, node_id: int = 0) -> T:
+        """Run `work` and return its result. Without brokers this process is broker `node_id`."""
+        named = self.brokers
+        if named is None and not self.target.is_named:
+            named = os.environ.get(BROKERS_VARIABLE)
+        if named or self.client_config:
+            settings = ClientSettings.read(named or "", self.client_config, os.environ)
+            return asyncio.run(_by_brokers(work, settings))
+        is_running = redis_target.running(self.target) is not None
+        with redis_target.url(self.target) as url:
+            return asyncio.run(_in_this_process(work, self._config(url, node_id), is_running))
+
+    def _config(self, url: str, node_id: int) -> Config:
+        settings = self.target.settings.with_start({"authorizer.class.name": ""})
+        return Config(
+            redis=url, namespace=self.target.namespace, node_id=node_id, settings=settings
+        )
+
+
+async def _by_brokers(work: Callable[[Requests], Awaitable[T]], settings: ClientSettings) -> T:
+    async with KafkaClient(settings) as client:
+        return await work(client)
+
+
+async def _in_this_process(
+    work: Callable[[Requests], Awaitable[T]], config: Config, is_running: bool
+) -> T:
+    from korvet.broker.server import connected
+
+    connect = partial(AsyncStore.connect, config.redis or "", client_name=CLIENT_ID)
+    # A server that was started for this command has what its files had.
+    accept = accept_by(Keys(config.namespace), connect) if is_running else None
+    async with connected(config, client=CLIENT_ID, accept_server=accept) as services:
+        await services.dynamic_config.refresh()
+        return await work(ThisProcess(services))
+
+
+def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command whose parameter `via` is where its requests go."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        own = dict(inspect.signature(function, eval_str=True).parameters)
+        del own["via"]
+        added = {"target": Target, "brokers": Brokers, "client_config": ClientConfig}
+
+        @functools.wraps(function)
+        def run(
+            target: Target, brokers: str | None, client_config: str | None, **given: Any
+        ) -> None:
+            function(via=Via(target, brokers, client_config), **given)
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [each.replace(kind=keyword) for each in own.values()]
+        parameters += [
+            inspect.Parameter(each, keyword, annotation=annotation, default=None)
+            for each, annotation in added.items()
+        ]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        o.command(app, name)(run)
+        return function
+
+    return register

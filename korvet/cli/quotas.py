@@ -1,0 +1,163 @@
+"""`korvet quotas`: list, set and remove the quotas of users, client ids and addresses."""
+
+from typing import Annotated
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import table_output
+from korvet.cli.help_text import group
+from korvet.cli.kafka_client import check
+from korvet.cli.kafka_requests import Requests, Via, command
+from korvet.security.quotas import CLIENT_ID, CONNECTIONS, ENTITY_TYPES, IP, OF_CLIENTS, USER
+from korvet.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from korvet.wire.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
+
+app = group()
+
+DEFAULT = "(default)"
+_EXACT, _DEFAULT = 0, 1
+_User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Of this user.")]
+_Client = Annotated[
+    str | None, typer.Option("--client-id", metavar="ID", help="Of clients with this id.")
+]
+_Ip = Annotated[
+    str | None, typer.Option("--ip", metavar="ADDRESS", help="Of connections from this address.")
+]
+_Defaults = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--default",
+        metavar="TYPE",
+        help="Of each user, client-id or ip without another quota. Repeat.",
+    ),
+]
+_Quotas = Annotated[
+    list[str],
+    typer.Argument(metavar="NAME=VALUE...", help=f"{', '.join(OF_CLIENTS)} or {CONNECTIONS}."),
+]
+_Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="The quotas.")]
+
+
+@command(app, "list")
+def list_(
+    via: Via,
+    user: _User = None,
+    client_id: _Client = None,
+    ip: _Ip = None,
+    default: _Defaults = None,
+    json: o.Json = False,
+    header: o.Header = True,
+) -> None:
+    """List quotas: all, or those of the entities that have these names."""
+    components = [
+        ComponentData(
+            entity_type=row.entity_type,
+            match_type=_DEFAULT if row.entity_name is None else _EXACT,
+            match=row.entity_name,
+        )
+        for row in _entity(user, client_id, ip, default)
+    ]
+
+    async def run(requests: Requests) -> list[table_output.Row]:
+        answer = await requests.call(
+            DescribeClientQuotasRequest(components=components, strict=False)
+        )
+        check(answer)
+        rows: list[table_output.Row] = []
+        for entry in answer.entries or ():
+            of = {row.entity_type: row.entity_name or DEFAULT for row in entry.entity}
+            names = [of.get(kind) for kind in ENTITY_TYPES]
+            rows += [(*names, each.key, _shown(each.value)) for each in entry.values]
+        return sorted(rows, key=lambda row: [str(part or "") for part in row])
+
+    columns = (*(kind.replace("-", "_") for kind in ENTITY_TYPES), "quota", "value")
+    table_output.listing(columns, via.run(run), as_json=json, header=header)
+
+
+@command(app, "set")
+def set_(
+    quotas: _Quotas,
+    via: Via,
+    user: _User = None,
+    client_id: _Client = None,
+    ip: _Ip = None,
+    default: _Defaults = None,
+) -> None:
+    """Set quotas of one entity. They hold for all brokers together, within a second.
+
+    Rates are bytes, partitions or connections a second; request_percentage is of one core.
+    """
+    ops = [
+        OpData(key=name, value=_number(name, value), remove=False)
+        for name, value in o.assignments("a quota", quotas)
+    ]
+    _alter(via, _named(_entity(user, client_id, ip, default)), ops)
+    table_output.line(f"set {', '.join(op.key for op in ops)}")
+
+
+@command(app, "remove")
+def remove(
+    names: _Names,
+    via: Via,
+    user: _User = None,
+    client_id: _Client = None,
+    ip: _Ip = None,
+    default: _Defaults = None,
+) -> None:
+    """Remove quotas of one entity."""
+    ops = [OpData(key=name, value=0.0, remove=True) for name in names]
+    _alter(via, _named(_entity(user, client_id, ip, default)), ops)
+    table_output.line(f"removed {', '.join(names)}")
+
+
+def _alter(via: Via, entity: list[EntityData], ops: list[OpData]) -> None:
+    async def run(requests: Requests) -> None:
+        entries = [EntryData(entity=entity, ops=ops)]
+        answer = await requests.call(AlterClientQuotasRequest(entries=entries, validate_only=False))
+        for row in answer.entries:
+            check(row)
+
+    via.run(run)
+
+
+def _entity(
+    user: str | None, client_id: str | None, ip: str | None, defaults: list[str] | None
+) -> list[EntityData]:
+    """Return the parts of the entity that the options name."""
+    unknown = [kind for kind in defaults or () if kind not in ENTITY_TYPES]
+    if unknown:
+        raise typer.BadParameter(
+            f"--default must be one of {', '.join(ENTITY_TYPES)}, not {unknown[0]!r}"
+        )
+    given = {USER: user, CLIENT_ID: client_id, IP: ip}
+    return [
+        EntityData(entity_type=kind, entity_name=name)
+        for kind, name in given.items()
+        if name is not None or kind in (defaults or ())
+    ]
+
+
+def _named(entity: list[EntityData]) -> list[EntityData]:
+    if not entity:
+        raise typer.BadParameter("whose quota: use --user, --client-id, --ip or --default")
+    return entity
+
+
+def _shown(value: float) -> float | int:
+    return int(value) if value.is_integer() else value
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{name} must be a number, not {text!r}") from None

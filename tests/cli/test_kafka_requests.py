@@ -1,0 +1,281 @@
+"""Check the commands that send Kafka requests: to brokers and to a Redis, with the same output."""
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from korvet.cli import run
+from korvet.cli.kafka_client import ClientSettings
+from korvet.config.setting import StartError
+from korvet.scripts.keys import Keys
+from tests.support.certificates import Authority
+from tests.support.redis_servers import TestServer
+from tests.support.running_console import RunningConsole, running_console
+
+Korvet = Callable[..., tuple[int, list[str], str]]
+
+
+@pytest.fixture(scope="module")
+def broker(valkey_server: TestServer) -> Iterator[RunningConsole]:
+    with running_console(valkey_server) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(broker: RunningConsole, request: pytest.FixtureRequest) -> str:
+    """A topic of this test with two partitions."""
+    name = f"t{zlib.crc32(request.node.nodeid.encode())}"
+    broker.log.create_topic(name, 2)
+    return name
+
+
+@pytest.fixture(params=["brokers", "redis"])
+def korvet(
+    broker: RunningConsole, request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]
+) -> Korvet:
+    """Run a command line on the broker or on its Redis; return exit code, lines and stderr."""
+    where = {
+        "brokers": ("--brokers", broker.bootstrap),
+        "redis": ("--redis", broker.server.url, "--namespace", broker.namespace),
+    }[request.param]
+
+    def command(*words: str) -> tuple[int, list[str], str]:
+        code = run([*words, *where])
+        said = capfd.readouterr()
+        return code, said.out.splitlines(), said.err
+
+    return command
+
+
+def test_quotas_are_set_listed_and_removed(korvet: Korvet) -> None:
+    app = ("--user", "bob", "--client-id", "app")
+    set_ = ("quotas", "set", "producer_byte_rate=1000", "request_percentage=12.5", *app)
+    assert korvet(*set_)[:2] == (0, ["set producer_byte_rate, request_percentage"])
+    korvet("quotas", "set", "connection_creation_rate=5", "--default", "ip")
+    assert korvet("quotas", "list")[1] == [
+        "user\tclient_id\tip\tquota\tvalue",
+        "-\t-\t(default)\tconnection_creation_rate\t5",
+        "bob\tapp\t-\tproducer_byte_rate\t1000",
+        "bob\tapp\t-\trequest_percentage\t12.5",
+    ]
+    (row,) = json.loads("".join(korvet("quotas", "list", "--default", "ip", "--json")[1]))
+    assert (row["ip"], row["value"]) == ("(default)", 5)
+    korvet("quotas", "remove", "producer_byte_rate", "request_percentage", *app)
+    korvet("quotas", "remove", "connection_creation_rate", "--default", "ip")
+    assert korvet("quotas", "list", "--no-header")[1] == []
+
+
+@pytest.mark.parametrize("command", ["groups", "queues"])
+def test_configs_of_a_group_are_changed_and_listed(korvet: Korvet, command: str) -> None:
+    name, config = "share.auto.offset.reset", "share.auto.offset.reset=earliest"
+    assert korvet(command, "alter", "jobs", "--config", config)[1] == [f"altered jobs: {name}"]
+    assert korvet(command, "configs", "jobs", "--no-header")[1] == [
+        f"{name}\tearliest\tdynamic_group"
+    ]
+    assert len(korvet(command, "configs", "jobs", "--all")[1]) > 5
+    korvet(command, "alter", "jobs", "--delete-config", name)
+    assert korvet(command, "configs", "jobs", "--no-header")[1] == []
+
+
+def test_settings_of_all_brokers_and_of_one_are_changed(korvet: Korvet) -> None:
+    name = "log.retention.ms"
+    assert korvet("brokers", "alter", "--config", f"{name}=5000")[1] == [
+        f"altered all brokers: {name}"
+    ]
+    korvet("brokers", "alter", "--config", f"{name}=6000", "--broker", "0")
+    assert korvet("brokers", "configs", "--no-header")[1] == [
+        f"{name}\t5000\tdynamic_default_broker"
+    ]
+    assert korvet("brokers", "configs", "--broker", "0", "--no-header")[1] == [
+        f"{name}\t6000\tdynamic_broker"
+    ]
+    for of in ((), ("--broker", "0")):
+        korvet("brokers", "alter", "--delete-config", name, *of)
+        assert korvet("brokers", "configs", *of, "--no-header")[1] == []
+
+
+def test_configs_of_a_topic_are_changed(korvet: Korvet, broker: RunningConsole, topic: str) -> None:
+    assert korvet("topics", "alter", topic, "--config", "segment.ms=7")[1] == [
+        f"altered {topic}: segment.ms"
+    ]
+    with broker.server.client() as client:
+        assert b'"segment.ms":"7"' in client.hget(f"{broker.namespace}:topics", topic)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("quotas set nonsense=1 --user x", "nonsense is not a quota of user (INVALID_REQUEST)."),
+        ("quotas set producer_byte_rate=1", "whose quota: use --user, --client-id, --ip or"),
+        ("quotas set producer_byte_rate=x --user x", "producer_byte_rate must be a number"),
+        ("quotas set producer_byte_rate --user x", "a quota needs NAME=VALUE"),
+        ("quotas list --default host", "--default must be one of user, client-id, ip"),
+        ("groups alter jobs", "no change is given"),
+        ("groups alter jobs --config share.record.lock.duration.ms=1", "from 1000 to"),
+        ("brokers alter --config node.id=7", "(INVALID_"),
+        ("transactions describe nope", "There is no transactional id 'nope'"),
+        ("transactions abort nope", "There is no transactional id 'nope'"),
+        ("transactions hanging nope", "There is no topic 'nope'"),
+        ("groups delete-offsets nope --topic nope", "There is no topic 'nope'"),
+    ],
+)
+def test_a_refusal_says_why(korvet: Korvet, words: str, sentence: str) -> None:
+    code, lines, said = korvet(*words.split())
+    assert (code, lines) == (2, []) and sentence in said
+
+
+def test_offsets_of_a_group_are_deleted(korvet: Korvet, broker: RunningConsole, topic: str) -> None:
+    broker.log.commit("g", {(topic, 0): 5, (topic, 1): 6})
+    assert korvet("groups", "delete-offsets", "g", "--topic", topic, "-p", "1")[1] == [
+        f"deleted the offsets of g for {topic}, partitions 1"
+    ]
+    assert [row.offset for row in broker.log.committed("g")] == [5]
+    korvet("groups", "delete-offsets", "g", "--topic", topic)
+    assert broker.log.committed("g") == []
+
+
+def opened(broker: RunningConsole, topic: str) -> Producer:
+    """Begin a transaction with a record in partition 0."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"of-{topic}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"value", partition=0)
+    assert producer.flush(30) == 0
+    return producer
+
+
+def test_an_open_transaction_is_described_and_aborted(
+    korvet: Korvet, broker: RunningConsole, topic: str
+) -> None:
+    producer, name = opened(broker, topic), f"of-{topic}"
+    assert [name, "Ongoing"] in [line.split("\t")[:2] for line in korvet("transactions", "list")[1]]
+    row = korvet("transactions", "describe", name, "--no-header")[1][0].split("\t")
+    assert (row[0], row[3], row[5]) == ("Ongoing", "60000", f"{topic}-0")
+    assert korvet("transactions", "abort", name)[1] == [f"{name}: aborted; its producer is fenced"]
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(30)
+    assert korvet("transactions", "abort", name)[1] == [
+        f"{name}: had no open transaction; its producer is fenced"
+    ]
+    row = korvet("transactions", "describe", name, "--no-header")[1][0].split("\t")
+    assert (row[0], row[4:]) == ("Empty", ["-", "-"])
+
+
+def test_a_transaction_that_no_id_has_is_listed_and_aborted(
+    korvet: Korvet, broker: RunningConsole, topic: str
+) -> None:
+    producer = opened(broker, topic)
+    assert korvet("transactions", "hanging", topic, "--no-header")[1] == []
+    with broker.server.client() as client:
+        client.unlink(Keys(broker.namespace).transaction(f"of-{topic}").transaction)
+    _, (line,), said = korvet("transactions", "hanging", topic, "--no-header")
+    assert line.split("\t")[:2] == [topic, "0"] and "give --abort" in said
+    assert korvet("transactions", "hanging", topic, "--abort")[0] == 0
+    assert korvet("transactions", "hanging", topic, "--no-header")[1] == []
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(30)
+
+
+def test_the_brokers_of_the_environment_are_used_unless_a_redis_is_named(
+    broker: RunningConsole, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KORVET_BROKERS", broker.bootstrap)
+    assert run(["brokers", "configs", "--broker", "3"]) == 2
+    assert "There is no broker 3; there are 0." in capfd.readouterr().err
+    here = ["--redis", broker.server.url, "--namespace", broker.namespace]
+    assert run(["brokers", "configs", "--broker", "3", *here]) == 0
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_user_is_authenticated_and_authorized(
+    valkey_server: TestServer,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    mechanism: str,
+    protocol: str,
+) -> None:
+    authority = Authority.make()
+    authority.sign("broker").write(tmp_path / "broker.pem")
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    sets = (
+        f"sasl.enabled.mechanisms={mechanism}",
+        f"ssl.keystore.location={tmp_path / 'broker.pem'}",
+        "authorizer.class.name=korvet",
+        "super.users=User:ann",
+    )
+    file = tmp_path / "client.properties"
+    monkeypatch.setenv("KORVET_PASSWORD", "cor,rect=")
+    with running_console(valkey_server, *sets, listen=f"{protocol}://127.0.0.1:0") as made:
+        for user in ("ann", "ben"):
+            made.add_user(user, "cor,rect=")
+
+        def command(user: str) -> tuple[int, str]:
+            file.write_text(
+                f"# of a test\nbootstrap.servers={made.bootstrap}\nsecurity.protocol={protocol}\n"
+                f"sasl.mechanisms={mechanism}\nsasl.username={user}\n"
+                f"ssl.ca.location={tmp_path / 'ca.pem'}\n"
+            )
+            code = run(
+                [
+                    "quotas",
+                    "set",
+                    "producer_byte_rate=9",
+                    "--user",
+                    "x",
+                    "--client-config",
+                    str(file),
+                ]
+            )
+            said = capfd.readouterr()
+            return code, said.out + said.err
+
+        assert command("ann") == (0, "set producer_byte_rate\n")
+        code, said = command("ben")
+        assert code == 2 and "CLUSTER_AUTHORIZATION_FAILED" in said
+        code, said = command("nobody")
+        assert code == 2 and re.search("invalid credentials|Invalid username", said)
+        monkeypatch.setenv("KORVET_PASSWORD", "wrong")
+        code, said = command("ann")
+        assert code == 2 and re.search("invalid credentials|Invalid username", said)
+        monkeypatch.delenv("KORVET_PASSWORD")
+        code, said = command("ann")
+        assert code == 2 and "KORVET_PASSWORD" in said
+        # Without TLS and SASL the broker closes the connection, or answers nothing that is Kafka's.
+        assert run(["quotas", "list", "--brokers", made.bootstrap]) == 2
+        said = capfd.readouterr().err
+        assert "--client-config" in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("sasl.jaas=x\n", "sasl.jaas is no setting of commands"),
+        ("security.protocol\n", "each line is NAME=VALUE"),
+        ("security.protocol=tls\n", "security.protocol must be one of plaintext, ssl"),
+        ("sasl.mechanism=GSSAPI\n", "sasl.mechanism must be PLAIN or one of SCRAM-SHA-256"),
+        ("", "No broker is named"),
+        ("bootstrap.servers=host:port\n", "'host:port' is no address of a broker"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(text)
+    with pytest.raises(StartError, match=sentence):
+        ClientSettings.read("", str(file), {})
+    with pytest.raises(StartError, match="cannot be read"):
+        ClientSettings.read("", str(tmp_path / "absent"), {})
+
+
+def test_the_first_broker_that_answers_is_asked(
+    broker: RunningConsole, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["quotas", "list", "--brokers", f"127.0.0.1:1,{broker.bootstrap}"]) == 0
+    assert run(["quotas", "list", "--brokers", "127.0.0.1:1"]) == 2
+    assert "There is no connection to 127.0.0.1:1" in capfd.readouterr().err
