@@ -72,6 +72,8 @@ class Partition(PartitionCalls, msgspec.Struct, frozen=True):
     """hash: share group -> end of its state, epoch, counters; also the channel of its releases."""
     share_runs: str
     """sorted set: share groups' available and acquired records, as runs of offsets."""
+    share_lost: str
+    """string: empty; written if a share group's member loses records, for WATCH."""
     scheduled: str
     """sorted set: number of a scheduled record -> its due time, ms; of a delay 2^50 more."""
     scheduled_records: str

@@ -304,7 +304,7 @@ function M.follow_clock(state)
 end
 
 --- Free records whose lock has expired or whose delay has ended, at most `most` runs, and write
---- them. Return whether there were as many.
+--- them. Return whether there were as many. `has_expired` is set if a member lost records.
 function M.free_expired(state, now_ms, limit, most)
   local start = prefix(state, M.TIMES)
   local found = redis.call(
@@ -318,6 +318,7 @@ function M.free_expired(state, now_ms, limit, most)
     if row.member == "" then
       M.make_available(state, row.first, row.last, row.deliveries)
     else
+      state.has_expired = true
       state.acquired = state.acquired - (row.last - row.first + 1)
       M.free(state, row.first, row.last, row.deliveries, limit)
     end

@@ -12,6 +12,7 @@
 ---          deleted_segments   zset    its removed segments
 ---          share              hash    its share groups
 ---          share_runs         zset    their records
+---          share_lost         string  written if members lose records
 ---          scheduled          zset    its scheduled records
 ---          scheduled_records  hash    their rows
 ---          scheduled_ids      hash    their ids

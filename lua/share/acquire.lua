@@ -1,34 +1,35 @@
 --- share.acquire  version 1  writes
 --- Acquire records that a broker has read, for a member of a share group (KIP-932).
 ---
---- KEYS     log             hash   the partition's state
----          share           hash   share group -> end of its state, epoch, counters
----          share_runs      zset   the groups' available and acquired records
---- ARGV     group           id     the encoded group id
----          member          text   the member that acquires
----          topic_id        text   the topic id the caller expects, 32 hex digits
----          start           int    the first record of a group without state; -1: unknown
----          read_from       int    the first offset the broker has read; -1: it has read none
----          read_to         int    the last offset
----          most            int    records at most
----          exact           int    1: no more than `most`; 0: whole ranges until there are as many
----          lock_ms         int    how long the member may keep the records, in ms
----          delivery_limit  int    deliveries of a record at most
----          max_locks       int    records that are available or acquired at most
----          dead_letters    int=0  1: archived records become dead letters
----          ordered         int=0  1: records of one key are delivered one after another
----          has_keys        int=0  1: an offset and its key follow for each record that was read
----          first...        int    the first offset of each run of records read, ascending: in
----                                 layout `batch` of each batch
----          last...         bytes  the last offset of the run, or with `has_keys` the key's digest
---- RETURNS  error           int    a lib.codes value
----          next            int    the offset to read from for the next call
----          room            int    records above the end of the group's state that a call can
----                                 acquire
----          wait_ms         int    time to the next expired lock or ended delay; -1: there is none
----          dead_letters    int    dead letters that are not copied yet
----          ordered         int    1: calls of this group need keys
----          runs            ints   first offset, last offset and deliveries of each acquired run
+--- KEYS     log             hash    the partition's state
+---          share           hash    share group -> end of its state, epoch, counters
+---          share_runs      zset    the groups' available and acquired records
+---          share_lost      string  empty; written if a member loses records that it had acquired
+--- ARGV     group           id      the encoded group id
+---          member          text    the member that acquires
+---          topic_id        text    the topic id the caller expects, 32 hex digits
+---          start           int     the first record of a group without state; -1: unknown
+---          read_from       int     the first offset the broker has read; -1: it has read none
+---          read_to         int     the last offset
+---          most            int     records at most
+---          exact           int     1: no more than `most`; 0: whole ranges until there are as many
+---          lock_ms         int     how long the member may keep the records, in ms
+---          delivery_limit  int     deliveries of a record at most
+---          max_locks       int     records that are available or acquired at most
+---          dead_letters    int=0   1: archived records become dead letters
+---          ordered         int=0   1: records of one key are delivered one after another
+---          has_keys        int=0   1: an offset and its key follow for each record that was read
+---          first...        int     the first offset of each run of records read, ascending: in
+---                                  layout `batch` of each batch
+---          last...         bytes   the last offset of the run, or with `has_keys` the key's digest
+--- RETURNS  error           int     a lib.codes value
+---          next            int     the offset to read from for the next call
+---          room            int     records above the end of the group's state that a call can
+---                                  acquire
+---          wait_ms         int     time to the next expired lock or ended delay; -1: there is none
+---          dead_letters    int     dead letters that are not copied yet
+---          ordered         int     1: calls of this group need keys
+---          runs            ints    first offset, last offset and deliveries of each acquired run
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID START_FIRST
 --- FULL     always: runs of share.partition.max.record.locks records at most
 --- COST     O(runs read, acquired and freed), at most 24 calls + 2 per freed_run + 2 per page
@@ -112,6 +113,9 @@ end
 local room = math.max(0, max_locks - state.available - state.acquired)
 state.full = room == 0 and 1 or 0
 share_runs.save(state)
+if state.has_expired then
+  redis.call("SET", KEYS[4], "")
+end
 
 local reply = {}
 for _, run in ipairs(taken) do

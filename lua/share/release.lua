@@ -1,18 +1,19 @@
 --- share.release  version 1  writes
 --- Make all records that a member of a share group has acquired available again.
 ---
---- KEYS     log             hash   the partition's state
----          share           hash   share group -> end of its state, epoch, counters
----          share_runs      zset   the groups' available and acquired records
---- ARGV     group           id     the encoded group id
----          member          text   the member whose share session ends
----          topic_id        text   the topic id the caller expects, 32 hex digits
----          delivery_limit  int    deliveries of a record at most
----          dead_letters    int=0  1: archived records become dead letters
----          first           int=0  the offset to continue from
---- RETURNS  error           int    a lib.codes value
----          released        int    the number of records that the member had
----          next            int    the offset to continue from in another call; -1: all are done
+--- KEYS     log             hash    the partition's state
+---          share           hash    share group -> end of its state, epoch, counters
+---          share_runs      zset    the groups' available and acquired records
+---          share_lost      string  empty; written if a member loses records that it had acquired
+--- ARGV     group           id      the encoded group id
+---          member          text    the member whose share session ends
+---          topic_id        text    the topic id the caller expects, 32 hex digits
+---          delivery_limit  int     deliveries of a record at most
+---          dead_letters    int=0   1: archived records become dead letters
+---          first           int=0   the offset to continue from
+--- RETURNS  error           int     a lib.codes value
+---          released        int     the number of records that the member had
+---          next            int     the offset to continue from in another call; -1: all are done
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- FULL     always: runs of records that are acquired
 --- COST     O(1000), at most 27 calls + 2 per expired_run + 1 per page
@@ -48,6 +49,7 @@ repeat
 until not more or freed == STEP
 if more then
   share_runs.save(state)
+  redis.call("SET", KEYS[4], "")
   return { codes.NONE, 0, first }
 end
 local released, looked, next_offset = 0, 0, -1
@@ -65,6 +67,9 @@ for row in share_runs.overlapping(state, share_runs.ACQUIRED, first, state.ends)
 end
 state.acquired = state.acquired - released
 share_runs.save(state)
+if state.has_expired or released > 0 then
+  redis.call("SET", KEYS[4], "")
+end
 if released > 0 then
   redis.call("PUBLISH", share, group)
 end

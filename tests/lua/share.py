@@ -101,6 +101,15 @@ class Group:
     def accept(self, member: str, first: int, last: int) -> ErrorCode:
         return self.acknowledge(member, (first, last, Acknowledge.ACCEPT))
 
+    def hold(self, member: str, *offsets: int, **changes: int) -> list[int]:
+        """Return those of the records that the member has acquired."""
+        call = KEYS.partition(self.part.topic, 0, ID).share_hold(
+            offsets, group=self.name, member=member, **changes
+        )
+        reply = self.part.runner.run(call)
+        assert reply.error == 0
+        return reply.held
+
     def release(self, member: str) -> int:
         """End the member's session; return the number of released records."""
         released = first = 0

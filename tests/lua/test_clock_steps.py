@@ -272,6 +272,7 @@ WAITS = {
     "quota.charge",
     "share.acknowledge",
     "share.acquire",
+    "share.hold",
     "share.release",
     "transaction.add_partitions",
     "transaction.complete",

@@ -228,6 +228,45 @@ def test_many_records_are_released_in_steps_that_any_broker_continues(lua: LuaRu
     assert group.release("n") == 3
 
 
+def test_a_member_holds_its_records_until_a_script_frees_them(lua: LuaRunner) -> None:
+    group = group_in(lua)
+    assert group.hold("m", 0) == []
+    group.acquire("m", (0, 3))
+    group.acquire("n", (4, 5))
+    group.accept("m", 1, 1)
+    assert group.hold("m", 0, 1, 2, 3, 4, 9) == [0, 2, 3]
+    lua.advance(LOCK_MS)
+    assert group.accept("m", 0, 0) == ErrorCode.INVALID_RECORD_STATE
+    assert group.acknowledge("m", (0, 0, ACCEPT), late=1) == ErrorCode.NONE
+    assert group.acknowledge("m", (4, 4, ACCEPT), late=1) == ErrorCode.INVALID_RECORD_STATE
+    assert group.hold("m", 0, 2, 3, lock_ms=LOCK_MS) == [2, 3]
+    assert group.acquire("o", (0, 9), most=2, exact=1) == [(4, 5, 2)]
+    assert group.hold("n", 4) == [] and group.hold("m", 2, 3) == [2, 3]
+    lua.advance(LOCK_MS)
+    group.probe()
+    assert group.acknowledge("m", (2, 2, ACCEPT), late=1) == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_what_a_step_watches_is_written_when_a_member_loses_records(runner: Runner) -> None:
+    group = group_in(runner)
+    lost = group.part.keys.share_lost
+
+    def is_written() -> bool:
+        return bool(runner.command("DEL", lost))
+
+    group.acquire("m", (0, 9))
+    group.acknowledge("m", (0, 0, ACCEPT), (1, 1, RELEASE), (2, 2, REJECT))
+    group.acquire("n", (0, 9))
+    assert group.hold("m", 3, lock_ms=LOCK_MS) == [3]
+    assert not is_written()
+    assert group.hold("m", 3, ends_steps=1) == [3] and is_written()
+    assert group.release("n") == 1 and is_written()
+    assert group.release("n") == 0 and not is_written()
+    group.acquire("n", (1, 1), lock_ms=0)
+    group.probe()
+    assert is_written()
+
+
 def test_a_release_frees_many_expired_locks_in_steps(lua: LuaRunner) -> None:
     group = held(lua, STEP + 5)
     lua.advance(LOCK_MS + 1)

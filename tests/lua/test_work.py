@@ -469,7 +469,7 @@ ARGUMENTS: dict[str, tuple[int, int]] = {
     "group.share_alter_topics": (5, 2 * TOPICS),
     "topic.add_partitions": (3 + 14 * AT_ONCE, 10),
     "topic.create": (3 + 14 * AT_ONCE, 10),
-    "topic.delete": (3 + 14 * AT_ONCE + GROUPS_AT_ONCE, 6 + AT_ONCE),
+    "topic.delete": (3 + 17 * AT_ONCE + GROUPS_AT_ONCE, 6 + AT_ONCE),
     "user.alter": (1, 2 + 3 * 2),
 }
 """The most KEYS and ARGV that callers give: the header's COST says what the script then calls."""

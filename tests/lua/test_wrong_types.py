@@ -294,6 +294,7 @@ def a_share_group(lua: Doubting) -> None:
     lua.tried.clear()
     assert group.acquire("m", (1, 9), max_locks=8) == [(1, 1, 2), (8, 9, 1)]
     assert group.acknowledge("m", (1, 1, 1), (8, 9, 1)) == 0
+    assert group.hold("n", 4, 5, ends_steps=1, lock_ms=LOCK_MS) == [4, 5]
     lua.advance(LOCK_MS)
     lua.tried.clear()
     assert group.release("n") == 0

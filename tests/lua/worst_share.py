@@ -13,6 +13,8 @@ STEP = 1000
 """The runs of one call of share.acknowledge."""
 PART = 10
 """Most scripts are tested with a tenth of the locks: their work is proportional."""
+HELD = 500
+"""The records of one call of share.hold."""
 LETTERS = 100
 """Runs of dead letters of one call."""
 
@@ -41,6 +43,12 @@ def acknowledge(lua: LuaRunner) -> None:
     """Acknowledge a step of an ordered group: other types and groups have less work."""
     group = held(lua, STEP, 1)
     assert not group.acknowledge("m", *((2 * n, 2 * n, Acknowledge.ACCEPT) for n in range(STEP)))
+
+
+def hold(lua: LuaRunner) -> None:
+    """Renew the locks of as many runs as a call may have records."""
+    offsets = [2 * n for n in range(HELD)]
+    assert held(lua, HELD).hold("m", *offsets, ends_steps=1, lock_ms=1) == offsets
 
 
 def release(lua: LuaRunner) -> None:
@@ -87,6 +95,7 @@ RUNS = {
     "share.dead_letters": (dead_letters, 1),
     "share.dead_letters_copied": (dead_letters, 1),
     "share.delete": (delete, PART),
+    "share.hold": (hold, 1),
     "share.release": (release, 1),
     "share.reset": (reset, PART),
 }

@@ -29,7 +29,8 @@ def test_a_call_takes_keys_of_its_receiver_and_encodes_ids() -> None:
     partition = Keys().partition("t", 3, "1" * 32)
     call = partition.share_release(group="a:b", member="m", delivery_limit=5)
     assert call.script.name == "share.release"
-    assert call.keys == ("{korvet:t:3}:log", "{korvet:t:3}:share", "{korvet:t:3}:share_runs")
+    parts = ("log", "share", "share_runs", "share_lost")
+    assert call.keys == tuple(f"{{korvet:t:3}}:{part}" for part in parts)
     assert call.args == ("a%3Ab", "m", "1" * 32, 5, 0, 0)
 
 

@@ -544,6 +544,15 @@ class ShareDescribeReply(Reply):
     """
 
 
+class ShareHoldReply(Reply):
+    """The reply of share.hold."""
+
+    error: int
+    """A lib.codes value."""
+    held: list[int]
+    """Those that the member has."""
+
+
 class ShareReleaseReply(Reply):
     """The reply of share.release."""
 
@@ -602,6 +611,7 @@ SHARE_DEAD_LETTERS = Script("share.dead_letters", ShareDeadLettersReply)
 SHARE_DEAD_LETTERS_COPIED = Script("share.dead_letters_copied", ShareDeadLettersCopiedReply)
 SHARE_DELETE = Script("share.delete", DeleteReply)
 SHARE_DESCRIBE = Script("share.describe", ShareDescribeReply)
+SHARE_HOLD = Script("share.hold", ShareHoldReply)
 SHARE_RELEASE = Script("share.release", ShareReleaseReply)
 SHARE_RESET = Script("share.reset", ErrorReply)
 
@@ -625,6 +635,7 @@ class PartitionCalls:
         scheduled_records: str
         segments: str
         share: str
+        share_lost: str
         share_runs: str
         stream: str
         table: str
@@ -1001,6 +1012,7 @@ class PartitionCalls:
                 self.deleted_segments,
                 self.share,
                 self.share_runs,
+                self.share_lost,
                 self.scheduled,
                 self.scheduled_records,
                 self.scheduled_ids,
@@ -1649,6 +1661,7 @@ class PartitionCalls:
         backoff_ms: int,
         max_backoff_ms: int,
         dead_letters: int = 0,
+        late: int = 0,
     ) -> Call[ShareAcknowledgeReply]:
         """Acknowledge records that a member of a share group has acquired: all of a step, or
         none.
@@ -1669,6 +1682,7 @@ class PartitionCalls:
                 backoff_ms,
                 max_backoff_ms,
                 dead_letters,
+                late,
                 *flat(rows),
             ),
         )
@@ -1698,6 +1712,7 @@ class PartitionCalls:
                 self.log,
                 self.share,
                 self.share_runs,
+                self.share_lost,
             ),
             (
                 encode_group(group),
@@ -1802,6 +1817,36 @@ class PartitionCalls:
             ),
         )
 
+    def share_hold(
+        self,
+        offset: Sequence[int],
+        *,
+        group: str,
+        member: str,
+        ends_steps: int = 0,
+        lock_ms: int = 0,
+    ) -> Call[ShareHoldReply]:
+        """Return which records a member of a share group has acquired, for a step that
+        acknowledges them.
+        """
+        return Call(
+            SHARE_HOLD,
+            (
+                self.log,
+                self.share,
+                self.share_runs,
+                self.share_lost,
+            ),
+            (
+                encode_group(group),
+                member,
+                self.topic_id,
+                ends_steps,
+                lock_ms,
+                *offset,
+            ),
+        )
+
     def share_release(
         self,
         *,
@@ -1818,6 +1863,7 @@ class PartitionCalls:
                 self.log,
                 self.share,
                 self.share_runs,
+                self.share_lost,
             ),
             (
                 encode_group(group),
