@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from korvet.library.async_korvet import AsyncKorvet
     from korvet.library.consuming import AsyncConsumer, CommitReceipt
     from korvet.library.following import AsyncFollower
-    from korvet.library.korvet import Consumer, Follower, Korvet, Table
+    from korvet.library.korvet import Consumer, Follower, Korvet, ShareConsumer, Table
     from korvet.library.publishing import Receipt
+    from korvet.library.sharing import AcknowledgeReceipt, AsyncShareConsumer
     from korvet.library.tables import AsyncTable
     from korvet.library.values import (
+        AcquiredRecord,
         Appended,
         Fetched,
         GroupInfo,
@@ -32,10 +34,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AcknowledgeReceipt",
+    "AcquiredRecord",
     "Appended",
     "AsyncConsumer",
     "AsyncFollower",
     "AsyncKorvet",
+    "AsyncShareConsumer",
     "AsyncTable",
     "CommitReceipt",
     "Consumer",
@@ -50,6 +55,7 @@ __all__ = [
     "Producer",
     "Receipt",
     "Record",
+    "ShareConsumer",
     "StoreError",
     "StoreUnavailable",
     "StoredRecord",
@@ -58,15 +64,18 @@ __all__ = [
     "__version__",
 ]
 _MODULES = {
+    "AcknowledgeReceipt": "library.sharing",
     "AsyncConsumer": "library.consuming",
     "AsyncFollower": "library.following",
     "AsyncKorvet": "library.async_korvet",
+    "AsyncShareConsumer": "library.sharing",
     "AsyncTable": "library.tables",
     "CommitReceipt": "library.consuming",
     "Consumer": "library.korvet",
     "Follower": "library.korvet",
     "Korvet": "library.korvet",
     "Receipt": "library.publishing",
+    "ShareConsumer": "library.korvet",
     "StoreError": "store.errors",
     "StoreUnavailable": "store.errors",
     "Table": "library.korvet",

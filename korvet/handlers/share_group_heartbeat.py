@@ -17,9 +17,8 @@ Behaviour
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
 from korvet.groups.assignment import assignment_of
-from korvet.groups.modern import JOIN, GroupLimits, Heartbeat, blank_field, pack, reason_of
+from korvet.groups.modern import JOIN, GroupLimits, Heartbeat, blank_field, reason_of
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
-from korvet.scripts.call import Call
 from korvet.scripts.calls.group import ShareHeartbeatReply
 from korvet.wire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
@@ -74,29 +73,8 @@ def _invalid(request: ShareGroupHeartbeatRequest) -> str | None:
 async def _heartbeat(
     request: ShareGroupHeartbeatRequest, config: ShareGroupConfig, context: Context
 ) -> ShareHeartbeatReply:
-    limits, topics = GroupLimits.of(context.settings), context.topics
+    topics = context.topics
+    limits = GroupLimits.of(context.settings)
     heartbeat = Heartbeat(context.services.groups, topics, limits, lambda: topics.cached_version)
-    names = request.subscribed_topic_names
-
-    def make(is_registered: int) -> Call[ShareHeartbeatReply]:
-        return context.keys.group(request.group_id).share_heartbeat(
-            member=request.member_id,
-            epoch=request.member_epoch,
-            rack=request.rack_id or "",
-            client_id=context.client_id or "",
-            client_host=f"/{context.client_host}",
-            session_ms=config.session_timeout_ms,
-            interval_ms=config.assignment_interval_ms,
-            max_size=context.settings.integer("group.share.max.size"),
-            max_bytes=limits.max_bytes,
-            max_topics=limits.max_topics,
-            is_registered=is_registered,
-            has_names=int(names is not None),
-            names=pack(sorted(set(names or ()))),
-            topics_version=heartbeat.version,
-            resolved=heartbeat.resolved,
-            rows=heartbeat.rows,
-        )
-
-    only_renews = request.member_epoch > 0 and names is None
-    return await heartbeat.run(request, make, only_renews=only_renews)
+    client = (context.client_id or "", f"/{context.client_host}")
+    return await heartbeat.run_share(request, context.settings, client, config)

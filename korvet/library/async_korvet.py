@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Self
 
+from korvet.admin.alter_configs import ConfigAdmin
+from korvet.admin.config_edits import DELETE, SET, Change, ConfigResourceType, Edit
 from korvet.base.errors import ErrorCode
+from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 from korvet.config.values import Settings
 from korvet.groups.lag import list_lags
 from korvet.groups.share_offsets import ShareOffsets
-from korvet.library.consuming import ConsumeCalls
-from korvet.library.session import check, check_partition
+from korvet.library.session import NO_BROKER, check, check_partition, refusals
+from korvet.library.sharing import ShareCalls
 from korvet.library.tables import TableCalls
 from korvet.library.values import GroupInfo, GroupOffset, KorvetError
 from korvet.log.accept_server import accept_by
@@ -22,8 +25,8 @@ from korvet.store.async_store import AsyncStore
 from korvet.store.redis_py import ClientStore, LibraryStore
 
 
-class GroupCalls(ConsumeCalls):
-    """List groups; read, commit, reset and delete what they committed."""
+class GroupCalls(ShareCalls):
+    """List, configure and delete groups; read, commit and reset what they committed."""
 
     async def groups(self) -> list[GroupInfo]:
         """List the consumer groups by name."""
@@ -100,6 +103,20 @@ class GroupCalls(ConsumeCalls):
         }
         await self.commit(group, {(topic, number): at for number, at in offsets.items()})
         return offsets
+
+    async def configure_group(self, group: str, configs: Mapping[str, str | None]) -> None:
+        """Change configs of a group, such as share.auto.offset.reset; None: the default."""
+        table = ConfigTable(self.store, self.keys)
+        config = DynamicBrokerConfig(
+            table, self.settings, self.topic_configs, (), NO_BROKER, lambda _: None
+        )
+        edits = [
+            Edit(name, value, DELETE if value is None else SET) for name, value in configs.items()
+        ]
+        change = Change(ConfigResourceType.GROUP, group, edits, replace=False, validate_only=False)
+        with refusals():
+            await ConfigAdmin(self.node, config, NO_BROKER).alter(change)
+        self.forget_settings()
 
     async def delete_group(self, group: str) -> None:
         """Delete a group that has no members, with its committed offsets."""

@@ -1,11 +1,8 @@
 """Consume as a member of a consumer group (KIP-848), and commit in the caller's own step.
 
 Rules
-- The member joins by the script that brokers run for ConsumerGroupHeartbeat: Kafka's consumers and
-  these share a group's partitions, and see each other's commits.
-- Heartbeats are sent between records, or by `heartbeat`. A member whose handler takes longer than
-  the session loses its partitions; its commits are then refused. Without a broker, members expire
-  by these heartbeats.
+- Kafka's consumers and these see each other's commits. A member whose handler takes longer than
+  the session loses its partitions; its commits are then refused.
 - A commit names the offset from which the member began to read: see lua/group/commit_owned.lua.
   After a step that failed, the consumer continues from what the group has committed. Before it
   reads that, it writes its member's row: so Redis can no longer execute a step that WATCHes it.
@@ -17,32 +14,30 @@ Rules
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import inf
 from time import monotonic
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from korvet.base.bounded import chunks
 from korvet.base.errors import ErrorCode
-from korvet.groups.assignment import decode_assignment
 from korvet.groups.coordinator import ROWS_PER_CALL
-from korvet.groups.modern import JOIN, GroupLimits, Heartbeat, group_timeout_ms, reason_of
+from korvet.groups.modern import group_timeout_ms
 from korvet.groups.offset_commit import Row, parse_commit, parse_field
-from korvet.library.following import AsyncReader, FollowCalls, PartitionId, Reading, Track
+from korvet.library.following import FollowCalls, PartitionId, Reading, Track
+from korvet.library.membership import CLIENT, AsyncMember
 from korvet.library.publishing import OnRefused, Queued, check_queues, enqueue
 from korvet.library.session import check
-from korvet.library.values import KorvetError
+from korvet.library.values import KorvetError, StoredRecord
 from korvet.log.position import EARLIEST, Position
 from korvet.scripts.call import Call, ErrorReply
+from korvet.topics.table import Topic
 from korvet.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
 
-LEAVE = -1
 _UNSTABLE_S = 0.1
 """Seconds between two looks at offsets that wait for the end of a transaction."""
-_FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 _MOVED = (
     "The group's offsets or partitions are not those with which the records were read: continue "
     "the iteration, which begins again at the committed offsets."
@@ -83,13 +78,13 @@ class CommitReceipt(Queued):
         self._consumer._is_behind = True
 
 
-class AsyncConsumer(AsyncReader):
+class AsyncConsumer(AsyncMember[StoredRecord]):
     """A member of a consumer group: iterate it with `async for`.
 
     An object belongs to one task at a time.
     """
 
-    _survives_deletion = True
+    _other_types = "another type, or members of the classic protocol"
 
     def __init__(
         self,
@@ -99,17 +94,8 @@ class AsyncConsumer(AsyncReader):
         reading: Reading,
         rebalance_timeout_ms: int,
     ) -> None:
-        super().__init__(log, reading)
-        self.group = group
-        self.member_id = str(uuid4())
-        self.member_epoch = JOIN
-        self._keys = log.keys.group(group)
-        self._topics = sorted(set(topics))
+        super().__init__(log, group, topics, reading)
         self._rebalance_ms = rebalance_timeout_ms
-        self._target: set[PartitionId] = set()
-        self._owned: set[PartitionId] = set()
-        self._is_full = True
-        """Whether the next heartbeat has all fields: to join, or as the last reply was lost."""
         self._is_behind = False
         """True after a step that failed: the records are read again from the committed offsets."""
         self._has_begun = False
@@ -118,26 +104,13 @@ class AsyncConsumer(AsyncReader):
         """True after a partition was revoked whose records were returned and not committed."""
         self._committed: list[Row] = []
         """Commits to which the Redis groups are not yet moved."""
-        self._beat_at = self._tick_at = self._load_at = 0.0
+        self._pending: set[tuple[str, int] | None] = set()
+        """The partitions whose offsets wait for the end of a transaction."""
 
     @property
     def hash_tag(self) -> str:
         """The hash tag of the group: keys with it are in the slot of its commits."""
         return self._keys.offsets
-
-    @property
-    def assignment(self) -> list[tuple[str, int]]:
-        """The partitions that it reads, as topic and number."""
-        return sorted((track.topic.name, track.number) for track in self._tracks.values())
-
-    async def heartbeat(self) -> None:
-        """Renew the session, from a handler that takes long. Partitions are not revoked here."""
-        self._log.ticks_ms = -1
-        if monotonic() >= self._beat_at:
-            await self._beat()
-        if monotonic() >= self._tick_at:
-            wait_ms = await self._log.coordinator.tick(self.group)
-            self._tick_at = monotonic() + (wait_ms / 1000 + 0.01 if wait_ms >= 0 else inf)
 
     async def commit(self) -> None:
         """Commit the records that were returned. Raises KorvetError if another member has them."""
@@ -200,19 +173,6 @@ class AsyncConsumer(AsyncReader):
         """Continue from the committed offsets."""
         self._is_behind = True
 
-    async def close(self) -> None:
-        """Leave the group, and close the connection for messages."""
-        try:
-            if self.member_epoch != JOIN:
-                self.member_epoch = LEAVE
-                await self._send(())
-                await self._move_redis_groups()
-        finally:
-            self._drop(self._owned)
-            self.member_epoch, self._target, self._is_full = JOIN, set(), True
-            self._beat_at = self._log.ticks_ms = 0
-            await super().close()
-
     # Membership.
 
     async def _prepare(self) -> None:
@@ -221,41 +181,9 @@ class AsyncConsumer(AsyncReader):
             await self._beat()
             self._drop(self._owned)
             self._is_behind = self._has_begun = self._is_lost = False
-        await self.heartbeat()
-        while self._target != self._owned and monotonic() >= self._load_at:
-            self._drop(self._owned - self._target)
-            await self._load(self._target - self._owned)
-            await self._beat()
-
-    def _due(self) -> float:
-        return min(self._beat_at, self._tick_at, self._load_at or inf)
-
-    async def _beat(self) -> None:
-        """Send a heartbeat, joining again if the member was removed."""
-        while True:
-            owned = sorted(self._owned)
-            was_full, self._is_full = self._is_full, True
-            reply = await self._send(owned, is_full=was_full)
-            if reply.error not in _FENCED:
-                break
-            self._drop(self._owned)
-            self.member_epoch, self._target = JOIN, set()
-        if reply.error == ErrorCode.GROUP_ID_NOT_FOUND:
-            reason = f"Group {self.group!r} has another type, or members of the classic protocol."
-            raise KorvetError(ErrorCode.GROUP_ID_NOT_FOUND, reason)
-        check(reply.error, reason_of(reply.error) or f"Heartbeat in group {self.group!r}")
-        self._is_full, self.member_epoch = False, reply.epoch
-        if reply.has_assignment:
-            rows = decode_assignment(reply.assignment).items()
-            self._target = {(topic_id, number) for topic_id, numbers in rows for number in numbers}
-        interval_ms = self._setting("consumer.heartbeat.interval.ms")
-        next_ms = min(interval_ms, reply.next_heartbeat_ms or interval_ms)
-        self._beat_at = monotonic() + next_ms / 1000
-        await self._move_redis_groups()
+        await super()._prepare()
 
     async def _send(self, owned: Sequence[PartitionId], *, is_full: bool = False) -> Any:
-        log = self._log
-        await log.refresh()
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -267,54 +195,47 @@ class AsyncConsumer(AsyncReader):
                 for topic_id, number in owned
             ],
         )
-        client = ("korvet-library", "/library")
         session_ms = self._setting("consumer.session.timeout.ms")
-        heartbeat = Heartbeat(
-            log.coordinator,
-            log.topic_table,
-            GroupLimits.of(log.settings),
-            lambda: log.topic_table.cached_version,
-        )
-        return await heartbeat.run_consumer(request, log.settings, client, session_ms)
+        return await self._heartbeat().run_consumer(request, self._log.settings, CLIENT, session_ms)
+
+    def _interval_ms(self) -> int:
+        return self._setting("consumer.heartbeat.interval.ms")
 
     def _setting(self, name: str) -> int:
         return group_timeout_ms(self._log.dynamic_configs, self._log.settings, self.group, name)
 
-    def _drop(self, partition_ids: set[PartitionId]) -> None:
-        """End the reading of partitions."""
-        for partition_id in list(partition_ids):
-            track = self._remove(partition_id)
-            self._is_lost |= track is not None and track.is_read
-        self._owned = self._owned - partition_ids
+    async def _beaten(self) -> None:
+        rows, self._committed = self._committed, []
+        await self._log.coordinator.redis_groups.seek(self.group, rows)
+
+    def _drop(self, partition_ids: set[PartitionId]) -> list[Track]:
+        tracks = super()._drop(partition_ids)
+        self._is_lost |= any(track.is_read for track in tracks)
+        return tracks
 
     async def _load(self, partition_ids: set[PartitionId]) -> None:
-        """Begin to read partitions at their committed offsets.
-
-        Those whose offsets wait for the end of a transaction are left for the next call.
-        """
-        log, self._load_at = self._log, 0.0
         # Pending offsets are read first: one that is committed in between is looked at again.
-        fields = await log.store.command("HKEYS", self._keys.txn_pending) if partition_ids else []
-        pending = {parse_field(field.partition(b" ")[2]) for field in fields}
-        for topic_id, number in sorted(partition_ids):
-            topic = await log.topic_table.get_id(UUID(hex=topic_id))
-            if topic is not None and (topic.name, number) in pending:
-                self._load_at = monotonic() + _UNSTABLE_S
-                continue
-            self._owned = self._owned | {(topic_id, number)}
-            if topic is None:
-                continue  # It was deleted, and is revoked soon.
-            raw = await log.store.command(
-                "HGET", self._keys.offsets, topic.partition(number).stream
-            )
-            commit = parse_commit(raw) if raw else None
-            committed = -1
-            if commit is not None and commit.topic_id in ("", topic.id):
-                committed = commit.offset
-            offset = committed
-            if committed < 0:
-                offset = await log.find_offset(topic.name, number, self._reset)
-            self._add(Track(topic, number, offset, committed))
+        fields = (
+            await self._log.store.command("HKEYS", self._keys.txn_pending) if partition_ids else []
+        )
+        self._pending = {parse_field(field.partition(b" ")[2]) for field in fields}
+        await super()._load(partition_ids)
+
+    async def _track(self, topic: Topic, number: int) -> Track | None:
+        """Read a partition from its committed offset, unless that waits for a transaction."""
+        log = self._log
+        if (topic.name, number) in self._pending:
+            self._load_at = monotonic() + _UNSTABLE_S
+            return None
+        raw = await log.store.command("HGET", self._keys.offsets, topic.partition(number).stream)
+        commit = parse_commit(raw) if raw else None
+        committed = -1
+        if commit is not None and commit.topic_id in ("", topic.id):
+            committed = commit.offset
+        offset = committed
+        if committed < 0:
+            offset = await log.find_offset(topic.name, number, self._reset)
+        return Track(topic, number, offset, committed)
 
     # Commits.
 
@@ -341,10 +262,6 @@ class AsyncConsumer(AsyncReader):
 
     def _commit_call(self, cells: Sequence[tuple[str, str, int, str, str]]) -> Call[ErrorReply]:
         return self._keys.commit_owned(cells, member=self.member_id, epoch=self.member_epoch)
-
-    async def _move_redis_groups(self) -> None:
-        rows, self._committed = self._committed, []
-        await self._log.coordinator.redis_groups.seek(self.group, rows)
 
 
 class ConsumeCalls(FollowCalls):

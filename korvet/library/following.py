@@ -11,10 +11,11 @@ Rules
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from korvet.base import logfmt
 from korvet.base.errors import ErrorCode
@@ -34,6 +35,7 @@ _DELETED = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 logger = logfmt.get("library.reader")
 
+R = TypeVar("R", bound=StoredRecord)
 PartitionId = tuple[str, int]
 """Topic id and partition number."""
 
@@ -96,8 +98,9 @@ class Track:
         return self.topic.id, self.number
 
     @property
-    def channel(self) -> str:
-        return self.topic.partition(self.number).channel
+    def channels(self) -> tuple[str, ...]:
+        """The channels on which news of records is published."""
+        return (self.topic.partition(self.number).channel,)
 
 
 class Reading(NamedTuple):
@@ -109,12 +112,13 @@ class Reading(NamedTuple):
     idle_s: float | None
 
 
-class AsyncReader(ABC):
+class AsyncReader(ABC, Generic[R]):
     """Records of partitions, as they arrive: iterate it with `async for`.
 
     The iteration ends once no record has arrived for `idle_s` seconds, by default never.
     """
 
+    _recheck_s = RECHECK_S
     _survives_deletion = False
     """Whether the reading of other partitions continues if a topic is deleted."""
 
@@ -126,7 +130,7 @@ class AsyncReader(ABC):
         self._tracks: dict[PartitionId, Track] = {}
         self._unread: dict[PartitionId, None] = {}
         """The partitions that may have records, in the order in which they are read."""
-        self._rows: deque[StoredRecord] = deque()
+        self._rows: deque[R] = deque()
         self._current: Track | None = None
         self._after = 0
         """The offset after the rows of the current partition."""
@@ -145,13 +149,13 @@ class AsyncReader(ABC):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> StoredRecord:
+    async def __anext__(self) -> R:
         record = await self.next()
         if record is None:
             raise StopAsyncIteration
         return record
 
-    async def next(self) -> StoredRecord | None:
+    async def next(self) -> R | None:
         """Return the next record, None if none has arrived for `idle_s`."""
         until = monotonic() + self._idle_s
         while True:
@@ -188,7 +192,7 @@ class AsyncReader(ABC):
             self._rows.clear()
         return track
 
-    async def _take(self) -> StoredRecord | None:
+    async def _take(self) -> R | None:
         """Return the next record, None if all partitions were read to their ends."""
         while not self._rows and self._unread:
             await self._read(self._tracks[next(iter(self._unread))])
@@ -197,9 +201,13 @@ class AsyncReader(ABC):
         track = self._current
         assert track is not None, "rows are those of a partition"
         record = self._rows.popleft()
+        self._note_returned(track, record)
+        return record
+
+    def _note_returned(self, track: Track, record: R) -> None:
+        """Note that the record is the application's from now on."""
         track.offset = record.offset + 1 if self._rows else self._after
         track.is_read = True
-        return record
 
     async def _read(self, track: Track) -> None:
         """Read the next rows of a partition, which is then the last to be read."""
@@ -226,7 +234,8 @@ class AsyncReader(ABC):
             return
         self._unread[track.partition_id] = None
         if found.records:
-            self._rows.extend(found.records)
+            records: Sequence[Any] = found.records
+            self._rows.extend(records)
             self._current, self._after = track, found.next_offset
         else:
             track.offset = found.next_offset
@@ -234,24 +243,35 @@ class AsyncReader(ABC):
     async def _wait(self, timeout_s: float) -> None:
         """Wait for news of a partition, at most that long."""
         partition_ids = {
-            track.channel: partition_id for partition_id, track in self._tracks.items()
+            channel: partition_id
+            for partition_id, track in self._tracks.items()
+            for channel in track.channels
         }
-        await self._listener.listen(set(partition_ids) or {self._log.keys.topics_channel()})
+        channels = set(partition_ids) or {self._log.keys.topics_channel()}
+        await self._listener.listen(channels | self._also())
         native = [
             partition_id for partition_id, track in self._tracks.items() if not track.topic.is_batch
         ]
-        recheck_s = RECHECK_S * max(1.0, len(native) / RECHECK_PARTITIONS) if native else inf
+        recheck_s = self._recheck_s * max(1.0, len(native) / RECHECK_PARTITIONS) if native else inf
         changed = await self._listener.wait(min(timeout_s, recheck_s, MAX_WAIT_S))
-        self._unread |= {
-            partition_id: None for name, partition_id in partition_ids.items() if name in changed
-        }
+        self._note_news(partition_ids, changed)
         now = monotonic()
         if now >= self._recheck_at:
             self._recheck_at = now + min(recheck_s, MAX_WAIT_S)
             self._unread |= dict.fromkeys(native if native else self._tracks)
 
+    def _also(self) -> set[str]:
+        """Return further channels to listen to."""
+        return set()
 
-class AsyncFollower(AsyncReader):
+    def _note_news(self, partition_ids: Mapping[str, PartitionId], changed: set[str]) -> None:
+        """Read the partitions again whose channels had messages."""
+        self._unread |= {
+            partition_id: None for name, partition_id in partition_ids.items() if name in changed
+        }
+
+
+class AsyncFollower(AsyncReader[StoredRecord]):
     """A reader without a group."""
 
     async def _prepare(self) -> None:

@@ -3,13 +3,14 @@
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.consuming import AsyncConsumer
 from korvet.library.following import AsyncReader
+from korvet.library.sharing import AsyncShareConsumer, Kind
 from korvet.library.tables import AsyncTable
-from korvet.library.values import StoredRecord
+from korvet.library.values import AcquiredRecord, StoredRecord
 from korvet.log.accept_server import accept_by
 from korvet.scripts.keys import Keys
 from korvet.store.redis_py import InlineStore, iterate_inline, run_inline
@@ -18,6 +19,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Q = TypeVar("Q")
 S = TypeVar("S")
+T = TypeVar("T", bound=StoredRecord)
 AsyncCall = Callable[Concatenate[AsyncKorvet, P], Coroutine[Any, Any, R]]
 AsyncItems = Callable[Concatenate[AsyncKorvet, P], AsyncGenerator[R, None]]
 
@@ -45,13 +47,13 @@ def _inline_as(
 
 
 def _inline_of(
-    call: Callable[Concatenate[AsyncConsumer, P], Coroutine[Any, Any, R]],
-) -> "Callable[Concatenate[Consumer, P], R]":
-    """Return a method of AsyncConsumer that runs inline, with its signature and docstring."""
+    call: Callable[Concatenate[Q, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """Return a method of a reader that runs inline, with its signature and docstring."""
 
     @wraps(call)
-    def method(consumer: "Consumer", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return run_inline(call(consumer._reader, *args, **kwargs))
+    def method(follower: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return run_inline(call(follower._reader, *args, **kwargs))
 
     return method
 
@@ -66,10 +68,10 @@ def _iterate(call: AsyncItems[P, R]) -> "Callable[Concatenate[Korvet, P], Iterat
     return method
 
 
-class Follower:
+class Follower(Generic[T]):
     """Records of partitions, as they arrive: iterate it with `for`."""
 
-    def __init__(self, reader: AsyncReader) -> None:
+    def __init__(self, reader: AsyncReader[T]) -> None:
         self._reader = reader
 
     def __enter__(self) -> Self:
@@ -81,13 +83,13 @@ class Follower:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> StoredRecord:
+    def __next__(self) -> T:
         record = self.next()
         if record is None:
             raise StopIteration
         return record
 
-    def next(self) -> StoredRecord | None:
+    def next(self) -> T | None:
         """Return the next record, None if none has arrived for `idle_s`."""
         return run_inline(self._reader.next())
 
@@ -96,7 +98,7 @@ class Follower:
         run_inline(self._reader.close())
 
 
-class Consumer(Follower):
+class Consumer(Follower[StoredRecord]):
     """A member of a consumer group: the calls of AsyncConsumer, run inline."""
 
     _reader: AsyncConsumer
@@ -139,6 +141,32 @@ class Table:
     @wraps(AsyncTable.count)
     def count(self) -> int:
         return run_inline(self._table.count())
+
+
+class ShareConsumer(Follower[AcquiredRecord]):
+    """A member of a share group: the calls of AsyncShareConsumer, run inline."""
+
+    _reader: AsyncShareConsumer
+
+    @property
+    def assignment(self) -> list[tuple[str, int]]:
+        """The partitions that it reads, as topic and number."""
+        return self._reader.assignment
+
+    def hash_tag(self, record: StoredRecord) -> str:
+        """Return the hash tag of a record's partition: that of a step that acknowledges it."""
+        return self._reader.hash_tag(record)
+
+    def acknowledge_args(
+        self, record: StoredRecord, kind: Kind = "accept"
+    ) -> AbstractContextManager[tuple[list[str], list[str]]]:
+        """Yield KEYS and ARGV that acknowledge a record, for `korvet.acknowledge` in a script."""
+        return self._reader.acknowledge_args(record, kind)
+
+    heartbeat = _inline_of(AsyncShareConsumer.heartbeat)
+    acknowledge = _inline_of(AsyncShareConsumer.acknowledge)
+    acknowledge_with = _inline_of(AsyncShareConsumer.acknowledge_with)
+    check = _inline_of(AsyncShareConsumer.check)
 
 
 class Korvet:
@@ -224,11 +252,13 @@ class Korvet:
     fetch = _inline(AsyncKorvet.fetch)
     records = _iterate(AsyncKorvet.records)
     find_offset = _inline(AsyncKorvet.find_offset)
-    follow = _inline_as(Follower, AsyncKorvet.follow)
+    follow = _inline_as(Follower[StoredRecord], AsyncKorvet.follow)
     consumer = _inline_as(Consumer, AsyncKorvet.consumer)
     table = _inline_as(Table, AsyncKorvet.table)
+    share_consumer = _inline_as(ShareConsumer, AsyncKorvet.share_consumer)
     groups = _inline(AsyncKorvet.groups)
     committed = _inline(AsyncKorvet.committed)
     commit = _inline(AsyncKorvet.commit)
     reset = _inline(AsyncKorvet.reset)
+    configure_group = _inline(AsyncKorvet.configure_group)
     delete_group = _inline(AsyncKorvet.delete_group)

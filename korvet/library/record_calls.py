@@ -111,6 +111,21 @@ class RecordCalls(TopicCalls):
                 raise KorvetError(bad.error, str(bad)) from None
         return calls
 
+    async def append_batch(self, topic: Topic, partition: int, batch: bytes) -> ErrorCode:
+        """Append an encoded batch to a partition; return the error."""
+        try:
+            call = prepare_append(
+                topic,
+                partition,
+                batch,
+                version=_PRODUCE_VERSION,
+                now_ms=int(time() * 1000),
+                settings=self.settings,
+            )
+        except BadBatch as bad:
+            return bad.error
+        return ErrorCode((await self.store.run(call)).error)
+
     async def new_producer(self) -> Producer:
         """Allocate the id of a new idempotent producer."""
         reply = await self.store.run(self.keys.producer_allocate())

@@ -28,7 +28,7 @@ from korvet.topics.lifecycle import Refused
 from korvet.topics.node import Node
 from korvet.topics.table import PlainTable, Topic, TopicTable
 
-_NO_BROKER = -1
+NO_BROKER = -1
 """A node id that has no settings."""
 _SETTINGS_MAX_AGE_S = 1.0
 
@@ -74,13 +74,17 @@ class Session:
             return
         found = not self._asked_for_stored and await self._use_stored_settings()
         if await self.dynamic_configs.refresh() or found:
-            self.settings = self.dynamic_configs.overlay(self._started_with, _NO_BROKER)
+            self.settings = self.dynamic_configs.overlay(self._started_with, NO_BROKER)
             self.topic_configs = TopicConfigs(self.settings)
             self.topic_table.use_configs(self.topic_configs)
         self._fresh_until = monotonic() + _SETTINGS_MAX_AGE_S
         is_enabled = self.settings.flag("remote.log.storage.system.enable")
         if is_enabled and self.reader.remote is None:
             await self._open_segments()
+
+    def forget_settings(self) -> None:
+        """Read the settings again before the next call."""
+        self._fresh_until = 0.0
 
     async def _use_stored_settings(self) -> bool:
         """Take the remote store that brokers stored in Redis, unless the settings name one."""

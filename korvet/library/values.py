@@ -73,6 +73,12 @@ class StoredRecord(msgspec.Struct, frozen=True):
     headers: Sequence[tuple[str, bytes | None]]
 
 
+class AcquiredRecord(StoredRecord, frozen=True):
+    """A record that a member of a share group has acquired, for the `deliveries`-th time."""
+
+    deliveries: int
+
+
 class Appended(msgspec.Struct, frozen=True):
     """A stored batch. `duplicate`: the partition had it already and stored nothing.
 

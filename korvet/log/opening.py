@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from korvet.base.errors import ErrorCode
+from korvet.store.calls import IS_INLINE
 from korvet.topics.table import Topic
 from korvet.wire import records
 from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record
@@ -132,6 +133,9 @@ class _Opener:
 _opener = _Opener()
 
 
-def in_thread(work: Callable[[], T]) -> "asyncio.Future[T]":
-    """Do work that opens batches in the thread when its turn comes; return its result."""
-    return _opener.run(work)
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do work that opens batches in the thread when its turn comes; return its result.
+
+    Without an event loop it is done here.
+    """
+    return work() if IS_INLINE.get() else await _opener.run(work)

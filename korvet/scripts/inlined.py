@@ -1,4 +1,4 @@
-"""The Lua that appends records and commits offsets in the steps of users.
+"""The Lua that appends, commits and acknowledges records in the steps of users.
 
 - `library` is `lib.korvet` as one text, put in front of a script. Its last line is the whole code:
   the numbers of the user's lines in errors are those of the user's file, plus the header's lines.
@@ -43,6 +43,7 @@ end
 """
 _FUNCTIONS = """register("korvet_append@", korvet.append_now, {})
 register("korvet_commit@", korvet.commit_now, {})
+register("korvet_acknowledge@", korvet.acknowledge_now, {})
 register("korvet_partition_of@", function(_, args)
   return korvet.partition_of(args[1], args[2])
 end, { "no-writes" })
@@ -50,7 +51,7 @@ end, { "no-writes" })
 
 REFUSED = "KORVETREFUSED"
 """The code of the error reply that `raising` makes of a refusal."""
-_STEPS = ("log.append", "schedule.add", "group.commit_owned")
+_STEPS = ("log.append", "schedule.add", "group.commit_owned", "share.acknowledge")
 _STEP = """local function run(KEYS, ARGV)
 {text}end
 local function raise(KEYS, ARGV)

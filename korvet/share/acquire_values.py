@@ -1,7 +1,7 @@
 """The values of an acquire: what a ShareFetch asks for, what it may use, and what it gets."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -9,9 +9,9 @@ from korvet.base.errors import ErrorCode
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.share_group import ShareGroupConfig
 from korvet.log.reader import LogReader
-from korvet.share.dead_letters import DeadLetters
 from korvet.share.ranges import Run
 from korvet.store.async_store import AsyncStore
+from korvet.topics.table import Topic
 from korvet.wire.records import Buffer
 
 
@@ -73,9 +73,10 @@ class ReadPosition(msgspec.Struct):
 
 
 class AcquireServices(msgspec.Struct, frozen=True):
-    """The parts of the broker that an acquire uses."""
+    """The parts that an acquire uses."""
 
     store: AsyncStore
     log_reader: LogReader
-    dead_letters: DeadLetters
+    notice: Callable[[str, ShareGroupConfig, Topic, int, int], None]
+    """Takes group, configs, partition, and how many dead letters of it are not copied."""
     memory: ResponseMemory

@@ -37,7 +37,7 @@ class Acquirer:
 
     def __post_init__(self) -> None:
         self._services = AcquireServices(
-            self.node.store, self.log_reader, self.dead_letters, self.memory
+            self.node.store, self.log_reader, self.dead_letters.notice, self.memory
         )
         self._positions = ByteBounded[tuple[str, str, int], ReadPosition](
             "share positions", 16 << 20

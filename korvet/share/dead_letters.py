@@ -2,14 +2,15 @@
 
     share.acknowledge, .acquire   number each archived record of a group with a queue
     share.dead_letters            the dead letters that are not copied, and the id of their producer
-    Produce                       their copies; a dead letter's number is its sequence number
+    append                        their copies; a dead letter's number is its sequence number
     share.dead_letters_copied     remove them
 
 Rules
 - Any broker may copy, also two at once: the queue's partition stores each sequence number once. A
   copy begins after the last number that the partition has.
 - A broker copies after a response that says there are dead letters. Those that it leaves at a crash
-  are copied when a member reads the partition again, or by background/dead_letter_copies.py.
+  are copied when a member reads the partition again, or by background/dead_letter_copies.py. A
+  member in the library copies before its next record.
 - A number is durable, as acks=-1 asks for, before its copy is appended: a failover must not give it
   to another record, whose copy would count as stored.
 - A queue that cannot take them, because it is missing or not permitted, keeps them waiting.
@@ -17,25 +18,22 @@ Rules
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic, time
 from typing import NamedTuple
 
-from korvet.admin.auto_create import TopicAutoCreator
 from korvet.base import logfmt
 from korvet.base.errors import ErrorCode
 from korvet.groups.share_group import ShareGroupConfig
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.log.records_in import read_records
-from korvet.produce.service import ProduceService
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.store.errors import StoreError
 from korvet.topics.node import Node
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder
-from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from korvet.wire.records import Record
 
 BATCH_BYTES = 1 << 19
@@ -117,8 +115,6 @@ READ_BYTES = 1 << 20
 RETRY_S = 1.0
 """Pause of a share partition whose dead letters could not be copied."""
 MAX_PAUSES = 10_000
-_BY_NAME = 9
-"""The version of Produce: the newest ones name topics by id."""
 
 log = logfmt.get("share.dead_letters")
 
@@ -133,8 +129,10 @@ class DeadLetters:
 
     node: Node
     log_reader: LogReader
-    produce: ProduceService
-    auto_creator: TopicAutoCreator
+    append: Callable[[Topic, int, bytes], Awaitable[ErrorCode]]
+    """Appends a batch to a partition, as acks=-1 does."""
+    create: Callable[[str, Mapping[str, str]], Awaitable[Topic | None]]
+    """Creates a topic with these configs; returns None if that is not possible."""
 
     def __post_init__(self) -> None:
         self._tasks: dict[tuple[str, str, int], asyncio.Task[None]] = {}
@@ -220,7 +218,7 @@ class DeadLetters:
         topic = await self.node.topics.get(name)
         if topic is None and settings.flag("errors.deadletterqueue.auto.create.topics.enable"):
             configs = {"errors.deadletterqueue.group.enable": "true"}
-            topic = await self.auto_creator.create(name, configs)
+            topic = await self.create(name, configs)
         if topic is None:
             raise CopyFailed("the queue does not exist: create it")
         if not topic.policy.dead_letters:
@@ -292,12 +290,7 @@ class DeadLetters:
         batch = batch_builder.build(
             (record for _, record in rows), producer=(producer_id, 0, sequence)
         )
-        row = PartitionProduceData(index=partition, records=bytes(batch))
-        data = TopicProduceData(name=queue.name, partition_data=[row])
-        request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
-        response = await self.produce.produce(request, _BY_NAME, lambda: None, lambda name: False)
-        assert response is not None
-        code = ErrorCode(response.responses[0].partition_responses[0].error_code)
+        code = await self.append(queue, partition, bytes(batch))
         if code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             raise CopyFailed(f"the queue does not take a batch: {code.name}")
 

@@ -300,9 +300,7 @@ class PartitionAcquire:
             has_keys=int(has_keys),
         )
         reply = await services.store.run(call)
-        services.dead_letters.notice(
-            params.group, config, self.topic, self.partition, reply.dead_letters
-        )
+        services.notice(params.group, config, self.topic, self.partition, reply.dead_letters)
         return reply
 
     def _respond(self, result: ReadResult, reply: ShareAcquireReply, offset: int) -> None:

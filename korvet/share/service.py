@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from korvet.admin.auto_create import TopicAutoCreator
+from korvet.base.errors import ErrorCode
 from korvet.config.dynamic import ConfigTable
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
@@ -13,6 +14,11 @@ from korvet.share.acquirer import Acquirer
 from korvet.share.dead_letters import DeadLetters
 from korvet.share.sessions import ShareSession, ShareSessions
 from korvet.topics.node import Node
+from korvet.topics.table import Topic
+from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+_BY_NAME = 9
+"""The version of Produce: the newest ones name topics by id."""
 
 
 @dataclass(eq=False, repr=False)
@@ -27,7 +33,7 @@ class ShareService:
     memory: ResponseMemory
 
     def __post_init__(self) -> None:
-        letters = DeadLetters(self.node, self.log_reader, self.produce, self.auto_creator)
+        letters = DeadLetters(self.node, self.log_reader, self._append, self.auto_creator.create)
         self.dead_letters = letters
         self.acquirer = Acquirer(self.node, self.log_reader, letters, self.memory)
         self.acknowledger = Acknowledger(self.node.store, self.node.topics, self.acquirer, letters)
@@ -38,6 +44,14 @@ class ShareService:
     def config(self, group_id: str) -> ShareGroupConfig:
         """Return the configs of a share group in effect."""
         return share_group_config(self.configs, self.node.settings(), group_id)
+
+    async def _append(self, topic: Topic, partition: int, batch: bytes) -> ErrorCode:
+        row = PartitionProduceData(index=partition, records=batch)
+        data = TopicProduceData(name=topic.name, partition_data=[row])
+        request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
+        response = await self.produce.produce(request, _BY_NAME, lambda: None, lambda name: False)
+        assert response is not None
+        return ErrorCode(response.responses[0].partition_responses[0].error_code)
 
     async def finish(self) -> None:
         """Release the records of ended sessions, and copy the dead letters in progress."""

@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
 from korvet.scripts.call import Call, Reply
 
 R = TypeVar("R", bound=Reply)
+IS_INLINE = ContextVar("IS_INLINE", default=False)
+"""True in a coroutine that runs without an event loop, over a store that never suspends."""
 
 
 class ReadCalls(Protocol):

@@ -29,7 +29,7 @@ from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from korvet.scripts.call import Arg, Call, Reply
-from korvet.store.calls import AsyncCalls
+from korvet.store.calls import IS_INLINE, AsyncCalls
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.store.predecessors import Predecessors
 from korvet.store.redis_py_calls import (
@@ -173,11 +173,14 @@ class _InlineReply:
 
 def run_inline(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine over an InlineStore and return its result."""
+    token = IS_INLINE.set(True)
     try:
         work.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
+    finally:
+        IS_INLINE.reset(token)
     work.close()
     raise RuntimeError("the coroutine suspended: it waits for something other than the store")
 

@@ -1,5 +1,6 @@
 --- lib.korvet  version 1
---- Append records, or commit offsets, in a script of your own: put this text in front of yours.
+--- Append records, commit offsets or acknowledge records in a script of your own: put this text in
+--- front of yours.
 ---
 --- korvet.append(keys, topic_id, records, stamp)
 ---   Append records to a partition and return the offset of the first. Raise an error, with
@@ -33,6 +34,14 @@
 ---             commit, the topic's id, metadata
 --- korvet.check_commit(keys, args)
 ---   Raise the error that commit would raise, and write nothing.
+--- korvet.acknowledge(keys, args)
+---   Acknowledge records for a member of a share group (KIP-932). Raise an error, with nothing
+---   written by it, unless the member has acquired them.
+---   keys      three keys of the partition, declared as KEYS by the caller: {korvet:orders:0} with
+---             :log, :share, :share_runs
+---   args      strings: ARGV of the script share.acknowledge, which the Python library has
+--- korvet.check_acknowledge(keys, args)
+---   Raise the error that acknowledge would raise, and write nothing.
 ---
 --- Redis undoes nothing: append or commit first, then write what is yours. Appends are to topics of
 --- layout `record` only.
@@ -308,6 +317,41 @@ end
 function M.commit_now(keys, args)
   clock.forget()
   M.commit(keys, args)
+  return redis.status_reply("OK")
+end
+
+-- Return the plan of an acknowledgement. Raise the error that acknowledge raises.
+local function plan_of(keys, args)
+  local tag = type(keys) == "table" and string.match(keys[1] or "", "^({.+}):log$")
+  if not tag or keys[2] ~= tag .. ":share" or keys[3] ~= tag .. ":share_runs" then
+    refuse("the keys of an acknowledgement are a partition's :log, :share and :share_runs")
+  end
+  if type(args) ~= "table" or #args < 12 then
+    refuse("the arguments of an acknowledgement are those of the script share.acknowledge")
+  end
+  local share_acknowledge = require("lib.share_acknowledge")
+  local plan = share_acknowledge.plan(keys, args)
+  if plan.error ~= codes.NONE or plan.next >= 0 then
+    refuse("member " .. args[2] .. " has not acquired these records of " .. tag)
+  end
+  return plan
+end
+
+--- Raise the error that acknowledge would raise.
+function M.check_acknowledge(keys, args)
+  plan_of(keys, args)
+end
+
+--- Acknowledge records for a member that has acquired them.
+function M.acknowledge(keys, args)
+  local share_acknowledge = require("lib.share_acknowledge")
+  share_acknowledge.write(plan_of(keys, args))
+end
+
+--- The same as a Redis function.
+function M.acknowledge_now(keys, args)
+  clock.forget()
+  M.acknowledge(keys, args)
   return redis.status_reply("OK")
 end
 

@@ -60,7 +60,7 @@ function M.plan(keys, args)
   if not state then
     return { error = codes.UNKNOWN_TOPIC_OR_PARTITION }
   end
-  local member, is_late = args[2], args[9] == "1"
+  local member, is_fenced = args[2], args[9] == "1"
   local start = share_runs.start(state)
   local plan = {
     error = codes.NONE, state = state, now_ms = share_runs.now_ms(state), wakes = state.full == 1,
@@ -88,7 +88,9 @@ function M.plan(keys, args)
   local runs_done = 0
   for i = RANGES, #args, 3 do
     local first, last, type = tonumber(args[i]), tonumber(args[i + 1]), tonumber(args[i + 2])
-    first = math.max(first, start)
+    if not is_fenced then
+      first = math.max(first, start)
+    end
     if last >= state.ends then
       return { error = start < state.ends and codes.INVALID_REQUEST or codes.INVALID_RECORD_STATE }
     end
@@ -97,7 +99,7 @@ function M.plan(keys, args)
         load(first, rows ~= nil and reached == first)
       end
       local has = row and at <= first and row.member == member
-      if not (has and (is_late or row.time > plan.now_ms)) then
+      if not (has and (is_fenced or row.time > plan.now_ms)) then
         return { error = codes.INVALID_RECORD_STATE }
       end
       share_runs.add_acquired(state, at, first - 1, row.deliveries, row.time, member)

@@ -35,8 +35,8 @@ local NUMBERS = {
 
 local function blank(share, runs, group)
   return {
-    share = share, runs = runs, group = group, text = "", added = {}, removed = {},
-    dead_letters = {}, freed = {}, finished = {},
+    share = share, runs = runs, group = group, text = "", added = {}, removed = {}, freed = {},
+    finished = {}, dead_letters = {},
   }
 end
 

@@ -12,7 +12,7 @@
 ---          backoff_ms      int    delay of a record that is released after its first delivery
 ---          max_backoff_ms  int    the longest delay; it doubles with each delivery
 ---          dead_letters    int=0  1: archived records become dead letters
----          late            int=0  1: also if the lock has expired and no script has freed it
+---          fenced          int=0  1: for steps that write other keys, see NOTES
 ---          first...        int    the first offset of each range, ascending
 ---          last...         int    the last offset of the range
 ---          type...         int    0 gap, 1 accept, 2 release, 3 reject, 4 renew
@@ -26,9 +26,11 @@
 ---          INVALID_RECORD_STATE: a record is not acquired by the member, or its lock has expired.
 ---          INVALID_REQUEST: a range ends above the records with a state, if there are any.
 ---          UNKNOWN_TOPIC_OR_PARTITION too if the group has no state here. As in Kafka, offsets
----          below the start offset are passed. Publishes the group on the channel with the name of
----          `share` if records became available, if the group was full, or if an earlier record of
----          their key kept records from being acquired.
+---          below the start offset are passed; with `fenced` they are INVALID_RECORD_STATE, so that
+---          a step which Redis runs twice is refused. With `fenced` a record is the member's until
+---          share.acquire or share.release frees it, also if its lock has expired before. Publishes
+---          the group on the channel with the name of `share` if records became available, if the
+---          group was full, or if an earlier record of their key kept records from being acquired.
 local codes = require("lib.codes")
 local share_acknowledge = require("lib.share_acknowledge")
 

@@ -153,7 +153,7 @@ def test_versions_are_listed_and_deleted_side_by_side(
     rows = {row.pop("library"): row for row in json.loads(out)}
     assert code == 0 and rows.keys() == {*LIBRARIES, "korvet_v2"}
     assert rows[LIBRARIES[1]]["state"] == "current"
-    functions = "korvet_append korvet_commit korvet_partition_of"
+    functions = "korvet_acknowledge korvet_append korvet_commit korvet_partition_of"
     assert rows["korvet_v1"] == {
         "server": path_of(valkey_server),
         "state": "current",

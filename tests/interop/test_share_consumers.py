@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import AcknowledgeType, Message
 
+import korvet
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
 from tests.interop.jvm import Jvm, Tools
@@ -312,3 +313,49 @@ def test_a_broker_that_stops_releases_what_its_members_hold(tmp_path: Path) -> N
         # The record lock is 30 s.
         assert time.monotonic() - stopped < 20
         assert [message.delivery_count() for message in found] == [2] * 5
+
+
+@pytest.mark.korvet_only
+def test_a_member_of_the_library_shares_the_records(tmp_path: Path, own_redis: str) -> None:
+    broker = Broker(tmp_path, {}, ("--redis", own_redis, "--namespace", "shared"))
+    with broker, korvet.Korvet.connect(own_redis, namespace="shared") as log:
+        topic, group, tally = create_topic(broker.address), topic_name("share"), Tally()
+        log.configure_group(group, {"share.auto.offset.reset": "earliest"})
+        member = ShareMember(broker.address, group, topic, tally, max_poll_records="5")
+        taken: Counter[bytes] = Counter()
+        with log.share_consumer(group, topic, max_records=5, idle_s=0.05) as consumer:
+
+            def is_shared() -> bool:
+                log.produce(topic, [korvet.Record(b"%d" % n) for n in range(100)])
+                for record in consumer:
+                    taken[record.value or b""] += 1
+                    consumer.acknowledge(record)
+                return bool(consumer.assignment and taken and tally.accepted)
+
+            eventually(is_shared)
+            sent = log.offsets(topic)[0].records
+            eventually(lambda: sum(tally.delivered.values()) + taken.total() == sent)
+        member.stop()
+        found = tally.delivered + taken
+        assert set(found.values()) == {sent // 100} and len(found) == 100
+
+
+@pytest.mark.korvet_only
+def test_java_gets_the_records_that_the_library_has_not(
+    tmp_path: Path, own_redis: str, java: Jvm
+) -> None:
+    options = ("--redis", own_redis, "--namespace", "java")
+    made = korvet.Korvet.connect(own_redis, namespace="java")
+    with Broker(tmp_path, {}, options) as broker, made as log:
+        topic, group = create_topic(broker.address), topic_name("share")
+        log.configure_group(group, {"share.auto.offset.reset": "earliest"})
+        log.produce(topic, [korvet.Record(b"%d" % n) for n in range(60)])
+        with log.share_consumer(group, topic, max_records=21, idle_s=0) as consumer:
+            mine = [next(consumer) for _ in range(21)]
+            said = java.run("Share", broker.address, topic, group, "39", "record_limit")
+            words = [line.split("\t") for line in said.splitlines()]
+            assert words[-1] == ["end", "39", "[]", "within"]
+            assert {int(row[1]) for row in words if row[0] == "got"} == set(range(21, 60))
+            for record in mine:
+                consumer.acknowledge(record)
+            assert [record.value for record in consumer] == []

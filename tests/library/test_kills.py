@@ -15,15 +15,25 @@ from itertools import count
 from pathlib import Path
 from random import Random
 from time import sleep
+from typing import Any
 from uuid import uuid4
 
 import pytest
 import redis
 
-from korvet import Consumer, Korvet, KorvetError, Record, StoredRecord, StoreError
+from korvet import (
+    Consumer,
+    Korvet,
+    KorvetError,
+    Record,
+    ShareConsumer,
+    StoredRecord,
+    StoreError,
+)
 from korvet.library.batches import partition_of
 from korvet.scripts import inlined
 from korvet.scripts.keys import Keys
+from korvet.store.redis_py import run_inline
 from tests.interop.brokers import Broker
 from tests.interop.librdkafka import eventually, read
 from tests.support.redis_servers import OwnRedis
@@ -35,17 +45,31 @@ DEATHS, RECORDS, TIMEOUT_S, PAUSE_S, STEP_S = 8, 60, 0.3, 2.5, 0.002
 PARTITIONS = 4
 VICTIMS = ("application", "Redis", "paused application", "paused Redis", "broker")
 SETTINGS = {
-    "group.consumer.heartbeat.interval.ms": "100",
-    "group.consumer.session.timeout.ms": "1500",
-    "group.consumer.min.session.timeout.ms": "1500",
+    f"group.{kind}.{name}": value
+    for kind in ("consumer", "share")
+    for name, value in (
+        ("heartbeat.interval.ms", "100"),
+        ("session.timeout.ms", "1500"),
+        ("min.session.timeout.ms", "1500"),
+    )
+} | {
+    "group.share.assignment.interval.ms": "0",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.max.delivery.count.limit": "25",
+}
+SHARE = {
+    "share.auto.offset.reset": "earliest",
+    "share.record.lock.duration.ms": "1500",
+    "share.delivery.count.limit": "25",
 }
 LOST = (StoreError, KorvetError, redis.RedisError)
 
 COUNT = f"""{inlined.library()}
-korvet.commit({{ KEYS[1], KEYS[2], KEYS[3] }}, {{ unpack(ARGV, 2) }})
+korvet.VERB({{ KEYS[1], KEYS[2], KEYS[3] }}, {{ unpack(ARGV, 2) }})
 redis.call("HINCRBY", KEYS[4], ARGV[1], 1)
 redis.call("INCR", KEYS[5])
 """
+COMMIT, ACKNOWLEDGE = (COUNT.replace("VERB", verb) for verb in ("commit", "acknowledge"))
 TAKE = f"""{inlined.library()}
 korvet.append(KEYS, "", {{ {{ value = ARGV[1] }} }})
 redis.call("HINCRBY", KEYS[6], ARGV[1], 1)
@@ -89,7 +113,7 @@ def consume_in_multi(consumer: Consumer, client: redis.Redis, record: StoredReco
 def consume_in_script(consumer: Consumer, client: redis.Redis, record: StoredRecord) -> None:
     """Count a record in a script."""
     with consumer.commit_args() as (keys, args):
-        client.eval(COUNT, 5, *keys, "seen", "count", str(record.value), *args)
+        client.eval(COMMIT, 5, *keys, "seen", "count", str(record.value), *args)
 
 
 def consume_by_function(consumer: Consumer, client: redis.Redis, record: StoredRecord) -> None:
@@ -116,17 +140,37 @@ def consume_and_publish(consumer: Consumer, client: redis.Redis, record: StoredR
         pipe.execute()
 
 
+def share_in_multi(consumer: ShareConsumer, client: redis.Redis, record: StoredRecord) -> None:
+    """Count an acquired record in MULTI, guarded by WATCH."""
+    with client.pipeline() as pipe:
+        consumer.check(pipe, record)
+        pipe.multi()
+        pipe.hincrby("seen", str(record.value), 1)
+        pipe.incr("count")
+        consumer.acknowledge_with(pipe, record)
+        pipe.execute()
+
+
+def share_in_script(consumer: ShareConsumer, client: redis.Redis, record: StoredRecord) -> None:
+    """Count an acquired record in a script."""
+    with consumer.acknowledge_args(record) as (keys, args):
+        client.eval(ACKNOWLEDGE, 5, *keys, "seen", "count", str(record.value), *args)
+
+
 PUBLISHING: dict[str, Callable[[Korvet, redis.Redis, str], None]] = {
     "publish in MULTI": publish_in_multi,
     "publish in MULTI, with functions": publish_in_multi,
     "publish in a script": publish_in_script,
     "publish by function": publish_by_function,
 }
-CONSUMING: dict[str, Callable[[Consumer, redis.Redis, StoredRecord], None]] = {
+CONSUMING: dict[str, Callable[[Any, redis.Redis, StoredRecord], None]] = {
     "consume in MULTI": consume_in_multi,
     "consume in a script": consume_in_script,
     "consume by function": consume_by_function,
     "consume and publish, with functions": consume_and_publish,
+    "share in MULTI": share_in_multi,
+    "share in MULTI, with functions": share_in_multi,
+    "share in a script": share_in_script,
 }
 
 
@@ -145,7 +189,9 @@ def consume(client: redis.Redis, step: str) -> None:
     """Count records until the process is killed."""
     while True:
         try:
-            consumer = Korvet(client, settings=SETTINGS).consumer("totals", ["orders"])
+            log = Korvet(client, settings=SETTINGS)
+            join = log.share_consumer if step.startswith("share") else log.consumer
+            consumer: Any = join("totals", ["orders"])
             break
         except LOST:
             sleep(0.05)
@@ -257,7 +303,8 @@ def test_keys_and_topic_agree_record_by_record(world: World, seed: int) -> None:
 @pytest.mark.parametrize("world", CONSUMING, indirect=True)
 def test_each_record_has_its_effect_once(world: World, seed: int) -> None:
     random, total, client = Random(seed), 0, world.client
-    with Korvet(client) as log:
+    with Korvet(client, settings=SETTINGS) as log:
+        log.configure_group("totals", SHARE)
         # In time mode each log has a marker after a restart, which counts as lag.
         log.create_topic("orders", PARTITIONS, configs={"offset.mode": "dense"})
         log.create_topic("invoices", 1)
@@ -274,8 +321,21 @@ def test_each_record_has_its_effect_once(world: World, seed: int) -> None:
         values = client.hvals("seen")
         assert (set(values), client.get("count")) == ({b"1"}, b"%d" % total)
         assert sum(row.lag for row in log.committed("totals")) == 0
+        assert accepted(log) in (0, total)
         invoices = sorted(str(record.value).encode() for record in log.records("invoices", 0))
         assert invoices in ([], sorted(client.hkeys("seen")))
+
+
+def accepted(log: Korvet) -> int:
+    """Return the records that the share group has accepted; it may have archived none."""
+    topic_id = log.topic("orders").id
+    calls = [
+        log._log.keys.partition("orders", number, topic_id).share_describe(group="totals", most=0)
+        for number in range(PARTITIONS)
+    ]
+    found = run_inline(log._log.store.run_many(calls))
+    assert not any(state.archived for state in found)
+    return sum(state.acknowledged for state in found)
 
 
 if __name__ == "__main__":

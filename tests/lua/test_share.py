@@ -237,14 +237,16 @@ def test_a_member_holds_its_records_until_a_script_frees_them(lua: LuaRunner) ->
     assert group.hold("m", 0, 1, 2, 3, 4, 9) == [0, 2, 3]
     lua.advance(LOCK_MS)
     assert group.accept("m", 0, 0) == ErrorCode.INVALID_RECORD_STATE
-    assert group.acknowledge("m", (0, 0, ACCEPT), late=1) == ErrorCode.NONE
-    assert group.acknowledge("m", (4, 4, ACCEPT), late=1) == ErrorCode.INVALID_RECORD_STATE
+    assert group.acknowledge("m", (0, 0, ACCEPT), fenced=1) == ErrorCode.NONE
+    assert group.acknowledge("m", (4, 4, ACCEPT), fenced=1) == ErrorCode.INVALID_RECORD_STATE
     assert group.hold("m", 0, 2, 3, lock_ms=LOCK_MS) == [2, 3]
     assert group.acquire("o", (0, 9), most=2, exact=1) == [(4, 5, 2)]
     assert group.hold("n", 4) == [] and group.hold("m", 2, 3) == [2, 3]
     lua.advance(LOCK_MS)
     group.probe()
-    assert group.acknowledge("m", (2, 2, ACCEPT), late=1) == ErrorCode.INVALID_RECORD_STATE
+    assert group.acknowledge("m", (2, 2, ACCEPT), fenced=1) == ErrorCode.INVALID_RECORD_STATE
+    assert group.accept("m", 0, 0) == ErrorCode.NONE
+    assert group.acknowledge("m", (0, 0, ACCEPT), fenced=1) == ErrorCode.INVALID_RECORD_STATE
 
 
 def test_what_a_step_watches_is_written_when_a_member_loses_records(runner: Runner) -> None:

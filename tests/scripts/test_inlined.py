@@ -310,17 +310,21 @@ def test_the_example_of_the_lua_runner_runs(
 ) -> None:
     (tmp_path / "take.lua").write_text(examples("lua")[0])
     monkeypatch.chdir(tmp_path)
-    exec(compile(examples("python")[1], "in-your-scripts.md", "exec"), {})
+    exec(compile(examples("python")[2], "in-your-scripts.md", "exec"), {})
 
 
-def test_the_example_of_a_commit_runs(
+def test_the_examples_of_a_commit_and_an_acknowledgement_run(
     client: redis.Redis, redis_server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "whole.lua").write_text(inlined.library() + examples("lua")[1])
+    add = inlined.library() + examples("lua")[1]
+    (tmp_path / "whole.lua").write_text(add)
+    (tmp_path / "shared.lua").write_text(add.replace("\nkorvet.commit(", "\nkorvet.acknowledge("))
     monkeypatch.chdir(tmp_path)
     with Korvet.connect(redis_server.url) as log:
         log.create_topic("amounts", 2)
         log.produce("amounts", [Record(b"%d" % n) for n in range(10)])
-    code = examples("python")[0].replace("redis://localhost:6379", redis_server.url)
-    exec(compile(code, "in-your-scripts.md", "exec"), {})
-    assert client.get("sum") == b"45"
+    names: dict[str, object] = {}
+    for code, total in zip(examples("python")[:2], (b"45", b"90"), strict=True):
+        text = code.replace("redis://localhost:6379", redis_server.url)
+        exec(compile(text, "in-your-scripts.md", "exec"), names)
+        assert client.get("sum") == total

@@ -72,12 +72,8 @@ class Setup:
 
 def copier_of(broker: Broker, store: Any = None) -> DeadLetters:
     services = broker.services
-    return DeadLetters(
-        replace(services.node, store=store or services.store),
-        services.log_reader,
-        services.produce,
-        services.auto_creator,
-    )
+    node = replace(services.node, store=store or services.store)
+    return replace(services.share.dead_letters, node=node)
 
 
 async def prepare(
@@ -175,7 +171,7 @@ class Step(Exception):
 
 
 class Steps:
-    """A store, and a produce service, whose calls are steps: `at` runs before or after one."""
+    """A store, and appends, whose calls are steps: `at` runs before or after one."""
 
     def __init__(self, broker: Broker, at: Callable[[], Awaitable[None]], number: int, when: str):
         self._services = broker.services
@@ -192,8 +188,8 @@ class Steps:
     async def command(self, *words: Any) -> Any:
         return await self._step(self._services.store.command, *words)
 
-    async def produce(self, *words: Any) -> Any:
-        return await self._step(self._services.produce.produce, *words)
+    async def append(self, *words: Any) -> Any:
+        return await self._step(self._services.share.dead_letters.append, *words)
 
     async def _step(self, call: Callable[..., Awaitable[Any]], *words: Any) -> Any:
         self._left -= 1
@@ -207,7 +203,7 @@ class Steps:
 
 def stepping(setup: Setup, *words: Any) -> DeadLetters:
     copier: Any = copier_of(setup.broker, steps := Steps(setup.broker, *words))
-    copier.produce = steps
+    copier.append = steps.append
     return copier
 
 

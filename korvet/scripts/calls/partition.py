@@ -1661,7 +1661,7 @@ class PartitionCalls:
         backoff_ms: int,
         max_backoff_ms: int,
         dead_letters: int = 0,
-        late: int = 0,
+        fenced: int = 0,
     ) -> Call[ShareAcknowledgeReply]:
         """Acknowledge records that a member of a share group has acquired: all of a step, or
         none.
@@ -1682,7 +1682,7 @@ class PartitionCalls:
                 backoff_ms,
                 max_backoff_ms,
                 dead_letters,
-                late,
+                fenced,
                 *flat(rows),
             ),
         )
