@@ -1,10 +1,12 @@
 """`korvet groups`: list, describe, create, reset, change and delete."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from korvet.cli import completion, group_view, table_output
+from korvet.cli import completion, group_view, over_brokers, table_output
 from korvet.cli import options as o
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.config_changes import add_group_commands
@@ -31,8 +33,8 @@ _Topic = Annotated[
 ]
 
 
-@o.command(app, "list")
-def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
+@command(app, "list")
+def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     """List groups with type, state and members."""
 
     async def rows(log: CommandLog) -> list[table_output.Row]:
@@ -42,7 +44,8 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
         ]
 
     columns = ("group", "type", "state", "protocol", "members")
-    table_output.listing(columns, on_log(rows, target), as_json=json, header=header)
+    found = via.run(over_brokers.list_groups) if via.has_brokers else on_log(rows, via.target)
+    table_output.listing(columns, found, as_json=json, header=header)
 
 
 @o.command(app, "describe")
@@ -103,19 +106,22 @@ def reset(
     table_output.table(("topic", "partition", "offset"), on_log(run, target), header=header)
 
 
-@o.command(app, "delete")
-def delete(names: o.GroupNames, target: o.Target) -> None:
+@command(app, "delete")
+def delete(names: o.GroupNames, via: Via) -> None:
     """Delete groups that have no members.
 
     Their committed offsets are deleted too.
     """
 
-    async def run(log: CommandLog) -> None:
+    async def run(delete: Callable[[str], Awaitable[None]]) -> None:
         for name in names:
-            await log.delete_group(name)
+            await delete(name)
             table_output.line(f"deleted {name}")
 
-    on_log(run, target)
+    if via.has_brokers:
+        via.run(lambda requests: run(partial(over_brokers.delete_group, requests)))
+    else:
+        on_log(lambda log: run(log.delete_group), via.target)
 
 
 @command(app, "delete-offsets")

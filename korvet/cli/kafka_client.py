@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self
 
 from korvet.base.errors import ErrorCode
 from korvet.config.setting import StartError
+from korvet.library.values import KorvetError
 from korvet.wire.headers import (
     RequestHeader,
     decode_response_header,
@@ -304,8 +305,8 @@ class KafkaClient:
 
 
 def check(row: Any) -> None:
-    """Raise StartError with Kafka's sentence if a response, or a row of one, has an error."""
+    """Raise KorvetError with Kafka's sentence if a response, or a row of one, has an error."""
     if row.error_code:
         code = ErrorCode(row.error_code)
         reason = getattr(row, "error_message", None) or code.message or code.name
-        raise StartError(f"{reason.rstrip('.')} ({code.name}).")
+        raise KorvetError(code, f"{reason.rstrip('.')} ({code.name}).")

@@ -132,13 +132,22 @@ class Via(NamedTuple):
     brokers: str | None
     client_config: str | None
 
+    @property
+    def addresses(self) -> str:
+        """The brokers that the options or the environment name."""
+        if self.brokers is None and not self.target.is_named:
+            return os.environ.get(BROKERS_VARIABLE, "")
+        return self.brokers or ""
+
+    @property
+    def has_brokers(self) -> bool:
+        """True if requests go to brokers."""
+        return bool(self.addresses or self.client_config)
+
     def run(self, work: Callable[[Requests], Awaitable[T]], *, node_id: int = 0) -> T:
         """Run `work` and return its result. Without brokers this process is broker `node_id`."""
-        named = self.brokers
-        if named is None and not self.target.is_named:
-            named = os.environ.get(BROKERS_VARIABLE)
-        if named or self.client_config:
-            settings = ClientSettings.read(named or "", self.client_config, os.environ)
+        if self.has_brokers:
+            settings = ClientSettings.read(self.addresses, self.client_config, os.environ)
             return asyncio.run(_by_brokers(work, settings))
         is_running = redis_target.running(self.target) is not None
         with redis_target.url(self.target) as url:

@@ -73,7 +73,7 @@ GroupNames = Annotated[
 ]
 TopicConfigs = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="NAME=VALUE", help="A topic config. Repeat."),
+    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic config. Repeat."),
 ]
 POSITIONS = (
     "earliest, latest, an offset, a time (ISO 8601, UTC by default) or an age (15m, 2h, 1d)."

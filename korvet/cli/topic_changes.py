@@ -6,8 +6,9 @@ from uuid import uuid4
 import typer
 
 from korvet.cli import options as o
-from korvet.cli import table_output
+from korvet.cli import over_brokers, table_output
 from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.kafka_requests import Via
 from korvet.cli.topic_positions import position
 from korvet.config.setting import StartError
 from korvet.scripts.keys import Partition
@@ -18,13 +19,16 @@ def add_partitions(
     count: Annotated[
         int, typer.Argument(metavar="N", help="Number of partitions that the topic then has.")
     ],
-    target: o.Target,
+    via: Via,
 ) -> None:
     """Raise a topic's number of partitions.
 
     Records stay where they are: a key may go to another partition from then on.
     """
-    on_log(lambda log: log.add_partitions(name, count), target)
+    if via.has_brokers:
+        via.run(lambda requests: over_brokers.add_partitions(requests, name, count))
+    else:
+        on_log(lambda log: log.add_partitions(name, count), via.target)
     table_output.line(f"{name} has {count} partitions")
 
 

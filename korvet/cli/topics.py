@@ -1,16 +1,21 @@
 """`korvet topics`: list, create, describe and delete; topic_changes has the others."""
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, Protocol
 
 import typer
 
+from korvet.base.errors import ErrorCode
 from korvet.broker.ops.finding import times_as_offsets
 from korvet.cli import options as o
-from korvet.cli import table_output, topic_changes
+from korvet.cli import over_brokers, table_output, topic_changes
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.config_changes import add_topic_commands
 from korvet.cli.help_text import group
+from korvet.cli.kafka_requests import Via, command, leaders
 from korvet.groups.consumed import list_held
+from korvet.library.values import KorvetError
 from korvet.log.tables import sizes
 from korvet.remote_log.manifest import ManifestTotals, RemoteOnly, count_remote_only, totals
 
@@ -21,9 +26,18 @@ _PARTITION_COLUMNS: tuple[str, ...] = (
 )  # fmt: skip
 
 
-@o.command(app, "list")
-def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
-    """List topics with layout, records and bytes."""
+class _Created(Protocol):
+    """A topic that was created."""
+
+    @property
+    def partitions(self) -> int: ...
+    @property
+    def offset_mode(self) -> str: ...
+
+
+@command(app, "list")
+def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
+    """List topics with layout, records and bytes. Brokers tell no number of records."""
 
     async def rows(log: CommandLog) -> list[table_output.Row]:
         found: list[table_output.Row] = []
@@ -35,32 +49,55 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
         return found
 
     columns = ("topic", "partitions", "format", "offsets", "records", "bytes")
-    table_output.listing(columns, on_log(rows, target), as_json=json, header=header)
+    found = via.run(over_brokers.list_topics) if via.has_brokers else on_log(rows, via.target)
+    table_output.listing(columns, found, as_json=json, header=header)
 
 
-@o.command(app, "create")
+@command(app, "create")
 def create(
-    name: o.TopicName,
-    target: o.Target,
+    names: o.TopicNames,
+    via: Via,
     partitions: Annotated[
         int | None,
         typer.Option(
             "--partitions", "-p", help="Number of partitions. Default: the setting num.partitions."
         ),
     ] = None,
+    replication_factor: Annotated[
+        int, typer.Option("--replication-factor", "-r", help="For brokers of Kafka: Redis has 1.")
+    ] = -1,
     config: o.TopicConfigs = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Leave topics that exist as they are.")
+    ] = False,
 ) -> None:
-    """Create a topic.
+    """Create topics.
 
     Configs that are not given follow the settings changed for all brokers, then --set, then the
     defaults.
     """
     configs = dict(o.assignments("--config", config))
-    created = on_log(lambda log: log.create_topic(name, partitions, configs), target)
-    count = created.partitions
-    table_output.line(f"created {name} with {count} partition{'s' * (count != 1)}")
-    if created.offset_mode == "time" and "offset.mode" not in configs:
-        table_output.note(times_as_offsets(name))
+
+    async def run(make: Callable[..., Awaitable[_Created]]) -> None:
+        for name in names:
+            try:
+                created = await make(name, partitions, configs)
+            except KorvetError as error:
+                if not (if_not_exists and error.error is ErrorCode.TOPIC_ALREADY_EXISTS):
+                    raise
+                table_output.line(f"{name} exists")
+                continue
+            count = created.partitions
+            table_output.line(f"created {name} with {count} partition{'s' * (count != 1)}")
+            if created.offset_mode == "time" and "offset.mode" not in configs:
+                table_output.note(times_as_offsets(name))
+
+    if via.has_brokers:
+        via.run(
+            lambda requests: run(partial(over_brokers.create_topic, requests, replication_factor))
+        )
+    else:
+        on_log(lambda log: run(log.create_topic), via.target)
 
 
 @o.command(app, "describe")
@@ -136,24 +173,33 @@ def describe(
     table_output.table(of_part, parts, header=header)
 
 
-@o.command(app, "delete")
-def delete(names: o.TopicNames, target: o.Target) -> None:
+@command(app, "delete")
+def delete(names: o.TopicNames, via: Via) -> None:
     """Delete topics.
 
     Their records, Redis groups and committed offsets are deleted too.
     """
 
-    async def run(log: CommandLog) -> None:
+    async def run(
+        find: Callable[[str], Awaitable[object]], delete: Callable[[str], Awaitable[None]]
+    ) -> None:
         for name in names:  # all are looked up first: a wrong name deletes nothing
-            await log.topic(name)
+            await find(name)
         for name in names:
-            await log.delete_topic(name)
+            await delete(name)
             table_output.line(f"deleted {name}")
 
-    on_log(run, target)
+    if via.has_brokers:
+        via.run(
+            lambda requests: run(
+                partial(leaders, requests), partial(over_brokers.delete_topic, requests)
+            )
+        )
+    else:
+        on_log(lambda log: run(log.topic, log.delete_topic), via.target)
 
 
 add_topic_commands(app)
-o.command(app, "add-partitions")(topic_changes.add_partitions)
+command(app, "add-partitions")(topic_changes.add_partitions)
 o.command(app, "trim")(topic_changes.trim)
 o.command(app, "repair")(topic_changes.repair)

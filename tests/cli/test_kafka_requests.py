@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from korvet.cli import run
 from korvet.cli.kafka_client import ClientSettings
@@ -97,6 +97,48 @@ def test_settings_of_all_brokers_and_of_one_are_changed(korvet: Korvet) -> None:
     for of in ((), ("--broker", "0")):
         korvet("brokers", "alter", "--delete-config", name, *of)
         assert korvet("brokers", "configs", *of, "--no-header")[1] == []
+
+
+def test_topics_are_created_listed_grown_and_deleted(korvet: Korvet) -> None:
+    with_configs = ("-p", "3", "-r", "1", "-c", "offset.mode=dense", "-c", "storage.format=batch")
+    assert korvet("topics", "create", "a", "b", *with_configs)[:2] == (
+        0,
+        ["created a with 3 partitions", "created b with 3 partitions"],
+    )
+    code, lines, said = korvet("topics", "create", "a", *with_configs)
+    assert (code, lines) == (2, []) and "exists" in said
+    again = korvet("topics", "create", "a", "c", "--if-not-exists")
+    assert again[:2] == (0, ["a exists", "created c with 1 partition"]) and "kcat" in again[2]
+    assert korvet("topics", "add-partitions", "a", "4")[1] == ["a has 4 partitions"]
+    assert korvet("topics", "add-partitions", "a", "4")[0] == 2
+    rows = {line.split("\t")[0]: line.split("\t") for line in korvet("topics", "list")[1]}
+    assert rows["a"][1:4] == ["4", "batch", "dense"] and rows["c"][1:4] == ["1", "record", "time"]
+    code, lines, said = korvet("topics", "delete", "a", "absent")
+    assert (code, lines) == (2, []) and "There is no topic 'absent'" in said
+    assert korvet("topics", "delete", "a", "b", "c")[1] == ["deleted a", "deleted b", "deleted c"]
+    assert {"a", "b", "c"}.isdisjoint(line.split("\t")[0] for line in korvet("topics", "list")[1])
+
+
+def test_groups_of_every_type_are_listed_and_deleted(
+    korvet: Korvet, broker: RunningConsole, topic: str
+) -> None:
+    broker.log.commit("committed", {(topic, 0): 0})
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "modern", "group.protocol": "consumer"}
+    )
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    rows = [line.split("\t") for line in korvet("groups", "list", "--no-header")[1]]
+    consumer.close()
+    assert ["committed", "classic", "Empty"] in [row[:3] for row in rows]
+    assert ["modern", "consumer", "Stable", "consumer", "1"] in rows
+    assert korvet("groups", "delete", "committed", "modern")[1] == [
+        "deleted committed",
+        "deleted modern",
+    ]
+    code, _, said = korvet("groups", "delete", "committed")
+    assert code == 2 and "group 'committed'" in said
 
 
 def test_configs_of_a_topic_are_changed(korvet: Korvet, broker: RunningConsole, topic: str) -> None:

@@ -1,0 +1,154 @@
+"""Topics and groups over Kafka's requests, for commands that have brokers and no Redis."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from korvet.admin.config_edits import ConfigResourceType
+from korvet.base.errors import ErrorCode
+from korvet.cli import table_output
+from korvet.cli.kafka_client import check
+from korvet.cli.kafka_requests import GROUP, Requests, ask_coordinator
+from korvet.config.setting import StartError
+from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from korvet.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from korvet.wire.messages.delete_groups import DeleteGroupsRequest
+from korvet.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from korvet.wire.messages.describe_groups import DescribeGroupsRequest
+from korvet.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from korvet.wire.messages.list_groups import ListGroupsRequest
+from korvet.wire.messages.metadata import MetadataRequest
+from korvet.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from korvet.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+from korvet.wire.schema import Message
+
+_TIMEOUT_MS = 30_000
+_SHAPE = ("storage.format", "offset.mode")
+_AT_ONCE = 100
+"""Topics or groups that one request describes."""
+
+
+class CreatedTopic(NamedTuple):
+    """What a topic that was created has; `offset_mode` is empty if the broker names none."""
+
+    partitions: int
+    offset_mode: str
+
+
+async def create_topic(
+    requests: Requests,
+    replication_factor: int,
+    name: str,
+    partitions: int | None,
+    configs: Mapping[str, str],
+) -> CreatedTopic:
+    """Create a topic; without `partitions` it has as many as num.partitions says."""
+    rows = [CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=-1 if partitions is None else partitions,
+        replication_factor=replication_factor,
+        assignments=[],
+        configs=rows,
+    )
+    answer = await requests.call(CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS))
+    (made,) = answer.topics
+    check(made)
+    values = {row.name: row.value for row in made.configs or ()}
+    return CreatedTopic(made.num_partitions, values.get("offset.mode") or "")
+
+
+async def add_partitions(requests: Requests, name: str, count: int) -> None:
+    """Raise a topic's number of partitions to `count`."""
+    topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    answer = await requests.call(
+        CreatePartitionsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS, validate_only=False)
+    )
+    check(answer.results[0])
+
+
+async def delete_topic(requests: Requests, name: str) -> None:
+    """Delete a topic."""
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=_TIMEOUT_MS
+    )
+    check((await requests.call(request)).responses[0])
+
+
+async def list_topics(requests: Requests) -> list[table_output.Row]:
+    """Return a row of each topic: its partitions, format, offset mode, records and bytes.
+
+    Brokers tell no number of records, and an Apache Kafka neither format nor offset mode.
+    """
+    answer = await requests.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    counts = {row.name: len(row.partitions) for row in answer.topics if not row.is_internal}
+    sizes = dict.fromkeys(counts, 0)
+    for broker in requests.brokers:
+        found = await requests.call(DescribeLogDirsRequest(topics=None), broker)
+        for topic in (topic for row in found.results for topic in row.topics):
+            size = sum(part.partition_size for part in topic.partitions)
+            # The brokers of one Redis have the same bytes; those of Kafka have replicas.
+            sizes[topic.name] = max(sizes.get(topic.name, 0), size)
+    names, shapes = sorted(counts), dict[str, tuple[object, ...]]()
+    for at in range(0, len(names), _AT_ONCE):
+        resources = [
+            DescribeConfigsResource(
+                resource_type=ConfigResourceType.TOPIC,
+                resource_name=name,
+                configuration_keys=list(_SHAPE),
+            )
+            for name in names[at : at + _AT_ONCE]
+        ]
+        found = await requests.call(DescribeConfigsRequest(resources=resources))
+        for row in found.results:
+            values = {config.name: config.value for config in row.configs}
+            shapes[row.resource_name] = tuple(values.get(key) for key in _SHAPE)
+    return [(name, counts[name], *shapes[name], None, sizes[name]) for name in names]
+
+
+async def list_groups(requests: Requests) -> list[table_output.Row]:
+    """Return a row of each group: its type, state, protocol and members."""
+    rows: dict[str, table_output.Row] = {}
+    for broker in requests.brokers:
+        answer = await requests.call(ListGroupsRequest(), broker)
+        check(answer)
+        by_type: dict[str, list[Any]] = {}
+        for group in answer.groups:
+            by_type.setdefault(group.group_type.lower() or "classic", []).append(group)
+        for kind, groups in by_type.items():
+            for at in range(0, len(groups), _AT_ONCE):
+                some = groups[at : at + _AT_ONCE]
+                found = await requests.call(_describe(kind, [row.group_id for row in some]), broker)
+                members = {row.group_id: len(row.members) for row in found.groups}
+                for row in some:
+                    protocol = row.protocol_type or None
+                    count = members.get(row.group_id, 0)
+                    rows[row.group_id] = (row.group_id, kind, row.group_state, protocol, count)
+    return [rows[name] for name in sorted(rows)]
+
+
+def _describe(kind: str, names: list[str]) -> Message:
+    if kind == "classic":
+        return DescribeGroupsRequest(groups=names)
+    request = {
+        "consumer": ConsumerGroupDescribeRequest,
+        "share": ShareGroupDescribeRequest,
+        "streams": StreamsGroupDescribeRequest,
+    }[kind]
+    return request(group_ids=names, include_authorized_operations=False)
+
+
+async def delete_group(requests: Requests, name: str) -> None:
+    """Delete a group that has no members."""
+    answer = await ask_coordinator(
+        requests, GROUP, name, DeleteGroupsRequest(groups_names=[name]), lambda row: row.results[0]
+    )
+    (found,) = answer.results
+    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise StartError(f"There is no group {name!r}: `korvet groups list` names them.")
+    check(found)
