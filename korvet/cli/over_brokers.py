@@ -34,7 +34,7 @@ _AT_ONCE = 100
 
 
 class CreatedTopic(NamedTuple):
-    """What a topic that was created has; `offset_mode` is empty if the broker names none."""
+    """A topic that was created; `offset_mode` is empty if the broker names none."""
 
     partitions: int
     offset_mode: str
@@ -57,10 +57,10 @@ async def create_topic(
         configs=rows,
     )
     answer = await requests.call(CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS))
-    (made,) = answer.topics
-    check(made)
-    values = {row.name: row.value for row in made.configs or ()}
-    return CreatedTopic(made.num_partitions, values.get("offset.mode") or "")
+    (created,) = answer.topics
+    check(created)
+    values = {row.name: row.value for row in created.configs or ()}
+    return CreatedTopic(created.num_partitions, values.get("offset.mode") or "")
 
 
 async def add_partitions(requests: Requests, name: str, count: int) -> None:
@@ -83,7 +83,7 @@ async def delete_topic(requests: Requests, name: str) -> None:
 async def list_topics(requests: Requests) -> list[table_output.Row]:
     """Return a row of each topic: its partitions, format, offset mode, records and bytes.
 
-    Brokers tell no number of records, and an Apache Kafka neither format nor offset mode.
+    Brokers return no number of records, and an Apache Kafka neither format nor offset mode.
     """
     answer = await requests.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     counts = {row.name: len(row.partitions) for row in answer.topics if not row.is_internal}

@@ -37,7 +37,7 @@ class _Created(Protocol):
 
 @command(app, "list")
 def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
-    """List topics with layout, records and bytes. Brokers tell no number of records."""
+    """List topics with layout, records and bytes. Brokers return no number of records."""
 
     async def rows(log: CommandLog) -> list[table_output.Row]:
         found: list[table_output.Row] = []
