@@ -13,6 +13,10 @@ local chunks = require("lib.chunks")
 local num = require("lib.num")
 
 local M = {}
+--- The fields of values that are compressed at rest, as korvet.wire.record_entries has them.
+M.PACKED = {
+  ["value.gzip"] = true, ["value.snappy"] = true, ["value.lz4"] = true, ["value.zstd"] = true,
+}
 local Latest = {}
 Latest.__index = Latest
 
@@ -28,7 +32,7 @@ local function read_fields(args, at, count, rows)
         key = args[i + 1]
       elseif name == "value" then
         value = args[i + 1]
-      elseif string.find(name, "^value%.") then
+      elseif M.PACKED[name] then
         is_plain = false
       end
     end

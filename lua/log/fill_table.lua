@@ -75,7 +75,7 @@ local function record_of(offset, fields)
       key = fields[i + 1]
     elseif fields[i] == "value" then
       value, name = fields[i + 1], nil
-    elseif string.find(fields[i], "^value%.") then
+    elseif topic_table.PACKED[fields[i]] then
       value, name = fields[i + 1], fields[i]
     end
   end

@@ -335,5 +335,7 @@ def test_a_topic_shows_the_sizes_of_its_tables(
     assert [row["table"][0] for row in rows] == [0, 2]
     assert rows[1]["table"][1] > rows[0]["table"][1] == 0
     assert "table of 2 keys" in browser.get("/topics/stock").text
+    assert console.api("/topics/stock", key="forks")["newest"]["text"] == "5"
+    assert "The key has no value." in browser.get("/topics/stock?key=spoons").text
     assert console.api("/topics/orders")["partitions"][0]["table"] is None
     console.log.delete_topic("stock")

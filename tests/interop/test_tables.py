@@ -1,10 +1,17 @@
 """Check tables with a real producer: HGET has the value when the producer has the answer."""
 
+import os
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import redis
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
@@ -66,3 +73,63 @@ def test_an_entry_of_xadd_is_in_the_table_soon(default_broker: Broker) -> None:
     with redis_of(default_broker) as client:
         client.xadd(f"korvet:{topic}:0", {"key": "cups", "value": "3"})
     eventually(lambda: hget(default_broker, topic, b"cups") == b"3")
+
+
+SEEDS = int(os.environ.get("KORVET_SEEDS", "1"))
+DEATHS = 3
+
+
+def write_until(stop: threading.Event, address: str, topic: str, seed: int) -> None:
+    """Produce records, tombstones and transactions, whatever happens to the broker."""
+    random = Random(seed)
+    plain = producer(address, enable_idempotence=True, linger_ms=2)
+    while not stop.is_set():
+        sink = producer(address, transactional_id=f"{topic}-{seed}", linger_ms=2)
+        with suppress(KafkaException):
+            sink.init_transactions(30)
+            while not stop.is_set():
+                sink.begin_transaction()
+                for _ in range(random.randint(1, 20)):
+                    key, value = f"k{random.randrange(200)}", random.choice([None, "t", "u"])
+                    sink.produce(topic, value and value * random.randint(1, 9), key)
+                    plain.produce(topic, f"{random.randrange(10**6)}", f"k{random.randrange(200)}")
+                plain.poll(0)
+                if random.random() < 0.3:
+                    sink.abort_transaction(30)
+                else:
+                    sink.commit_transaction(30)
+    plain.flush(30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_table_equals_its_log_after_kills(tmp_path: Path, seed: int) -> None:
+    """After each death of the broker, or of it and Redis, `tables verify` compares the two."""
+    random, stop = Random(seed), threading.Event()
+    broker = Broker(tmp_path, {"offset.mode": random.choice(["time", "dense"])})
+    broker.start()
+    topic = create_topic(broker.address, 2, **CONFIGS)
+    threads = [
+        threading.Thread(target=write_until, args=(stop, broker.address, topic, n))
+        for n in range(2)
+    ]
+    verify = [sys.executable, "-m", "korvet", "tables", "verify", topic, "--no-header"]
+    verify += ["--data-dir", str(broker.folder / "data")]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(DEATHS):
+            stop.wait(random.uniform(0.5, 2))
+            random.choice([broker.kill, broker.kill_everything])()
+            broker.start()
+            checked = subprocess.run(verify, capture_output=True, text=True, check=False)
+            assert checked.returncode == 0, checked.stdout + checked.stderr
+        stop.set()
+        for thread in threads:
+            thread.join()
+        checked = subprocess.run(verify, capture_output=True, text=True, check=True)
+        rows = [list(map(int, line.split())) for line in checked.stdout.splitlines()]
+        assert all(equal > 50 and gone == 0 for _, equal, _, gone in rows)
+    finally:
+        stop.set()
+        broker.close()

@@ -10,6 +10,7 @@ from korvet.base.errors import ErrorCode
 from korvet.scripts.calls.partition import FillTableReply
 from korvet.testing import LuaRunner
 from korvet.wire import control_records
+from tests.lua import test_schedule as schedule
 from tests.lua.partition import ID, KEYS, Part
 from tests.support.store_runners import Runner
 
@@ -235,6 +236,42 @@ def test_a_fill_asks_for_compressed_values(runner: Runner) -> None:
     assert table_of(part) == {b"a": b"second", b"b": b"plain", b"c": b"plain"}
     part.append(1, fields=packed)
     assert part.state()["table"] == "4"
+
+
+def test_a_field_that_only_begins_like_a_compressed_value_is_ignored(runner: Runner) -> None:
+    part = with_table(runner)
+    part.native(b"key", b"a", b"value", b"1", b"value.unit", b"pieces")
+    part.append(1, fields=[4, b"key", b"b", b"value.unit", b"pieces"])
+    fill(part)
+    assert table_of(part) == {b"a": b"1"}
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_a_table_continues_after_a_new_leader_epoch(runner: Runner, mode: str) -> None:
+    part = with_table(runner, mode)
+    put(part, (b"a", b"1"))
+    lost = part.bounds().next + 5
+    marker = control_records.fields_of(1000, 1, 0, False)
+    call = part.keys.begin_epoch(marker, epoch=1, known=lost, size=10)
+    assert runner.run(call).error == 0
+    put(part, (b"a", None), (b"b", b"2"))
+    assert table_of(part) == {b"b": b"2"}
+    assert fill(part).folded == part.bounds().next
+    put(part, (b"c", b"3"))
+    assert table_of(part) == {b"b": b"2", b"c": b"3"}
+    assert runner.command("EXISTS", part.keys.table_newer) == 0
+
+
+def test_scheduled_records_are_added_when_they_are_due_and_known_ones_never(lua: LuaRunner) -> None:
+    part = Part(lua, mode="dense", table=1, dedupe="60000:100").create()
+    for value in (b"late", b"again"):
+        words = b"6", b"key", b"a", b"value", value, b"header.korvet-dedupe-id", b"1"
+        stored = b"".join(b"%d:%s" % (len(word), word) for word in words)
+        schedule.add(part, schedule.row(part, b"", "in", 50)._replace(payload=stored))
+    put(part, (b"a", b"early"))
+    lua.advance(100)
+    assert schedule.move(part).wait_ms == -1
+    assert table_of(part) == {b"a": b"late"}
 
 
 def test_set_table_and_fill_table_refuse_another_topics_log(runner: Runner) -> None:

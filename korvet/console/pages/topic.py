@@ -8,12 +8,14 @@ import msgspec
 from korvet.config.setting import Source
 from korvet.config.topic_settings import TOPIC
 from korvet.console.lags import GroupLag, lags_of
+from korvet.console.shown import Shown, show
 from korvet.console.visit import PageError, Visit, check, check_row
 from korvet.groups.consumed import list_held
 from korvet.log import unread_entries
 from korvet.log.tables import sizes
 from korvet.remote_log.manifest import ManifestTotals, totals
 from korvet.security.acl import Operation, ResourceType
+from korvet.security.quotas import CONSUMER_BYTES
 from korvet.store.async_store import all_of
 from korvet.topics.table import Topic
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -82,6 +84,10 @@ class TopicPage(msgspec.Struct, frozen=True):
     configs: list[ConfigRow]
     """Empty for a user that may not describe configs."""
     is_tiered: bool
+    key: str
+    """The key that was looked up in the topic's table; empty for none."""
+    newest: Shown | None
+    """The newest value of that key."""
     findings: list[str]
     """A sentence for each partition of this page with entries that no client reads."""
 
@@ -104,6 +110,13 @@ async def load(visit: Visit) -> TopicPage:
     numbers, page, pages = visit.page_of(range(topic.partitions), PAGE)
     lags = await lags_of(visit, [topic])
     partitions = await _partitions(visit, topic, numbers)
+    key, newest = visit.query("key") if topic.policy.table_enable else "", None
+    if key:
+        visit.require(Operation.READ, ResourceType.TOPIC, topic.name)
+        await visit.charge(CONSUMER_BYTES, 0)
+        value = await (await visit.log.table(topic.name)).get(key.encode())
+        newest = show(value)
+        await visit.charge(CONSUMER_BYTES, newest.bytes)
     return TopicPage(
         name=topic.name,
         id=topic.id,
@@ -119,6 +132,8 @@ async def load(visit: Visit) -> TopicPage:
         has_all_consumers=lags.is_complete,
         configs=await _configs(visit, topic.name),
         is_tiered=is_tiered(topic),
+        key=key,
+        newest=newest,
         findings=await _findings(visit, topic, numbers),
     )
 
