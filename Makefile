@@ -50,7 +50,7 @@ site: ## Build the documentation into build/site; a broken link is an error
 	$(PYTHON) -m mkdocs build --strict
 
 faults: ## Run every fault with 20 seeds, and write the results that the docs show
-	$(PYTHON) -m tests.faults --seeds 20 --write
+	$(PYTHON) -m tests.faults --seeds 20 --write --clients Java franz-go kafka-python
 
 bench: ## Measure a fresh broker
 	$(PYTHON) -m benchmarks

@@ -17,10 +17,11 @@ def render() -> str:
     """Return the tables: what survives each fault, by the setting."""
     cells = {(row["fault"], row["setting"]): row for row in json.loads(RESULTS.read_text("utf-8"))}
     runs = [row["runs"] for row in cells.values()]
+    others = sum(row.get("with_others", 0) for row in cells.values())
     return "\n".join(
         [
             f"Each cell is the worst of {min(runs)} runs or more; all cells together are"
-            f" {sum(runs)} runs.\n",
+            f" {sum(runs)} runs, {others} of them with consumers of the other clients.\n",
             *(_table(columns, cells) for columns in TABLES),
         ]
     )

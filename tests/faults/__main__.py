@@ -9,6 +9,8 @@ import msgspec
 
 from tests.faults.judge import RESULTS, Cell, run
 from tests.faults.table import FAULTS
+from tests.interop.lost_programs import CLIENTS, words
+from tests.support.programs import builder
 
 SHAPES = [("dense", "record"), ("time", "record"), ("dense", "batch"), ("time", "batch")]
 
@@ -22,10 +24,13 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a part of the fault's name")
     parser.add_argument("--setting", default="")
     parser.add_argument("--write", action="store_true", help="replace these in results.json")
+    parser.add_argument("--clients", nargs="*", choices=CLIENTS, default=[], help="consume too")
     chosen = parser.parse_args()
     known = msgspec.json.decode(RESULTS.read_bytes(), type=list[Cell])
     results = {(cell.fault, cell.setting): cell for cell in known}
     anomalies: list[str] = []
+    folder = Path(tempfile.mkdtemp(prefix="kf-programs-"))
+    programs = {client: words(client, builder(folder)) for client in chosen.clients}
     wanted = [(fault, setting) for fault, row in FAULTS.items() for setting in row.promises]
     for fault, setting in wanted:
         if chosen.only not in fault or chosen.setting not in ("", setting):
@@ -37,8 +42,8 @@ def main() -> int:
         for seed in range(chosen.first, chosen.first + chosen.seeds):
             mode, form = SHAPES[seed % len(SHAPES)]
             with tempfile.TemporaryDirectory(prefix="kf-") as folder:
-                outcome = run(Path(folder), fault, setting, mode, form, seed)
-            cell.add(outcome)
+                outcome = run(Path(folder), fault, setting, mode, form, seed, programs)
+            cell.add(outcome, with_others=bool(programs))
             where = f"{fault} | {setting} | {mode} {form} | seed {seed}"
             sys.stdout.write(f"{where} | {outcome}\n")
             sys.stdout.flush()

@@ -7,13 +7,13 @@ code is 1 if there is an anomaly.
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tests.faults.load import Client, Idempotent, Reader, Transactions, longest_gap, stored
+from tests.faults.load import Client, Idempotent, Program, Reader, Transactions, longest_gap, stored
 from tests.faults.table import ACKED, DURABILITY, FAULTS, FORGETS, KEEPS, LOSES
 from tests.faults.world import world
 from tests.interop.conftest import create_topic
@@ -54,10 +54,13 @@ class Cell(msgspec.Struct):
     noticed: int = 0
     """Runs in which the consumer got an error that says it."""
     gap_s: float = 0.0
+    with_others: int = 0
+    """Runs with consumers of other clients."""
     anomalies: list[str] = []
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome, with_others: bool) -> None:
         self.runs += 1
+        self.with_others += with_others
         self.lost = max(self.lost, outcome.lost)
         self.lost_s = max(self.lost_s, outcome.lost_s)
         self.noticed += outcome.noticed
@@ -65,8 +68,19 @@ class Cell(msgspec.Struct):
         self.anomalies += outcome.anomalies
 
 
-def run(folder: Path, fault: str, setting: str, mode: str, form: str, seed: int) -> Outcome:
-    """Run the clients, let the fault happen, and judge what they have seen."""
+def run(
+    folder: Path,
+    fault: str,
+    setting: str,
+    mode: str,
+    form: str,
+    seed: int,
+    programs: Mapping[str, Sequence[str]] | None = None,
+) -> Outcome:
+    """Run the clients, let the fault happen, and judge what they have seen.
+
+    `programs` are consumers of other clients, by name.
+    """
     row = FAULTS[fault]
     promise = row.promises[setting]
     configs = {"durability": setting} if setting in (*DURABILITY, "fsync") else {}
@@ -80,7 +94,13 @@ def run(folder: Path, fault: str, setting: str, mode: str, form: str, seed: int)
             client.start()
         # A forgotten group ends its members with an error.
         members = Members(at.addresses, plain) if promise != FORGETS else None
+        others = {
+            name: Program([*words, at.addresses, plain]) for name, words in (programs or {}).items()
+        }
         assert until(lambda: len(sink.acknowledged) >= WARM, PATIENCE_S), clients
+        assert until(lambda: all(other.found for other in others.values()), PATIENCE_S), [
+            (name, len(other.found), other.noticed) for name, other in others.items()
+        ]
         # Of what was before the next 2 s, nothing is lost: the topics, and the groups.
         assert members is None or until(members.have_read, PATIENCE_S)
         time.sleep(2.1 + at.random.random())
@@ -103,6 +123,8 @@ def run(folder: Path, fault: str, setting: str, mode: str, form: str, seed: int)
         outcome.anomalies += _offsets(sink, readers, ends, promise, row.has_witness)
         if members is not None:
             outcome.anomalies += members.judged(ends[0], promise)
+        for name, other in others.items():
+            outcome.anomalies += _silence(name, other, sink, ends[0])
         if "Traceback" in at.log:
             outcome.anomalies.append("a broker has logged a traceback")
         if row.is_planned:
@@ -149,6 +171,20 @@ class Members:
         if promise == KEEPS and self.tally.again:
             found.append(f"{len(self.tally.again)} accepted records were delivered again")
         return found
+
+
+def _silence(
+    name: str, other: Program, sink: Idempotent, plain: list[tuple[int, bytes]]
+) -> list[str]:
+    """End another client's consumer; return what it has missed or lost without an error."""
+    there = {value for _, value in plain}
+    until(lambda: other.noticed or not there - other.found, 20)
+    other.stop()
+    lost = {value for _, value, _ in sink.acknowledged} - there
+    missed = len(there - other.found), len(lost & other.found)
+    if other.noticed or missed == (0, 0):
+        return []
+    return [f"{name} gets no error: %d records unread, %d that it has read are lost" % missed]
 
 
 def _judged(

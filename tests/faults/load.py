@@ -8,6 +8,7 @@
 
 import random
 import re
+import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -31,6 +32,7 @@ from tests.interop.librdkafka import consumer, producer
 PAUSE_S = 0.004
 IN_TRANSACTION = 5
 QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20}
+VALUE = re.compile(rb"i\d{6}")
 END = re.compile(r"broker end offset is (\d+)")
 
 
@@ -189,6 +191,35 @@ class Reader(Client):
         found = END.search(text)
         offset = int(found[1]) if found else OFFSET_BEGINNING
         source.assign([TopicPartition(self.topic, 0, offset)])
+
+
+class Program:
+    """A consumer of another client that runs as a process, which ends if it notices a loss."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.found: set[bytes] = set()
+        self.noticed: list[str] = []
+        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._process.kill()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            value = line.rstrip()
+            if VALUE.fullmatch(value):
+                self.found.add(value)
+            else:
+                self.noticed.append(value.decode())
+        code = self._process.wait()
+        if code and not self._is_stopped:
+            self.noticed.append(f"exit code {code}")
 
 
 def stored(addresses: str, topic: str, isolation: str) -> list[tuple[int, bytes]]:

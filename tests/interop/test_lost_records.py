@@ -11,17 +11,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from tests.interop import kafka_python
+from tests.interop import lost_programs
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
-from tests.interop.jvm import Jvm
 from tests.interop.librdkafka import consumer, producer, send
 from tests.interop.records import Record
 from tests.support.programs import Build
 from tests.support.raw_client import Peer, batch, to_produce, until
 from tests.support.redis_servers import OwnRedis
 
-GO = Path(__file__).parent / "go"
 Reader = Iterator[str]
 modes = pytest.mark.parametrize("mode", ["dense", "time"])
 pytestmark = pytest.mark.korvet_only
@@ -130,60 +128,29 @@ def test_librdkafka_reports_a_truncated_log(
 
 
 @modes
-def test_kafka_python_reports_the_loss(
-    restarting: Broker, redis_on_disk: OwnRedis, tmp_path: Path, mode: str
+@pytest.mark.parametrize(
+    "client",
+    [
+        pytest.param("Java", marks=pytest.mark.java),
+        pytest.param("franz-go", marks=pytest.mark.interop),
+        "kafka-python",
+    ],
+)
+def test_a_client_reports_the_loss(
+    restarting: Broker,
+    redis_on_disk: OwnRedis,
+    tmp_path: Path,
+    build: Build,
+    client: str,
+    mode: str,
 ) -> None:
-    """Check both errors: an empty fetch at the end of the log makes the client forget its epoch."""
+    """Check kafka-python's errors: an empty fetch at the log's end makes it forget its epoch."""
 
-    @contextmanager
-    def read(topic: str) -> Iterator[Reader]:
-        partition = kafka_python.TopicPartition(topic, 0)
-        with kafka_python.consumer(restarting.address, auto_offset_reset="none") as source:
-            source.assign([partition])
-            source.seek(partition, 0)
-
-            def lines() -> Reader:
-                while True:
-                    try:
-                        for records in source.poll(1000).values():
-                            yield from (record.value.decode() for record in records)
-                    except (
-                        kafka_python.errors.OffsetOutOfRangeError,
-                        kafka_python.errors.LogTruncationError,
-                    ) as error:
-                        yield str(error)
-
-            yield lines()
-
-    said, ended, position = lose(restarting, redis_on_disk, tmp_path, mode, read)
-    assert f": {position}}}" in said or f"(offset={ended}," in said
-
-
-@modes
-@pytest.mark.java
-def test_javas_consumer_reports_a_truncated_log(
-    restarting: Broker, redis_on_disk: OwnRedis, tmp_path: Path, java: Jvm, mode: str
-) -> None:
     def read(topic: str) -> AbstractContextManager[Reader]:
-        return process(*java.words("Lost", restarting.address, topic))
+        return process(*lost_programs.words(client, build), restarting.address, topic)
 
     said, ended, position = lose(restarting, redis_on_disk, tmp_path, mode, read)
-    assert said == f"lost {position} {ended}"
-
-
-@pytest.fixture(scope="session")
-def franz_go(build: Build) -> Path:
-    """The program of a consumer of franz-go."""
-    return build(GO, ("go", "build", "-o", "lost.exe", "./lost")) / "lost.exe"
-
-
-@modes
-@pytest.mark.interop
-def test_franz_go_reports_data_loss(
-    restarting: Broker, redis_on_disk: OwnRedis, tmp_path: Path, franz_go: Path, mode: str
-) -> None:
-    def read(topic: str) -> AbstractContextManager[Reader]:
-        return process(str(franz_go), restarting.address, topic)
-
-    said, ended, position = lose(restarting, redis_on_disk, tmp_path, mode, read)
-    assert said == f"lost {position} {ended}"
+    if client == "kafka-python":
+        assert f": {position}}}" in said or f"(offset={ended}," in said
+    else:
+        assert said == f"lost {position} {ended}"

@@ -33,15 +33,12 @@ def check(
     return done.stdout
 
 
-@pytest.fixture(scope="session")
-def build(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Build:
+def builder(shared: Path) -> Build:
     """Return a function that runs commands in a copy of a folder, or in an empty folder, once.
 
-    It returns the copy. The workers of a run share it: the first runs the commands, others wait.
-    Another run has its own copies, as the programs may be of other versions then.
+    It returns the copy, which is in `shared`. Of processes that share it the first runs the
+    commands, and others wait.
     """
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if hasattr(pytestconfig, "workerinput") else base
 
     def built(source: Path | None, *commands: Sequence[str]) -> Path:
         files = sorted(path for path in source.rglob("*") if path.is_file()) if source else []
@@ -60,3 +57,13 @@ def build(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
         return folder
 
     return built
+
+
+@pytest.fixture(scope="session")
+def build(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Return a builder that the workers of a run share.
+
+    Another run has its own copies, as the programs may be of other versions then.
+    """
+    base = tmp_path_factory.getbasetemp()
+    return builder(base.parent if hasattr(pytestconfig, "workerinput") else base)

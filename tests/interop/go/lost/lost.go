@@ -9,18 +9,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 func main() {
 	start := map[string]map[int32]kgo.Offset{os.Args[2]: {0: kgo.NewOffset().AtStart()}}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(os.Args[1]),
+		kgo.SeedBrokers(strings.Split(os.Args[1], ",")...),
 		kgo.ConsumePartitions(start),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.MetadataMinAge(100*time.Millisecond),
 	)
 	if err != nil {
