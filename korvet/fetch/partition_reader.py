@@ -104,6 +104,7 @@ class PartitionReader:
             committed=params.committed,
             batches=takes_batches(topic, params.version),
             decompress=True,
+            leader_epoch=request.current_leader_epoch,
         )
         try:
             diverged = await self._find_divergence(topic, request)

@@ -35,7 +35,7 @@ def find_batches(reply: BatchReply, request: ReadRequest, state: RecentState) ->
         return None
     if request.committed and state.stable is not None:
         return None
-    found = reply.take(offset, request.max_bytes, state.epoch)
+    found = reply.take(offset, request.max_bytes, request.epoch_of(state.epoch))
     if found is None or 2 * found.size < request.max_bytes:
         return None
     # A transaction that began at or above the end in the state may be open.

@@ -168,7 +168,7 @@ class PartitionRead:
             ErrorCode.NONE,
             state.start,
             state.end,
-            state.epoch,
+            self.request.epoch_of(state.epoch),
             stable=state.stable,
             epochs=fields[12],
             appended=state.appended,

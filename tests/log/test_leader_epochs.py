@@ -260,6 +260,32 @@ async def test_a_topic_of_a_redis_that_was_emptied_is_not_read_on(
     assert "topic lost" in caplog.text
 
 
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_a_client_that_reads_a_new_topic_before_it_knows_its_epoch_compares_it_later(
+    redis_on_disk: OwnRedis, form: str
+) -> None:
+    """The records have the epoch that the client knows, also if the log has a newer one."""
+    async with joined(redis_on_disk) as broker:
+        await broker.create("t", offset_mode="time", storage_format=form)
+        position = await appended(broker, b"a") + 1
+        with redis_on_disk.client() as client:
+            before = int(client.hget("korvet:cluster", "epoch") or 0) - 100
+            client.flushall()
+        broker.services.epochs.epoch = before
+        broker.services.topics.invalidate()
+        await broker.create("t", offset_mode="time", storage_format=form)
+        await appended(broker, b"b")
+        found = await fetch(broker, position, epoch=before)
+        assert values_in(found) == [b"b"]
+        assert int.from_bytes(bytes(found.records)[12:16]) == before
+        await broker.services.epochs.renew()
+        now = await leader_epoch(broker)
+        assert now > before
+        assert await end_of(broker, before, current=now) == (E.NONE, 0)
+        found = await fetch(broker, position, epoch=now)
+        assert int.from_bytes(bytes(found.records)[12:16]) == now
+
+
 async def test_an_empty_redis_is_noticed_if_no_broker_knows_the_earlier_one(
     redis_on_disk: OwnRedis,
 ) -> None:
