@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -36,6 +37,11 @@ func main() {
 			var lost *kgo.ErrDataLoss
 			if errors.As(failure.Err, &lost) {
 				fmt.Println("lost", lost.ConsumedTo, lost.ResetTo)
+				return
+			}
+			// The topic was created again: it is read no more.
+			if errors.Is(failure.Err, kerr.UnknownTopicID) {
+				fmt.Println(failure.Err)
 				return
 			}
 		}
