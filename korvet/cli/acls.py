@@ -1,4 +1,4 @@
-"""`korvet acls`: list, add and delete, in Redis and without a broker."""
+"""`korvet acls`: list, add and delete, in Redis or at brokers."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from korvet.cli import options as o
-from korvet.cli import table_output
+from korvet.cli import over_brokers, table_output
 from korvet.cli.help_text import group
+from korvet.cli.kafka_requests import Via, command
 from korvet.cli.redis_target import store
 from korvet.scripts.keys import Keys
 from korvet.security.acl import (
@@ -48,20 +49,23 @@ _Deny = Annotated[bool, typer.Option("--deny", help="Deny; a denial has priority
 _COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
 
 
-@o.command(app, "list")
-def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
+@command(app, "list")
+def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     """List the rules."""
-    with store(target) as reached:
-        flat = reached.command("HKEYS", Keys(target.namespace).acls())
-    rules = read_rules(raw for raw in flat if not raw.startswith(b":"))
+    if via.has_brokers:
+        rules = via.run(over_brokers.list_rules)
+    else:
+        with store(via.target) as reached:
+            flat = reached.command("HKEYS", Keys(via.target.namespace).acls())
+        rules = read_rules(raw for raw in flat if not raw.startswith(b":"))
     table_output.listing(_COLUMNS, sorted(map(_row, rules)), as_json=json, header=header)
 
 
-def _of_rules(change: Callable[[o.Target, list[bytes]], None]) -> Callable[..., None]:
-    """Return a command with the options that name rules; `change` gets the rules as stored."""
+def _of_rules(change: Callable[[Via, list[Rule]], None]) -> Callable[..., None]:
+    """Return a command with the options that name rules; `change` gets the rules."""
 
-    def command(
-        target: o.Target,
+    def of_options(
+        via: Via,
         principal: _Principals = None,
         operation: _Operations = None,
         topic: _Topics = None,
@@ -73,27 +77,35 @@ def _of_rules(change: Callable[[o.Target, list[bytes]], None]) -> Callable[..., 
         deny: _Deny = False,
     ) -> None:
         resources = _resources(topic, group, transactional_id, cluster)
-        change(target, _encoded_rules(principal, operation, resources, prefixed, host, deny))
+        change(via, _rules(principal, operation, resources, prefixed, host, deny))
 
-    command.__doc__ = change.__doc__
-    return command
+    of_options.__doc__ = change.__doc__
+    return of_options
 
 
-@o.command(app, "add")
+@command(app, "add")
 @_of_rules
-def add(target: o.Target, rules: list[bytes]) -> None:
+def add(via: Via, rules: list[Rule]) -> None:
     """Add a rule for each principal, operation and resource. Brokers use them within a second."""
-    with store(target, create=True) as reached:
-        created = reached.run(Keys(target.namespace).acl_create(rules)).created
+    if via.has_brokers:
+        created = via.run(lambda requests: over_brokers.add_rules(requests, rules))
+    else:
+        with store(via.target, create=True) as reached:
+            keys = Keys(via.target.namespace)
+            created = reached.run(keys.acl_create(list(map(encode_rule, rules)))).created
     table_output.line(f"{created} rules added, {len(rules) - created} existed")
 
 
-@o.command(app, "delete")
+@command(app, "delete")
 @_of_rules
-def delete(target: o.Target, rules: list[bytes]) -> None:
+def delete(via: Via, rules: list[Rule]) -> None:
     """Delete the rules that `add` makes of the same options."""
-    with store(target) as reached:
-        deleted = sum(reached.run(Keys(target.namespace).acl_delete(rules)).deleted)
+    if via.has_brokers:
+        deleted = via.run(lambda requests: over_brokers.delete_rules(requests, rules))
+    else:
+        with store(via.target) as reached:
+            keys = Keys(via.target.namespace)
+            deleted = sum(reached.run(keys.acl_delete(list(map(encode_rule, rules)))).deleted)
     table_output.line(f"{deleted} rules deleted")
     if deleted < len(rules):
         raise typer.Exit(1)
@@ -119,15 +131,15 @@ def _resources(
     return found
 
 
-def _encoded_rules(
+def _rules(
     principals: list[str] | None,
     operations: list[str] | None,
     resources: list[tuple[str, str]],
     prefixed: bool,
     host: str,
     deny: bool,
-) -> list[bytes]:
-    """Return every rule that the options name, as stored. Raises BadParameter."""
+) -> list[Rule]:
+    """Return every rule that the options name. Raises BadParameter."""
     if not principals or not operations:
         raise typer.BadParameter("--principal and --operation are needed")
     names = [name.upper().replace("-", "_") for name in operations]
@@ -147,7 +159,7 @@ def _encoded_rules(
         reason = refusal_of(rule)
         if reason:
             raise typer.BadParameter(reason)
-    return [encode_rule(rule) for rule in rules]
+    return rules
 
 
 def _row(rule: Rule) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""Topics and groups over Kafka's requests, for commands that have brokers and no Redis."""
+"""Topics, groups and ACL rules by Kafka's requests, for commands with brokers and no Redis."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from korvet.admin.config_edits import ConfigResourceType
@@ -9,15 +9,19 @@ from korvet.cli import table_output
 from korvet.cli.kafka_client import check
 from korvet.cli.kafka_requests import GROUP, Requests, ask_coordinator
 from korvet.config.setting import StartError
+from korvet.security.acl import Operation, PatternType, Permission, ResourceType, Rule
 from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from korvet.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from korvet.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from korvet.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from korvet.wire.messages.describe_acls import DescribeAclsRequest
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest
 from korvet.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -152,3 +156,72 @@ async def delete_group(requests: Requests, name: str) -> None:
     if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise StartError(f"There is no group {name!r}: `korvet groups list` names them.")
     check(found)
+
+
+async def list_rules(requests: Requests) -> list[Rule]:
+    """Return the ACL rules."""
+    answer = await requests.call(
+        DescribeAclsRequest(
+            resource_type_filter=ResourceType.ANY,
+            resource_name_filter=None,
+            pattern_type_filter=PatternType.ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=Operation.ANY,
+            permission_type=Permission.ANY,
+        )
+    )
+    check(answer)
+    return [
+        Rule(
+            ResourceType(resource.resource_type),
+            PatternType(resource.pattern_type),
+            resource.resource_name,
+            row.principal,
+            row.host,
+            Operation(row.operation),
+            Permission(row.permission_type),
+        )
+        for resource in answer.resources
+        for row in resource.acls
+    ]
+
+
+async def add_rules(requests: Requests, rules: Sequence[Rule]) -> int:
+    """Add ACL rules; return how many did not exist."""
+    known = set(await list_rules(requests))
+    rows = [
+        AclCreation(
+            resource_type=rule.resource_type,
+            resource_name=rule.name,
+            resource_pattern_type=rule.pattern_type,
+            principal=rule.principal,
+            host=rule.host,
+            operation=rule.operation,
+            permission_type=rule.permission,
+        )
+        for rule in rules
+    ]
+    for row in (await requests.call(CreateAclsRequest(creations=rows))).results:
+        check(row)
+    return len(set(rules) - known)
+
+
+async def delete_rules(requests: Requests, rules: Sequence[Rule]) -> int:
+    """Delete ACL rules; return how many existed."""
+    filters = [
+        DeleteAclsFilter(
+            resource_type_filter=rule.resource_type,
+            resource_name_filter=rule.name,
+            pattern_type_filter=rule.pattern_type,
+            principal_filter=rule.principal,
+            host_filter=rule.host,
+            operation=rule.operation,
+            permission_type=rule.permission,
+        )
+        for rule in rules
+    ]
+    found = (await requests.call(DeleteAclsRequest(filters=filters))).filter_results
+    for each in (row for result in found for row in (result, *result.matching_acls)):
+        check(each)
+    return sum(len(result.matching_acls) for result in found)

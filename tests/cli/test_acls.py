@@ -1,24 +1,38 @@
 """Check `korvet acls`: stored rules, lists, refusals."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from korvet.cli import run
 from tests.support.redis_servers import TestServer
+from tests.support.running_console import RunningConsole, running_console
 
 Korvet = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def korvet(valkey_server: TestServer, capfd: pytest.CaptureFixture[str]) -> Korvet:
-    """Run `korvet acls`; return exit code, stdout and stderr."""
-    with valkey_server.client() as client:
-        client.flushall()
+@pytest.fixture(scope="module")
+def broker(valkey_server: TestServer) -> Iterator[RunningConsole]:
+    sets = ("authorizer.class.name=korvet", "super.users=User:ANONYMOUS")
+    with running_console(valkey_server, *sets) as made:
+        yield made
+
+
+@pytest.fixture(params=["brokers", "redis"])
+def korvet(
+    broker: RunningConsole, request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]
+) -> Korvet:
+    """Run `korvet acls` at a broker or on its Redis; return exit code, stdout and stderr."""
+    with broker.server.client() as client:
+        client.delete(f"{broker.namespace}:acls")
+    where = {
+        "brokers": ("--brokers", broker.bootstrap),
+        "redis": ("--redis", broker.server.url, "--namespace", broker.namespace),
+    }[request.param]
 
     def command(*words: str) -> tuple[int, str, str]:
-        code = run(["acls", *words, "--redis", valkey_server.url])
+        code = run(["acls", *words, *where])
         said = capfd.readouterr()
         return code, said.out, said.err
 
