@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from korvet.library.following import AsyncFollower
     from korvet.library.korvet import Consumer, Follower, Korvet, ShareConsumer, Table
     from korvet.library.publishing import Receipt
+    from korvet.library.queue import AsyncQueue, Queue
     from korvet.library.sharing import AcknowledgeReceipt, AsyncShareConsumer
     from korvet.library.tables import AsyncTable
     from korvet.library.values import (
@@ -40,6 +41,7 @@ __all__ = [
     "AsyncConsumer",
     "AsyncFollower",
     "AsyncKorvet",
+    "AsyncQueue",
     "AsyncShareConsumer",
     "AsyncTable",
     "CommitReceipt",
@@ -53,6 +55,7 @@ __all__ = [
     "LostRecords",
     "PartitionOffsets",
     "Producer",
+    "Queue",
     "Receipt",
     "Record",
     "ShareConsumer",
@@ -68,12 +71,14 @@ _MODULES = {
     "AsyncConsumer": "library.consuming",
     "AsyncFollower": "library.following",
     "AsyncKorvet": "library.async_korvet",
+    "AsyncQueue": "library.queue",
     "AsyncShareConsumer": "library.sharing",
     "AsyncTable": "library.tables",
     "CommitReceipt": "library.consuming",
     "Consumer": "library.korvet",
     "Follower": "library.korvet",
     "Korvet": "library.korvet",
+    "Queue": "library.queue",
     "Receipt": "library.publishing",
     "ShareConsumer": "library.korvet",
     "StoreError": "store.errors",

@@ -31,10 +31,17 @@ PROJECT = Path(__file__).parents[1]
 MODULES = (
     "korvet.library.async_korvet",
     "korvet.library.korvet",
+    "korvet.library.queue",
     "korvet.testing.broker",
     "korvet.testing.lua_runner",
 )
-PAGES = ("docs/inside-your-redis.md", "docs/library.md", "docs/tables.md", "docs/testing.md")
+PAGES = (
+    "docs/inside-your-redis.md",
+    "docs/jobs.md",
+    "docs/library.md",
+    "docs/tables.md",
+    "docs/testing.md",
+)
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -91,6 +98,21 @@ def test_the_library_example_runs(empty_server: TestServer) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert "attempt 1 duplicate\n" in done.stdout and "orders 1 lag 0\n" in done.stdout
+
+
+def test_the_example_of_jobs_runs(empty_server: TestServer) -> None:
+    def run(*words: str) -> tuple[str, str]:
+        command = [sys.executable, str(PROJECT / "examples" / "jobs.py"), empty_server.url, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout, done.stderr
+
+    for _ in range(2):
+        assert run("enqueue", "10") == ("", "")
+    out, errors = run("work", "--once")
+    expected = {f"b'image-{n}' delivery {1 + (n == 7)}" for n in range(10)}
+    assert set(out.splitlines()) == expected and "job failed" in errors
+    with empty_server.client() as client:
+        assert client.hgetall("images") == {b"bytes": b"70", b"count": b"10"}
 
 
 def test_the_pytest_example_runs() -> None:

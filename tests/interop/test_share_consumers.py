@@ -359,3 +359,19 @@ def test_java_gets_the_records_that_the_library_has_not(
             for record in mine:
                 consumer.acknowledge(record)
             assert [record.value for record in consumer] == []
+
+
+@pytest.mark.korvet_only
+def test_a_share_consumer_takes_the_jobs_of_a_queue(tmp_path: Path, own_redis: str) -> None:
+    broker = Broker(tmp_path, {}, ("--redis", own_redis, "--namespace", "jobs"))
+    with broker, korvet.Korvet.connect(own_redis, namespace="jobs") as log:
+        queue, tally = korvet.Queue(log, topic_name("queue")), Tally()
+        queue.create(partitions=1, order="key")
+        for n in range(10):
+            queue.enqueue(b"%d" % n, key=b"k", unique=f"{n // 2}", delay_s=0.1 * (n == 9))
+        member = ShareMember(broker.address, queue.group, queue.name, tally)
+        eventually(lambda: len(tally.accepted) == 5)
+        member.stop()
+        assert list(tally.delivered.items()) == [(b"%d" % n, 1) for n in (0, 2, 4, 6, 8)]
+        # The broker has deleted the finished jobs.
+        eventually(lambda: log.offsets(queue.name)[0].records == 0)

@@ -22,9 +22,11 @@ import pytest
 import redis
 
 from korvet import (
+    AcquiredRecord,
     Consumer,
     Korvet,
     KorvetError,
+    Queue,
     Record,
     ShareConsumer,
     StoredRecord,
@@ -157,13 +159,29 @@ def share_in_script(consumer: ShareConsumer, client: redis.Redis, record: Stored
         client.eval(ACKNOWLEDGE, 5, *keys, "seen", "count", str(record.value), *args)
 
 
+def work(client: redis.Redis) -> None:
+    """Count jobs as the worker of a queue."""
+
+    def count(job: AcquiredRecord, pipe: Any) -> None:
+        pipe.hincrby("seen", str(job.value), 1)
+        pipe.incr("count")
+
+    while True:
+        try:
+            Queue(Korvet(client, settings=SETTINGS), "orders", group="totals").work(
+                count, client=client
+            )
+        except LOST:
+            sleep(0.01)
+
+
 PUBLISHING: dict[str, Callable[[Korvet, redis.Redis, str], None]] = {
     "publish in MULTI": publish_in_multi,
     "publish in MULTI, with functions": publish_in_multi,
     "publish in a script": publish_in_script,
     "publish by function": publish_by_function,
 }
-CONSUMING: dict[str, Callable[[Any, redis.Redis, StoredRecord], None]] = {
+CONSUMING: dict[str, Callable[..., None]] = {
     "consume in MULTI": consume_in_multi,
     "consume in a script": consume_in_script,
     "consume by function": consume_by_function,
@@ -171,6 +189,7 @@ CONSUMING: dict[str, Callable[[Any, redis.Redis, StoredRecord], None]] = {
     "share in MULTI": share_in_multi,
     "share in MULTI, with functions": share_in_multi,
     "share in a script": share_in_script,
+    "work on jobs": work,
 }
 
 
@@ -187,6 +206,8 @@ def publish(client: redis.Redis, step: str) -> None:
 
 def consume(client: redis.Redis, step: str) -> None:
     """Count records until the process is killed."""
+    if step == "work on jobs":
+        work(client)
     while True:
         try:
             log = Korvet(client, settings=SETTINGS)
@@ -340,5 +361,5 @@ def accepted(log: Korvet) -> int:
 
 if __name__ == "__main__":
     url, form = sys.argv[1:]
-    work = publish if form in PUBLISHING else consume
-    work(redis.Redis.from_url(url, socket_timeout=TIMEOUT_S), form)
+    run = publish if form in PUBLISHING else consume
+    run(redis.Redis.from_url(url, socket_timeout=TIMEOUT_S), form)
