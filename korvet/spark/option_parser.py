@@ -115,7 +115,8 @@ def parse_write(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     given = _Options(options, _WRITE)
     if streaming:
         given.refuse("writeId", "a streaming query is identified by the id in its checkpoint.")
-    if given.one_of("kafka.acks", ("all", "-1", "1", "0"), "all") == "0":
+    acks = given.one_of("kafka.acks", ("all", "-1", "1", "0"), "all")
+    if acks == "0":
         raise InvalidOption("kafka.acks", "a write without acknowledgement is not exactly once.")
     if not given.flag("kafka.enable.idempotence", True):
         raise InvalidOption("kafka.enable.idempotence", "writes are always idempotent.")
@@ -133,6 +134,7 @@ def parse_write(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         headers=given.flag("includeHeaders", True),
         timestamps=given.flag("includeTimestamp", False),
         replicas=given.number("waitReplicas") or 0,
+        acks_all=acks != "1",
     )
 
 

@@ -89,3 +89,5 @@ class WriteOptions(msgspec.Struct, frozen=True):
     timestamps: bool = False
     replicas: int = 0
     """Redis replicas that must have the data before a task or epoch is reported as done."""
+    acks_all: bool = True
+    """Whether a task waits for what its topics' `durability` says."""

@@ -9,14 +9,18 @@ append can happen twice. Callers whose calls may all happen twice set `patience_
 
 import copy
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import redis
 from redis.exceptions import AskError, MovedError, NoScriptError, ResponseError
 
+from korvet.base.synced_files import IDENT, SyncedFiles
 from korvet.scripts.call import Arg, Call, Reply, Script
 from korvet.scripts.keys import write_before_wait
 from korvet.store.address import Address, parse
@@ -179,35 +183,42 @@ class SyncStore:
                 raise error_of(command, reply) from reply
         return replies
 
-    def ask_copied(self, command: Sequence[Arg], replicas: int, limit_s: float) -> tuple[Any, bool]:
-        """Return the raw reply to a command of one key, and whether replicas have that server's
-        data.
+    def ask_copied(
+        self, command: Sequence[Arg], replicas: int, limit_s: float, *, fsync: bool = False
+    ) -> tuple[Any, bool]:
+        """Return the raw reply to a command of one key, and whether that server's data is durable.
 
-        The second value is true if that many replicas have, within the time, everything that the
-        answering server had.
+        The second value is true if that many replicas, and with `fsync` its append-only file, have
+        within the time everything that the answering server had.
         """
         words = tuple(map(plain_arg, command))
-        return self._patiently(lambda: self._ask_copied(words, replicas, limit_s))
+        return self._patiently(lambda: self._ask_copied(words, replicas, limit_s, fsync))
 
     def _ask_copied(
-        self, command: Sequence[Any], replicas: int, limit_s: float
+        self, command: Sequence[Any], replicas: int, limit_s: float, fsync: bool
     ) -> tuple[Any, bool]:
         client = self._raw
         if isinstance(client, SyncCluster):
             self._command(command)  # from now on the key's node is known
             client = client.client_of(command)
-        # Both on one connection: WAIT covers writes of its connection, see `replica_wait`.
+        files = _embedded_files(client) if fsync else None
+        # All on one connection: WAIT covers writes of its connection, see `replica_wait`.
         pipeline = client.pipeline(transaction=False)
         pipeline.execute_command(*command)
         pipeline.execute_command(*write_before_wait(str(command[1])))
         pipeline.execute_command("WAIT", replicas, int(limit_s * 1000))
+        if fsync and files is None:
+            pipeline.execute_command("WAITAOF", 1, 0, int(limit_s * 1000))
         try:
-            reply, _, count = pipeline.execute()
+            reply, _, count, *synced = pipeline.execute()
         except AskError as error:  # or MOVED: the slot migrates to another node
             raise self._unavailable(error) from error
         except ResponseError as error:
             raise error_of(command, error) from error
-        return reply, count >= replicas
+        if files is not None:
+            with closing(files):
+                files.sync()
+        return reply, count >= replicas and all(local for local, _ in synced)
 
     def ask_bulk(self, command: Sequence[Arg], then: Iterable[Sequence[Arg]] = ()) -> None:
         """Send a plain command and others after it; `bulk_reply` waits for the replies.
@@ -341,3 +352,15 @@ class SyncStore:
         if self._address is not None:
             self._raw = SyncCluster([self._address], open_client)
             self._raw.accept_server = self._accept_server
+
+
+def _embedded_files(client: Any) -> SyncedFiles | None:
+    """Return the files of a server that syncs nothing itself, None of another one."""
+    try:
+        found = client.execute_command("CONFIG", "GET", "*")
+    except ResponseError:  # the user may lack the right to ask
+        return None
+    settings = dict(zip(found[::2], found[1::2], strict=True))
+    if (settings[b"syslog-ident"], settings[b"appendfsync"]) != (IDENT.encode(), b"no"):
+        return None
+    return SyncedFiles(Path(os.fsdecode(settings[b"dir"])))

@@ -8,16 +8,17 @@ Rules
 - Wait for replicas first: they may be replicas of a replaced master.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from korvet.config.durability import Durability
 from korvet.scripts.keys import Keys
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.spark.errors import DataLoss, NotEnoughReplicas
 from korvet.store.sync_store import SyncStore
 
 REPLICA_TIMEOUT_S = 10.0
-"""Max wait for replicas to have the written records."""
+"""Max wait for replicas, or the disk, to have the written records."""
 
 
 class AppendedUpTo(NamedTuple):
@@ -33,20 +34,33 @@ class AppendedUpTo(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-def wait_for_replicas(
-    store: SyncStore, keys: Keys, appended: Sequence[AppendedUpTo], replicas: int
+def wait_until_durable(
+    store: SyncStore,
+    keys: Keys,
+    appended: Sequence[AppendedUpTo],
+    wanted: Mapping[str, Durability | None],
 ) -> None:
-    """Wait until replicas have all appended records, or raise NotEnoughReplicas."""
+    """Wait until all appended records are as durable as `wanted` says of their topics.
+
+    Raises NotEnoughReplicas. Without a cluster one wait covers all partitions.
+    """
+    waited: set[Durability] = set()
     for each in appended:
+        durability = wanted[each.topic]
+        if durability is None or durability in waited:
+            continue
         key = keys.partition(each.topic, each.partition).producers
         ask = ("HGET", key, each.producer_id)
-        row, copied = store.ask_copied(ask, replicas, REPLICA_TIMEOUT_S)
+        replicas, fsync = durability
+        row, copied = store.ask_copied(ask, replicas, REPLICA_TIMEOUT_S, fsync=fsync)
         _raise_if_lost(each, row)
         if not copied:
             raise NotEnoughReplicas(
-                f"{each}: the written records did not reach {replicas} replicas within "
-                f"{REPLICA_TIMEOUT_S:g} s (option 'waitReplicas')."
+                f"{each}: the written records did not reach {durability} within "
+                f"{REPLICA_TIMEOUT_S:g} s (option 'waitReplicas', topic config 'durability')."
             )
+        if not store.is_cluster:
+            waited.add(durability)
 
 
 def check_appended(store: SyncStore, keys: Keys, appended: Sequence[AppendedUpTo]) -> None:

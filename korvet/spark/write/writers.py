@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from korvet.config.durability import Durability, strictest
 from korvet.scripts import writer
 from korvet.spark.errors import InvalidDataFrame, NotEnoughReplicas, NotRepeatable
 from korvet.spark.metadata import MetadataClient
@@ -176,10 +177,12 @@ def write_task(
             del batch, rows  # free the memory before the next batch arrives
         idempotent.flush()
         appended = idempotent.appended()
-        if options.replicas:
-            durability_check.wait_for_replicas(
-                metadata.store, metadata.keys, appended, options.replicas
-            )
+        asked = Durability(options.replicas)
+        wanted = {
+            name: strictest((asked, topic.policy.acks_all if options.acks_all else None))
+            for name, (topic, _) in targets.items()
+        }
+        durability_check.wait_until_durable(metadata.store, metadata.keys, appended, wanted)
         durability_check.check_appended(metadata.store, metadata.keys, appended)
         plain = tuple((*each,) for each in appended)
         return TaskCommit(writer_id, epoch, idempotent.records, idempotent.repeated, plain)

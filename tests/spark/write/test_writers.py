@@ -4,6 +4,8 @@ import pickle
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from pickletools import genops
 from typing import Any
 
@@ -13,6 +15,7 @@ from aiokafka.partitioner import murmur2
 from pyspark.sql.types import BinaryType, StructType, _parse_datatype_json_string
 from redis.exceptions import ReadOnlyError
 
+from korvet.embedded_redis.server import RedisServer
 from korvet.scripts import writer as scripts
 from korvet.spark.errors import (
     DataLoss,
@@ -32,9 +35,11 @@ from korvet.spark.write.writers import (
     commit_epoch,
     write_task,
 )
+from korvet.store.errors import CommandFailed
 from korvet.store.sync_store import SyncStore
 from tests.spark.data_source_driver import read, sent, source
 from tests.spark.topic_log import LAYOUTS, Log, forgotten, plain
+from tests.support.redis_servers import OwnRedis
 
 layouts = pytest.mark.parametrize(("form", "mode"), LAYOUTS)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -365,12 +370,12 @@ def test_a_task_with_wait_replicas_waits_for_replicas(
     log.create("out", 2)
     monkeypatch.setattr(durability_check, "REPLICA_TIMEOUT_S", 0.01)
     columns = {"value": [b"%d" % n for n in range(50)]}
-    with pytest.raises(NotEnoughReplicas, match="did not reach 1 replicas"):
+    with pytest.raises(NotEnoughReplicas, match="did not reach replicas:1"):
         write(options(log, waitReplicas="1"), columns)
     ask = SyncStore.ask_copied
     asked: list[Any] = []
 
-    def copied(store: SyncStore, *words: Any) -> tuple[Any, bool]:
+    def copied(store: SyncStore, *words: Any, fsync: bool = False) -> tuple[Any, bool]:
         asked.append(words[0])
         return ask(store, *words)[0], True
 
@@ -382,6 +387,48 @@ def test_a_task_with_wait_replicas_waits_for_replicas(
     assert sorted(values(log)) == sorted(columns["value"])
 
 
+@pytest.mark.parametrize(
+    ("durability", "more", "late"),
+    [
+        ("replicas:1", {}, "replicas:1"),
+        ("fsync", {}, "appendonly is disabled"),
+        ("replicas:1", {"kafka.acks": "1"}, ""),
+        ("memory", {}, ""),
+    ],
+)
+def test_a_task_waits_for_what_the_topics_durability_says(
+    log: Log, monkeypatch: pytest.MonkeyPatch, durability: str, more: dict[str, str], late: str
+) -> None:
+    """The server has no replica and no append-only file."""
+    log.create("out", 2, durability=durability)
+    monkeypatch.setattr(durability_check, "REPLICA_TIMEOUT_S", 0.01)
+    columns = {"value": [b"%d" % n for n in range(50)]}
+    with pytest.raises((NotEnoughReplicas, CommandFailed), match=late) if late else nullcontext():
+        write(options(log, **more), columns)
+    assert len(values(log)) == 50
+
+
+@pytest.mark.parametrize("is_embedded", [True, False])
+def test_a_task_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_embedded: bool
+) -> None:
+    """The embedded server syncs nothing itself: there the task does."""
+    with ExitStack() as stack:
+        if is_embedded:
+            url = stack.enter_context(RedisServer.launch(tmp_path / "data")).url
+        else:
+            own = OwnRedis(tmp_path)
+            stack.callback(own.end)
+            own.start()
+            url = own.url
+        log = Log(stack.enter_context(SyncStore.connect(url)), url)
+        log.create("out", durability="fsync")
+        assert write(options(log), {"value": [b"a"]}).records == 1
+        monkeypatch.setattr(durability_check, "REPLICA_TIMEOUT_S", 0.01)
+        with pytest.raises(NotEnoughReplicas, match=r"did not reach fsync\+replicas:1 "):
+            write(options(log, waitReplicas="1"), {"value": [b"b"]}, epoch=1)
+
+
 @pytest.mark.slow
 def test_a_task_that_wrote_to_another_server_than_the_current_one_fails(
     log: Log, monkeypatch: pytest.MonkeyPatch
@@ -389,7 +436,7 @@ def test_a_task_that_wrote_to_another_server_than_the_current_one_fails(
     log.create("out")
     ask = SyncStore.ask_copied
 
-    def copied(store: SyncStore, *words: Any) -> tuple[Any, bool]:
+    def copied(store: SyncStore, *words: Any, fsync: bool = False) -> tuple[Any, bool]:
         store.command("DEL", log.keys.partition("out", 0).producers)
         return ask(store, *words)[0], True
 
@@ -405,7 +452,7 @@ def test_a_task_that_wrote_to_a_replaced_master_fails(
 ) -> None:
     """The server that got its rows still runs and has a replica, but is no longer the master."""
     ask = SyncStore.ask_copied
-    monkeypatch.setattr(SyncStore, "ask_copied", lambda *words: (ask(*words)[0], True))
+    monkeypatch.setattr(SyncStore, "ask_copied", lambda *words, fsync: (ask(*words)[0], True))
     topic = log.create("out", 2)
     log.append(topic, 0, plain(3))
     look_again = SyncStore.look_again
