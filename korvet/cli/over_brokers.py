@@ -1,4 +1,4 @@
-"""Topics, groups and ACL rules by Kafka's requests, for commands with brokers and no Redis."""
+"""Topics, groups, ACL rules and users by Kafka's requests, for commands that have brokers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +10,13 @@ from korvet.cli.kafka_client import check
 from korvet.cli.kafka_requests import GROUP, Requests, ask_coordinator
 from korvet.config.setting import StartError
 from korvet.security.acl import Operation, PatternType, Permission, ResourceType, Rule
+from korvet.security.credentials import Mechanism, SaltedPassword
+from korvet.security.users import ABSENT, PRESENT
+from korvet.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from korvet.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -25,12 +32,18 @@ from korvet.wire.messages.describe_acls import DescribeAclsRequest
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest
 from korvet.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from korvet.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from korvet.wire.messages.list_groups import ListGroupsRequest
 from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from korvet.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 from korvet.wire.schema import Message
 
+Changes = Mapping[Mechanism, SaltedPassword | None]
+"""The new passwords of a user; None deletes one."""
 _TIMEOUT_MS = 30_000
 _SHAPE = ("storage.format", "offset.mode")
 _AT_ONCE = 100
@@ -225,3 +238,57 @@ async def delete_rules(requests: Requests, rules: Sequence[Rule]) -> int:
     for each in (row for result in found for row in (result, *result.matching_acls)):
         check(each)
     return sum(len(result.matching_acls) for result in found)
+
+
+class BrokerUsers(NamedTuple):
+    """The users of brokers. Unlike in Redis, a condition is checked before the change."""
+
+    requests: Requests
+
+    async def list(self) -> dict[str, dict[Mechanism, int]]:
+        """Return the iterations of every user's credentials."""
+        return await self._describe(None)
+
+    async def describe(self, names: Sequence[str]) -> dict[str, dict[Mechanism, int]]:
+        """Return the iterations of these users' credentials; none of an unknown user."""
+        return {name: {} for name in names} | await self._describe(names)
+
+    async def change(self, name: str, changes: Changes, condition: str) -> ErrorCode:
+        """Set and delete credentials of a user, unless the condition does not hold."""
+        known = (await self.describe([name]))[name]
+        deleted = [each for each, salted in changes.items() if salted is None and each in known]
+        if condition == ABSENT and known:
+            return ErrorCode.DUPLICATE_RESOURCE
+        if condition == PRESENT and (not known or not (deleted or any(changes.values()))):
+            return ErrorCode.RESOURCE_NOT_FOUND
+        for each, new in changes.items():  # a request may change a user once
+            deletions = [ScramCredentialDeletion(name=name, mechanism=each)]
+            upsertions = []
+            if new is not None:
+                deletions = []
+                upsertions = [
+                    ScramCredentialUpsertion(
+                        name=name,
+                        mechanism=each,
+                        iterations=new.iterations,
+                        salt=new.salt,
+                        salted_password=new.salted,
+                    )
+                ]
+            elif each not in deleted:
+                continue
+            request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
+            check((await self.requests.call(request)).results[0])
+        return ErrorCode.NONE
+
+    async def _describe(self, names: Sequence[str] | None) -> dict[str, dict[Mechanism, int]]:
+        users = None if names is None else [UserName(name=name) for name in names]
+        answer = await self.requests.call(DescribeUserScramCredentialsRequest(users=users))
+        check(answer)
+        found = {}
+        for row in answer.results:
+            if row.error_code != ErrorCode.RESOURCE_NOT_FOUND:
+                check(row)
+                rows = row.credential_infos
+                found[row.user] = {Mechanism(each.mechanism): each.iterations for each in rows}
+        return dict(sorted(found.items()))

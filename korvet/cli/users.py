@@ -1,4 +1,4 @@
-"""`korvet users`: add, passwd, list and delete, in Redis and without a broker."""
+"""`korvet users`: add, passwd, list and delete, in Redis or at brokers."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeVar
@@ -10,14 +10,16 @@ from korvet.cli import options as o
 from korvet.cli import passwords, table_output
 from korvet.cli.admin_client import on_log
 from korvet.cli.help_text import group
+from korvet.cli.kafka_requests import Via, command
+from korvet.cli.over_brokers import BrokerUsers, Changes
 from korvet.config.setting import StartError
 from korvet.security.credentials import (
     BY_TITLE,
     MAX_ITERATIONS,
     MIN_ITERATIONS,
-    Credential,
     Mechanism,
-    from_password,
+    from_salted,
+    salt_password,
 )
 from korvet.security.users import ABSENT, PRESENT, Users
 
@@ -38,40 +40,40 @@ _Iterations = Annotated[
 ]
 
 
-@o.command(app, "add")
+@command(app, "add")
 def add(
-    name: _Name, target: o.Target, mechanism: _Mechanisms = None, iterations: _Iterations = 8192
+    name: _Name, via: Via, mechanism: _Mechanisms = None, iterations: _Iterations = 8192
 ) -> None:
     """Add a user. The password is read from stdin or asked for."""
     wanted = _mechanisms(mechanism) or list(Mechanism)
     changes = _hashed(name, passwords.read(), wanted, iterations)
-    error = _on_users(lambda users: users.alter(name, changes, ABSENT), target, create=True)
+    error = _on_users(lambda users: users.change(name, changes, ABSENT), via, create=True)
     if error is not ErrorCode.NONE:
         raise StartError(
             f"There is a user {name!r} already: `korvet users passwd` sets another password."
         )
 
 
-@o.command(app, "passwd")
+@command(app, "passwd")
 def passwd(
-    name: _Name, target: o.Target, mechanism: _Mechanisms = None, iterations: _Iterations = 8192
+    name: _Name, via: Via, mechanism: _Mechanisms = None, iterations: _Iterations = 8192
 ) -> None:
     """Set another password, by default for all mechanisms that the user has."""
     named = _mechanisms(mechanism)
-    known = _on_users(lambda users: users.describe([name]), target)[name]
+    known = _on_users(lambda users: users.describe([name]), via)[name]
     if not known:
         raise _unknown(name)
     changes = _hashed(name, passwords.read(), named or list(known), iterations)
     condition = "" if named else PRESENT
-    error = _on_users(lambda users: users.alter(name, changes, condition), target)
+    error = _on_users(lambda users: users.change(name, changes, condition), via)
     if error is not ErrorCode.NONE:
         raise _unknown(name)
 
 
-@o.command(app, "list")
-def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
+@command(app, "list")
+def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     """List users with their mechanisms. Salts and keys are not shown."""
-    found = _on_users(lambda users: users.list(), target)
+    found = _on_users(lambda users: users.list(), via)
     rows = [
         (name, mechanism.title, iterations)
         for name, credentials in found.items()
@@ -80,12 +82,12 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
     table_output.listing(("user", "mechanism", "iterations"), rows, as_json=json, header=header)
 
 
-@o.command(app, "delete")
-def delete(name: _Name, target: o.Target, mechanism: _Mechanisms = None) -> None:
+@command(app, "delete")
+def delete(name: _Name, via: Via, mechanism: _Mechanisms = None) -> None:
     """Delete a user, or only the credentials of some mechanisms."""
     wanted = _mechanisms(mechanism) or list(Mechanism)
-    changes: dict[Mechanism, Credential | None] = dict.fromkeys(wanted)
-    error = _on_users(lambda users: users.alter(name, changes, PRESENT), target)
+    changes: Changes = dict.fromkeys(wanted)
+    error = _on_users(lambda users: users.change(name, changes, PRESENT), via)
     if error is not ErrorCode.NONE:
         raise _unknown(name)
 
@@ -99,24 +101,36 @@ def _mechanisms(names: list[str] | None) -> list[Mechanism]:
     return [BY_TITLE[name] for name in names or ()]
 
 
-def _hashed(
-    name: str, password: str, mechanisms: list[Mechanism], iterations: int
-) -> dict[Mechanism, Credential | None]:
+def _hashed(name: str, password: str, mechanisms: list[Mechanism], iterations: int) -> Changes:
     if not name:
         raise typer.BadParameter("the user's name must not be empty")
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
         raise typer.BadParameter(
             f"--iterations must be from {MIN_ITERATIONS} to {MAX_ITERATIONS}, not {iterations}"
         )
-    return {each: from_password(each, password, iterations) for each in mechanisms}
+    return {each: salt_password(each, password, iterations) for each in mechanisms}
 
 
 def _unknown(name: str) -> Exception:
     return StartError(f"There is no such user or credential: {name!r}.")
 
 
+class _RedisUsers(Users):
+    """The users in the target's Redis."""
+
+    async def change(self, name: str, changes: Changes, condition: str) -> ErrorCode:
+        """Set and delete credentials of a user, unless the condition does not hold."""
+        credentials = {
+            each: None if new is None else from_salted(each, new.salted, new.salt, new.iterations)
+            for each, new in changes.items()
+        }
+        return await self.alter(name, credentials, condition)
+
+
 def _on_users(
-    work: Callable[[Users], Awaitable[T]], target: o.Target, *, create: bool = False
+    work: Callable[[_RedisUsers | BrokerUsers], Awaitable[T]], via: Via, *, create: bool = False
 ) -> T:
-    """Run `work` on the users of the target's Redis and return its result."""
-    return on_log(lambda log: work(Users(log.store, log.keys)), target, create=create)
+    """Run `work` on the users of the brokers or of the target's Redis and return its result."""
+    if via.has_brokers:
+        return via.run(lambda requests: work(BrokerUsers(requests)))
+    return on_log(lambda log: work(_RedisUsers(log.store, log.keys)), via.target, create=create)

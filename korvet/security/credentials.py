@@ -67,11 +67,28 @@ class Credential(msgspec.Struct, frozen=True):
         return hmac.compare_digest(found.stored_key, self.stored_key)
 
 
-def from_password(mechanism: Mechanism, password: str, iterations: int) -> Credential:
-    """Return a credential for the password with a new salt."""
+class SaltedPassword(msgspec.Struct, frozen=True):
+    """A password as AlterUserScramCredentials has it."""
+
+    iterations: int
+    salt: bytes
+    salted: bytes
+
+    def __repr__(self) -> str:
+        return "SaltedPassword(...)"  # it is a secret
+
+
+def salt_password(mechanism: Mechanism, password: str, iterations: int) -> SaltedPassword:
+    """Return the password with a new salt."""
     salt = secrets.token_bytes(SALT_BYTES)
     salted = hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
-    return from_salted(mechanism, salted, salt, iterations)
+    return SaltedPassword(iterations, salt, salted)
+
+
+def from_password(mechanism: Mechanism, password: str, iterations: int) -> Credential:
+    """Return a credential for the password with a new salt."""
+    new = salt_password(mechanism, password, iterations)
+    return from_salted(mechanism, new.salted, new.salt, iterations)
 
 
 def from_salted(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> Credential:

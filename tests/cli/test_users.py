@@ -2,31 +2,46 @@
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
 
 from korvet.cli import run
 from tests.support.redis_servers import TestServer
+from tests.support.running_console import RunningConsole, running_console
 
 Korvet = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def broker(valkey_server: TestServer) -> Iterator[RunningConsole]:
+    with running_console(valkey_server) as made:
+        yield made
+
+
+@pytest.fixture(params=["brokers", "redis"])
 def korvet(
-    valkey_server: TestServer,
+    broker: RunningConsole,
+    request: pytest.FixtureRequest,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Korvet:
-    """Run `korvet users` with a password on stdin; return exit code, stdout and stderr."""
-    with valkey_server.client() as client:
-        client.flushall()
+    """Run `korvet users` at a broker or on its Redis, with a password on stdin.
+
+    Return exit code, stdout and stderr.
+    """
+    with broker.server.client() as client:
+        client.delete(f"{broker.namespace}:users")
+    where = {
+        "brokers": ("--brokers", broker.bootstrap),
+        "redis": ("--redis", broker.server.url, "--namespace", broker.namespace),
+    }[request.param]
 
     def command(*words: str, stdin: bytes = b"s3cret\n") -> tuple[int, str, str]:
         content = SimpleNamespace(buffer=io.BytesIO(stdin), isatty=lambda: False)
         monkeypatch.setattr("sys.stdin", content)
-        code = run(["users", *words, "--redis", valkey_server.url])
+        code = run(["users", *words, *where])
         said = capfd.readouterr()
         return code, said.out, said.err
 
