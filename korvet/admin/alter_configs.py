@@ -184,11 +184,11 @@ class ConfigAdmin:
             if found is None or found.id != topic.id:
                 return
             definition = found.definition()
-            wanted = found.partitions, definition.dedupe, definition.has_table
+            wanted = found.partitions, definition.dedupe, definition.table
             if done == wanted:
                 return
             window, max_ids = definition.dedupe
-            action = "on" if definition.has_table else "off"
+            action = ("off", "on", "offsets")[definition.table]
             for some in chunks(range(found.partitions), AT_ONCE):
                 logs = [found.partition(number) for number in some]
                 await self.node.store.run_many(

@@ -92,6 +92,7 @@ class TopicPolicy(msgspec.Struct, frozen=True, rename=lambda name: name.replace(
     """What acks=-1 waits for after Redis's reply: `durability` and min.insync.replicas."""
     dedupe_window_ms: int
     table_enable: bool
+    table_offsets_enable: bool
     dead_letters: bool = field(name="errors.deadletterqueue.group.enable")
     schedules: bool = field(name="delivery.schedule.enable")
     schedule_max_records: int = field(name="delivery.schedule.max.records")
@@ -255,6 +256,8 @@ class TopicConfigs:
                 "table.enable needs storage.format=record, and not offset.mode=bytes: in layout "
                 "`batch` Redis cannot read the records' keys."
             )
+        if value("table.offsets.enable") and not value("table.enable"):
+            return "table.offsets.enable needs table.enable=true."
         if value("dedupe.window.ms") and not holds_records:
             return (
                 "dedupe.window.ms needs storage.format=record, and not offset.mode=bytes: in layout"

@@ -92,6 +92,9 @@ _EFFECTIVE = (
     Setting("table.enable", Flag(), "false",
         "Whether each partition has a hash with the newest value of each key. Only with "
         "storage.format=record; values are not compressed at rest then."),
+    Setting("table.offsets.enable", Flag(), "false",
+        "Whether the table has the offset of each value too, for appends with "
+        "korvet-expected-offset. Only with table.enable."),
     Setting("errors.deadletterqueue.group.enable", Flag(), "false",
         "Whether share groups may use the topic as their dead letter queue."),
     Setting("delete.retention.ms", long(0), "86400000",
@@ -153,7 +156,7 @@ _ACCEPTED = (
 )  # fmt: skip
 
 TOPIC = table(_EFFECTIVE + _REMOTE + _ACCEPTED)
-EXPLICIT_ONLY = ("dedupe.window.ms", "dedupe.max.ids", "table.enable")
+EXPLICIT_ONLY = ("dedupe.window.ms", "dedupe.max.ids", "table.enable", "table.offsets.enable")
 """Configs that the topic's logs have too: they have no default of a pattern."""
 IMMUTABLE = frozenset(name for name, setting in TOPIC.items() if setting.immutable)
 

@@ -134,6 +134,10 @@ class Table:
     def get(self, key: bytes, partition: int | None = None) -> bytes | None:
         return run_inline(self._table.get(key, partition))
 
+    @wraps(AsyncTable.get_with_offset)
+    def get_with_offset(self, key: bytes, partition: int) -> tuple[bytes | None, int]:
+        return run_inline(self._table.get_with_offset(key, partition))
+
     @wraps(AsyncTable.items)
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         return iterate_inline(self._table.items())

@@ -27,8 +27,8 @@ from weakref import WeakKeyDictionary
 from korvet.base.errors import ErrorCode
 from korvet.config.durability import Durability, strictest
 from korvet.library.batches import BATCH_BYTES, BATCH_RECORDS, Batcher, partition_of
-from korvet.library.record_calls import RecordCalls
-from korvet.library.session import Session, check, check_partition
+from korvet.library.record_calls import RecordCalls, appended
+from korvet.library.session import Session, check_partition
 from korvet.library.values import Appended, KorvetError, Producer, Record
 from korvet.scripts import inlined
 from korvet.scripts.call import Call
@@ -91,7 +91,8 @@ class Queued:
         try:
             if isinstance(raw, Exception) and str(raw).startswith(inlined.REFUSED):
                 fields = len(call.script.contract.returns)
-                raw = [ErrorCode[str(raw).split()[1]], *[-1] * (fields - 1)]
+                _, name, _, *offset = str(raw).split()
+                raw = [ErrorCode[name], *map(int, offset), *[-1] * (fields - 1 - len(offset))]
             self._replies.append(reply_of(call, raw))
         except Exception as error:
             self._replies.append(error)
@@ -129,15 +130,11 @@ class Receipt(Queued):
         Raises if one of them was refused, or if replicas or disk do not have them in time.
         """
         found = [
-            self._appended(part, reply)
+            appended(part.topic, part.partition, part.records, reply)
             for part, reply in zip(self._parts, self._settled(), strict=True)
         ]
         self._check_durable("The records are")
         return found
-
-    def _appended(self, part: Part, reply: AppendReply) -> Appended:
-        check(reply.error, f"Partition {part.partition} of {part.topic!r} refused a batch")
-        return Appended(part.topic, part.partition, reply.base, part.records, not reply.stored)
 
 
 class _Execution:
@@ -370,6 +367,7 @@ class PublishCalls(RecordCalls):
                 "counts a producer's sequence by itself: give the partition.",
             )
         identity = (-1, -1, -1) if producer is None else (producer.id, producer.epoch, sequence)
+        await self.complete_tables(found, batches)
         calls = self.prepare(found, batches, identity)
         parts = [
             Part(topic, number, len(batch), call)

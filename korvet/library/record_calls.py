@@ -11,6 +11,7 @@ from korvet.library.topic_calls import TopicCalls
 from korvet.library.values import (
     Appended,
     Fetched,
+    KeyChanged,
     KorvetError,
     LostRecords,
     Producer,
@@ -21,6 +22,7 @@ from korvet.log.leader_epochs import is_lost, lost_from, parse_rows
 from korvet.log.position import Position
 from korvet.log.read_request import ReadRequest
 from korvet.log.records_in import records_in
+from korvet.log.tables import fill
 from korvet.log.validator import prepare_append
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import AppendReply
@@ -29,6 +31,15 @@ from korvet.wire.records import BadBatch
 
 FETCH_BYTES = 1 << 20
 _PRODUCE_VERSION = 13
+
+
+def appended(topic: str, number: int, records: int, reply: AppendReply) -> Appended:
+    """Return what an append has stored. Raises KorvetError if it was refused."""
+    refused = f"Partition {number} of {topic!r} refused a batch"
+    if reply.error == ErrorCode.INVALID_UPDATE_VERSION:
+        raise KeyChanged(refused, reply.base)
+    check(reply.error, refused)
+    return Appended(topic, number, reply.base, records, not reply.stored)
 
 
 class RecordCalls(TopicCalls):
@@ -72,14 +83,31 @@ class RecordCalls(TopicCalls):
         batches: Sequence[tuple[int, Sequence[Record]]],
         producer: tuple[int, int, int] = (-1, -1, -1),
     ) -> list[Appended]:
+        await self.complete_tables(topic, batches)
         replies = await self.store.run_many(self.prepare(topic, batches, producer))
-        appended = []
-        for (number, records), reply in zip(batches, replies, strict=True):
-            check(reply.error, f"Partition {number} of {topic.name!r} refused a batch")
-            appended.append(
-                Appended(topic.name, number, reply.base, len(records), not reply.stored)
-            )
-        return appended
+        return [
+            appended(topic.name, number, len(records), reply)
+            for (number, records), reply in zip(batches, replies, strict=True)
+        ]
+
+    async def complete_tables(
+        self, topic: Topic, batches: Iterable[tuple[int, Sequence[Record]]]
+    ) -> None:
+        """Add to the tables what no append has, for records with an expected offset.
+
+        Raises KorvetError if the topic has no offsets in its tables.
+        """
+        for number, records in batches:
+            if all(record.expected_offset is None for record in records):
+                continue
+            if not topic.policy.table_offsets_enable:
+                raise KorvetError(
+                    ErrorCode.INVALID_RECORD,
+                    f"Topic {topic.name!r} knows no offsets of keys: set its configs table.enable "
+                    "and table.offsets.enable to true.",
+                )
+            check_partition(topic, number)
+            await fill(self.store, topic.partition(number))
 
     def prepare(
         self,

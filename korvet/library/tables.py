@@ -43,6 +43,22 @@ class AsyncTable:
                 return value
         return None
 
+    async def get_with_offset(self, key: bytes, partition: int) -> tuple[bytes | None, int]:
+        """Return the newest value of a key in a partition, and its offset for `expected_offset`.
+
+        They are (None, -1) if it has none, and the offset is -1 without table.offsets.enable. If
+        the key changes meanwhile, the offset is that of the earlier value.
+        """
+        topic = await self._topic()
+        check_partition(topic, partition)
+        await self.fill(topic, partition)
+        log, store = topic.partition(partition), self.session.store
+        offset = -1
+        if topic.policy.table_offsets_enable:
+            offset = int(float(await store.command("ZSCORE", log.table_newer, key) or -1))
+        value: bytes | None = await store.command("HGET", log.table, key)
+        return value, offset
+
     async def items(self) -> AsyncGenerator[tuple[bytes, bytes], None]:
         """Yield every key and its value, in no order.
 

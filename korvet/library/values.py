@@ -7,6 +7,7 @@ import msgspec
 from korvet.base.errors import ErrorCode
 
 DEDUPE_ID = "korvet-dedupe-id"
+EXPECTED_OFFSET = "korvet-expected-offset"
 
 
 class KorvetError(Exception):
@@ -28,6 +29,20 @@ class LostRecords(KorvetError):
         self.first = first
 
 
+class KeyChanged(KorvetError):
+    """The newest record of a key has another offset than a record expects: nothing is stored.
+
+    `offset` is that of the newest record, -1 if the key has no value.
+    """
+
+    def __init__(self, reason: str, offset: int) -> None:
+        found = f"has the offset {offset}" if offset >= 0 else "has no value"
+        super().__init__(
+            ErrorCode.INVALID_UPDATE_VERSION, f"{reason}: the newest record of a key {found}."
+        )
+        self.offset = offset
+
+
 class TopicInfo(msgspec.Struct, frozen=True):
     """A topic. `configs` are those it was created or altered with."""
 
@@ -46,6 +61,10 @@ class Record(msgspec.Struct, frozen=True):
 
     If the topic has dedupe.window.ms, a second record with the same `dedupe_id` is not stored: it
     is the header korvet-dedupe-id.
+
+    If the topic has table.offsets.enable, a record with `expected_offset` is refused with
+    KeyChanged unless its key's newest record has that offset; -1: unless the key has no value. It
+    is the header korvet-expected-offset.
     """
 
     value: bytes | None
@@ -53,12 +72,17 @@ class Record(msgspec.Struct, frozen=True):
     headers: Sequence[tuple[str, bytes | None]] = ()
     timestamp_ms: int | None = None
     dedupe_id: str | None = None
+    expected_offset: int | None = None
 
     @property
     def all_headers(self) -> list[tuple[str, bytes | None]]:
-        """The headers, with that of `dedupe_id`."""
-        own = [] if self.dedupe_id is None else [(DEDUPE_ID, self.dedupe_id.encode())]
-        return [*self.headers, *own]
+        """The headers, with those of `dedupe_id` and `expected_offset`."""
+        headers = list(self.headers)
+        if self.dedupe_id is not None:
+            headers.append((DEDUPE_ID, self.dedupe_id.encode()))
+        if self.expected_offset is not None:
+            headers.append((EXPECTED_OFFSET, b"%d" % self.expected_offset))
+        return headers
 
 
 class StoredRecord(msgspec.Struct, frozen=True):

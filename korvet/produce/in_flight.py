@@ -33,8 +33,10 @@ from korvet.wire.records import Buffer
 
 Row: TypeAlias = PartitionProduceResponse | PartitionAppend
 """A partition of the request: rejected before it was sent, or in flight."""
-WRONG_DEDUPE_ID = (
-    "A record with korvet-dedupe-id is not part of a transaction, and the id has at most 128 bytes."
+WRONG_HEADER = (
+    "A record with korvet-dedupe-id or korvet-expected-offset is not part of a transaction. The id "
+    "has at most 128 bytes; the offset is an integer, the record has a key, and the topic "
+    "table.offsets.enable."
 )
 
 logger = logfmt.get("produce")
@@ -157,7 +159,10 @@ class ProduceInFlight:
                 reason = limit_reason(append.topic)
                 return rejection(append.index, ErrorCode.POLICY_VIOLATION, reason)
             if append.reply.error == ErrorCode.INVALID_RECORD:
-                return rejection(append.index, ErrorCode.INVALID_RECORD, WRONG_DEDUPE_ID)
+                return rejection(append.index, ErrorCode.INVALID_RECORD, WRONG_HEADER)
+            if append.reply.error == ErrorCode.INVALID_UPDATE_VERSION:
+                reason = f"The newest record of a key has the offset {append.reply.base}, -1: none."
+                return rejection(append.index, ErrorCode.INVALID_UPDATE_VERSION, reason)
             return rejection(append.index, await self._reason(append, append.reply.error))
         return self._stored(append)
 

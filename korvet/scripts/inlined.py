@@ -57,7 +57,9 @@ _STEP = """local function run(KEYS, ARGV)
 local function raise(KEYS, ARGV)
   local answer, names = run(KEYS, ARGV), {{ {names} }}
   if answer[1] == 0 then return answer end
-  return redis.error_reply("{code} " .. (names[answer[1]] or answer[1]) .. " " .. KEYS[1])
+  local at = answer[2]
+  local offset = type(at) == "number" and at >= 0 and string.format(" %d", at) or ""
+  return redis.error_reply("{code} " .. (names[answer[1]] or answer[1]) .. " " .. KEYS[1] .. offset)
 end
 """
 _FORGET = 'require("lib.clock").forget()'

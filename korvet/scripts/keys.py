@@ -87,7 +87,9 @@ class Partition(PartitionCalls, msgspec.Struct, frozen=True):
     table: str
     """hash: record key -> value of its newest record, with table.enable."""
     table_newer: str
-    """sorted set: record key -> offset of its newest record, while others are added to `table`."""
+    """sorted set: record key -> offset of its newest record, while others are added to `table`.
+
+    With table.offsets.enable it stays."""
     channel: str
     """pub/sub channel, not a key: notified at each append."""
 

@@ -69,7 +69,7 @@ class Definition(msgspec.Struct, frozen=True):
             "mode": mode,
             "bits": int(self.configs["offset.bits"]),
             "dedupe": f"{window}:{max_ids}" if window else "",
-            "table": int(self.has_table),
+            "table": self.table,
         }
 
     @property
@@ -82,9 +82,10 @@ class Definition(msgspec.Struct, frozen=True):
         return window, max_ids
 
     @property
-    def has_table(self) -> bool:
-        """Value of table.enable. The logs have it too, for scripts."""
-        return self.configs.get("table.enable") == "true"
+    def table(self) -> int:
+        """Values of table.enable, 1, and table.offsets.enable, 2. The logs have them too."""
+        names = ("table.enable", "table.offsets.enable")
+        return sum(self.configs.get(name) == "true" for name in names)
 
     @property
     def remote_id(self) -> str:

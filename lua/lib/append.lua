@@ -50,7 +50,7 @@ function M.open(keys, k, topic_id, stamp, now_ms)
   local row = redis.call(
     "HMGET", keys[k + 1], "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
     "max_timestamp", "indexed_bytes", "largest_append", "entries", "untimed_append_ms", "shifts",
-    "epoch_ms", "dedupe", "table"
+    "epoch_ms", "dedupe", "table", "table_offsets"
   )
   if not row[1] then
     return nil, codes.UNKNOWN_TOPIC_OR_PARTITION
@@ -70,7 +70,7 @@ function M.open(keys, k, topic_id, stamp, now_ms)
     bits = bits, id_of = entry_id.namer(mode, bits), now_ms = now_ms, stamp = stamp,
     known = {}, changed = false, epoch_ms = row[15], dedupe = row[16], ids = keys[k + 5],
     old_ids = keys[k + 6], table = tonumber(row[17] or nil), values = keys[k + 7],
-    newer = keys[k + 8],
+    newer = keys[k + 8], has_offsets = row[18],
   }
   if row[14] then
     open_map(log, row[14])
@@ -305,6 +305,10 @@ function M.put(log, args, at, last)
     local topic_table = require("lib.topic_table")
     local is_transactional = idempotent and transaction_of(args, at) >= 0
     latest = topic_table.read(log, words, from, count, is_transactional)
+    local refused, offset = latest:refusal()
+    if refused then
+      return { refused, offset, -1, log.start, -1, 0 }
+    end
   end
   local index_row = log.bytes - log.indexed >= INDEX_BYTES or log.indexed < 0
   if index_row then

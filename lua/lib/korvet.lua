@@ -16,6 +16,8 @@
 ---   stamp     true: the topic has message.timestamp.type=LogAppendTime
 ---   A record whose header korvet-dedupe-id the partition knows is left out: its offset is that of
 ---   the first one. -1 is returned if the records then have no consecutive offsets.
+---   A record with the header korvet-expected-offset is refused unless its key's newest record has
+---   that offset; -1: unless the key has no value. The topic has table.offsets.enable.
 --- korvet.check(keys, topic_id, records, stamp)
 ---   Raise the error that append would raise, and write nothing: for scripts that append twice.
 --- korvet.append_fields(keys, args)
@@ -161,15 +163,19 @@ local function fields_of(record, n)
 end
 
 -- Start a batch: its arguments for lib.append begin with count, size and max_timestamp.
-local function new_batch()
+local function new_batch(log)
   local args = { 0, 0, 0, "-1", "-1", "-1", "-1" }
-  return { args = args, last = #args, count = 0, size = 0, newest = 0, now_ms = clock.now_ms() }
+  return {
+    log = log, args = args, last = #args, count = 0, size = 0, newest = 0,
+    now_ms = clock.now_ms(),
+  }
 end
 
 -- Add a record whose names and values are words[from..to]. Without a timestamp it gets the time of
 -- Redis.
 local function add_record(batch, words, from, to)
   local args, at, n = batch.args, batch.last + 1, batch.count + 1
+  local log = batch.log
   local last, size, headers = at, batch.size + OVERHEAD, 0
   local key, value, timestamp
   for i = from, to, 2 do
@@ -183,6 +189,9 @@ local function add_record(batch, words, from, to)
       earlier, timestamp = timestamp, tonumber(time_of(word, n))
     elseif string.find(name, "^header%.") or string.find(name, "^null%.header%.") then
       headers = headers + 1
+      if name == "header.korvet-expected-offset" and not log.has_offsets then
+        refuse(log.stream .. " has no offsets of keys: set the topic's table.offsets.enable")
+      end
     else
       refuse("record " .. n .. " has the unknown field " .. name)
     end
@@ -216,8 +225,8 @@ local function finished(batch)
 end
 
 -- Return the arguments of records that are given as tables.
-local function args_of(records)
-  local batch = new_batch()
+local function args_of(log, records)
+  local batch = new_batch(log)
   for n, record in ipairs(type(records) == "table" and records or {}) do
     local fields = fields_of(record, n)
     add_record(batch, fields, 1, #fields)
@@ -225,33 +234,47 @@ local function args_of(records)
   return finished(batch)
 end
 
+-- Refuse what lib.append does.
+local function check_answer(log, error, offset)
+  if error == codes.INVALID_UPDATE_VERSION then
+    refuse("the newest record of a key in " .. log.stream .. " has the offset " .. num.text(offset))
+  elseif error == codes.INVALID_RECORD then
+    refuse("a korvet-dedupe-id has more than 128 bytes, or a korvet-expected-offset is no integer "
+      .. "or has no key")
+  elseif error and error ~= codes.NONE then
+    refuse("entries of " .. log.stream .. " are being numbered or added to its table: repeat the "
+      .. "call")
+  end
+end
+
 -- Append a batch and return the first offset.
 local function put(log, args)
   local answer = append.put(log, args, 1)
   append.close(log)
-  if answer[1] == codes.INVALID_RECORD then
-    refuse("a korvet-dedupe-id has more than 128 bytes")
-  elseif answer[1] ~= codes.NONE then
-    refuse("entries of XADD in " .. log.stream .. " are being numbered: repeat the call")
-  end
+  check_answer(log, answer[1], answer[2])
   return answer[2]
 end
 
 --- Append records; return the first offset.
 function M.append(keys, topic_id, records, stamp)
-  return put(open(keys, topic_id, stamp), args_of(records))
+  local log = open(keys, topic_id, stamp)
+  return put(log, args_of(log, records))
 end
 
 --- Raise the error that append would raise.
 function M.check(keys, topic_id, records, stamp)
-  open(keys, topic_id, stamp)
-  args_of(records)
+  local log = open(keys, topic_id, stamp)
+  local args = args_of(log, records)
+  if log.table then
+    local topic_table = require("lib.topic_table")
+    check_answer(log, topic_table.read(log, args, 1, args[1], false):refusal())
+  end
 end
 
 --- Append records that are given as strings; return the first offset.
 function M.append_fields(keys, args)
   local log = open(keys, args[1], args[2] == "1")
-  local batch, at, most = new_batch(), 3, #args
+  local batch, at, most = new_batch(log), 3, #args
   while at <= most do
     local count = tonumber(args[at])
     if not count or count < 0 or count % 2 ~= 0 or at + count > most then

@@ -17,7 +17,7 @@ end
 --- Write the state hash of an empty log to `log`. In dense and bytes mode create the stream too, so
 --- that a foreign XADD gets the next offset. In time mode the first XADD creates it. A reader of an
 --- earlier `epoch` has read nothing of this log. `dedupe` is that of lib.dedupe without `since`, or
---- empty; `has_table` is "1" or "0".
+--- empty; `has_table` is "1", with offsets "2", or "0".
 function M.open(stream, log, topic_id, format, mode, bits, dedupe, has_table, epoch)
   local more = {}
   local function put(field, value)
@@ -30,8 +30,11 @@ function M.open(stream, log, topic_id, format, mode, bits, dedupe, has_table, ep
   if dedupe ~= "" then
     put("dedupe", dedupe .. ":0")
   end
-  if has_table == "1" then
+  if has_table ~= "0" then
     put("table", "0")
+  end
+  if has_table == "2" then
+    put("table_offsets", "1")
   end
   redis.call(
     "HSET", log, "topic_id", topic_id, "format", format, "mode", mode, "bits", bits, "epoch", epoch,

@@ -39,17 +39,19 @@
 ---                                  entry the offsets it takes, the number of its fields and
 ---                                  values, then those
 --- RETURNS  error           int     a lib.codes value
----          base            int     the first offset; -1 on an error, or if the batch's records
----                                  have no consecutive offsets
+---          base            int     the first offset; -1 if the batch's records have no consecutive
+---                                  offsets, or on an error. INVALID_UPDATE_VERSION: the offset of
+---                                  a key's newest record, which the batch does not expect; -1
+---                                  without one
 ---          previous        int     the log end offset before it, -1 if not all was appended
 ---          start           int     log start offset
 ---          append_time     int     ms of Redis's clock, -1 without LogAppendTime
 ---          stored          int     1 appended now, 0 a duplicate of a stored batch, or an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID UNKNOWN_PRODUCER_ID INVALID_PRODUCER_EPOCH
 ---          DUPLICATE_SEQUENCE_NUMBER OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_TXN_STATE
----          INVALID_RECORD
+---          INVALID_RECORD INVALID_UPDATE_VERSION
 --- SIGNALS  KAFKA_STORAGE_ERROR
---- COST     O(records), at most 28 calls + 1 per entry + 4 per new_ms
+--- COST     O(records), at most 31 calls + 1 per entry + 4 per new_ms
 --- NOTES    If foreign entries were added after `next`, the batch goes after the stream's last id.
 ---          KAFKA_STORAGE_ERROR: they are too many to number in one call; the next one continues. A
 ---          producer without state here starts at sequence 0. UNKNOWN_PRODUCER_ID: it starts at
@@ -64,7 +66,10 @@
 ---          have gaps, and that is the position of a reader that has read everything before it.
 ---          Records whose id is known are left out (lib.dedupe); they count as records of the batch
 ---          for sequences, and their offsets are those of the stored ones. INVALID_RECORD: a record
----          of a transaction has an id, or an id has more than 128 bytes.
+---          of a transaction has an id, or an id has more than 128 bytes. The header
+---          `korvet-expected-offset` is read if the log has a table (lib.topic_table): without
+---          offsets there, in a transaction, without a key or an integer it is INVALID_RECORD. If
+---          the table has not all records yet, KAFKA_STORAGE_ERROR: repeat after log.fill_table.
 local append = require("lib.append")
 local clock = require("lib.clock")
 

@@ -8,7 +8,7 @@
 ---          mode      text    time, dense or bytes; bytes needs format batch
 ---          bits      int     sequence bits of mode time
 ---          dedupe    text=   for how many ms ids count, and how many: "ms:ids"; empty: none
----          table     int=0   1: it has a table of the newest value of each key
+---          table     int=0   1: it has a table of each key's newest value; 2: and offset
 ---          epoch     int=0   the leader epoch of the cluster
 --- RETURNS  error     int     a lib.codes value
 ---          opened    int     1: created now; 0: it existed

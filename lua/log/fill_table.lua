@@ -34,11 +34,12 @@ local topic_id, at_most, VALUES = ARGV[1], tonumber(ARGV[2]), 3
 local MOST_BYTES, PACKED_BYTES, STEPS, ROWS = 4194304, 1048576, 500, 1000
 
 -- Check.
-local state = redis.call("HMGET", log, "topic_id", "table", "stable", "start")
+local state = redis.call("HMGET", log, "topic_id", "table", "stable", "start", "table_offsets")
 if state[1] ~= topic_id then
   return { state[1] and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, {} }
 end
 local before, stable = tonumber(state[2] or "-1"), tonumber(state[3] or "-1")
+local has_offsets = state[5]
 if before < 0 then
   return { codes.NONE, -1, 0, {} }
 end
@@ -50,7 +51,7 @@ redis.call("ZCARD", aborted_txns)
 local ended, map, is_numbered = numbering.settle(stream, log, STEPS)
 local limit = stable >= 0 and math.min(stable, ended) or ended
 if before >= limit and is_numbered then
-  if before >= ended then
+  if before >= ended and not has_offsets then
     redis.call("UNLINK", newer)
   end
   return { codes.NONE, before, 0, {} }
@@ -164,7 +165,7 @@ for _, record in ipairs(records) do
     newest[record.key] = record
   end
 end
-local scores, chosen = {}, {}
+local scores, chosen, offsets, removed = {}, {}, {}, {}
 if redis.call("EXISTS", newer) == 1 then
   scores = chunks.list("ZMSCORE", newer, keys)
 end
@@ -173,10 +174,18 @@ for i, key in ipairs(keys) do
   if score < record.offset then
     chosen[key] = record.value
   end
+  if score <= record.offset and not record.value then
+    removed[#removed + 1] = key
+  elseif score < record.offset then
+    offsets[#offsets + 1], offsets[#offsets + 2] = num.text(record.offset), key
+  end
 end
 topic_table.write(values, chosen)
 redis.call("HSET", log, "table", num.text(folded))
-if folded >= ended then
+if has_offsets then
+  chunks.call("ZADD", newer, offsets)
+  chunks.call("ZREM", newer, removed)
+elseif folded >= ended then
   redis.call("UNLINK", newer)
 else
   -- More than that are left to later calls: their records were removed from the log.

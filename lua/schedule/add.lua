@@ -36,16 +36,17 @@
 ---                                     lib.schedule. Then the fields of the ordinary records, as in
 ---                                     log.append
 --- RETURNS  error              int     a lib.codes value
----          base               int     -1: the batch's records have no consecutive offsets
+---          base               int     -1: the batch's records have no consecutive offsets;
+---                                     INVALID_UPDATE_VERSION: see log.append
 ---          previous           int     -1
 ---          start              int     log start offset
 ---          append_time        int     ms of Redis's clock, -1 without LogAppendTime
 ---          stored             int     1 stored now, 0 a duplicate of a stored batch, or an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID UNKNOWN_PRODUCER_ID INVALID_PRODUCER_EPOCH
 ---          DUPLICATE_SEQUENCE_NUMBER OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_TXN_STATE
----          POLICY_VIOLATION INVALID_RECORD
+---          POLICY_VIOLATION INVALID_RECORD INVALID_UPDATE_VERSION
 --- SIGNALS  KAFKA_STORAGE_ERROR
---- COST     O(records), at most 46 calls + 1 per arg + 4 per new_ms
+--- COST     O(records), at most 49 calls + 1 per arg + 4 per new_ms
 --- NOTES    A delay counts by the partition's own clock (lib.schedule).
 ---          POLICY_VIOLATION: with this batch and its later parts the partition would have more
 ---          scheduled records than max_count, or more bytes than max_bytes, less what the rows of

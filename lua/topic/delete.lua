@@ -4,7 +4,7 @@
 --- KEYS     topics            hash    topic -> definition
 ---          groups            hash    the group registry
 ---          deleted_topics    zset    ids of deleted topics by the time of deletion, ms
----          parts...          string  the 18 keys of each partition, in any order, which begin with
+---          parts...          string  the 19 keys of each partition, in any order, which begin with
 ---                                    the stream's name, plain or in braces; then the committed
 ---                                    offsets of each group
 --- ARGV     topic             text    the topic's name
@@ -30,7 +30,7 @@ local table_version = require("lib.table_version")
 local topics, groups, deleted_topics = KEYS[1], KEYS[2], KEYS[3]
 local topic, expected, registry_version = ARGV[1], ARGV[2], ARGV[3]
 local remote_id, partitions = ARGV[4], tonumber(ARGV[5])
-local PARTS, OF_EACH, FIELDS = 3, 18, 6
+local PARTS, OF_EACH, FIELDS = 3, 19, 6
 if not (partitions >= 0 and PARTS + OF_EACH * partitions <= #KEYS) then
   error("topic.delete: KEYS are not those of " .. ARGV[5] .. " partitions", 0)
 end

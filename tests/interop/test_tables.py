@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import redis
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
@@ -133,3 +133,29 @@ def test_a_table_equals_its_log_after_kills(tmp_path: Path, seed: int) -> None:
     finally:
         stop.set()
         broker.close()
+
+
+def test_a_producers_record_expects_the_offset_of_its_key(default_broker: Broker) -> None:
+    topic = create_topic(default_broker.address, **CONFIGS, table_offsets_enable="true")
+    sink, answers = producer(default_broker.address), []
+
+    def delivered(error: KafkaError | None, message: Any) -> None:
+        answers.append((error and error.name(), message.offset()))
+
+    def put(expected: int) -> Any:
+        sink.produce(
+            topic,
+            b"3",
+            b"cups",
+            partition=0,
+            headers={"korvet-expected-offset": b"%d" % expected},
+            on_delivery=delivered,
+        )
+        assert sink.flush(30) == 0
+        return answers[-1]
+
+    error, first = put(-1)
+    assert error is None
+    assert put(-1)[0] == "INVALID_UPDATE_VERSION"
+    error, second = put(first)
+    assert error is None and second > first

@@ -17,9 +17,9 @@ from tests.support.store_runners import Runner
 Pair = tuple[bytes | None, bytes | None]
 
 
-def with_table(runner: Runner, mode: str = "dense") -> Part:
-    """Create a partition that has a table."""
-    return Part(runner, mode=mode, table=1).create()
+def with_table(runner: Runner, mode: str = "dense", table: int = 1) -> Part:
+    """Create a partition that has a table, with offsets if `table` is 2."""
+    return Part(runner, mode=mode, table=table).create()
 
 
 def fields(*pairs: Pair, producer: int | None = None) -> list[Any]:
@@ -293,6 +293,96 @@ def test_a_deleted_log_has_no_table(runner: Runner) -> None:
     assert runner.command("EXISTS", part.keys.table, part.keys.table_newer) == 0
 
 
+def offsets_of(part: Part) -> dict[bytes, int]:
+    """Return the offsets that the table has."""
+    flat: Any = part.runner.command("ZRANGE", part.keys.table_newer, 0, -1, "WITHSCORES")
+    return {key: int(float(score)) for key, score in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def expecting(offset: object, key: bytes | None = b"a", value: bytes | None = b"new") -> list[Any]:
+    """Return a record that expects its key's newest record at the offset."""
+    words = fields((key, value))
+    words[0] += 2
+    return [*words, b"header.korvet-expected-offset", b"%s" % str(offset).encode()]
+
+
+def expect(part: Part, *words: Any, **changes: Any) -> tuple[ErrorCode, int]:
+    """Append such records; return error and base. One that is refused writes nothing."""
+    before, count = part.state(), sum(word == b"header.korvet-expected-offset" for word in words)
+    reply = part.append(count, fields=words, **changes)
+    assert reply.stored == (reply.error == 0)
+    assert reply.stored or part.state() == before
+    return ErrorCode(reply.error), reply.base
+
+
+CHANGED = ErrorCode.INVALID_UPDATE_VERSION
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_a_record_is_refused_unless_its_keys_newest_record_has_the_expected_offset(
+    runner: Runner, mode: str
+) -> None:
+    part = with_table(runner, mode, 2)
+    assert expect(part, *expecting(0)) == (CHANGED, -1)
+    error, first = expect(part, *expecting(-1))
+    assert error == 0
+    assert expect(part, *expecting(-1)) == (CHANGED, first)
+    assert expect(part, *expecting(first, b"b")) == (CHANGED, -1)
+    both = [*expecting(first), *expecting(first, b"b")]
+    assert expect(part, *both) == (CHANGED, -1), "neither is stored"
+    second = put(part, (b"a", b"2"), form=rows)
+    assert expect(part, *expecting(first)) == (CHANGED, second)
+    error, third = expect(part, *expecting(second), *expecting(-1, b"b"))
+    assert error == 0 and offsets_of(part) == {b"a": third, b"b": third + 1}
+    last = put(part, (b"a", None), (b"b", b"x"), (b"b", b"y"))
+    assert offsets_of(part) == {b"b": last + 2}
+    assert expect(part, *expecting(third)) == (CHANGED, -1)
+    assert expect(part, *expecting(-1))[0] == 0
+    assert table_of(part) == {b"a": b"new", b"b": b"y"}
+
+
+def test_an_offset_is_not_expected_where_it_is_not_known(runner: Runner) -> None:
+    part = with_table(runner)
+    invalid = (ErrorCode.INVALID_RECORD, -1)
+    assert expect(part, *expecting(-1)) == invalid
+    runner.run(part.keys.set_table(action="offsets"))
+    assert expect(part, *expecting(-1, key=None)) == invalid
+    assert expect(part, *expecting("one")) == invalid
+    producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    assert expect(part, *expecting(-1), **producer, transaction=1) == invalid
+    assert expect(part, *expecting(-1), **producer)[0] == 0
+    reply = part.append(1, fields=expecting(-1), **producer)
+    assert (reply.error, reply.base, reply.stored) == (0, 0, 0), "it is a duplicate"
+    assert expect(part, *expecting(-1), **producer | {"base_sequence": 1}) == (CHANGED, 0)
+
+
+def test_an_offset_is_expected_again_once_the_table_is_filled(runner: Runner) -> None:
+    part, incomplete = with_table(runner), (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    put(part, (b"a", b"1"), (b"b", b"2"), (b"b", None))
+    runner.run(part.keys.set_table(action="offsets"))
+    assert expect(part, *expecting(0)) == incomplete
+    fill(part)
+    assert offsets_of(part) == {b"a": 0}
+    part.native(b"key", b"a", b"value", b"xadd")
+    assert expect(part, *expecting(0)) == incomplete
+    fill(part)
+    assert expect(part, *expecting(0)) == (CHANGED, 3)
+    producer = Producer(part, 1)
+    producer.put((b"a", b"txn"), (b"c", b"txn"))
+    assert expect(part, *expecting(3, b"a", b"1"))[0] == 0, "the open transaction is older"
+    put(part, (b"b", b"3"), (b"b", None))
+    assert expect(part, *expecting(8, b"b"))[0] == 0
+    producer.end(committed=True)
+    assert expect(part, *expecting(6)) == incomplete
+    fill(part)
+    assert offsets_of(part) == {b"a": 6, b"b": 9, b"c": 5}
+    assert table_of(part) == {b"a": b"1", b"b": b"new", b"c": b"txn"}
+    runner.run(part.keys.set_table(action="on"))
+    assert expect(part, *expecting(6)) == (ErrorCode.INVALID_RECORD, -1)
+    fill(part)
+    assert offsets_of(part) == {}
+
+
 @dataclass
 class World:
     """A partition, its transactions, and all entries that its stream ever had."""
@@ -379,6 +469,19 @@ class World:
                 found.pop(words[b"key"], None)
         return found
 
+    def offsets(self) -> dict[bytes, int]:
+        """Return the offset of each key's newest value, in mode `dense`."""
+        found: dict[bytes, int] = {}
+        for id in sorted(self.entries, key=lambda id: tuple(map(int, id.split("-")))):
+            words = dict(zip(self.entries[id][::2], self.entries[id][1::2], strict=True))
+            if id in self.left_out or b"key" not in words:
+                continue
+            if b"value" in words:
+                found[words[b"key"]] = int(id.partition("-")[2])
+            else:
+                found.pop(words[b"key"], None)
+        return found
+
     def step(self) -> None:
         """Do one thing."""
         ways = [self.append] * 4 + [self.transact] * 4 + [self.native, self.trim, self.fill_some]
@@ -392,26 +495,41 @@ class World:
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("action", ["on", "offsets"])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_table_equals_the_fold_of_its_log(lua: LuaRunner, mode: str, seed: int) -> None:
+def test_a_table_equals_the_fold_of_its_log(
+    lua: LuaRunner, mode: str, action: str, seed: int
+) -> None:
     rng = Random(seed)
     is_early = rng.random() < 0.7
-    part = Part(lua, mode=mode, table=int(is_early)).create()
+    part = Part(lua, mode=mode, table=(1 + (action == "offsets")) * is_early).create()
     world = World(part, rng)
     for _ in range(rng.randint(0, 10)):
         put(part, world.pair())
         new = world.note()
         world.later |= set() if is_early else new
-    lua.run(part.keys.set_table(action="on"))
+    lua.run(part.keys.set_table(action=action))
     for _ in range(60):
         lua.advance(rng.choice([0, 1, 5]))
         world.step()
         if not world.open and rng.random() < 0.3:
             fill(part)
-            assert table_of(part) == world.fold()
+            check_table(world, action)
     for producer in world.producers:
         if producer.id in world.open:
             producer.end(committed=False)
     fill(part)
+    check_table(world, action)
+
+
+def check_table(world: World, action: str) -> None:
+    """Check that a table that is filled is that of the log."""
+    part = world.part
     assert table_of(part) == world.fold()
-    assert lua.command("EXISTS", part.keys.table_newer) == 0
+    offsets = offsets_of(part)
+    if action == "on":
+        assert offsets == {}
+    elif part.state()["mode"] == "dense":
+        assert offsets == world.offsets()
+    else:
+        assert offsets.keys() == table_of(part).keys()

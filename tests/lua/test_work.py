@@ -313,7 +313,7 @@ def append(lua: LuaRunner) -> None:
         call = part.call(len(found), fields=record_entries.fields_of(found))
         for each in parts_of(call):
             assert not lua.run(each).error
-    kept = Part(lua, "record", "time", topic="kept", table=1).create()
+    kept = Part(lua, "record", "time", topic="kept", table=2).create()
     for found in (wide(PART_RECORDS), wide(1, size=PART_BYTES), wide(PART_ARGUMENTS // 20, 7)):
         for _ in range(2):
             for each in parts_of(kept.call(len(found), fields=record_entries.fields_of(found))):
@@ -326,6 +326,10 @@ def append(lua: LuaRunner) -> None:
     ]
     call = known.call(PART_RECORDS, fields=record_entries.fields_of(named))
     assert [lua.run(call).stored for _ in range(2)] == [1, 0]
+    named = [(*record[:4], [("korvet-expected-offset", b"-1")]) for record in wide(PART_RECORDS)]
+    expecting = Part(lua, "record", "time", topic="expecting", table=2).create()
+    call = expecting.call(PART_RECORDS, fields=record_entries.fields_of(named))
+    assert [lua.run(call).stored for _ in range(2)] == [1, 0]
 
 
 def fill_table(lua: LuaRunner) -> None:
@@ -336,7 +340,7 @@ def fill_table(lua: LuaRunner) -> None:
             call = part.call(count, fields=record_entries.fields_of(wide(count, size=size)))
             for each in parts_of(call):
                 assert not lua.run(each).error
-            assert lua.run(part.keys.set_table(action="on")).behind
+            assert lua.run(part.keys.set_table(action="offsets")).behind
         call = part.call(AT_MOST, fields=record_entries.fields_of(wide(AT_MOST, size=0)))
         assert lua.run(call).stored
         more = 1

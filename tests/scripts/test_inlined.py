@@ -104,6 +104,29 @@ def test_a_check_writes_nothing_and_raises_what_append_raises(tmp_path: Path) ->
     assert runner.command("XLEN", ORDERS.stream) == 0
 
 
+def test_a_script_appends_a_record_that_expects_an_offset_or_stops(tmp_path: Path) -> None:
+    script = tmp_path / "expect.lua"
+    record = "{ { key = 'a', value = 'x', headers = { ['korvet-expected-offset'] = ARGV[2] } } }"
+    script.write_text(f"return korvet[ARGV[1]](KEYS, '', {record})")
+    runner = LuaRunner()
+    runner.create_topic("orders", mode="dense")
+    keys = [*ORDERS.appends, ORDERS.dedupe, ORDERS.dedupe_old, ORDERS.table, ORDERS.table_newer]
+    with pytest.raises(ScriptError, match=r"korvet:orders:0 has no offsets of keys: set the"):
+        runner.eval(script, keys[:5], ["append", "-1"], library=True)
+    topic = KEYS.partition(
+        "orders", 0, str(runner.command("HGET", ORDERS.log, "topic_id"), "ascii")
+    )
+    runner.run(topic.set_table(action="offsets"))
+    assert runner.eval(script, keys, ["check", "-1"], library=True) is None
+    assert runner.eval(script, keys, ["append", "-1"], library=True) == 0
+    for name in ("check", "append"):
+        with pytest.raises(ScriptError, match="newest record of a key in korvet:orders:0 has the"):
+            runner.eval(script, keys, [name, "-1"], library=True)
+        with pytest.raises(ScriptError, match="a korvet-expected-offset is no integer"):
+            runner.eval(script, keys, [name, "one"], library=True)
+    assert runner.eval(script, keys, ["append", "0"], library=True) == 1
+
+
 def test_partitions_are_those_of_kafkas_clients(tmp_path: Path) -> None:
     script = tmp_path / "partition.lua"
     script.write_text("return korvet.partition_of(ARGV[1], ARGV[2])")

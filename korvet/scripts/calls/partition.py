@@ -49,7 +49,10 @@ class AppendReply(Reply):
     error: int
     """A lib.codes value."""
     base: int
-    """The first offset; -1 on an error, or if the batch's records have no consecutive offsets."""
+    """The first offset; -1 if the batch's records have no consecutive offsets, or on an error.
+    INVALID_UPDATE_VERSION: the offset of a key's newest record, which the batch does not expect;
+    -1 without one.
+    """
     previous: int
     """The log end offset before it, -1 if not all was appended."""
     start: int
@@ -1422,7 +1425,9 @@ class PartitionCalls:
         *,
         action: str,
     ) -> Call[SetTableReply]:
-        """Enable, disable or empty a partition's table: the newest value of each key."""
+        """Enable, disable or empty a partition's table: the newest value of each key, and its
+        offset.
+        """
         return Call(
             SET_TABLE,
             (
