@@ -111,13 +111,19 @@ end
 -- `add_range` of M.columns for three fields of which the first two vary, as in most batches (key,
 -- value, timestamp): a command passed as a table takes a seventh longer. `row` has the first
 -- values. Column i has values of longs[i] bytes each, or of lengths[i]; those up to ends[i] are
--- added.
-local function two_of_three(row, longs, lengths, values, ends)
+-- added. `log.rows` has the keys and values if M.values has read both.
+local function two_of_three(log, row, longs, lengths, values, ends)
   local stream, name1, name2, name3, constant = row[2], row[4], row[6], row[8], row[9]
   local long1, lengths1, values1, done1 = longs[1], lengths[1], values[1], ends[1]
   local long2, lengths2, values2, done2 = longs[2], lengths[2], values[2], ends[2]
   return function(id, from, to)
-    local call = redis.call
+    local call, rows = redis.call, log.rows
+    if rows and name1 == "key" and name2 == "value" then
+      for n = 2 * from + 1, 2 * to + 1, 2 do
+        call("XADD", stream, id, name1, rows[n], name2, rows[n + 1], name3, constant)
+      end
+      return
+    end
     for n = from, to do
       local from1, from2 = done1 + 1, done2 + 1
       done1 = done1 + (lengths1 and lengths1[n + 1] or long1)
@@ -177,7 +183,7 @@ function M.columns(log, args, at, stamp, records)
     end
   end
   if width == 9 and slots[1] == 5 and slots[2] == 7 and not slots[3] then
-    add_range = two_of_three(row, longs, lengths, values, ends)
+    add_range = two_of_three(log, row, longs, lengths, values, ends)
   end
   local function add_rest(base)
     add_after(log, base, records, add_range)

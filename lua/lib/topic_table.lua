@@ -78,6 +78,7 @@ function M.read(log, args, at, count, is_transactional)
   redis.call("ZCARD", log.newer)
   local latest = setmetatable({ log = log, count = count, rows = {} }, Latest)
   local from, rows = at + 7, latest.rows
+  log.rows = nil
   if (tonumber(args[from]) or -1) >= 0 then
     local is_plain
     latest.is_whole, is_plain, latest.expected = read_fields(args, from, count, rows)
@@ -87,6 +88,7 @@ function M.read(log, args, at, count, is_transactional)
     latest.is_later = true
   elseif read_column(args, from, "key", count, rows, 1) then
     latest.is_whole = read_column(args, from, "value", count, rows, 2)
+    log.rows = latest.is_whole and rows
   else
     latest.count = 0
   end

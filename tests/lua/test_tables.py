@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from korvet.base.errors import ErrorCode
+from korvet.scripts.append_call import append_many, batch_of
 from korvet.scripts.calls.partition import FillTableReply
 from korvet.testing import LuaRunner
 from korvet.wire import control_records
@@ -126,6 +127,27 @@ def test_an_append_keeps_the_newest_value_of_each_key(runner: Runner, form: Any,
     assert table_of(part) == {b"a": b"3", b"b": b"", b"": b"no name"}
     assert part.state()["table"] == part.state()["next"]
     assert runner.command("EXISTS", part.keys.table_newer) == 0
+
+
+def test_batches_of_one_call_are_added_in_turn(runner: Runner) -> None:
+    part = with_table(runner)
+    pairs = [(b"a", b"1"), (b"b", b"2")], [(b"b", b"3"), (b"c", b"4")], [(b"d", b"5"), (b"c", b"6")]
+    made = [columns(*each) for each in pairs]
+    made.insert(2, [b"columns", 2, b"key", 1, b"", b"ax", b"timestamp", 4, b"", b"10001000"])
+    made.append(fields((b"d", None), (b"e", b"7")))
+    batches = [batch_of(part.call(2, fields=each)) for each in made]
+    assert not runner.run(append_many(KEYS, [("t", 0, ID, 0, batches)])).reason
+    assert table_of(part) == {b"b": b"3", b"c": b"6", b"e": b"7"}
+    stored: Any = runner.command("XRANGE", part.keys.stream, "-", "+")
+    assert [row[1][1] for row in stored] == [
+        b"a",
+        b"b",
+        b"b",
+        b"c",
+        b"a",
+        b"x",
+        *b"d c d e".split(),
+    ]
 
 
 def test_a_record_without_a_value_removes_its_key_and_one_without_a_key_changes_nothing(
