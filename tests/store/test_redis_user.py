@@ -7,6 +7,8 @@ import pytest
 import redis
 from confluent_kafka import Consumer, Producer
 
+from korvet import Korvet, Record
+from korvet.cli import run
 from korvet.store.redis_user import needed, rules
 from korvet.testing import Broker
 from tests.support.redis_servers import TestServer
@@ -49,3 +51,19 @@ def test_a_broker_and_a_client_work_under_the_user(redis_server: TestServer) -> 
         client.execute_command("AUTH", "least", "pw")
         with pytest.raises(redis.exceptions.NoPermissionError):
             client.execute_command("FLUSHALL")
+
+
+def test_tables_are_read_under_the_user(redis_server: TestServer) -> None:
+    with redis_server.client() as client:
+        client.flushall()
+        client.execute_command("ACL", "SETUSER", "least", *rules("korvet", "pw", waitaof=False))
+        with Korvet.connect(redis_server.url.replace("://", "://least:pw@", 1)) as log:
+            log.create_topic("stock", 1, {"table.enable": "true"})
+            client.xadd("korvet:stock:0", {"key": "cups", "value": "3"})
+            log.produce("stock", [Record(b"5", key=b"forks"), Record(b"4", key=b"cups")])
+            stock = log.table("stock")
+            assert (stock.get(b"cups"), stock.count()) == (b"4", 2)
+            assert dict(stock.items()) == {b"cups": b"4", b"forks": b"5"}
+    url = redis_server.url.replace("://", "://least:pw@", 1)
+    for words in (["tables", "verify", "stock"], ["topics", "describe", "stock"]):
+        assert run([*words, "--redis", url]) == 0
