@@ -115,6 +115,25 @@ def test_the_example_of_jobs_runs(empty_server: TestServer) -> None:
         assert client.hgetall("images") == {b"bytes": b"70", b"count": b"10"}
 
 
+def test_the_example_of_a_shop_runs(empty_server: TestServer) -> None:
+    def run(*words: str) -> str:
+        command = [sys.executable, str(PROJECT / "examples" / "shop.py"), empty_server.url, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert not done.stderr
+        return done.stdout
+
+    assert run("buy", "ann", "cups", "3") == "order 0 of 3 cups, 7 left\n"
+    assert run("buy", "ann", "cups", "7") == "order 1 of 7 cups, 0 left\n"
+    assert run("buy", "ann", "cups", "1") == "0 cups are left\n"
+    for _ in range(2):
+        assert run("limit", "--once") == ""
+    with empty_server.client() as client:
+        assert sum(int(client.get(key)) for key in client.keys("orders:ann:*")) == 2
+        minute = client.time()[0] // 60
+        client.mset({f"orders:bob:{minute + n}": 2 for n in range(2)})
+    assert run("buy", "bob", "forks", "1") == "bob has ordered 2 times in this minute\n"
+
+
 def test_the_pytest_example_runs() -> None:
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/pytest"]
     done = subprocess.run(
