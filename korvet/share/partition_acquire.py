@@ -45,7 +45,7 @@ from korvet.share.ranges import (
 from korvet.topics.table import Topic
 from korvet.wire.records import BadBatch
 
-MIN_READ_BYTES, FIRST_READ_BYTES, MAX_READ_BYTES = 1 << 14, 1 << 18, 8 << 20
+MIN_READ_BYTES, FIRST_READ_BYTES, MAX_READ_BYTES = 1 << 12, 1 << 18, 8 << 20
 MORE, AHEAD = 1.25, 8
 """Bytes read, as a multiple of the expected size of the records that the member may take."""
 
