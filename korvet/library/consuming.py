@@ -136,7 +136,7 @@ class AsyncConsumer(AsyncMember[StoredRecord]):
         self._refuse_lost()
         rows, calls = self._queue_commit()
         receipt = CommitReceipt(self, rows, calls)
-        enqueue(pipe, receipt, calls, on_refused, durability)
+        enqueue(pipe, receipt, calls, on_refused, durability, self._log)
         return receipt
 
     @contextmanager

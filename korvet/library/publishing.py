@@ -140,9 +140,9 @@ class Receipt(Queued):
 class _Execution:
     """Replaces the `execute` of a pipeline with queued publishes, for one call."""
 
-    def __init__(self, pipe: Any, queue: list[Any], log: Session | None) -> None:
+    def __init__(self, pipe: Any, queue: list[Any], log: Session) -> None:
         self.queue = queue
-        is_usable = log is not None and isinstance(log.store, InlineStore)
+        is_usable = isinstance(log.store, InlineStore)
         self._log = log if is_usable or _is_async(pipe.__class__) else None
         self.texts: set[str] = set()
         self._pipe = pipe
@@ -408,11 +408,11 @@ def enqueue(
     calls: Iterable[Call[Any]],
     on_refused: OnRefused,
     durability: Durability,
-    log: Session | None = None,
+    log: Session,
 ) -> None:
     """Queue the calls, and expect their replies at the pipeline's next `execute`.
 
-    With a log whose pipeline it is, a server that may have lost records is accepted first.
+    A server that may have lost records is accepted first.
     """
     execution, queue = pipe.execute, _queue_of(pipe)
     if not isinstance(execution, _Execution) or execution.queue is not queue:

@@ -239,7 +239,7 @@ class AsyncShareConsumer(AsyncMember[AcquiredRecord]):
         holding = self._find(record)
         call = self._call(holding, kind)
         receipt = AcknowledgeReceipt(self, holding, call)
-        enqueue(pipe, receipt, [call], on_refused, durability)
+        enqueue(pipe, receipt, [call], on_refused, durability, self._log)
         return receipt
 
     @contextmanager
