@@ -3,7 +3,7 @@
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 import typer
@@ -13,6 +13,8 @@ from korvet.cli import avro_records, completion, record_template
 from korvet.cli import options as o
 from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.avro_records import AvroReader
+from korvet.cli.broker_log import BrokerLog
+from korvet.cli.kafka_requests import Via, with_brokers
 from korvet.cli.record_reader import Reader
 from korvet.cli.table_output import progress
 from korvet.cli.topic_positions import position
@@ -25,9 +27,10 @@ _RECHECK_S = 0.2
 _LEVELS = ("read_uncommitted", "read_committed")
 
 
+@with_brokers
 def consume(
     name: o.TopicName,
-    target: o.Target,
+    via: Via,
     from_: Annotated[
         str | None,
         typer.Option(
@@ -83,7 +86,7 @@ def consume(
     Partition by partition, each in the order of its offsets. With --group it commits without
     being a member: a group that has members refuses it. Avro is printed as JSON.
     """
-    avro = avro_records.reader(target, registry, key_schema, schema)
+    avro = avro_records.reader(via.target, registry, key_schema, schema)
     write = _writer(format_, avro)
     start = None if from_ is None else position("--from", from_)
     stop = None if to is None else position("--to", to)
@@ -94,7 +97,7 @@ def consume(
     if follow and to is not None:
         raise typer.BadParameter("--follow waits for records without end: leave out --to")
 
-    async def run(log: CommandLog) -> None:
+    async def run(log: CommandLog | BrokerLog) -> None:
         numbers = o.chosen_partitions(name, (await log.topic(name)).partitions, partition)
         reader = Reader(
             log,
@@ -106,10 +109,12 @@ def consume(
             group=group,
         )
         await reader.seek(numbers, start, stop)
-        channels = [log.keys.partition(name, number).channel for number in numbers]
-        await _read(log, reader, name, channels if follow else None)
+        await _read(log, reader, name, numbers if follow else None)
 
-    on_log(run, target)
+    if via.has_brokers:
+        via.run(lambda requests: run(BrokerLog(requests)))
+    else:
+        on_log(run, via.target)
     if avro is not None and avro.has_failed:
         raise typer.Exit(1)
 
@@ -123,13 +128,15 @@ def _by_key(wanted: bytes | None, avro: AvroReader | None) -> Callable[[StoredRe
     return lambda record: avro.matches(record, wanted)
 
 
-async def _read(log: CommandLog, reader: Reader, name: str, channels: list[str] | None) -> None:
-    """Print the records to the end, then those that arrive if `channels` are to be followed."""
+async def _read(
+    log: CommandLog | BrokerLog, reader: Reader, name: str, followed: list[int] | None
+) -> None:
+    """Print the records to the end, then those that arrive in the partitions to be followed."""
     try:
         with progress(f"from {name}", reader.records, shown=_writes_file()) as advance:
             await _explained(log, reader, name, advance)
-        if channels is not None:
-            await _follow(log, reader, name, channels)
+        if followed is not None:
+            await _follow(log, reader, name, followed)
     except BrokenPipeError:
         raise  # what the reader of our output has not read is not committed
     except BaseException:
@@ -138,16 +145,25 @@ async def _read(log: CommandLog, reader: Reader, name: str, channels: list[str] 
     await reader.commit()
 
 
-async def _follow(log: CommandLog, reader: Reader, name: str, channels: list[str]) -> None:
-    async with await Notifier.connect(log.url) as notifier, notifier.listen(channels) as wake:
+async def _follow(
+    log: CommandLog | BrokerLog, reader: Reader, name: str, numbers: list[int]
+) -> None:
+    async def read(wait: Callable[[], Awaitable[object]]) -> None:
         while not reader.is_done:
             await _explained(log, reader, name, lambda count: None)
             await reader.commit()
-            await wake.wait(_RECHECK_S)
+            await wait()
+
+    if isinstance(log, BrokerLog):
+        await read(lambda: log.wait(name, reader.positions))
+        return
+    channels = [log.keys.partition(name, number).channel for number in numbers]
+    async with await Notifier.connect(log.url) as notifier, notifier.listen(channels) as wake:
+        await read(lambda: wake.wait(_RECHECK_S))
 
 
 async def _explained(
-    log: CommandLog, reader: Reader, name: str, advance: Callable[[int], None]
+    log: CommandLog | BrokerLog, reader: Reader, name: str, advance: Callable[[int], None]
 ) -> None:
     """Read to the end. Raises StartError with the offsets of a partition that has others."""
     try:
@@ -155,7 +171,7 @@ async def _explained(
     except KorvetError as error:
         if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
             raise
-        ends, at = (await log.offsets(name))[reader.reading], reader.position(reader.reading)
+        ends, at = (await log.offsets(name))[reader.reading], reader.positions[reader.reading]
         if isinstance(error, LostRecords) and at <= ends.latest:
             raise StartError(str(error)) from None
         raise StartError(

@@ -95,6 +95,12 @@ class ThisProcess:
 
 async def leaders(requests: Requests, topic: str) -> dict[int, int]:
     """Return the broker of each partition."""
+    found = await find_topic(requests, topic)
+    return {row.partition_index: row.leader_id for row in found.partitions}
+
+
+async def find_topic(requests: Requests, topic: str) -> Any:
+    """Return a topic's row of Metadata. Raises StartError if there is no such topic."""
     answer = await requests.call(
         MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     )
@@ -102,7 +108,7 @@ async def leaders(requests: Requests, topic: str) -> dict[int, int]:
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise StartError(f"There is no topic {topic!r}: `korvet topics list` names them.")
     check(found)
-    return {row.partition_index: row.leader_id for row in found.partitions}
+    return found
 
 
 async def ask_coordinator(
@@ -178,28 +184,31 @@ async def _in_this_process(
         return await work(ThisProcess(services))
 
 
+def with_brokers(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that has the options of brokers in place of the parameter `via`."""
+    own = dict(inspect.signature(function, eval_str=True).parameters)
+    del own["via"]
+    added = {"target": Target, "brokers": Brokers, "client_config": ClientConfig}
+
+    @functools.wraps(function)
+    def run(target: Target, brokers: str | None, client_config: str | None, **given: Any) -> None:
+        function(via=Via(target, brokers, client_config), **given)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [each.replace(kind=keyword) for each in own.values()]
+    parameters += [
+        inspect.Parameter(each, keyword, annotation=annotation, default=None)
+        for each, annotation in added.items()
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
 def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a command whose parameter `via` is where its requests go."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        own = dict(inspect.signature(function, eval_str=True).parameters)
-        del own["via"]
-        added = {"target": Target, "brokers": Brokers, "client_config": ClientConfig}
-
-        @functools.wraps(function)
-        def run(
-            target: Target, brokers: str | None, client_config: str | None, **given: Any
-        ) -> None:
-            function(via=Via(target, brokers, client_config), **given)
-
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters = [each.replace(kind=keyword) for each in own.values()]
-        parameters += [
-            inspect.Parameter(each, keyword, annotation=annotation, default=None)
-            for each, annotation in added.items()
-        ]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        o.command(app, name)(run)
+        o.command(app, name)(with_brokers(function))
         return function
 
     return register

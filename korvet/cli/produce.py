@@ -4,7 +4,7 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from threading import Thread
@@ -16,18 +16,23 @@ import typer
 from korvet.cli import avro_records, record_template, table_output
 from korvet.cli import options as o
 from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.broker_log import MAX_BATCH_BYTES, BrokerLog
+from korvet.cli.kafka_requests import Requests, Via, with_brokers
 from korvet.cli.table_output import progress
 from korvet.config.broker_config import StartError
 from korvet.library import record_lines
 from korvet.library.values import Record
 
 T = TypeVar("T")
+_Placed = tuple[int | None, Record]
+_Append = Callable[[list[_Placed]], Awaitable[int]]
 _READ_BYTES = 1 << 18
 
 
+@with_brokers
 def produce(
     name: o.TopicName,
-    target: o.Target,
+    via: Via,
     format_: Annotated[
         str, typer.Option("--format", "-f", metavar="FORMAT", help=f"What a line is. {o.FORMATS}")
     ] = "text",
@@ -59,32 +64,42 @@ def produce(
     Equal keys go to one partition, as with Kafka's own producers. With a schema or a registry the
     values are read as JSON and appended as Avro.
     """
-    avro = avro_records.encoders(name, target, registry, key_schema, schema)
+    avro = avro_records.encoders(name, via.target, registry, key_schema, schema)
     parse = _parser(format_, separator, avro)
     added = _Additions(
         partition, None if key is None else key.encode(), _headers(header or ()), tombstones
     )
 
-    async def run(log: CommandLog) -> int:
-        topic = await log.find_topic(name)
+    async def run(append: _Append, max_line: int) -> int:
         sent, at = 0, 0
         encode = avro_records.encoding(avro, lambda: at)
         total = _size_of_stdin()
         if sys.stdin.isatty():
             table_output.note("each line is a record; Ctrl-D ends")
         with progress(f"to {name}", total, shown=total is not None) as advance:
-            reader = _Lines(topic.policy.max_message_bytes)
+            reader = _Lines(max_line)
             while (lines := await _in_thread(reader.read)) is not None:
                 records = []
                 for line in filter(None, lines):
                     at += 1
                     number, record = added.to(*parse(line, at))
                     records.append((number, encode(record)))
-                sent += sum(each.records for each in await log.produce_to(name, records))
+                sent += await append(records)
                 advance(reader.read_bytes)
         return sent
 
-    sent = on_log(run, target)
+    async def here(log: CommandLog) -> int:
+        async def append(records: list[_Placed]) -> int:
+            return sum(each.records for each in await log.produce_to(name, records))
+
+        return await run(append, (await log.find_topic(name)).policy.max_message_bytes)
+
+    async def by_brokers(requests: Requests) -> int:
+        log = BrokerLog(requests)
+        await log.topic(name)
+        return await run(partial(log.produce_to, name), MAX_BATCH_BYTES)
+
+    sent = via.run(by_brokers) if via.has_brokers else on_log(here, via.target)
     typer.echo(f"{sent} record{'s' * (sent != 1)} appended to {name}", err=True)
 
 

@@ -1,17 +1,29 @@
 """Read the records of a topic's partitions in order, between positions, for a group or not."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
+from typing import Any, Protocol
 
 import typer
 
-from korvet.cli.admin_client import CommandLog
-from korvet.library.values import LostRecords, StoredRecord
+from korvet.library.values import Fetched, LostRecords, StoredRecord
 from korvet.log.position import Position
 
 _COMMIT_S = 1.0
 """Longest time between the printing of a record and the commit of its group."""
+
+
+class ReadableLog(Protocol):
+    """The log in Redis, or that of brokers."""
+
+    async def offsets(self, topic: str) -> Sequence[Any]: ...
+    async def find_offset(self, topic: str, partition: int, position: Position) -> int: ...
+    async def committed(self, group: str) -> Sequence[Any]: ...
+    async def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None: ...
+    async def fetch(
+        self, topic: str, partition: int, offset: int, *, committed: bool = False
+    ) -> Fetched: ...
 
 
 class Reader:
@@ -23,7 +35,7 @@ class Reader:
 
     def __init__(
         self,
-        log: CommandLog,
+        log: ReadableLog,
         topic: str,
         write: Callable[[StoredRecord], None],
         *,
@@ -136,6 +148,7 @@ class Reader:
         self._offsets[number] = following
         return following != offset
 
-    def position(self, number: int) -> int:
-        """Return the next offset of a partition."""
-        return self._offsets[number]
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """The next offsets by partition."""
+        return self._offsets

@@ -2,13 +2,16 @@
 
 import json
 import re
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from korvet import Record
 from korvet.cli import run
 from korvet.cli.kafka_client import ClientSettings
 from korvet.config.setting import StartError
@@ -139,6 +142,62 @@ def test_groups_of_every_type_are_listed_and_deleted(
     ]
     code, _, said = korvet("groups", "delete", "committed")
     assert code == 2 and "group 'committed'" in said
+
+
+def open_file(request: pytest.FixtureRequest, text: str) -> TextIO:
+    """Return a file with that text, as stdin."""
+    path = request.getfixturevalue("tmp_path") / "stdin"
+    path.write_text(text)
+    file: TextIO = path.open()
+    request.addfinalizer(file.close)
+    return file
+
+
+def test_records_are_produced_and_consumed_by_a_group(
+    korvet: Korvet, topic: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    values = [f"k{n}={n}" for n in range(300)]
+    monkeypatch.setattr("sys.stdin", open_file(request, "\n".join(values)))
+    code, _, said = korvet("produce", topic, "-K", "=", "-H", "a=b")
+    assert code == 0 and f"300 records appended to {topic}" in said
+    shown = ("--format", "%k=%s %h\n")
+    assert sorted(korvet("consume", topic, *shown)[1]) == sorted(f"{row} a=b" for row in values)
+    assert len(korvet("consume", topic, "--group", "readers", "--max", "120")[1]) == 120
+    assert len(korvet("consume", topic, "--group", "readers")[1]) == 180
+    assert korvet("consume", topic, "--group", "readers")[1] == []
+    assert len(korvet("consume", topic, "--from", "1h", "--key", "k7")[1]) == 1
+    assert korvet("consume", topic, "--from", "latest")[1] == []
+    code, lines, said = korvet("consume", topic, "--from", "99999999999999999")
+    assert (code, lines) == (2, []) and "it holds" in said
+
+
+def test_records_of_aborted_transactions_are_left_out(
+    korvet: Korvet, broker: RunningConsole, topic: str
+) -> None:
+    producer = opened(broker, topic)
+    producer.abort_transaction(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"committed", partition=0)
+    producer.commit_transaction(30)
+    committed = ("--isolation-level", "read_committed")
+    assert korvet("consume", topic, *committed)[1] == ["committed"]
+    assert korvet("consume", topic)[1] == ["value", "committed"]
+
+
+def test_new_records_are_followed(korvet: Korvet, broker: RunningConsole, topic: str) -> None:
+    broker.log.append(topic, 1, [Record(b"before")])
+    timer = threading.Timer(0.5, lambda: broker.log.append(topic, 0, [Record(b"new")]))
+    timer.start()
+    assert korvet("consume", topic, "--follow", "--max", "2")[1] == ["before", "new"]
+    timer.join()
+
+
+def test_a_record_goes_to_no_partition_that_the_topic_lacks(
+    korvet: Korvet, topic: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr("sys.stdin", open_file(request, "value"))
+    code, _, said = korvet("produce", topic, "--partition", "2")
+    assert code == 2 and "partitions 0 to 1" in said
 
 
 def test_configs_of_a_topic_are_changed(korvet: Korvet, broker: RunningConsole, topic: str) -> None:

@@ -1,0 +1,273 @@
+"""Read and append records at brokers, with the calls that commands make on a log in Redis."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from time import time
+from typing import Any, NamedTuple
+
+from korvet.base.errors import ErrorCode
+from korvet.cli.kafka_client import check
+from korvet.cli.kafka_requests import GROUP, Requests, ask_coordinator, find_topic
+from korvet.library.batches import Batcher, encode_batch
+from korvet.library.values import Fetched, KorvetError, Record, StoredRecord
+from korvet.log.position import EARLIEST, LATEST, Position
+from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from korvet.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from korvet.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from korvet.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from korvet.wire.records import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    Buffer,
+    read_header,
+    records_of,
+)
+
+FETCH_BYTES = 1 << 20
+MAX_BATCH_BYTES = 1 << 20
+"""Bytes that Kafka's default max.message.bytes allows."""
+MAX_WAIT_MS = 500
+_TIMEOUT_MS = 30_000
+_TIMES = {EARLIEST: -2, LATEST: -1}
+_CONTROL, _TRANSACTIONAL = 0x20, 0x10
+_ATTEMPTS, _PAUSE_S = 50, 0.2
+
+
+class Ends(NamedTuple):
+    """The ends of a partition; `records` is the number of its offsets."""
+
+    partition: int
+    earliest: int
+    latest: int
+
+    @property
+    def records(self) -> int:
+        return self.latest - self.earliest
+
+
+class Committed(NamedTuple):
+    """The committed offset of a group in a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class BrokerTopic(NamedTuple):
+    """A topic, with the broker of each partition."""
+
+    name: str
+    id: Any
+    leaders: Mapping[int, int]
+
+    @property
+    def partitions(self) -> int:
+        return len(self.leaders)
+
+
+class BrokerLog:
+    """The topics of brokers."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+        self._topics: dict[str, BrokerTopic] = {}
+        self._batcher = Batcher()
+
+    async def topic(self, name: str) -> BrokerTopic:
+        """Return one topic. Raises StartError if there is none."""
+        if name not in self._topics:
+            found = await find_topic(self._requests, name)
+            leaders = {row.partition_index: row.leader_id for row in found.partitions}
+            self._topics[name] = BrokerTopic(name, found.topic_id, leaders)
+        return self._topics[name]
+
+    async def offsets(self, name: str) -> list[Ends]:
+        """Return where each partition begins and ends."""
+        topic = await self.topic(name)
+        return [
+            Ends(number, *[await self._offset_at(topic, number, at) for at in _TIMES.values()])
+            for number in sorted(topic.leaders)
+        ]
+
+    async def find_offset(self, name: str, number: int, position: Position) -> int:
+        """Return the offset at a position; a time finds the first record at or after it."""
+        if isinstance(position, int):
+            return position
+        topic = await self.topic(name)
+        if isinstance(position, datetime):
+            found = await self._offset_at(topic, number, int(position.timestamp() * 1000))
+            return found if found >= 0 else await self._offset_at(topic, number, _TIMES[LATEST])
+        return await self._offset_at(topic, number, _TIMES[position])
+
+    async def _offset_at(self, topic: BrokerTopic, number: int, timestamp: int) -> int:
+        asked = ListOffsetsPartition(partition_index=number, timestamp=timestamp)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])]
+        )
+        answer = await self._requests.call(request, topic.leaders[number])
+        (found,) = answer.topics[0].partitions
+        check(found)
+        return int(found.offset)
+
+    async def fetch(
+        self, name: str, number: int, offset: int, *, committed: bool = False
+    ) -> Fetched:
+        """Read records from an offset on; none at the end. `committed` omits aborted ones."""
+        topic = await self.topic(name)
+        found = await self._fetch(topic, {number: offset}, 0, FETCH_BYTES, committed=committed)
+        (part,) = found.responses[0].partitions
+        check(part)
+        records: list[StoredRecord] = []
+        following, aborted = offset, set[int]()
+        begins = sorted(
+            ((row.first_offset, row.producer_id) for row in part.aborted_transactions or ()),
+            reverse=True,
+        )
+        for header, batch in _batches(part.records or b""):
+            following = max(following, header.base_offset + header.last_offset_delta + 1)
+            while begins and begins[-1][0] < following:
+                aborted.add(begins.pop()[1])
+            if header.attributes & _CONTROL:
+                aborted.discard(header.producer_id)
+            elif not (header.attributes & _TRANSACTIONAL and header.producer_id in aborted):
+                rows = records_of(batch)
+                records += [StoredRecord(name, number, *row) for row in rows if row[0] >= offset]
+        return Fetched(records, following, part.high_watermark, part.last_stable_offset)
+
+    async def wait(self, name: str, offsets: Mapping[int, int]) -> None:
+        """Wait until a partition has records from its offset on, at most MAX_WAIT_MS."""
+        topic = await self.topic(name)
+        waits = [
+            asyncio.ensure_future(self._fetch(topic, some, MAX_WAIT_MS, 1))
+            for some in (
+                {number: at for number, at in offsets.items() if topic.leaders[number] == broker}
+                for broker in set(topic.leaders.values())
+            )
+            if some
+        ]
+        _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for each in pending:
+            with suppress(KorvetError):
+                await each
+
+    async def _fetch(
+        self,
+        topic: BrokerTopic,
+        offsets: Mapping[int, int],
+        wait_ms: int,
+        max_bytes: int,
+        *,
+        committed: bool = False,
+    ) -> Any:
+        parts = [
+            FetchPartition(partition=number, fetch_offset=at, partition_max_bytes=max_bytes)
+            for number, at in offsets.items()
+        ]
+        request = FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            isolation_level=int(committed),
+            topics=[FetchTopic(topic=topic.name, topic_id=topic.id, partitions=parts)],
+        )
+        answer = await self._requests.call(request, topic.leaders[next(iter(offsets))])
+        check(answer)
+        return answer
+
+    async def committed(self, group: str) -> list[Committed]:
+        """Return what a group has committed."""
+        one = OffsetFetchRequestGroup(group_id=group, topics=None)
+        request = OffsetFetchRequest(group_id=group, topics=None, groups=[one])
+        answer = await ask_coordinator(
+            self._requests, GROUP, group, request, lambda row: row.groups[0] if row.groups else row
+        )
+        found = answer.groups[0] if answer.groups else answer
+        check(found)
+        names = {topic.id: topic.name for topic in self._topics.values()}
+        return [
+            Committed(topic.name or names.get(topic.topic_id, ""), row.partition_index, at)
+            for topic in found.topics
+            for row in topic.partitions
+            if (at := row.committed_offset) >= 0
+        ]
+
+    async def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit offsets of a group without members."""
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (name, number), offset in offsets.items():
+            row = OffsetCommitRequestPartition(
+                partition_index=number, committed_offset=offset, committed_metadata=""
+            )
+            by_topic.setdefault(name, []).append(row)
+        topics = [
+            OffsetCommitRequestTopic(
+                name=name, topic_id=(await self.topic(name)).id, partitions=rows
+            )
+            for name, rows in by_topic.items()
+        ]
+        answer = await ask_coordinator(
+            self._requests,
+            GROUP,
+            group,
+            OffsetCommitRequest(group_id=group, topics=topics),
+            lambda row: row.topics[0].partitions[0],
+        )
+        for topic in answer.topics:
+            for row in topic.partitions:
+                check(row)
+
+    async def produce_to(self, name: str, records: Iterable[tuple[int | None, Record]]) -> int:
+        """Append records to given partitions, None lets the key choose; return their number."""
+        topic = await self.topic(name)
+        count = 0
+        for number, batch in self._batcher.batches(records, topic.partitions, MAX_BATCH_BYTES):
+            await self._append(name, number, batch)
+            count += len(batch)
+        return count
+
+    async def _append(self, name: str, number: int, records: Sequence[Record]) -> None:
+        batch = encode_batch(records, int(time() * 1000))
+        data = [PartitionProduceData(index=number, records=batch)]
+        for attempt in range(_ATTEMPTS):
+            topic = await self.topic(name)
+            if number not in topic.leaders:
+                raise KorvetError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"{name} has partitions 0 to {topic.partitions - 1}.",
+                )
+            request = ProduceRequest(
+                acks=-1,
+                timeout_ms=_TIMEOUT_MS,
+                topic_data=[TopicProduceData(name=name, topic_id=topic.id, partition_data=data)],
+            )
+            answer = await self._requests.call(request, topic.leaders[number])
+            (found,) = answer.responses[0].partition_responses
+            if found.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER or attempt == _ATTEMPTS - 1:
+                check(found)
+                return
+            del self._topics[name]  # another broker leads the partition now
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _batches(data: Buffer) -> Iterator[tuple[BatchHeader, Buffer]]:
+    """Yield each batch; Kafka's brokers may cut the last one."""
+    view, at = memoryview(data), 0
+    while at + HEADER_SIZE <= len(view):
+        header = read_header(view, at)
+        end = at + header.length + LOG_OVERHEAD
+        if not at + HEADER_SIZE <= end <= len(view):
+            return
+        yield header, view[at:end]
+        at = end
