@@ -249,13 +249,14 @@ class _Execution:
         """Wait on the pipeline's connection, then give it back."""
         pipe = self._pipe
         del pipe.reset
+        connection = _connection_of(pipe)
         try:
             for words in self._waits():
-                pipe.connection.send_command(*words)
-                self._check(words, pipe.connection.read_response())
+                connection.send_command(*words)
+                self._check(words, connection.read_response())
         except Exception as error:
             self._not_durable = f"the wait failed: {error}"
-            pipe.connection.disconnect()
+            connection.disconnect()
         finally:
             pipe.reset()
 
@@ -263,15 +264,16 @@ class _Execution:
         """Wait on the pipeline's connection, then give it back."""
         pipe = self._pipe
         del pipe.reset
+        connection = _connection_of(pipe)
         try:
             for words in self._waits():
-                await pipe.connection.send_command(*words)
-                self._check(words, await pipe.connection.read_response())
+                await connection.send_command(*words)
+                self._check(words, await connection.read_response())
         except Exception as error:
             self._not_durable = f"the wait failed: {error}"
-            await pipe.connection.disconnect()
+            await connection.disconnect()
         except BaseException:  # cancelled: its reply would be the next caller's
-            await pipe.connection.disconnect(nowait=True)
+            await connection.disconnect(nowait=True)
             raise
         finally:
             await pipe.reset()
@@ -451,18 +453,25 @@ def _queue_of(pipe: Any) -> list[Any]:
     return queue
 
 
+def _connection_of(pipe: Any) -> Any:
+    """Return the connection of a pipeline; the step of a cluster's pipeline has one elsewhere."""
+    strategy = getattr(pipe, "_execution_strategy", None)
+    return pipe.connection if strategy is None else strategy._transaction_connection
+
+
 def check_queues(pipe: Any, durable: str | None = None) -> Durability:
     """Raise TypeError unless the object is a pipeline that queues commands now.
 
     Return what its `execute` is to wait for. Raises KorvetError if it cannot.
     """
     durability = _NO_WAIT if durable is None else Durability.parse(durable)
-    if durable is not None and hasattr(pipe, "_execution_strategy"):
+    owner = getattr(pipe, "_execution_strategy", pipe)
+    if durable is not None and owner is not pipe and not hasattr(owner, "_transaction_connection"):
         raise KorvetError(
             ErrorCode.INVALID_REQUEST,
-            "On a Redis Cluster a pipeline has several connections: durable is not possible.",
+            "Without MULTI a pipeline on a Redis Cluster has several connections, and durable is "
+            "not possible: use pipeline(transaction=True).",
         )
-    owner = getattr(pipe, "_execution_strategy", pipe)
     if not hasattr(owner, "command_stack") and not hasattr(owner, "_command_queue"):
         raise TypeError(f"{type(pipe).__name__} is no pipeline: pass client.pipeline().")
     watches, begun = (

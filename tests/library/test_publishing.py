@@ -650,6 +650,46 @@ def test_asyncio_on_a_cluster_publishes(nodes: TestCluster) -> None:
     assert asyncio.run(work()) == 0
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_step_on_a_cluster_waits_for_the_replicas_of_its_node(
+    nodes: TestCluster, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    monkeypatch.setattr(publishing, "_WAIT_MS", 200)
+    with korvet.Korvet.connect(nodes.url, namespace=f"wait-{is_async}") as log:
+        topic = log.create_topic("orders", 12, DENSE)
+        tags = [f"wait-{is_async}:orders:{number}" for number in range(topic.partitions)]
+        owners = [nodes.owner(tag) for tag in tags]
+        chosen = owners.index(0), next(n for n, owner in enumerate(owners) if owner)
+
+        async def publish_async(number: int) -> korvet.Receipt:
+            client = redis.asyncio.RedisCluster(host="127.0.0.1", port=nodes.ports[0])
+            async with client, client.pipeline(transaction=True) as pipe:
+                options: Any = {"partition": number, "durable": "replicas:1"}
+                receipt = log.publish(pipe, "orders", Record(b"a"), **options)
+                await pipe.execute()
+            return receipt
+
+        def publish(number: int) -> korvet.Receipt:
+            if is_async:
+                return asyncio.run(publish_async(number))
+            client: Any = redis.RedisCluster(host="127.0.0.1", port=nodes.ports[0])
+            with client, client.pipeline(transaction=True) as pipe:
+                options: Any = {"partition": number, "durable": "replicas:1"}
+                receipt = log.publish(pipe, "orders", Record(b"a"), **options)
+                pipe.execute()
+                pipe.get(f"{{{tags[number]}}}:cups")
+                assert pipe.execute() == [None], "the connection is in order"
+            return receipt
+
+        replicated, alone = map(publish, chosen)
+        assert replicated.offset == 0
+        with pytest.raises(KorvetError, match="0 of 1 replicas have them after 200 ms"):
+            _ = alone.offset
+        client: Any = redis.RedisCluster(host="127.0.0.1", port=nodes.ports[0])
+        with client, client.pipeline() as pipe, pytest.raises(KorvetError, match="Without MULTI a"):
+            log.publish(pipe, "orders", Record(b"a"), durable="replicas:1")
+
+
 ONCE = {**DENSE, "dedupe.window.ms": "60000"}
 
 
