@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.faults.judge import RESULTS, Cell, run
+from tests.faults.judge import RESULTS, Cell, Outcome, run
 from tests.faults.table import FAULTS
 from tests.interop.lost_programs import CLIENTS, words
 from tests.support.programs import builder
@@ -29,29 +29,36 @@ def main() -> int:
     known = msgspec.json.decode(RESULTS.read_bytes(), type=list[Cell])
     results = {(cell.fault, cell.setting): cell for cell in known}
     anomalies: list[str] = []
-    folder = Path(tempfile.mkdtemp(prefix="kf-programs-"))
-    programs = {client: words(client, builder(folder)) for client in chosen.clients}
     wanted = [(fault, setting) for fault, row in FAULTS.items() for setting in row.promises]
-    for fault, setting in wanted:
-        if chosen.only not in fault or chosen.setting not in ("", setting):
-            continue
-        if not chosen.first:
-            results.pop((fault, setting), None)
-        cell = results.setdefault((fault, setting), Cell(fault, setting))
-        before = len(cell.anomalies)
-        for seed in range(chosen.first, chosen.first + chosen.seeds):
-            mode, form = SHAPES[seed % len(SHAPES)]
-            with tempfile.TemporaryDirectory(prefix="kf-") as folder:
-                outcome = run(Path(folder), fault, setting, mode, form, seed, programs)
-            cell.add(outcome, with_others=bool(programs))
-            where = f"{fault} | {setting} | {mode} {form} | seed {seed}"
-            sys.stdout.write(f"{where} | {outcome}\n")
-            sys.stdout.flush()
-        anomalies += cell.anomalies[before:]
-        if chosen.write:
-            rows = [results[place] for place in wanted if place in results]
-            RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+    with tempfile.TemporaryDirectory(prefix="kf-programs-") as built:
+        programs = {client: words(client, builder(Path(built))) for client in chosen.clients}
+        for fault, setting in wanted:
+            if chosen.only not in fault or chosen.setting not in ("", setting):
+                continue
+            if not chosen.first:
+                results.pop((fault, setting), None)
+            cell = results.setdefault((fault, setting), Cell(fault, setting))
+            for seed in range(chosen.first, chosen.first + chosen.seeds):
+                outcome = _outcome(fault, setting, seed, programs)
+                cell.add(outcome, with_others=bool(programs))
+                anomalies += outcome.anomalies
+            if chosen.write:
+                rows = [results[place] for place in wanted if place in results]
+                text = msgspec.json.format(msgspec.json.encode(rows), indent=1)
+                RESULTS.write_bytes(text + b"\n")
     return int(bool(anomalies))
+
+
+def _outcome(fault: str, setting: str, seed: int, programs: dict[str, list[str]]) -> Outcome:
+    """Run a fault with the seed's kind of topics, and print the outcome."""
+    mode, form = SHAPES[seed % len(SHAPES)]
+    is_tiered = seed // len(SHAPES) % 2 == 1
+    with tempfile.TemporaryDirectory(prefix="kf-") as folder:
+        outcome = run(Path(folder), fault, setting, mode, form, seed, programs, is_tiered=is_tiered)
+    topics = f"{mode} {form}{' tiered' * is_tiered}"
+    sys.stdout.write(f"{fault} | {setting} | {topics} | seed {seed} | {outcome}\n")
+    sys.stdout.flush()
+    return outcome
 
 
 sys.exit(main())

@@ -15,12 +15,13 @@ import msgspec
 
 from tests.faults.load import Client, Idempotent, Program, Reader, Transactions, longest_gap, stored
 from tests.faults.table import ACKED, DURABILITY, FAULTS, FORGETS, KEEPS, LOSES
-from tests.faults.world import world
+from tests.faults.world import World, world
 from tests.interop.conftest import create_topic
 from tests.interop.members import Member
 from tests.interop.share_members import ShareMember, Tally, configure_group
 from tests.support.raw_client import until
 
+TIERED = {"remote_storage_enable": "true", "segment_bytes": "20000", "local_retention_bytes": "1"}
 WARM = 60
 """Acknowledged records before the fault, and after it."""
 PATIENCE_S = 60.0
@@ -76,14 +77,18 @@ def run(
     form: str,
     seed: int,
     programs: Mapping[str, Sequence[str]] | None = None,
+    *,
+    is_tiered: bool = False,
 ) -> Outcome:
     """Run the clients, let the fault happen, and judge what they have seen.
 
-    `programs` are consumers of other clients, by name.
+    `programs` are consumers of other clients, by name. `is_tiered`: records leave Redis for
+    segments within about a second.
     """
     row = FAULTS[fault]
     promise = row.promises[setting]
     configs = {"durability": setting} if setting in (*DURABILITY, "fsync") else {}
+    configs |= TIERED if is_tiered else {}
     with world(row.store, folder, setting, mode, form, seed, row.is_planned) as at:
         plain, grouped = at.topics = [create_topic(at.addresses, **configs) for _ in range(2)]
         sink = Idempotent(at.addresses, plain, seed)
@@ -125,10 +130,9 @@ def run(
             outcome.anomalies += members.judged(ends[0], promise)
         for name, other in others.items():
             outcome.anomalies += _silence(name, other, sink, ends[0])
-        if "Traceback" in at.log:
-            outcome.anomalies.append("a broker has logged a traceback")
-        if row.is_planned:
-            outcome.anomalies += [error for client in clients for error in client.errors]
+        outcome.anomalies += _of_brokers(
+            at, clients if row.is_planned else [], is_tiered and promise != FORGETS
+        )
         if not resumed:
             outcome.anomalies.append(
                 f"a producer does not continue: {sink.errors[-2:]} {transactions.errors[-2:]}"
@@ -171,6 +175,16 @@ class Members:
         if promise == KEEPS and self.tally.again:
             found.append(f"{len(self.tally.again)} accepted records were delivered again")
         return found
+
+
+def _of_brokers(at: World[Any], quiet: list[Client], is_tiered: bool) -> list[str]:
+    """Return errors of the clients that may have none, and what is wrong at the brokers."""
+    found = [error for client in quiet for error in client.errors]
+    if "Traceback" in at.log:
+        found.append(at.log[at.log.index("Traceback") :][:2000])
+    if is_tiered and not [*at.folder.glob("segments/**/*.segment")]:
+        found.append("no segment was written")
+    return found
 
 
 def _silence(
@@ -247,7 +261,9 @@ def _offsets(
         return []
     given: dict[int, set[bytes]] = defaultdict(set)
     for offset, value, _ in sink.acknowledged:
-        given[offset].add(value)
+        # After DUPLICATE_SEQUENCE_NUMBER librdkafka has no offset.
+        if offset is not None:
+            given[offset].add(value)
     for offset, value in [*readers[0].found, *ends[0]]:
         given[offset].add(value)
     reused = {offset: values for offset, values in given.items() if len(values) > 1}

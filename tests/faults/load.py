@@ -78,7 +78,7 @@ class Idempotent(Client):
 
     def __init__(self, addresses: str, topic: str, seed: int) -> None:
         super().__init__(addresses, topic, seed)
-        self.acknowledged: list[tuple[int, bytes, float]] = []
+        self.acknowledged: list[tuple[int | None, bytes, float]] = []
         self._next = 0
 
     def work(self) -> None:

@@ -40,3 +40,9 @@ def test_a_fault_is_survived_or_noticed(
     tmp_path: Path, fault: str, setting: str, mode: str, form: str
 ) -> None:
     assert run(tmp_path, fault, setting, mode, form, seed=1).anomalies == []
+
+
+def test_a_loss_of_records_that_leave_redis_is_noticed(tmp_path: Path) -> None:
+    fault = "Redis starts from a file of a second ago"
+    outcome = run(tmp_path, fault, "everysec", "dense", "record", seed=1, is_tiered=True)
+    assert outcome.anomalies == []

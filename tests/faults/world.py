@@ -19,7 +19,11 @@ from tests.store.sentinel_topology import Watched, watching
 from tests.support.redis_servers import OwnRedis
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = {"auto.create.topics.enable": "true"}
+SETTINGS = {
+    "auto.create.topics.enable": "true",
+    "remote.log.storage.system.enable": "true",
+    "remote.log.manager.task.interval.ms": "500",
+}
 PERSISTENCE = {
     "none": ["--appendonly", "no"],
     "everysec": ["--appendonly", "yes", "--appendfsync", "everysec"],
@@ -193,7 +197,8 @@ def world(
     is_earlier: bool = False,
 ) -> Iterator[World[S]]:
     """Run a Redis and two brokers until the end of the block."""
-    settings = SETTINGS | {"offset.mode": mode, "storage.format": form}
+    segments = {"remote.storage.url": f"file://{folder}/segments"}
+    settings = SETTINGS | segments | {"offset.mode": mode, "storage.format": form}
     with ExitStack() as stack:
         made = World(stack.enter_context(store(folder, setting)), folder, settings, seed)
         if is_earlier:
