@@ -11,7 +11,6 @@ Rules
   refused, because another member reads them again.
 """
 
-import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
@@ -30,6 +29,7 @@ from korvet.library.session import check
 from korvet.library.values import KorvetError, StoredRecord
 from korvet.log.position import EARLIEST, Position
 from korvet.scripts.call import Call, ErrorReply
+from korvet.store.redis_py import result_of
 from korvet.topics.table import Topic
 from korvet.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -163,9 +163,7 @@ class AsyncConsumer(AsyncMember[StoredRecord]):
         """
         self._refuse_lost()
         self._has_begun = True
-        watched = pipe.watch(self._keys.consumer_members)
-        if inspect.isawaitable(watched):
-            await watched
+        await result_of(pipe.watch(self._keys.consumer_members))
         reply = await self._log.store.run(self._commit_call([]))
         check(reply.error, _MOVED)
 

@@ -34,7 +34,7 @@ from korvet.scripts import inlined
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import AppendReply
 from korvet.store.errors import StoreUnavailable
-from korvet.store.redis_py import InlineStore, run_inline
+from korvet.store.redis_py import InlineStore, result_of, run_inline
 from korvet.store.redis_py_calls import evalsha_of, reply_of
 from korvet.store.server_info import parse_info
 
@@ -392,9 +392,7 @@ class PublishCalls(RecordCalls):
                 "On a Redis Cluster the table of topics is in another slot, which the step of a "
                 "partition cannot WATCH.",
             )
-        watched = pipe.watch(self.keys.topics())
-        if inspect.isawaitable(watched):
-            await watched
+        await result_of(pipe.watch(self.keys.topics()))
         self.topic_table.invalidate()  # What is read from here on is watched.
         await self.find_topic(topic)
 

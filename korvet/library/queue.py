@@ -25,12 +25,13 @@ from korvet.library.publishing import Receipt
 from korvet.library.sharing import AsyncShareConsumer, Kind
 from korvet.library.values import AcquiredRecord, Appended, KorvetError, Record
 from korvet.store.errors import StoreError
-from korvet.store.redis_py import run_inline
+from korvet.store.redis_py import result_of, run_inline
 
 HEARTBEAT_S = 5.0
 """Seconds between two renewals of the lock while a coroutine works on a job."""
 DELETE_S = 10.0
 """Seconds between two deletions of finished jobs by a worker."""
+_LOST = (ErrorCode.INVALID_RECORD_STATE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -194,7 +195,7 @@ class AsyncQueue:
                 await consumer.acknowledge(job, kind)
             else:
                 await consumer.acknowledge_with(pipe, job)
-                await _result(pipe.execute())
+                await result_of(pipe.execute())
         except Exception as error:
             lost = isinstance(error, KorvetError) and error.error in _LOST
             # The consumer returns the job again, here or to another worker.
@@ -202,7 +203,7 @@ class AsyncQueue:
                 raise
         finally:
             if pipe is not None:
-                await _result(pipe.reset())
+                await result_of(pipe.reset())
 
     async def _keep(self, value: object) -> None:
         """Wait for a coroutine, and renew the lock of its job meanwhile."""
@@ -230,14 +231,6 @@ class AsyncQueue:
             state = await self._log.store.run(call)
             if not state.error and not state.dead_letters and state.start > 0:
                 await self._log.delete_records(self.name, number, before=state.start)
-
-
-_LOST = (ErrorCode.INVALID_RECORD_STATE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-
-async def _result(value: Any) -> Any:
-    """Return what redis-py returned, or what redis.asyncio will return."""
-    return await value if inspect.isawaitable(value) else value
 
 
 def _inline(

@@ -15,7 +15,6 @@ Rules
 """
 
 import asyncio
-import inspect
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,6 +47,7 @@ from korvet.share.dead_letters import RETRY_S, CopyFailed, DeadLetters
 from korvet.share.partition_acquire import TRIES, PartitionAcquire
 from korvet.share.ranges import entries_with
 from korvet.store.errors import StoreError
+from korvet.store.redis_py import result_of
 from korvet.topics.table import Topic
 from korvet.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from korvet.wire.records import BadBatch
@@ -273,9 +273,7 @@ class AsyncShareConsumer(AsyncMember[AcquiredRecord]):
             self._doubt(holding, holding.state)
         tracks = {holding.track.partition_id: holding.track for holding in found}.values()
         keys = [track.topic.partition(track.number).share_lost for track in tracks]
-        watched = pipe.watch(*keys)
-        if inspect.isawaitable(watched):
-            await watched
+        await result_of(pipe.watch(*keys))
         if await self._keep(found):
             raise KorvetError(ErrorCode.INVALID_RECORD_STATE, _LOST)
 

@@ -305,9 +305,9 @@ class PubSubListener:
             if self._pubsub is None:
                 self._pubsub, self._channels = self._open(), set()
             if gone := self._channels - channels:
-                await _result(self._pubsub.unsubscribe(*gone))
+                await result_of(self._pubsub.unsubscribe(*gone))
             if new := channels - self._channels:
-                await _result(self._pubsub.subscribe(*new))
+                await result_of(self._pubsub.subscribe(*new))
             self._channels = channels
         except UNAVAILABLE as error:
             await self.close()
@@ -320,7 +320,7 @@ class PubSubListener:
         """
         changed: set[str] = set()
         try:
-            while message := await _result(self._pubsub.get_message(timeout=timeout_s)):
+            while message := await result_of(self._pubsub.get_message(timeout=timeout_s)):
                 changed.add(message["channel"].decode())
                 timeout_s = 0.0
         except UNAVAILABLE:
@@ -332,10 +332,10 @@ class PubSubListener:
         """Close the connection."""
         pubsub, self._pubsub = self._pubsub, None
         if pubsub is not None:
-            await _result(getattr(pubsub, "aclose", pubsub.close)())
+            await result_of(getattr(pubsub, "aclose", pubsub.close)())
 
 
-async def _result(value: Any) -> Any:
+async def result_of(value: Any) -> Any:
     """Return what redis-py returned, or what redis.asyncio will return."""
     return await value if inspect.isawaitable(value) else value
 

@@ -12,6 +12,7 @@ import redis.asyncio
 import korvet
 from korvet import AcquiredRecord, KorvetError, Record, ShareConsumer
 from korvet.base.errors import ErrorCode
+from korvet.log.cleaner import LogCleaner
 from korvet.scripts import inlined
 from korvet.scripts.calls.partition import ShareDescribeReply
 from korvet.store import redis_user
@@ -462,6 +463,28 @@ def test_asyncio_consumes_and_acknowledges_in_one_step(redis_server: TestServer,
             return await client.get("sum")
 
     assert asyncio.run(work()) == b"145"
+
+
+def test_offsets_without_a_record_are_acknowledged(redis_server: TestServer) -> None:
+    async def work() -> tuple[list[bytes | None], tuple[int, ...]]:
+        async with await korvet.AsyncKorvet.connect(redis_server.url) as log:
+            configs = {**DENSE, "storage.format": "batch", "cleanup.policy": "compact"}
+            await log.create_topic("orders", 1, configs)
+            await log.configure_group("jobs", EARLIEST)
+            for keys in (b"abab", b"abc", b"d"):
+                records = [Record(b"%c%d" % (key, n), b"%c" % key) for n, key in enumerate(keys)]
+                await log.append("orders", 0, records)
+            topic = await log.find_topic("orders")
+            assert await LogCleaner(log.store, topic, 0).run() is not None
+            async with await log.share_consumer("jobs", "orders", idle_s=0) as consumer:
+                found = []
+                async for record in consumer:
+                    found.append(record.value)
+                    await consumer.acknowledge(record)
+            state = await log.store.run(topic.partition(0).share_describe(group="jobs", most=1))
+            return found, (state.start, state.available, state.acquired)
+
+    assert asyncio.run(work()) == ([b"a0", b"b1", b"c2", b"d0"], (8, 0, 0))
 
 
 def test_a_step_on_a_cluster_has_the_hash_tag_of_the_partition() -> None:
