@@ -141,8 +141,9 @@ def test_a_read_in_pieces_yields_every_record_once(log: Any) -> None:
     assert values(log, "orders", 0, 700, 1400, committed=True) == sent[700:1400]
 
 
-def test_a_time_finds_the_first_record_at_or_after_it(log: Any) -> None:
-    log.create_topic("orders", 1, {"offset.mode": "dense"})
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_a_time_finds_the_first_record_at_or_after_it(log: Any, layout: str) -> None:
+    log.create_topic("orders", 1, {"offset.mode": "dense", "storage.format": layout})
     start = datetime(2026, 1, 1, tzinfo=UTC)
     times = [int((start + timedelta(hours=n)).timestamp() * 1000) for n in range(5)]
     log.produce("orders", [Record(b"v", timestamp_ms=at) for at in times])
