@@ -172,7 +172,7 @@ class AsyncQueue:
         client: Any,
         reject: tuple[type[Exception], ...],
     ) -> None:
-        pipe = client and client.pipeline()
+        pipe = None if client is None else client.pipeline(transaction=True)
         kind: Kind = "accept"
         try:
             if pipe is not None:

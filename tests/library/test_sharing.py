@@ -491,7 +491,6 @@ def test_a_step_on_a_cluster_has_the_hash_tag_of_the_partition() -> None:
     with cluster() as nodes, korvet.Korvet.connect(nodes.url, settings=AT_ONCE) as log:
         client: Any = redis.RedisCluster(host="127.0.0.1", port=nodes.ports[0])
         log.create_topic("orders", 4, DENSE)
-        log.create_topic("sums", 1, DENSE)
         log.configure_group("jobs", EARLIEST)
         log.produce("orders", [Record(b"%d" % n, b"%d" % n) for n in range(10)])
         with consumer_of(log, idle_s=0.05) as consumer:
@@ -505,4 +504,14 @@ def test_a_step_on_a_cluster_has_the_hash_tag_of_the_partition() -> None:
                     consumer.acknowledge_with(pipe, record)
                     pipe.execute()
             assert sum(int(client.get(f"{{{tag}}}:sum")) for tag in tags) == 45
+
+        def add(job: AcquiredRecord, pipe: Any) -> None:
+            pipe.incrby(f"{{korvet:jobs:{job.partition}}}:sum", int(job.value or 0))
+
+        queue = korvet.Queue(log, "jobs")
+        queue.create(partitions=2)
+        for n in range(10):
+            queue.enqueue(b"%d" % n, key=b"%d" % n)
+        queue.work(add, client=client, idle_s=0.2)
+        assert sum(int(client.get(f"{{korvet:jobs:{n}}}:sum")) for n in range(2)) == 45
         client.close()
