@@ -20,7 +20,7 @@ def render() -> str:
     others = sum(row.get("with_others", 0) for row in cells.values())
     return "\n".join(
         [
-            f"Each cell is the worst of {min(runs)} runs or more; all cells together are"
+            f"Each cell has the worst of {min(runs)} to {max(runs)} runs; together they are"
             f" {sum(runs)} runs, {others} of them with consumers of the other clients.\n",
             *(_table(columns, cells) for columns in TABLES),
         ]
@@ -44,4 +44,5 @@ def _cell(found: dict[str, Any] | None) -> str:
     kept = "all kept"
     if found["lost"]:
         kept = f"{found['lost']} lost{', noticed' if found['noticed'] else ''}"
-    return f"{kept}; {found['gap_s']:.1f} s"
+    anomalies = "; an anomaly" if found["anomalies"] else ""
+    return f"{kept}; {found['gap_s']:.1f} s{anomalies}"

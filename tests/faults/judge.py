@@ -139,6 +139,9 @@ def run(
             )
         if outcome.lost and promise == LOSES and row.has_witness and "records lost" not in at.log:
             outcome.anomalies.append("no broker has reported the loss")
+        if outcome.anomalies:
+            raised = at.log.count("leader epoch raised")
+            outcome.anomalies.append(f"brokers raised the epoch {raised} times")
         return outcome
 
 
