@@ -29,6 +29,7 @@ from korvet.store.redis_py import result_of, run_inline
 
 HEARTBEAT_S = 5.0
 """Seconds between two renewals of the lock while a coroutine works on a job."""
+MAX_BACKOFF_S = 60.0
 DELETE_S = 10.0
 """Seconds between two deletions of finished jobs by a worker."""
 _LOST = (ErrorCode.INVALID_RECORD_STATE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -53,14 +54,13 @@ class AsyncQueue:
         partitions: int | None = None,
         retries: int = 4,
         backoff_s: float = 1.0,
-        max_backoff_s: float = 60.0,
         lock_s: float = 30.0,
         order: Literal["none", "key"] = "none",
         unique_s: float = 3600.0,
     ) -> None:
         """Create the topic and that of its dead letters if they are missing; configure the group.
 
-        A job that fails is delivered again after `backoff_s`, which doubles each time. With the
+        A job that fails is delivered again after `backoff_s`, which doubles up to 60 s. With the
         order `key` jobs of one key are worked on one after another. A unique job is left out if
         its id came in the last `unique_s` seconds; 0: ids have no effect.
         """
@@ -94,7 +94,7 @@ class AsyncQueue:
                 "share.auto.offset.reset": "earliest",
                 "share.delivery.count.limit": str(retries + 1),
                 "share.retry.backoff.ms": str(int(backoff_s * 1000)),
-                "share.retry.backoff.max.ms": str(int(max_backoff_s * 1000)),
+                "share.retry.backoff.max.ms": str(int(max(backoff_s, MAX_BACKOFF_S) * 1000)),
                 "share.record.lock.duration.ms": str(int(lock_s * 1000)),
                 "share.order": order,
                 "errors.deadletterqueue.topic.name": letters,
