@@ -10,6 +10,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import re
 import secrets
 import ssl
 import struct
@@ -32,7 +33,7 @@ from korvet.wire.messages.find_coordinator import FindCoordinatorRequest
 from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest
-from korvet.wire.schema import Message, decode, encode, response_of
+from korvet.wire.schema import MalformedRequest, Message, decode, encode, response_of
 
 CLIENT_ID = "korvet-cli"
 BROKERS_VARIABLE, PASSWORD_VARIABLE = "KORVET_BROKERS", "KORVET_PASSWORD"
@@ -40,6 +41,9 @@ TIMEOUT_S = 30.0
 MAX_RESPONSE = 256 << 20
 _SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _MAX_ITERATIONS = 1_000_000
+_FIRST = re.compile(
+    r"r=([!-+\--~]+),s=((?:[A-Za-z0-9+/]{4})*[A-Za-z0-9+/=]{4}),i=([1-9]\d{0,8})(?:,.*)?"
+)
 _NOT_YET = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 _ATTEMPTS, _RETRY_S = 150, 0.2
 _DEFAULTS = {
@@ -187,8 +191,11 @@ class Connection:
             ) from None
         except TimeoutError:
             raise StartError(f"The broker has not answered for {TIMEOUT_S:.0f} s.") from None
-        _, at = decode_response_header(key, version, data)
-        return decode(response_of(type(request)), data, version, at)
+        try:
+            _, at = decode_response_header(key, version, data)
+            return decode(response_of(type(request)), data, version, at)
+        except MalformedRequest as error:
+            raise StartError(f"The broker's response cannot be decoded: {error}.") from None
 
     async def close(self) -> None:
         """Close the connection."""
@@ -216,13 +223,13 @@ async def _authenticate(connection: Connection, values: Mapping[str, str]) -> No
     digest, nonce = _SCRAM[mechanism], secrets.token_urlsafe(18)
     bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
     first = (await _token(connection, f"n,,{bare}".encode())).decode()
-    given = dict(part.split("=", 1) for part in first.split(","))
-    if not given["r"].startswith(nonce) or not 0 < int(given["i"]) <= _MAX_ITERATIONS:
+    match = _FIRST.fullmatch(first)
+    if match is None or not match[1].startswith(nonce) or int(match[3]) > _MAX_ITERATIONS:
         raise StartError("The broker's SCRAM message is invalid.")
-    salt, rounds = base64.b64decode(given["s"]), int(given["i"])
+    salt, rounds = base64.b64decode(match[2]), int(match[3])
     salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, rounds)
     client_key = hmac.digest(salted, b"Client Key", digest)
-    without_proof = f"c=biws,r={given['r']}"
+    without_proof = f"c=biws,r={match[1]}"
     message = f"{bare},{first},{without_proof}".encode()
     signature = hmac.digest(hashlib.new(digest, client_key).digest(), message, digest)
     proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True)))

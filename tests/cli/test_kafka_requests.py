@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -380,3 +381,30 @@ def test_the_first_broker_that_answers_is_asked(
     assert run(["quotas", "list", "--brokers", f"127.0.0.1:1,{broker.bootstrap}"]) == 0
     assert run(["quotas", "list", "--brokers", "127.0.0.1:1"]) == 2
     assert "There is no connection to 127.0.0.1:1" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("reply", "sentence"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "This is no Kafka broker"),
+        (b"\x00\x00\x00\x02\x00\x00", "cannot be decoded"),
+        (b"", "has closed the connection"),
+    ],
+)
+def test_a_server_that_is_no_broker_is_named(
+    capfd: pytest.CaptureFixture[str], reply: bytes, sentence: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            accepted, _ = listening.accept()
+            with accepted:
+                accepted.recv(1 << 16)
+                accepted.sendall(reply)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        where = f"127.0.0.1:{listening.getsockname()[1]}"
+        assert run(["quotas", "list", "--brokers", where]) == 2
+        thread.join()
+    assert sentence in capfd.readouterr().err
