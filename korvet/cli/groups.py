@@ -9,6 +9,7 @@ import typer
 from korvet.cli import completion, group_view, over_brokers, table_output
 from korvet.cli import options as o
 from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.broker_log import BrokerLog
 from korvet.cli.config_changes import add_group_commands
 from korvet.cli.help_text import group
 from korvet.cli.kafka_client import check
@@ -25,6 +26,8 @@ from korvet.wire.messages.offset_delete import (
 
 app = group()
 add_group_commands(app)
+
+_Log = CommandLog | BrokerLog
 _Topic = Annotated[
     str,
     typer.Option(
@@ -64,9 +67,9 @@ def describe(
     show(lambda log: group_view.read(log, name), target, watch=watch, as_json=json, header=header)
 
 
-@o.command(app, "create")
+@command(app, "create")
 def create(
-    name: o.GroupName, topic: Topics, target: o.Target, to: To = "latest", header: o.Header = True
+    name: o.GroupName, topic: Topics, via: Via, to: To = "latest", header: o.Header = True
 ) -> None:
     """Create a group at a position in topics.
 
@@ -74,36 +77,51 @@ def create(
     """
     wanted = parse_positions(topic, to)
 
-    async def run(log: CommandLog) -> list[table_output.Row]:
-        if await log.store.command("EXISTS", log.keys.group(name).group):
+    async def run(log: _Log, is_known: bool) -> list[table_output.Row]:
+        if is_known:
             raise StartError(
                 f"There is a group {name!r} already: move it with `korvet groups reset`."
             )
         return await _reset(log, name, wanted)
 
-    table_output.table(("topic", "partition", "offset"), on_log(run, target), header=header)
+    table_output.table(("topic", "partition", "offset"), _on_group(run, via, name), header=header)
 
 
-@o.command(app, "reset")
+@command(app, "reset")
 def reset(
-    name: o.GroupName, topic: Topics, target: o.Target, to: To = None, header: o.Header = True
+    name: o.GroupName, topic: Topics, via: Via, to: To = None, header: o.Header = True
 ) -> None:
     """Move a group to a position in topics.
 
     The group exists and has no members.
     """
     wanted = parse_positions(topic, to)
+    check_group_name(name)
 
-    async def run(log: CommandLog) -> list[table_output.Row]:
-        check_group_name(name)
-        if not await log.store.command("EXISTS", log.keys.group(name).group):
+    async def run(log: _Log, is_known: bool) -> list[table_output.Row]:
+        if not is_known:
             raise StartError(
                 f"There is no group {name!r}: `korvet groups list` names them, and "
                 "`korvet groups create` makes one."
             )
         return await _reset(log, name, wanted)
 
-    table_output.table(("topic", "partition", "offset"), on_log(run, target), header=header)
+    table_output.table(("topic", "partition", "offset"), _on_group(run, via, name), header=header)
+
+
+def _on_group(
+    work: Callable[[_Log, bool], Awaitable[list[table_output.Row]]], via: Via, name: str
+) -> list[table_output.Row]:
+    """Run `work` with the log, and whether it has the group; return its result."""
+
+    async def by_brokers(requests: Requests) -> list[table_output.Row]:
+        groups = await over_brokers.list_groups(requests)
+        return await work(BrokerLog(requests), name in [row[0] for row in groups])
+
+    async def here(log: CommandLog) -> list[table_output.Row]:
+        return await work(log, bool(await log.store.command("EXISTS", log.keys.group(name).group)))
+
+    return via.run(by_brokers) if via.has_brokers else on_log(here, via.target)
 
 
 @command(app, "delete")
@@ -148,9 +166,7 @@ def delete_offsets(
     table_output.line(f"deleted the offsets of {name} for {topic}, partitions {numbers}")
 
 
-async def _reset(
-    log: CommandLog, name: str, positions: dict[str, Position]
-) -> list[table_output.Row]:
+async def _reset(log: _Log, name: str, positions: dict[str, Position]) -> list[table_output.Row]:
     """Commit the offsets at those positions, in all topics or in none."""
     check_group_name(name)
     topics = {topic: await log.topic(topic) for topic in positions}

@@ -201,6 +201,22 @@ def test_a_record_goes_to_no_partition_that_the_topic_lacks(
     assert code == 2 and "partitions 0 to 1" in said
 
 
+def test_a_group_is_created_and_moved(korvet: Korvet, broker: RunningConsole, topic: str) -> None:
+    name = f"of-{topic}"
+    broker.log.append(topic, 0, [Record(b"a"), Record(b"b")])
+    end = broker.log.offsets(topic)[0].latest
+    code, _, said = korvet("groups", "reset", name, "--topic", topic, "--to", "earliest")
+    assert code == 2 and f"There is no group '{name}'" in said
+    created = korvet("groups", "create", name, "--topic", topic, "--no-header")
+    assert created[1][0] == f"{topic}\t0\t{end}"
+    code, _, said = korvet("groups", "create", name, "--topic", topic)
+    assert code == 2 and "already" in said
+    korvet("groups", "reset", name, "--topic", topic, "--to", "earliest")
+    assert len(korvet("consume", topic, "--group", name)[1]) == 2
+    code, _, said = korvet("groups", "reset", name, "--topic", "nope", "--to", "earliest")
+    assert code == 2 and "There is no topic 'nope'" in said
+
+
 def test_configs_of_a_topic_are_changed(korvet: Korvet, broker: RunningConsole, topic: str) -> None:
     assert korvet("topics", "alter", topic, "--config", "segment.ms=7")[1] == [
         f"altered {topic}: segment.ms"
