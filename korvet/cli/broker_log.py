@@ -13,6 +13,11 @@ from korvet.cli.kafka_requests import GROUP, Requests, ask_coordinator, find_top
 from korvet.library.batches import Batcher, encode_batch
 from korvet.library.values import Fetched, KorvetError, Record, StoredRecord
 from korvet.log.position import EARLIEST, LATEST, Position
+from korvet.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -185,6 +190,17 @@ class BrokerLog:
         answer = await self._requests.call(request, topic.leaders[next(iter(offsets))])
         check(answer)
         return answer
+
+    async def delete_records(self, name: str, number: int, before: int) -> int:
+        """Delete a partition's records below an offset; return where the partition now starts."""
+        topic = await self.topic(name)
+        row = DeleteRecordsPartition(partition_index=number, offset=before)
+        asked = DeleteRecordsTopic(name=name, partitions=[row])
+        request = DeleteRecordsRequest(topics=[asked], timeout_ms=_TIMEOUT_MS)
+        answer = await self._requests.call(request, topic.leaders[number])
+        (found,) = answer.topics[0].partitions
+        check(found)
+        return int(found.low_watermark)
 
     async def committed(self, group: str) -> list[Committed]:
         """Return what a group has committed."""

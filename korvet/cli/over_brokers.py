@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 from korvet.admin.config_edits import ConfigResourceType
 from korvet.base.errors import ErrorCode
 from korvet.cli import table_output
+from korvet.cli.broker_log import BrokerLog
 from korvet.cli.kafka_client import check
 from korvet.cli.kafka_requests import GROUP, Requests, ask_coordinator
-from korvet.config.setting import StartError
+from korvet.config.setting import Source, StartError
 from korvet.security.acl import Operation, PatternType, Permission, ResourceType, Rule
 from korvet.security.credentials import Mechanism, SaltedPassword
 from korvet.security.users import ABSENT, PRESENT
@@ -41,7 +42,10 @@ from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from korvet.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 from korvet.wire.schema import Message
+from korvet.wire.structs import TopicPartitions
 
+Description = tuple[list[table_output.Row], tuple[str, ...], list[table_output.Row]]
+"""A topic's configs, the columns of its partitions, and these."""
 Changes = Mapping[Mechanism, SaltedPassword | None]
 """The new passwords of a user; None deletes one."""
 _TIMEOUT_MS = 30_000
@@ -95,6 +99,29 @@ async def delete_topic(requests: Requests, name: str) -> None:
         topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=_TIMEOUT_MS
     )
     check((await requests.call(request)).responses[0])
+
+
+async def describe_topic(requests: Requests, name: str) -> Description:
+    """Return the configs of a topic, and the offsets and bytes of its partitions."""
+    log = BrokerLog(requests)
+    topic, sizes = await log.topic(name), dict[int, int]()
+    rows: list[table_output.Row] = [("id", topic.id.hex, "")]
+    resource = DescribeConfigsResource(
+        resource_type=ConfigResourceType.TOPIC, resource_name=name, configuration_keys=None
+    )
+    (found,) = (await requests.call(DescribeConfigsRequest(resources=[resource]))).results
+    check(found)
+    known = {source.value: source.name.lower() for source in Source}
+    rows += [(row.name, row.value, known.get(row.config_source, "")) for row in found.configs]
+    asked = [TopicPartitions(topic=name, partitions=sorted(topic.leaders))]
+    for broker in requests.brokers:
+        answer = await requests.call(DescribeLogDirsRequest(topics=asked), broker)
+        for part in (part for row in answer.results for of in row.topics for part in of.partitions):
+            sizes[part.partition_index] = part.partition_size
+    parts: list[table_output.Row] = [
+        (*ends, sizes.get(ends.partition)) for ends in await log.offsets(name)
+    ]
+    return rows, ("partition", "first", "next", "bytes"), parts
 
 
 async def list_topics(requests: Requests) -> list[table_output.Row]:

@@ -8,6 +8,7 @@ import typer
 from korvet.cli import options as o
 from korvet.cli import over_brokers, table_output
 from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.broker_log import BrokerLog
 from korvet.cli.kafka_requests import Via
 from korvet.cli.topic_positions import position
 from korvet.config.setting import StartError
@@ -35,7 +36,7 @@ def add_partitions(
 def trim(
     name: o.TopicName,
     before: Annotated[str, typer.Option("--before", metavar="POSITION", help=o.POSITIONS)],
-    target: o.Target,
+    via: Via,
     partition: o.Partitions = None,
     header: o.Header = True,
 ) -> None:
@@ -46,7 +47,7 @@ def trim(
     """
     wanted = position("--before", before)
 
-    async def run(log: CommandLog) -> list[table_output.Row]:
+    async def run(log: CommandLog | BrokerLog) -> list[table_output.Row]:
         count = (await log.topic(name)).partitions
         first = [part.earliest for part in await log.offsets(name)]
         rows: list[table_output.Row] = []
@@ -55,7 +56,12 @@ def trim(
             rows.append((number, first[number], await log.delete_records(name, number, offset)))
         return rows
 
-    table_output.table(("partition", "started_at", "starts_at"), on_log(run, target), header=header)
+    rows = (
+        via.run(lambda requests: run(BrokerLog(requests)))
+        if via.has_brokers
+        else on_log(run, via.target)
+    )
+    table_output.table(("partition", "started_at", "starts_at"), rows, header=header)
 
 
 def repair(

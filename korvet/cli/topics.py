@@ -100,21 +100,18 @@ def create(
         on_log(lambda log: run(log.create_topic), via.target)
 
 
-@o.command(app, "describe")
-def describe(
-    name: o.TopicName, target: o.Target, json: o.Json = False, header: o.Header = True
-) -> None:
+@command(app, "describe")
+def describe(name: o.TopicName, via: Via, json: o.Json = False, header: o.Header = True) -> None:
     """Print a topic's configs and partitions.
 
     With retention.consumed, also the group that holds a partition's records, and how many. With
     table.enable, also the keys of its table, and the table's bytes of Redis's memory. With
     remote.storage.enable, or with segments, also the first offset in Redis, what segments hold,
     what they alone hold (remote_only), and the total. Other records and bytes are those in Redis.
+    Brokers return offsets and bytes only.
     """
 
-    async def run(
-        log: CommandLog,
-    ) -> tuple[list[table_output.Row], tuple[str, ...], list[table_output.Row]]:
+    async def run(log: CommandLog) -> over_brokers.Description:
         topic = await log.find_topic(name)
         configs = log.topic_configs.resolve(name, topic.configs).values()
         offsets = await log.offsets(name)
@@ -157,7 +154,11 @@ def describe(
             parts = [(*row, *a, *b) for row, a, b in zip(parts, segments, below, strict=True)]
         return [("id", topic.id, ""), *shown], columns, list(parts)
 
-    configs, of_part, parts = on_log(run, target)
+    configs, of_part, parts = (
+        via.run(lambda requests: over_brokers.describe_topic(requests, name))
+        if via.has_brokers
+        else on_log(run, via.target)
+    )
     of_config = ("config", "value", "source")
     if json:
         table_output.document(
@@ -201,5 +202,5 @@ def delete(names: o.TopicNames, via: Via) -> None:
 
 add_topic_commands(app)
 command(app, "add-partitions")(topic_changes.add_partitions)
-o.command(app, "trim")(topic_changes.trim)
+command(app, "trim")(topic_changes.trim)
 o.command(app, "repair")(topic_changes.repair)

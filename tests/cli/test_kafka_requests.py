@@ -201,6 +201,20 @@ def test_a_record_goes_to_no_partition_that_the_topic_lacks(
     assert code == 2 and "partitions 0 to 1" in said
 
 
+def test_a_topic_is_described_and_trimmed(
+    korvet: Korvet, broker: RunningConsole, topic: str
+) -> None:
+    first = broker.log.append(topic, 1, [Record(b"a"), Record(b"b")]).base_offset
+    lines = [line.split("\t") for line in korvet("topics", "describe", topic)[1]]
+    assert ["offset.mode", "time", "default"] in lines and lines[1][0] == "id"
+    (row,) = [line for line in lines if line[:2] == ["1", str(first)]]
+    assert row[2] == str(first + 2)
+    trimmed = korvet("topics", "trim", topic, "--before", str(first + 1), "-p", "1")
+    assert trimmed[:2] == (0, ["partition\tstarted_at\tstarts_at", f"1\t{first}\t{first + 1}"])
+    assert korvet("consume", topic)[1] == ["b"]
+    assert korvet("topics", "describe", "nope")[0] == 2
+
+
 def test_a_group_is_created_and_moved(korvet: Korvet, broker: RunningConsole, topic: str) -> None:
     name = f"of-{topic}"
     broker.log.append(topic, 0, [Record(b"a"), Record(b"b")])
