@@ -74,10 +74,21 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their fixtures, before pytest deselects by markers."""
+    """Mark tests by their fixtures, before pytest deselects by markers.
+
+    Those with Spark begin first, and of these the longest: at the end of a run they would leave
+    other processes idle.
+    """
     for item in items:
         for name in set(getattr(item, "fixturenames", ())) & FIXTURES.keys():
             item.add_marker(FIXTURES[name])
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    if not item.get_closest_marker("spark"):
+        return 2
+    return 0 if item.path.stem == "test_crashes" else 1
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
