@@ -96,7 +96,7 @@ class Producing:
 
     def _run(self) -> None:
         number = 0
-        while not self._stop.wait(0.02):
+        while not self._stop.wait(0.1):
             for _ in range(20):
                 number += 1
                 self._producer.produce(
