@@ -1,23 +1,33 @@
 """Read and append records at brokers, with the calls that commands make on a log in Redis."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from time import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from korvet.base.errors import ErrorCode
+from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.kafka_client import check
-from korvet.cli.kafka_requests import GROUP, Requests, ask_coordinator, find_topic
+from korvet.cli.kafka_requests import GROUP, Requests, Via, ask_coordinator, find_topic
+from korvet.config.setting import StartError
 from korvet.library.batches import Batcher, encode_batch
 from korvet.library.values import Fetched, KorvetError, Record, StoredRecord
 from korvet.log.position import EARLIEST, LATEST, Position
+from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from korvet.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from korvet.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -82,8 +92,15 @@ class BrokerTopic(NamedTuple):
         return len(self.leaders)
 
 
+class CreatedTopic(NamedTuple):
+    """A topic that was created; `offset_mode` is empty if the broker names none."""
+
+    partitions: int
+    offset_mode: str
+
+
 class BrokerLog:
-    """The topics of brokers."""
+    """The topics and groups of brokers."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -97,6 +114,53 @@ class BrokerLog:
             leaders = {row.partition_index: row.leader_id for row in found.partitions}
             self._topics[name] = BrokerTopic(name, found.topic_id, leaders)
         return self._topics[name]
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int | None,
+        configs: Mapping[str, str],
+        replication_factor: int = -1,
+    ) -> CreatedTopic:
+        """Create a topic; without `partitions` it has as many as num.partitions says."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=-1 if partitions is None else partitions,
+            replication_factor=replication_factor,
+            assignments=[],
+            configs=[CreatableTopicConfig(name=key, value=text) for key, text in configs.items()],
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
+        (created,) = (await self._requests.call(request)).topics
+        check(created)
+        values = {row.name: row.value for row in created.configs or ()}
+        return CreatedTopic(created.num_partitions, values.get("offset.mode") or "")
+
+    async def add_partitions(self, name: str, count: int) -> None:
+        """Raise a topic's number of partitions to `count`."""
+        topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
+        answer = await self._requests.call(
+            CreatePartitionsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS, validate_only=False)
+        )
+        check(answer.results[0])
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=_TIMEOUT_MS
+        )
+        check((await self._requests.call(request)).responses[0])
+
+    async def delete_group(self, name: str) -> None:
+        """Delete a group that has no members."""
+        request = DeleteGroupsRequest(groups_names=[name])
+        answer = await ask_coordinator(
+            self._requests, GROUP, name, request, lambda row: row.results[0]
+        )
+        (found,) = answer.results
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            raise StartError(f"There is no group {name!r}: `korvet groups list` names them.")
+        check(found)
 
     async def offsets(self, name: str) -> list[Ends]:
         """Return where each partition begins and ends."""
@@ -287,3 +351,14 @@ def _batches(data: Buffer) -> Iterator[tuple[BatchHeader, Buffer]]:
             return
         yield header, view[at:end]
         at = end
+
+
+Log = CommandLog | BrokerLog
+T = TypeVar("T")
+
+
+def on_any_log(work: Callable[[Log], Awaitable[T]], via: Via) -> T:
+    """Run `work` on the log of the brokers or of the target's Redis, and return its result."""
+    if via.has_brokers:
+        return via.run(lambda requests: work(BrokerLog(requests)))
+    return on_log(work, via.target)

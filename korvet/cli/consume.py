@@ -11,9 +11,8 @@ import typer
 from korvet.base.errors import ErrorCode
 from korvet.cli import avro_records, completion, record_template
 from korvet.cli import options as o
-from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.avro_records import AvroReader
-from korvet.cli.broker_log import BrokerLog
+from korvet.cli.broker_log import BrokerLog, Log, on_any_log
 from korvet.cli.kafka_requests import Via, with_brokers
 from korvet.cli.record_reader import Reader
 from korvet.cli.table_output import progress
@@ -97,7 +96,7 @@ def consume(
     if follow and to is not None:
         raise typer.BadParameter("--follow waits for records without end: leave out --to")
 
-    async def run(log: CommandLog | BrokerLog) -> None:
+    async def run(log: Log) -> None:
         numbers = o.chosen_partitions(name, (await log.topic(name)).partitions, partition)
         reader = Reader(
             log,
@@ -111,10 +110,7 @@ def consume(
         await reader.seek(numbers, start, stop)
         await _read(log, reader, name, numbers if follow else None)
 
-    if via.has_brokers:
-        via.run(lambda requests: run(BrokerLog(requests)))
-    else:
-        on_log(run, via.target)
+    on_any_log(run, via)
     if avro is not None and avro.has_failed:
         raise typer.Exit(1)
 
@@ -128,9 +124,7 @@ def _by_key(wanted: bytes | None, avro: AvroReader | None) -> Callable[[StoredRe
     return lambda record: avro.matches(record, wanted)
 
 
-async def _read(
-    log: CommandLog | BrokerLog, reader: Reader, name: str, followed: list[int] | None
-) -> None:
+async def _read(log: Log, reader: Reader, name: str, followed: list[int] | None) -> None:
     """Print the records to the end, then those that arrive in the partitions to be followed."""
     try:
         with progress(f"from {name}", reader.records, shown=_writes_file()) as advance:
@@ -145,9 +139,7 @@ async def _read(
     await reader.commit()
 
 
-async def _follow(
-    log: CommandLog | BrokerLog, reader: Reader, name: str, numbers: list[int]
-) -> None:
+async def _follow(log: Log, reader: Reader, name: str, numbers: list[int]) -> None:
     async def read(wait: Callable[[], Awaitable[object]]) -> None:
         while not reader.is_done:
             await _explained(log, reader, name, lambda count: None)
@@ -162,9 +154,7 @@ async def _follow(
         await read(lambda: wake.wait(_RECHECK_S))
 
 
-async def _explained(
-    log: CommandLog | BrokerLog, reader: Reader, name: str, advance: Callable[[int], None]
-) -> None:
+async def _explained(log: Log, reader: Reader, name: str, advance: Callable[[int], None]) -> None:
     """Read to the end. Raises StartError with the offsets of a partition that has others."""
     try:
         await reader.read_to_end(advance)

@@ -1,7 +1,6 @@
 """`korvet groups`: list, describe, create, reset, change and delete."""
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -9,7 +8,7 @@ import typer
 from korvet.cli import completion, group_view, over_brokers, table_output
 from korvet.cli import options as o
 from korvet.cli.admin_client import CommandLog, on_log
-from korvet.cli.broker_log import BrokerLog
+from korvet.cli.broker_log import BrokerLog, Log, on_any_log
 from korvet.cli.config_changes import add_group_commands
 from korvet.cli.help_text import group
 from korvet.cli.kafka_client import check
@@ -27,7 +26,6 @@ from korvet.wire.messages.offset_delete import (
 app = group()
 add_group_commands(app)
 
-_Log = CommandLog | BrokerLog
 _Topic = Annotated[
     str,
     typer.Option(
@@ -77,7 +75,7 @@ def create(
     """
     wanted = parse_positions(topic, to)
 
-    async def run(log: _Log, is_known: bool) -> list[table_output.Row]:
+    async def run(log: Log, is_known: bool) -> list[table_output.Row]:
         if is_known:
             raise StartError(
                 f"There is a group {name!r} already: move it with `korvet groups reset`."
@@ -98,7 +96,7 @@ def reset(
     wanted = parse_positions(topic, to)
     check_group_name(name)
 
-    async def run(log: _Log, is_known: bool) -> list[table_output.Row]:
+    async def run(log: Log, is_known: bool) -> list[table_output.Row]:
         if not is_known:
             raise StartError(
                 f"There is no group {name!r}: `korvet groups list` names them, and "
@@ -110,7 +108,7 @@ def reset(
 
 
 def _on_group(
-    work: Callable[[_Log, bool], Awaitable[list[table_output.Row]]], via: Via, name: str
+    work: Callable[[Log, bool], Awaitable[list[table_output.Row]]], via: Via, name: str
 ) -> list[table_output.Row]:
     """Run `work` with the log, and whether it has the group; return its result."""
 
@@ -131,15 +129,12 @@ def delete(names: o.GroupNames, via: Via) -> None:
     Their committed offsets are deleted too.
     """
 
-    async def run(delete: Callable[[str], Awaitable[None]]) -> None:
+    async def run(log: Log) -> None:
         for name in names:
-            await delete(name)
+            await log.delete_group(name)
             table_output.line(f"deleted {name}")
 
-    if via.has_brokers:
-        via.run(lambda requests: run(partial(over_brokers.delete_group, requests)))
-    else:
-        on_log(lambda log: run(log.delete_group), via.target)
+    on_any_log(run, via)
 
 
 @command(app, "delete-offsets")
@@ -166,7 +161,7 @@ def delete_offsets(
     table_output.line(f"deleted the offsets of {name} for {topic}, partitions {numbers}")
 
 
-async def _reset(log: _Log, name: str, positions: dict[str, Position]) -> list[table_output.Row]:
+async def _reset(log: Log, name: str, positions: dict[str, Position]) -> list[table_output.Row]:
     """Commit the offsets at those positions, in all topics or in none."""
     check_group_name(name)
     topics = {topic: await log.topic(topic) for topic in positions}

@@ -8,8 +8,8 @@ from korvet.base.errors import ErrorCode
 from korvet.cli import table_output
 from korvet.cli.broker_log import BrokerLog
 from korvet.cli.kafka_client import check
-from korvet.cli.kafka_requests import GROUP, Requests, ask_coordinator
-from korvet.config.setting import Source, StartError
+from korvet.cli.kafka_requests import Requests
+from korvet.config.setting import Source
 from korvet.security.acl import Operation, PatternType, Permission, ResourceType, Rule
 from korvet.security.credentials import Mechanism, SaltedPassword
 from korvet.security.users import ABSENT, PRESENT
@@ -20,15 +20,7 @@ from korvet.wire.messages.alter_user_scram_credentials import (
 )
 from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from korvet.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from korvet.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from korvet.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from korvet.wire.messages.delete_groups import DeleteGroupsRequest
-from korvet.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from korvet.wire.messages.describe_acls import DescribeAclsRequest
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest
@@ -52,53 +44,6 @@ _TIMEOUT_MS = 30_000
 _SHAPE = ("storage.format", "offset.mode")
 _AT_ONCE = 100
 """Topics or groups that one request describes."""
-
-
-class CreatedTopic(NamedTuple):
-    """A topic that was created; `offset_mode` is empty if the broker names none."""
-
-    partitions: int
-    offset_mode: str
-
-
-async def create_topic(
-    requests: Requests,
-    replication_factor: int,
-    name: str,
-    partitions: int | None,
-    configs: Mapping[str, str],
-) -> CreatedTopic:
-    """Create a topic; without `partitions` it has as many as num.partitions says."""
-    rows = [CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
-    topic = CreatableTopic(
-        name=name,
-        num_partitions=-1 if partitions is None else partitions,
-        replication_factor=replication_factor,
-        assignments=[],
-        configs=rows,
-    )
-    answer = await requests.call(CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS))
-    (created,) = answer.topics
-    check(created)
-    values = {row.name: row.value for row in created.configs or ()}
-    return CreatedTopic(created.num_partitions, values.get("offset.mode") or "")
-
-
-async def add_partitions(requests: Requests, name: str, count: int) -> None:
-    """Raise a topic's number of partitions to `count`."""
-    topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
-    answer = await requests.call(
-        CreatePartitionsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS, validate_only=False)
-    )
-    check(answer.results[0])
-
-
-async def delete_topic(requests: Requests, name: str) -> None:
-    """Delete a topic."""
-    request = DeleteTopicsRequest(
-        topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=_TIMEOUT_MS
-    )
-    check((await requests.call(request)).responses[0])
 
 
 async def describe_topic(requests: Requests, name: str) -> Description:
@@ -185,17 +130,6 @@ def _describe(kind: str, names: list[str]) -> Message:
         "streams": StreamsGroupDescribeRequest,
     }[kind]
     return request(group_ids=names, include_authorized_operations=False)
-
-
-async def delete_group(requests: Requests, name: str) -> None:
-    """Delete a group that has no members."""
-    answer = await ask_coordinator(
-        requests, GROUP, name, DeleteGroupsRequest(groups_names=[name]), lambda row: row.results[0]
-    )
-    (found,) = answer.results
-    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        raise StartError(f"There is no group {name!r}: `korvet groups list` names them.")
-    check(found)
 
 
 async def list_rules(requests: Requests) -> list[Rule]:

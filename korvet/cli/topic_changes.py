@@ -6,9 +6,9 @@ from uuid import uuid4
 import typer
 
 from korvet.cli import options as o
-from korvet.cli import over_brokers, table_output
+from korvet.cli import table_output
 from korvet.cli.admin_client import CommandLog, on_log
-from korvet.cli.broker_log import BrokerLog
+from korvet.cli.broker_log import Log, on_any_log
 from korvet.cli.kafka_requests import Via
 from korvet.cli.topic_positions import position
 from korvet.config.setting import StartError
@@ -26,10 +26,7 @@ def add_partitions(
 
     Records stay where they are: a key may go to another partition from then on.
     """
-    if via.has_brokers:
-        via.run(lambda requests: over_brokers.add_partitions(requests, name, count))
-    else:
-        on_log(lambda log: log.add_partitions(name, count), via.target)
+    on_any_log(lambda log: log.add_partitions(name, count), via)
     table_output.line(f"{name} has {count} partitions")
 
 
@@ -47,7 +44,7 @@ def trim(
     """
     wanted = position("--before", before)
 
-    async def run(log: CommandLog | BrokerLog) -> list[table_output.Row]:
+    async def run(log: Log) -> list[table_output.Row]:
         count = (await log.topic(name)).partitions
         first = [part.earliest for part in await log.offsets(name)]
         rows: list[table_output.Row] = []
@@ -56,11 +53,7 @@ def trim(
             rows.append((number, first[number], await log.delete_records(name, number, offset)))
         return rows
 
-    rows = (
-        via.run(lambda requests: run(BrokerLog(requests)))
-        if via.has_brokers
-        else on_log(run, via.target)
-    )
+    rows = on_any_log(run, via)
     table_output.table(("partition", "started_at", "starts_at"), rows, header=header)
 
 

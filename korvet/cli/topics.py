@@ -11,9 +11,10 @@ from korvet.broker.ops.finding import times_as_offsets
 from korvet.cli import options as o
 from korvet.cli import over_brokers, table_output, topic_changes
 from korvet.cli.admin_client import CommandLog, on_log
+from korvet.cli.broker_log import BrokerLog, Log, on_any_log
 from korvet.cli.config_changes import add_topic_commands
 from korvet.cli.help_text import group
-from korvet.cli.kafka_requests import Via, command, leaders
+from korvet.cli.kafka_requests import Via, command
 from korvet.groups.consumed import list_held
 from korvet.library.values import KorvetError
 from korvet.log.tables import sizes
@@ -78,10 +79,13 @@ def create(
     """
     configs = dict(o.assignments("--config", config))
 
-    async def run(make: Callable[..., Awaitable[_Created]]) -> None:
+    async def run(log: Log) -> None:
+        create: Callable[..., Awaitable[_Created]] = log.create_topic
+        if isinstance(log, BrokerLog):
+            create = partial(create, replication_factor=replication_factor)
         for name in names:
             try:
-                created = await make(name, partitions, configs)
+                created = await create(name, partitions, configs)
             except KorvetError as error:
                 if not (if_not_exists and error.error is ErrorCode.TOPIC_ALREADY_EXISTS):
                     raise
@@ -92,12 +96,7 @@ def create(
             if created.offset_mode == "time" and "offset.mode" not in configs:
                 table_output.note(times_as_offsets(name))
 
-    if via.has_brokers:
-        via.run(
-            lambda requests: run(partial(over_brokers.create_topic, requests, replication_factor))
-        )
-    else:
-        on_log(lambda log: run(log.create_topic), via.target)
+    on_any_log(run, via)
 
 
 @command(app, "describe")
@@ -181,23 +180,14 @@ def delete(names: o.TopicNames, via: Via) -> None:
     Their records, Redis groups and committed offsets are deleted too.
     """
 
-    async def run(
-        find: Callable[[str], Awaitable[object]], delete: Callable[[str], Awaitable[None]]
-    ) -> None:
+    async def run(log: Log) -> None:
         for name in names:  # all are looked up first: a wrong name deletes nothing
-            await find(name)
+            await log.topic(name)
         for name in names:
-            await delete(name)
+            await log.delete_topic(name)
             table_output.line(f"deleted {name}")
 
-    if via.has_brokers:
-        via.run(
-            lambda requests: run(
-                partial(leaders, requests), partial(over_brokers.delete_topic, requests)
-            )
-        )
-    else:
-        on_log(lambda log: run(log.topic, log.delete_topic), via.target)
+    on_any_log(run, via)
 
 
 add_topic_commands(app)
