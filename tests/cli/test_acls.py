@@ -7,7 +7,7 @@ import pytest
 
 from korvet.cli import run
 from tests.support.redis_servers import TestServer
-from tests.support.running_console import RunningConsole, running_console
+from tests.support.running_console import RunningConsole, running_console, where_of
 
 Korvet = Callable[..., tuple[int, str, str]]
 
@@ -26,10 +26,7 @@ def korvet(
     """Run `korvet acls` at a broker or on its Redis; return exit code, stdout and stderr."""
     with broker.server.client() as client:
         client.delete(f"{broker.namespace}:acls")
-    where = {
-        "brokers": ("--brokers", broker.bootstrap),
-        "redis": ("--redis", broker.server.url, "--namespace", broker.namespace),
-    }[request.param]
+    where = where_of(broker, request.param)
 
     def command(*words: str) -> tuple[int, str, str]:
         code = run(["acls", *words, *where])

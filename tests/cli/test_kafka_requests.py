@@ -19,7 +19,7 @@ from korvet.config.setting import StartError
 from korvet.scripts.keys import Keys
 from tests.support.certificates import Authority
 from tests.support.redis_servers import TestServer
-from tests.support.running_console import RunningConsole, running_console
+from tests.support.running_console import RunningConsole, running_console, where_of
 
 Korvet = Callable[..., tuple[int, list[str], str]]
 
@@ -43,10 +43,7 @@ def korvet(
     broker: RunningConsole, request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]
 ) -> Korvet:
     """Run a command line on the broker or on its Redis; return exit code, lines and stderr."""
-    where = {
-        "brokers": ("--brokers", broker.bootstrap),
-        "redis": ("--redis", broker.server.url, "--namespace", broker.namespace),
-    }[request.param]
+    where = where_of(broker, request.param)
 
     def command(*words: str) -> tuple[int, list[str], str]:
         code = run([*words, *where])

@@ -9,7 +9,7 @@ import pytest
 
 from korvet.cli import run
 from tests.support.redis_servers import TestServer
-from tests.support.running_console import RunningConsole, running_console
+from tests.support.running_console import RunningConsole, running_console, where_of
 
 Korvet = Callable[..., tuple[int, str, str]]
 
@@ -33,10 +33,7 @@ def korvet(
     """
     with broker.server.client() as client:
         client.delete(f"{broker.namespace}:users")
-    where = {
-        "brokers": ("--brokers", broker.bootstrap),
-        "redis": ("--redis", broker.server.url, "--namespace", broker.namespace),
-    }[request.param]
+    where = where_of(broker, request.param)
 
     def command(*words: str, stdin: bytes = b"s3cret\n") -> tuple[int, str, str]:
         content = SimpleNamespace(buffer=io.BytesIO(stdin), isatty=lambda: False)

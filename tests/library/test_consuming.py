@@ -34,13 +34,6 @@ GROUP = Keys().group("totals")
 
 
 @pytest.fixture
-def client(redis_server: TestServer) -> Iterator[redis.Redis]:
-    """The application's client on each server."""
-    with redis_server.client() as made:
-        yield made
-
-
-@pytest.fixture
 def log(client: redis.Redis) -> Iterator[korvet.Korvet]:
     """A log with the topic orders, of two partitions that hold the numbers 1 to 10."""
     with korvet.Korvet(client, settings=QUICK) as made:

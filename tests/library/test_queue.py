@@ -20,13 +20,6 @@ QUICK: dict[str, Any] = {"partitions": 1, "backoff_s": 0.02, "retries": 2}
 
 
 @pytest.fixture
-def client(redis_server: TestServer) -> Iterator[redis.Redis]:
-    """The application's client on each server."""
-    with redis_server.client() as made:
-        yield made
-
-
-@pytest.fixture
 def log(client: redis.Redis) -> Iterator[korvet.Korvet]:
     with korvet.Korvet(client, settings=AT_ONCE) as made:
         yield made

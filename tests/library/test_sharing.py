@@ -31,13 +31,6 @@ LAYOUTS = pytest.mark.parametrize("layout", ["record", "batch"])
 
 
 @pytest.fixture
-def client(redis_server: TestServer) -> Iterator[redis.Redis]:
-    """The application's client on each server."""
-    with redis_server.client() as made:
-        yield made
-
-
-@pytest.fixture
 def log(client: redis.Redis) -> Iterator[korvet.Korvet]:
     """A log with the topic orders, whose partition holds the numbers 1 to 10, and a group."""
     with korvet.Korvet(client, settings=AT_ONCE) as made:

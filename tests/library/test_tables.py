@@ -18,13 +18,6 @@ TABLE = {"table.enable": "true"}
 
 
 @pytest.fixture
-def client(redis_server: TestServer) -> Iterator[redis.Redis]:
-    """The application's client on each server."""
-    with redis_server.client() as made:
-        yield made
-
-
-@pytest.fixture
 def log(client: redis.Redis) -> Iterator[Korvet]:
     with Korvet(client) as made:
         yield made

@@ -56,6 +56,13 @@ class RunningConsole:
             store.run(Keys(self.namespace).user_alter(rows, user=name, condition=""))
 
 
+def where_of(made: RunningConsole, kind: str) -> tuple[str, ...]:
+    """Return the options of a command that works at the broker (brokers) or on its Redis."""
+    if kind == "brokers":
+        return "--brokers", made.bootstrap
+    return "--redis", made.server.url, "--namespace", made.namespace
+
+
 @contextmanager
 def running_console(
     server: TestServer,
