@@ -49,6 +49,7 @@ from korvet.wire.records import (
     read_header,
     records_of,
 )
+from korvet.wire.schema import ZERO_UUID
 
 FETCH_BYTES = 1 << 20
 MAX_BATCH_BYTES = 1 << 20
@@ -145,10 +146,11 @@ class BrokerLog:
         check(answer.results[0])
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=_TIMEOUT_MS
-        )
+        """Delete a topic: this one, if the brokers know ids, and none that was created since."""
+        topic = await self.topic(name)
+        has_id = topic.id != ZERO_UUID
+        state = DeleteTopicState(name=None if has_id else name, topic_id=topic.id)
+        request = DeleteTopicsRequest(topics=[state], topic_names=[name], timeout_ms=_TIMEOUT_MS)
         check((await self._requests.call(request)).responses[0])
 
     async def delete_group(self, name: str) -> None:

@@ -1,5 +1,6 @@
 """Check the commands that send Kafka requests: to brokers and to a Redis, with the same output."""
 
+import asyncio
 import json
 import re
 import socket
@@ -14,8 +15,10 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from korvet import Record
 from korvet.cli import run
-from korvet.cli.kafka_client import ClientSettings
+from korvet.cli.broker_log import BrokerLog
+from korvet.cli.kafka_client import ClientSettings, KafkaClient
 from korvet.config.setting import StartError
+from korvet.library.values import KorvetError
 from korvet.scripts.keys import Keys
 from tests.support.certificates import Authority
 from tests.support.redis_servers import TestServer
@@ -435,3 +438,19 @@ def test_a_server_that_is_no_broker_is_named(
         assert run(["quotas", "list", "--brokers", where]) == 2
         thread.join()
     assert sentence in capfd.readouterr().err
+
+
+def test_a_topic_that_was_created_again_is_not_deleted(broker: RunningConsole, topic: str) -> None:
+    settings = ClientSettings.read(broker.bootstrap, None, {})
+
+    async def delete() -> None:
+        async with KafkaClient(settings) as client:
+            log = BrokerLog(client)
+            await log.topic(topic)
+            broker.log.delete_topic(topic)
+            broker.log.create_topic(topic, 1)
+            await log.delete_topic(topic)
+
+    with pytest.raises(KorvetError, match="UNKNOWN_TOPIC_ID"):
+        asyncio.run(delete())
+    assert topic in [row.name for row in broker.log.topics()]
