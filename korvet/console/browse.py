@@ -15,6 +15,7 @@ import msgspec
 
 from korvet.base.errors import ErrorCode
 from korvet.console.large import LargeRecords, large_at
+from korvet.console.visit import bytes_of
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.values import KorvetError, PartitionOffsets, StoredRecord
 from korvet.topics.table import Topic
@@ -40,7 +41,7 @@ class Browsed(msgspec.Struct, frozen=True):
     cursors: Cursors
     scanned: int
     size: int
-    """Bytes of the keys and values that were read."""
+    """Bytes of the records that were read."""
     is_end: bool
     """Whether there are no records above the cursors."""
     is_limited: bool
@@ -96,7 +97,7 @@ async def browse(
                 rows = await _read(log, topic, part, share)
                 scanned += len(rows)
                 await prepare(rows)
-                size += sum(len(row.key or b"") + len(row.value or b"") for row in rows)
+                size += sum(map(bytes_of, rows))
                 part.matched = [row for row in reversed(rows) if _is_shown(row, matches)]
         ready = [part for part in parts if part.matched]
         if not ready:

@@ -17,7 +17,8 @@ from korvet.console.large import large_at
 from korvet.console.offset_rows import OffsetRow
 from korvet.console.queues import LockRow, QueueRow
 from korvet.console.render import count
-from korvet.console.visit import Visit
+from korvet.console.visit import PageError, Visit
+from korvet.library.record_calls import FETCH_BYTES
 from korvet.library.values import KorvetError
 from korvet.security.acl import Operation, ResourceType
 
@@ -229,8 +230,8 @@ async def _next_record(visit: Visit, row: OffsetRow) -> tuple[int, str] | None:
     if large is not None:
         return start, f"with those before offset {large.next_offset}, {size(large.size)}"
     try:
-        got = await visit.log.fetch(row.topic, row.partition, start, max_bytes=1)
-    except KorvetError:
+        got = await visit.read(row.topic, row.partition, start, max_bytes=1)
+    except (KorvetError, PageError):
         return None
     if not got.records:
         return None
@@ -264,7 +265,10 @@ async def _hottest_key(visit: Visit, name: str, partition: int) -> str:
     keys: Counter[bytes | None] = Counter()
     if await large_at(visit.log, name, partition, start) is not None:
         return ""
-    got = await visit.log.fetch(name, partition, start)
+    try:
+        got = await visit.read(name, partition, start, FETCH_BYTES)
+    except (KorvetError, PageError):
+        return ""
     keys.update(record.key for record in got.records[:SAMPLED])
     if not keys:
         return ""

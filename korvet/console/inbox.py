@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from korvet.broker.ops.connection import OpsConnection
-from korvet.broker.ops.http import Answer, Page, Snapshots
+from korvet.broker.ops.http import Answer, Page, Snapshots, answer_on_port
 
 Deliver = Callable[[OpsConnection, bytes], object]
 """Serves a connection, of which the first bytes were read."""
@@ -21,7 +21,7 @@ class BrokerPages:
         self._loop = loop
 
     async def answer(self, path: str) -> Answer:
-        return await self._ask(self._page.answer(path))
+        return await self._ask(answer_on_port(self._page, path))
 
     async def snapshots(self) -> Snapshots:
         """Return the metrics of the broker's processes."""

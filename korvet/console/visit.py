@@ -23,7 +23,9 @@ from korvet.broker.read_only import SENTENCE
 from korvet.console.services import ConsoleServices
 from korvet.console.sessions import ConsoleSession
 from korvet.context import Context
+from korvet.library.values import Fetched, Record, StoredRecord
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
+from korvet.security.quotas import CONSUMER_BYTES
 from korvet.security.session import ANONYMOUS, Principal, Session
 from korvet.wire.schema import Message
 
@@ -164,6 +166,13 @@ class Visit:
             wait_s = -(-wait_ms // 1000)
             raise PageError(429, f"The quota {quota} is used up: try again in {wait_s} s.")
 
+    async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Fetched:
+        """Read records and charge them to the user's quota. Raises PageError and KorvetError."""
+        await self.charge(CONSUMER_BYTES, 0)
+        got = await self.log.fetch(topic, partition, offset, max_bytes=max_bytes)
+        await self.charge(CONSUMER_BYTES, sum(map(bytes_of, got.records)))
+        return got
+
     # Kafka's APIs.
 
     async def call(self, request: Message) -> Any:
@@ -178,6 +187,12 @@ class Visit:
             return await answer
         except CloseWithoutResponse as reason:
             raise PageError(503, f"{reason}.") from None
+
+
+def bytes_of(record: Record | StoredRecord) -> int:
+    """Return the bytes of key, value and headers."""
+    size = len(record.key or b"") + len(record.value or b"")
+    return size + sum(len(name) + len(value or b"") for name, value in record.headers)
 
 
 def check(error: int, reason: str | None = None) -> None:

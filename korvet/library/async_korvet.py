@@ -11,6 +11,7 @@ from korvet.admin.alter_configs import ConfigAdmin
 from korvet.admin.config_edits import DELETE, SET, Change, ConfigResourceType, Edit
 from korvet.base.errors import ErrorCode
 from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
+from korvet.config.setting import LONG_MAX
 from korvet.config.values import Settings
 from korvet.groups.lag import list_lags
 from korvet.groups.share_offsets import ShareOffsets
@@ -73,6 +74,9 @@ class GroupCalls(ShareCalls):
         for (topic, partition), offset in offsets.items():
             found = await self.find_topic(topic)
             check_partition(found, partition)
+            if not 0 <= offset <= LONG_MAX:
+                reason = f"A group cannot commit offset {offset} of partition {partition}."
+                raise KorvetError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
             rows.append((topic, partition, offset, -1, found.id, metadata))
         replies = await self.coordinator.run_rows(
             group,

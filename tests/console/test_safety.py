@@ -60,6 +60,11 @@ def test_the_port_is_not_served_under_another_name(console: RunningConsole) -> N
     assert httpx.get(f"{console.url}/", headers={"Host": f"localhost:{port}"}).status_code == 200
 
 
+def test_the_console_has_no_page_of_a_workers_socket(browser: httpx.Client) -> None:
+    for path in ("/snapshot", "/scrape", "/%73napshot", "/snapshot?x=1"):
+        assert browser.get(path).status_code == 404, path
+
+
 def test_a_form_needs_the_token_of_its_session(console: RunningConsole) -> None:
     with console.browser() as one, console.browser() as other:
         token = token_in(one.get("/create-topic").text)

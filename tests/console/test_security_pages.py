@@ -108,7 +108,7 @@ def test_records_that_are_produced_read_or_searched_are_charged_to_the_quotas(
 ) -> None:
     console.log.create_topic("charged", 1, configs={"offset.mode": "dense"})
     form, download = "/topics/charged/produce", "/topics/charged/records/0/0/download"
-    sent = send(browser, form, form, value="v" * 1000, partition="0")
+    sent = send(browser, form, form, headers=f"name: {'h' * 1000}", partition="0")
     assert sent.status_code == 200
     assert browser.get(download).status_code == 200
 
@@ -118,7 +118,13 @@ def test_records_that_are_produced_read_or_searched_are_charged_to_the_quotas(
 
     limit("consumer_byte_rate", "1")
     records = "/topics/charged/records"
-    pages = (records, f"{records}?value=absent", f"{records}/0/0", f"/api{records}", download)
+    pages = (
+        records,
+        f"{records}?value=absent",
+        f"{records}/0/0",
+        f"/api{records}",
+        f"{download}?part=key",
+    )
     for path in pages:
         with console.server.client() as client:
             client.delete(*client.keys(f"{console.namespace}:quota:*") or ["none"])

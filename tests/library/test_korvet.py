@@ -183,6 +183,8 @@ REFUSED: list[tuple[Callable[[Any], object], ErrorCode]] = [
     (lambda log: log.fetch("orders", 0, 1 << 60), ErrorCode.OFFSET_OUT_OF_RANGE),
     (lambda log: list(log.records("orders", 5)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (lambda log: log.commit("g", {("orders", 5): 0}), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (lambda log: log.commit("g", {("orders", 0): -1}), ErrorCode.OFFSET_OUT_OF_RANGE),
+    (lambda log: log.commit("g", {("orders", 0): 2**63}), ErrorCode.OFFSET_OUT_OF_RANGE),
 ]
 
 

@@ -22,18 +22,20 @@ class HostNames:
         addresses = [each.advertised or each.address for each in config.listeners]
         addresses += [config.ops] if config.ops is not None else []
         allowed = config.settings.words("console.allowed.hosts")
-        self._names = {"localhost", *(each.host.lower() for each in addresses), *allowed}
+        names = {each.host for each in addresses} | set(allowed)
+        # An IPv6 address has no name.
+        self._names = {"localhost", *map(name_in, names)} - {""}
 
     def permit(self, host: str) -> bool:
         """Return whether a request with this Host header is served."""
-        name = host_in(f"//{host}").rstrip(".")
+        name = name_in(host)
         return name in self._names or is_address(name)
 
 
-def host_in(url: str) -> str:
-    """Return the host of a URL, empty if it has none."""
+def name_in(host: str) -> str:
+    """Return the name of a host, which may have a port, as names are compared; else nothing."""
     try:
-        return urlsplit(url).hostname or ""
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
         return ""
 

@@ -316,8 +316,14 @@ async def _answer(page: Page, request: bytes, hosts: HostNames | None) -> Answer
     if hosts is not None and path not in _PROBES:
         if not hosts.permit(host := _host_of(request)):
             return 421, _TEXT, WRONG_HOST.format(host).encode()
-        if path in (_SCRAPE, _SNAPSHOT):
-            return 404, _TEXT, b"this is a page of a worker's own socket\n"
+        return await answer_on_port(page, path)
+    return await page.answer(path)
+
+
+async def answer_on_port(page: Page, path: str) -> Answer:
+    """Return a page of the port, which has none of the pages of a worker's own socket."""
+    if path in (_SCRAPE, _SNAPSHOT):
+        return 404, _TEXT, b"this is a page of a worker's own socket\n"
     return await page.answer(path)
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from korvet.console.pages.record import find_record
 from korvet.console.pages.topic import find_topic
-from korvet.console.visit import PageError, Visit, check, check_row
+from korvet.console.visit import PageError, Visit, bytes_of, check, check_row
 from korvet.library.values import Record
 from korvet.security.acl import Operation
 from korvet.security.quotas import PRODUCER_BYTES
@@ -146,8 +146,7 @@ async def produce(visit: Visit) -> Done:
         headers=headers,
     )
     partition = number_in(visit, "partition", "Partition") if form.get("partition") else None
-    fields = [record.key, record.value, *(each for header in headers for each in header)]
-    await visit.charge(PRODUCER_BYTES, sum(len(each) for each in fields if each is not None))
+    await visit.charge(PRODUCER_BYTES, bytes_of(record))
     (appended,) = await visit.log.produce_to(topic.name, [(partition, record)])
     return Done(
         f"{topic_path(topic.name)}/records/{appended.partition}/{appended.base_offset}",

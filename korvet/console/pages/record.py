@@ -15,7 +15,6 @@ from korvet.library.record_lines import to_json
 from korvet.library.values import PartitionOffsets, StoredRecord
 from korvet.log.entry_id import entry_id
 from korvet.security.acl import Operation
-from korvet.security.quotas import CONSUMER_BYTES
 from korvet.topics.table import Topic
 
 _BYTES = "application/octet-stream"
@@ -37,7 +36,10 @@ class OneRecord(msgspec.Struct, frozen=True):
 
 
 async def find_record(visit: Visit) -> tuple[Topic, StoredRecord, PartitionOffsets, int]:
-    """Return the record of the path, the ends of its partition and the offset after it."""
+    """Return the record of the path, the ends of its partition and the offset after it.
+
+    What is read for it is charged to the user's quota.
+    """
     topic = await find_topic(visit, Operation.READ)
     number, offset = int(visit.path["partition"]), int(visit.path["offset"])
     if number >= topic.partitions:
@@ -54,7 +56,7 @@ async def find_record(visit: Visit) -> tuple[Topic, StoredRecord, PartitionOffse
             f"The records from offset {offset} to {large.next_offset - 1} have {size(large.size)}, "
             "more than a page reads: use `korvet consume`.",
         )
-    got = await visit.log.fetch(topic.name, number, offset, max_bytes=1)
+    got = await visit.read(topic.name, number, offset, max_bytes=1)
     if not got.records or got.records[0].offset != offset:
         raise PageError(404, f"There is no record at offset {offset} of partition {number}.")
     after = got.records[1].offset if len(got.records) > 1 else got.next_offset
@@ -63,9 +65,7 @@ async def find_record(visit: Visit) -> tuple[Topic, StoredRecord, PartitionOffse
 
 async def load(visit: Visit) -> OneRecord:
     """Return one record."""
-    await visit.charge(CONSUMER_BYTES, 0)
     topic, record, ends, after = await find_record(visit)
-    await visit.charge(CONSUMER_BYTES, len(record.key or b"") + len(record.value or b""))
     number = record.partition
     avro = visit.console.avro.of(topic.name)
     await avro.prepare([record])
@@ -109,21 +109,17 @@ def _address(url: str) -> str:
 
 async def download(visit: Visit) -> tuple[bytes, str, str]:
     """Return the value, the key or the whole record as JSON, with media type and file name."""
-    await visit.charge(CONSUMER_BYTES, 0)
     topic, record, _, _ = await find_record(visit)
     part = visit.query("part", "value")
     name = f"{topic.name}-{record.partition}-{record.offset}"
     if part == "json":
         avro = visit.console.avro.of(topic.name)
         await avro.prepare([record])
-        found = _encode(record, avro), "application/json", f"{name}.json"
-    elif part in ("key", "value"):
+        return _encode(record, avro), "application/json", f"{name}.json"
+    if part in ("key", "value"):
         data = (record.value if part == "value" else record.key) or b""
-        found = data, _BYTES, f"{name}.{part}"
-    else:
-        raise PageError(400, "part must be value, key or json.")
-    await visit.charge(CONSUMER_BYTES, len(found[0]))
-    return found
+        return data, _BYTES, f"{name}.{part}"
+    raise PageError(400, "part must be value, key or json.")
 
 
 def _encode(record: StoredRecord, avro: TopicAvro) -> bytes:

@@ -242,6 +242,7 @@ def test_an_address_that_this_machine_lacks_is_one_sentence() -> None:
         ("LOCALHOST", "/metrics", 200),
         ("broker.example:9090", "/metrics", 200),
         ("grafana.example", "/metrics", 200),
+        ("ops.lan", "/metrics", 200),
         ("localhost", "/scrape", 404),
         ("localhost", "/snapshot", 404),
     ],
@@ -251,7 +252,7 @@ async def test_a_port_is_served_under_its_own_names_without_the_pages_of_workers
 ) -> None:
     config = load(
         {"advertise": "broker.example:9092"},
-        sets=["console.allowed.hosts=grafana.example"],
+        sets=["console.allowed.hosts=grafana.example,Ops.LAN:9080"],
         environ={},
     )
     async with anyio.create_task_group() as tasks:
