@@ -5,10 +5,12 @@ until a client of a SASL listener has authenticated, `Authentication` decides ab
 """
 
 import asyncio
+import re
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
+from korvet.apis import TABLE
 from korvet.base.deferred import NOT_READY, Deferred
 from korvet.base.uptime import clock
 from korvet.broker.authentication import Authentication, RawToken
@@ -23,7 +25,15 @@ from korvet.broker.network.request_decoder import CloseConnection, decode_frame,
 from korvet.broker.produce_fast_path import ProduceTemplates
 from korvet.config.listeners import Listener
 from korvet.context import Services
+from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.records import Buffer
+
+READS = {
+    row.key
+    for row in TABLE
+    if re.match("(ApiV|Describe|Fetch|FindC|List|OffsetFetch|Sasl)|.*GroupDescribe", row.name)
+}
+"""Keys of the APIs that change nothing."""
 
 
 class Connection(OrderedConnection):
@@ -178,8 +188,15 @@ class Connection(OrderedConnection):
     def _may_be_repeated(self, frame: Buffer) -> bool:
         with suppress(CloseConnection):
             api, _, body = decode_frame(frame)
-            return has_response(body) and api.name != "LeaveGroup"
+            leaves = api.name == "LeaveGroup" or getattr(body, "member_epoch", 0) < 0
+            creates = not isinstance(body, MetadataRequest) or (
+                body.topics and body.allow_auto_topic_creation
+            )
+            return has_response(body) and not leaves and bool(creates)
         return True
+
+    def _may_change(self, frame: Buffer) -> bool:
+        return int.from_bytes(frame[:2], "big") not in READS
 
     def _may_be_large(self, frame: Buffer) -> bool:
         return may_be_large(frame)

@@ -11,7 +11,9 @@ import typer
 from korvet.broker.ops.checks import examine
 from korvet.cli import options as o
 from korvet.cli import passwords, table_output
+from korvet.cli.admin_client import on_log
 from korvet.cli.redis_target import store
+from korvet.cli.topic_changes import repair_spent
 from korvet.scripts import bundle
 from korvet.store.errors import CommandFailed
 from korvet.store.redis_user import rules
@@ -33,7 +35,7 @@ def doctor(
 
     Exit code 1 if records could be lost. --fix sets maxmemory-policy to noeviction, turns on the
     append-only file, loads the scripts, and saves the settings in the file that Redis started
-    with.
+    with. It repairs partitions to which nothing can be appended, as `korvet topics repair` does.
     """
     with store(target) as reached:
         if fix and reached.is_cluster:
@@ -42,6 +44,8 @@ def doctor(
                 "with --redis redis://HOST:PORT"
             )
         for sentence in _fixed(reached) if fix else ():
+            table_output.note(sentence)
+        for sentence in on_log(repair_spent, target) if fix else ():
             table_output.note(sentence)
         findings = list(examine(reached, target.namespace))
     rows = [

@@ -14,6 +14,9 @@ from korvet.cli.topic_positions import position
 from korvet.config.setting import StartError
 from korvet.scripts.keys import Partition
 
+SPENT = "appends fail"
+"""What `_repair` returns for a partition whose ids are exhausted."""
+
 
 def add_partitions(
     name: o.TopicName,
@@ -81,23 +84,7 @@ def repair(
         topic = await log.find_topic(name)
         rows: list[table_output.Row] = []
         for number in o.chosen_partitions(name, topic.partitions, partition):
-            part, more = topic.partition(number), 1
-            while more:
-                more = (await log.store.run(part.number_entries())).more
-            entries, size, after, done = 0, 0, b"", "-"
-            while True:
-                reply = await log.store.run(part.drop_unnumbered(after=after, delete=int(yes)))
-                entries, size, after = entries + reply.entries, size + reply.size, reply.last
-                if not after:
-                    break
-            if yes and entries:
-                done = "deleted"
-            if reply.spent and yes:
-                await _rebuild(log, part)
-                done = "copied"
-            elif reply.spent:
-                done = "appends fail"
-            rows.append((number, entries, size, done))
+            rows.append((number, *await _repair(log, topic.partition(number), yes=yes)))
         return rows
 
     rows = on_log(run, target)
@@ -105,6 +92,45 @@ def repair(
     table_output.listing(columns, rows, as_json=json, header=header)
     if not yes and any(row[1] or row[3] != "-" for row in rows):
         table_output.note("nothing is deleted: give --yes to delete these entries")
+
+
+async def repair_spent(log: CommandLog) -> list[str]:
+    """Repair each partition that refuses appends; return a sentence for each."""
+    done = []
+    for each in await log.topics():
+        topic = await log.find_topic(each.name)
+        for number in range(topic.partitions):
+            part = topic.partition(number)
+            if (await _repair(log, part, yes=False))[2] == SPENT:
+                entries, _, _ = await _repair(log, part, yes=True)
+                done.append(
+                    f"{topic.name}-{number} accepts appends again: its stream was copied without "
+                    f"{entries} entries that had no offset"
+                )
+    return done
+
+
+async def _repair(log: CommandLog, partition: Partition, *, yes: bool) -> tuple[int, int, str]:
+    """Count the partition's entries without an offset, and their bytes; return what was done.
+
+    With `yes` they are deleted.
+    """
+    entries, size, after, more, done = 0, 0, b"", 1, "-"
+    while more:
+        more = (await log.store.run(partition.number_entries())).more
+    while True:
+        reply = await log.store.run(partition.drop_unnumbered(after=after, delete=int(yes)))
+        entries, size, after = entries + reply.entries, size + reply.size, reply.last
+        if not after:
+            break
+    if yes and entries:
+        done = "deleted"
+    if reply.spent and yes:
+        await _rebuild(log, partition)
+        done = "copied"
+    elif reply.spent:
+        done = SPENT
+    return entries, size, done
 
 
 async def _rebuild(log: CommandLog, partition: Partition) -> None:

@@ -60,7 +60,7 @@ class HandedOver(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Process bytes, unless they are late: a POST of before must change nothing now."""
-        if self._is_late():
+        if self._is_late(data):
             self.transport.abort()
         else:
             super().data_received(data)
@@ -92,12 +92,14 @@ class HandedOver(H11Protocol):
             return None
         return timer
 
-    def _is_late(self) -> bool:
-        """Return whether a stall has just ended, or a pause after which the client is gone."""
+    def _is_late(self, data: bytes) -> bool:
+        """Return whether a stall has just ended, or the client is gone and must change nothing."""
         now, stalls = clock(), self.stalls
         if now >= stalls.alarm and stalls.check(now):
             return True
-        return stalls.unread_since < stalls.late_before and has_ended(self.transport)
+        may_change = not data.startswith((b"GET ", b"HEAD "))
+        waited = stalls.unread_since < stalls.late_before
+        return (may_change or waited) and has_ended(self.transport)
 
     # What TLS calls in place of data_received.
 

@@ -160,9 +160,10 @@ def test_entries_that_no_client_can_read_are_named_and_deleted(
         assert client.xlen("korvet:a:0") == 0
 
 
+@pytest.mark.parametrize("by_doctor", [False, True])
 @pytest.mark.parametrize("mode", ["time", "dense"])
 def test_a_partition_without_ids_is_copied(
-    korvet: Korvet, valkey_server: TestServer, mode: str
+    korvet: Korvet, valkey_server: TestServer, mode: str, by_doctor: bool
 ) -> None:
     korvet("topics", "create", "a", "--config", f"offset.mode={mode}")
     with valkey_server.client() as client:
@@ -173,7 +174,10 @@ def test_a_partition_without_ids_is_copied(
     row = "0\t1\t9\t"
     assert korvet("topics", "repair", "a")[1][-1] == f"{row}appends fail"
     assert "WARNING\tentries\tnothing can be appended to a-0" in "\n".join(korvet("doctor")[1])
-    assert korvet("topics", "repair", "a", "--yes")[1][-1] == f"{row}copied"
+    if by_doctor:
+        assert "a-0 accepts appends again" in korvet("doctor", "--fix")[2]
+    else:
+        assert korvet("topics", "repair", "a", "--yes")[1][-1] == f"{row}copied"
     assert korvet("topics", "repair", "a", "--yes")[1][-1] == "0\t0\t0\t-"
     assert "\tentries\t" not in "\n".join(korvet("doctor")[1])
     with valkey_server.client() as client:

@@ -7,8 +7,9 @@ Rules
   other clients do not wait for all that this client has sent.
 - A request whose response may be large (`promise`) waits while LARGE_RESPONSES are pending.
 - A request that waited is dropped if its client has closed the connection meanwhile: the client may
-  have repeated it elsewhere. One without a response is processed, as the client repeats none, and
-  LeaveGroup, whose response many clients do not wait for.
+  have repeated it elsewhere. One that may change something is dropped without a wait too, unless it
+  matches a template: the network may have held it back. One without a response is processed, as the
+  client repeats none, and one that leaves a group, whose response many clients do not wait for.
 
 Write large responses to a plain socket, past the transport of the event loop.
 
@@ -178,6 +179,10 @@ class OrderedConnection(ClientSocket):
         """Return whether a client without a response may send this request again elsewhere."""
         return False
 
+    def _may_change(self, frame: Buffer) -> bool:
+        """Return whether this request may change something."""
+        return False
+
     # Accepted and closed.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -253,7 +258,7 @@ class OrderedConnection(ClientSocket):
             frame = self._received.next()
             weight = len(frame)
             try:
-                if self._begin_known(frame):
+                if self._begin_known(frame) or self._is_abandoned(frame):
                     continue
                 self._busy = True
                 begun = self._begin(frame)
@@ -288,12 +293,26 @@ class OrderedConnection(ClientSocket):
         count = len(self._frames) - len(kept)
         if count:
             self._received.keep(kept)
+        self._waits_since = inf
+        self._note_dropped(count)
+        return not kept
+
+    def _is_abandoned(self, frame: Buffer) -> bool:
+        """Return whether to drop this request, as its client has ended."""
+        if not self._may_change(frame) or not (self._has_ended or has_ended(self._transport)):
+            return False
+        self._has_ended = True
+        if not self._may_be_repeated(frame):
+            return False
+        self._note_dropped(1)
+        return True
+
+    def _note_dropped(self, count: int) -> None:
+        if count:
             self._services.metrics.late_requests.add(count)
             log.info("late requests dropped", client=self.client, count=count)
-        self._waits_since = inf
         if self._closing:
             self._flush_soon()
-        return not kept
 
     def _may_begin(self) -> bool:
         if not self._writable or self._is_muted():

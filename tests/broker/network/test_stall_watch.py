@@ -18,7 +18,9 @@ from korvet.broker.network.open_connections import BEFORE_STALL, OpenConnections
 from korvet.broker.network.stall_watch import LATE_S, StallWatch, has_ended
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
+from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from korvet.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from korvet.wire.messages.describe_cluster import DescribeClusterRequest
 from korvet.wire.messages.leave_group import LeaveGroupRequest
 from tests.support.raw_client import batch, request, to_produce
 from tests.support.redis_servers import TestServer
@@ -168,6 +170,34 @@ async def test_requests_that_waited_are_dropped_if_their_client_has_closed(
         while not node.connection.idle:
             await checkpoint()
         assert ("LeaveGroup", "UNKNOWN_MEMBER_ID") in services.metrics.requests.values
+
+
+async def test_a_request_that_arrives_with_the_end_of_its_connection_changes_nothing(
+    own_server: TestServer, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    """The network held both back; the broker did not stop. Reads are answered."""
+    config = load({"redis": own_server.url}, environ={})
+    client, accepted = pair
+    async with connected(config) as services:
+        node = Node(services, accepted)
+        node.receive(to_create("kept"))
+        while not node.connection.idle:
+            await checkpoint()
+        client.close()
+        leaves = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=-1)
+        reads = DescribeClusterRequest(include_cluster_authorized_operations=False)
+        node.receive(
+            to_create("late"),
+            request("DescribeCluster", 0, reads),
+            request("ConsumerGroupHeartbeat", 0, leaves),
+        )
+        while not node.connection.idle:
+            await checkpoint()
+        await services.topics.refresh()
+        assert [topic.name for topic in services.topics] == ["kept"]
+        assert services.metrics.late_requests.values == {(): 1}
+        answered = {name for name, _ in services.metrics.requests.values}
+        assert answered == {"CreateTopics", "DescribeCluster", "ConsumerGroupHeartbeat"}
 
 
 async def test_a_stall_ends_requests_in_progress_and_what_was_not_sent_to_redis(
