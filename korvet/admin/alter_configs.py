@@ -248,6 +248,21 @@ class ConfigAdmin:
 
         await self._store_changed(resource, edited, validate_only=change.validate_only)
 
+    async def use_preset(self, preset: Mapping[str, str]) -> bool:
+        """Store these configs for all brokers; return False if Redis has others of these names.
+
+        What the start configuration of this broker has is left out.
+        """
+        start = self.config.start
+        wanted = {name: value for name, value in preset.items() if start.describe(name).is_default}
+
+        def with_preset() -> dict[str, str]:
+            known = self.config.table.explicit(ALL_BROKERS)
+            return known if known.keys() & preset.keys() else {**known, **wanted}
+
+        await self._store_changed(ALL_BROKERS, with_preset)
+        return wanted.items() <= self.config.table.explicit(ALL_BROKERS).items()
+
     async def alter_quotas(self, resource: str, changes: Mapping[str, str | None]) -> None:
         """Set the quotas of an entity, and remove those that are null. Raises Refused."""
 

@@ -30,7 +30,7 @@ from korvet.broker.ops.service_metrics import call_counter, show_services
 from korvet.broker.read_only import ReadOnly
 from korvet.broker.telemetry import traced
 from korvet.cluster.registration import TTL_MS, BrokerRegistration, Endpoint, LiveBroker
-from korvet.config.broker_config import Config
+from korvet.config.broker_config import PRESETS, Config
 from korvet.config.listeners import EVERYWHERE, PLAINTEXT, Address, Listener
 from korvet.config.setting import StartError
 from korvet.context import Context, Interceptor, Services
@@ -324,6 +324,13 @@ async def _join(services: Services, endpoints: Sequence[Endpoint]) -> None:
             given=given.value,
         )
     await services.tiered.publish()
+    preset = services.config.preset
+    if preset and not await services.config_admin.use_preset(PRESETS[preset]):
+        log.warning(
+            "preset ignored: Redis has settings for all brokers",
+            preset=preset,
+            advice="change them with `korvet brokers alter --config`",
+        )
     await services.dynamic_config.refresh()
     await services.authorizer.refresh()
     await services.topics.refresh()

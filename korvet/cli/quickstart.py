@@ -11,7 +11,6 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from korvet.broker.ops.finding import times_as_offsets
 from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.brokers import live
@@ -64,8 +63,6 @@ def quickstart(
         for command in step.commands:
             table_output.line(f"   {command}")
         table_output.line("")
-    if target.settings.text("offset.mode") == "time":
-        table_output.line(f"Note: {times_as_offsets('new topics')}.")
 
 
 def _running(target: o.Target) -> str | None:

@@ -11,7 +11,7 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli.options import GLOBAL
-from korvet.cli.start_lines import Announcement, announce_console, announce_legacy, embedded
+from korvet.cli.start_lines import Announcement, announce_console, announce_legacy
 from korvet.cli.target import load_config, make_files_private
 from korvet.config.broker_config import REDIS_VARIABLE, Config, ConfigError
 
@@ -32,6 +32,7 @@ def serve(
     node_id: Annotated[str | None, o.text("node-id", "N")] = None,
     namespace: o.Namespace = None,
     workers: Annotated[str | None, o.text("workers", "N")] = None,
+    preset: Annotated[str | None, o.text("preset", "kafka|redis")] = None,
     config: o.ConfigFile = None,
     set_: o.Sets = None,
     log_level: o.LogLevel = None,
@@ -72,7 +73,7 @@ def run(config: Config, *, is_password_listed: bool = False) -> None:
         else:
             from korvet.cli.broker_process import run_broker
 
-            said = Announcement(reachable, embedded(reachable) if server is not None else None)
+            said = Announcement(reachable, server)
             run_broker(
                 reachable,
                 said.listening,

@@ -57,5 +57,5 @@ def serve_from(
         private = msgspec.structs.replace(
             loaded, redis=server.url, data_dir=folder, workers=1, read_only=True
         )
-        said = Announcement(private, f"{from_}, read-only; groups are forgotten at the end")
+        said = Announcement(private, data=f"{from_}, read-only; groups are forgotten at the end")
         run_broker(private, said.listening, server, announce_console=announce_console)

@@ -4,23 +4,38 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from korvet.base import logfmt
 from korvet.broker.ops.finding import times_as_offsets
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Address, Listener
 
+if TYPE_CHECKING:
+    from korvet.embedded_redis.server import RedisServer
+
+PRESETS_EXPLAINED = (
+    "presets: `--preset redis`, as now: each record is a stream entry that redis-cli shows",
+    "         `--preset kafka`: offsets count 0, 1, 2, batches are stored as sent, and faster",
+)
 BUDGET = "local.memory.bytes"
 log = logfmt.get("serve")
 
 
 class Announcement:
-    """The lines of one start. A program that starts a broker reads those of `listening`."""
+    """The lines of one start. A program that starts a broker reads those of `listening`.
 
-    def __init__(self, config: Config, data: str | None = None) -> None:
+    `server` is the Redis that the broker has started; `data` says what else it reads.
+    """
+
+    def __init__(
+        self, config: Config, server: "RedisServer | None" = None, data: str | None = None
+    ) -> None:
         self._config = config
+        self._is_new = (server is None or server.is_first_start) and not config.read_only
         self._data = data or f"the Redis of --redis, in keys that begin with {config.namespace}:"
+        if server is not None:
+            self._data = f"{server.data_dir} (its Valkey ends with this broker)"
 
     def listening(self, listeners: Sequence[Listener]) -> None:
         """Write a line for each listener, and what to do next if a terminal shows it."""
@@ -55,13 +70,9 @@ class Announcement:
             yield f"memory:  {budget / 2**30:.1f} GiB for Redis; {then}"
         yield f"connect: bootstrap.servers={where}"
         yield "next:    `korvet quickstart` in another terminal, `korvet top`, `korvet doctor`"
-        if config.settings.text("offset.mode") == "time":
+        if self._is_new and not config.preset and config.settings.text("offset.mode") == "time":
             yield f"note:    {times_as_offsets('new topics')}"
-
-
-def embedded(config: Config) -> str:
-    """Return the words for the data of the Redis that the broker started."""
-    return f"{Path(config.data_dir).absolute()} (its Valkey ends with this broker)"
+            yield from PRESETS_EXPLAINED
 
 
 def announce_legacy(host: str, port: int) -> None:

@@ -82,7 +82,9 @@ def create(
     async def run(log: Log) -> None:
         create: Callable[..., Awaitable[_Created]] = log.create_topic
         if isinstance(log, BrokerLog):
-            create = partial(create, replication_factor=replication_factor)
+            create, is_first = partial(create, replication_factor=replication_factor), True
+        else:
+            is_first = not await log.topics()
         for name in names:
             try:
                 created = await create(name, partitions, configs)
@@ -93,8 +95,9 @@ def create(
                 continue
             count = created.partitions
             table_output.line(f"created {name} with {count} partition{'s' * (count != 1)}")
-            if created.offset_mode == "time" and "offset.mode" not in configs:
+            if is_first and created.offset_mode == "time" and "offset.mode" not in configs:
                 table_output.note(times_as_offsets(name))
+                is_first = False
 
     on_any_log(run, via)
 

@@ -31,7 +31,7 @@ from korvet.broker.ops import sockets as ops_sockets
 from korvet.cli import systemd
 from korvet.cli.broker_process import keep_on_disk, restart_if_dead, run_broker, serve_ops
 from korvet.cli.errors import complain, sentence
-from korvet.cli.start_lines import Announcement, announce_console, announce_legacy, embedded
+from korvet.cli.start_lines import Announcement, announce_console, announce_legacy
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Address, Listener
 
@@ -71,8 +71,7 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
             workers = _Workers(shared, sockets, server, ops)
             try:
                 workers.start()
-                data = embedded(shared) if server is not None else None
-                Announcement(shared, data).listening(listeners)
+                Announcement(shared, server).listening(listeners)
                 if shared.legacy_listen is not None:
                     announce_legacy(shared.legacy_listen.host, shared.legacy_listen.port)
                 if ops is not None:

@@ -69,6 +69,7 @@ class Config(msgspec.Struct, frozen=True):
     """Whether Redis has all that it acknowledged before it was started last; not an option."""
     namespace: str = "korvet"
     workers: int = 1
+    preset: str | None = None
     log_level: str = "info"
     log_format: str = "text"
     settings: Settings = msgspec.field(default_factory=Settings)
@@ -106,9 +107,26 @@ OPTIONS: dict[str, str] = {
     "one that is free, 0 with a Redis that Korvet starts.",
     "namespace": "First part of every Redis key.",
     "workers": "Processes that share the port.",
+    "preset": "Settings that a start stores in Redis for all brokers, unless it has one of them: "
+    "kafka, for new topics as Kafka's (dense offsets, batches) and groups that begin at once, or "
+    "redis, for the defaults.",
     "log-level": "debug, info, warning or error.",
     "log-format": "text or json.",
 }
+
+PRESETS: dict[str, dict[str, str]] = {
+    "redis": {
+        "storage.format": "record",
+        "offset.mode": "time",
+        "group.initial.rebalance.delay.ms": "3000",
+    },
+    "kafka": {
+        "storage.format": "batch",
+        "offset.mode": "dense",
+        "group.initial.rebalance.delay.ms": "0",
+    },
+}
+"""The settings that each preset stores for all brokers."""
 
 
 def load(
@@ -230,6 +248,8 @@ def _checked(name: str, text: str) -> str:
         raise ConfigError(f"--log-level must be one of {', '.join(_LEVELS)}, not {text!r}.")
     if name == "log-format" and text not in ("text", "json"):
         raise ConfigError(f"--log-format must be text or json, not {text!r}.")
+    if name == "preset" and text not in PRESETS:
+        raise ConfigError(f"--preset must be {' or '.join(PRESETS)}, not {text!r}.")
     if name == "redis":
         return redis_url(text)
     if name == "zookeeper" and not _ZOOKEEPER.fullmatch(text):

@@ -53,6 +53,7 @@ class RedisServer:
 
     def __init__(self, executable: Path, data_dir: Path, socket: Path, lock: int) -> None:
         self.data_dir = data_dir
+        self.is_first_start = not (data_dir / "appendonlydir").exists()
         self.socket = socket
         self._executable = executable
         self._lock = lock

@@ -351,6 +351,9 @@ def test_topics_are_created_listed_described_and_deleted(
     assert made[:2] == (0, "created orders with 2 partitions\n")
     assert made[2].startswith("note: offsets of orders are times (offset.mode=time)")
     assert made[2].count("\n") == 1 and "offset.mode=dense" in made[2]
+    second = korvet("topics", "create", "more", *at)
+    assert second == (0, "created more with 1 partition\n", ""), "the note is there once"
+    assert korvet("topics", "delete", "more", *at)[0] == 0
     code, _, err = korvet("topics", "create", "orders", *at)
     assert (code, err) == (2, "korvet: Topic 'orders' exists already.\n")
     listed = "topic\tpartitions\tformat\toffsets\trecords\tbytes\norders\t2\trecord\ttime\t0\t0\n"

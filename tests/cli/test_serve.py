@@ -401,20 +401,25 @@ def get(port: int, path: str) -> str:
         return str(page.read().decode())
 
 
-def test_a_terminal_shows_where_data_is_and_what_to_do_next(tmp_path: Path) -> None:
+def lines_on_a_terminal(folder: Path, last: str) -> list[str]:
+    """Start a broker on a terminal; return what it shows until `last`."""
     terminal, other = pty.openpty()
     environ = {k: v for k, v in os.environ.items() if k != "KORVET_REDIS_URL"}
     environ["PYTHONPATH"] = str(Path(__file__).parents[2])
     words = [sys.executable, "-m", "korvet", "--listen", "127.0.0.1:0", "--ops", "127.0.0.1:0"]
-    with subprocess.Popen(words, cwd=tmp_path, env=environ, stdout=other, stderr=other) as process:
+    with subprocess.Popen(words, cwd=folder, env=environ, stdout=other, stderr=other) as process:
         os.close(other)
         said = b""
-        while b"offset.mode=dense" not in said:
+        while last.encode() not in said:
             said += os.read(terminal, 10_000)
         process.terminate()
         assert process.wait(60) == 0
     os.close(terminal)
-    lines = said.decode().replace("\r", "").splitlines()
+    return said.decode().replace("\r", "").splitlines()
+
+
+def test_a_terminal_shows_where_data_is_and_what_to_do_next(tmp_path: Path) -> None:
+    lines = lines_on_a_terminal(tmp_path, "console at")
     first = next(number for number, line in enumerate(lines) if line.startswith("listening on"))
     port = lines[first].rsplit(":", 1)[1]
     assert lines[first + 1].startswith(f"data:    {tmp_path}/korvet-data")
@@ -425,6 +430,28 @@ def test_a_terminal_shows_where_data_is_and_what_to_do_next(tmp_path: Path) -> N
     assert lines[first + 3] == f"connect: bootstrap.servers=127.0.0.1:{port}"
     assert any("korvet quickstart" in line for line in lines)
     assert any("offset.mode=time" in line for line in lines)
+    assert sum("--preset" in line for line in lines) == 2
+    again = "".join(lines_on_a_terminal(tmp_path, "console at"))
+    assert "korvet quickstart" in again
+    assert "--preset" not in again and "offset.mode" not in again, "the data directory is not new"
+
+
+def test_a_preset_is_stored_for_all_brokers_until_it_is_altered(tmp_path: Path) -> None:
+    def mode_of_a_topic(name: str, *arguments: str) -> str:
+        with broker(*arguments, cwd=tmp_path) as started:
+            admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{started.port}"})
+            admin.create_topics([NewTopic(name, 1)])[name].result(30)
+            resource = ConfigResource(ResourceType.TOPIC, name)
+            [found] = admin.describe_configs([resource]).values()
+            configs = found.result(30)
+            assert started.stop() == 0
+            return f"{configs['storage.format'].value} {configs['offset.mode'].value}"
+
+    assert mode_of_a_topic("a", "--preset", "kafka", "--set", "storage.format=record") == (
+        "record dense"
+    ), "what the command line has is not stored"
+    assert mode_of_a_topic("b") == "record dense"
+    assert mode_of_a_topic("c", "--preset", "redis") == "record dense", "a start changes nothing"
 
 
 def test_a_redis_for_another_machine_is_one_sentence(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ REFUSED_OPTIONS = [
     ("ops", "h:-1", "--ops must be HOST:PORT"),
     ("workers", "0", "--workers must be a whole number from 1 to 256"),
     ("node-id", "-1", "--node-id must be a whole number from 0"),
+    ("preset", "kakfa", "--preset must be redis or kafka, not 'kakfa'"),
     ("log-level", "loud", "--log-level must be one of debug, info, warning, error"),
     ("log-format", "xml", "--log-format must be text or json"),
     ("redis", "localhost:6379", "--redis must be a URL such as redis://localhost:6379"),
