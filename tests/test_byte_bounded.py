@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,7 @@ def test_the_oldest_rows_leave_and_sizes_are_those_of_all_parts() -> None:
     cache.pop("missing")
     assert cache.put("huge", ("z" * 10_000,)) == ("z" * 10_000,)
     assert cache.get("huge") is None and cache.get("029") == ("y",)
+    assert isinstance(cache._sizes, OrderedDict), "a dict looks for its oldest row among many gone"
     cache.clear()
     assert (len(cache), cache.bytes) == (0, 0)
 

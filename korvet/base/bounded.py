@@ -6,7 +6,7 @@ name with a long answer would have a response of gigabytes.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from sys import getsizeof
 from threading import Lock
@@ -80,6 +80,22 @@ class RepeatLimit:
         return self._seen[thing] > MAX_REPEATS
 
 
+def without_repeats(
+    topics: Sequence[T],
+    name_of: Callable[[T], object],
+    rows_of: Callable[[T], Sequence[R]],
+    index_of: Callable[[R], int],
+) -> list[tuple[T, list[R]]]:
+    """Return each topic with each of its rows once: the last row of a partition, as in Kafka."""
+    first: dict[object, T] = {}
+    rows: dict[object, dict[int, R]] = {}
+    for topic in topics:
+        name = name_of(topic)
+        first.setdefault(name, topic)
+        rows.setdefault(name, {}).update((index_of(row), row) for row in rows_of(topic))
+    return [(topic, list(rows[name].values())) for name, topic in first.items()]
+
+
 ROW_BYTES = 150
 """Approximate memory of a row in a dict, without its key and value."""
 K = TypeVar("K")
@@ -101,7 +117,8 @@ class ByteBounded(Generic[K, V]):
         self.limit = limit
         self.bytes = 0
         self._rows: dict[K, V] = {}
-        self._sizes: dict[K, int] = {}
+        # A dict would look for its oldest key among all that have left.
+        self._sizes: OrderedDict[K, int] = OrderedDict()
         self._lock = Lock()
         self.get = self._rows.get
         self.instances.add(self)

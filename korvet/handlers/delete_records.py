@@ -5,6 +5,7 @@ Behaviour
   without an error
 - UNKNOWN_TOPIC_OR_PARTITION; POLICY_VIOLATION if the topic's cleanup.policy lacks `delete`;
   OFFSET_OUT_OF_RANGE above the end or below -1
+- of a partition that is named twice the last row counts, and the response has one
 - more than 256 rows of the index (of 64 KB, or one larger batch) are deleted by several script
   calls; a reader may see a start in between
 - the response comes 50 ms later: until then, fetches of consumers that catch up through any broker
@@ -18,7 +19,7 @@ import asyncio
 from functools import partial
 
 from korvet.admin.results import store_failure
-from korvet.base.bounded import gather_bounded
+from korvet.base.bounded import gather_bounded, without_repeats
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
 from korvet.log.recent_states import FRESH_S
@@ -37,8 +38,14 @@ END = -1
 
 async def delete_records(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
     answers = []
-    for data in request.topics:
-        rows = await gather_bounded(partial(_delete, data.name, context=context), data.partitions)
+    once = without_repeats(
+        request.topics,
+        lambda data: data.name,
+        lambda data: data.partitions,
+        lambda row: row.partition_index,
+    )
+    for data, partitions in once:
+        rows = await gather_bounded(partial(_delete, data.name, context=context), partitions)
         answers.append(DeleteRecordsTopicResult(name=data.name, partitions=rows))
     await asyncio.sleep(FRESH_S)
     return DeleteRecordsResponse(topics=answers)

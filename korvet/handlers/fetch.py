@@ -5,6 +5,7 @@ Behaviour
   of records can be that Redis lost (not in time mode, for a request without a leader epoch); any
   other offset gives the next records there are;
   UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH
+- of a partition that is named twice the last row counts, and the response has one
 - max_bytes and partition_max_bytes hold, but the first batch is always returned whole
 - with fewer than min_bytes, and no more than that in the log, the response waits, at most
   max_wait_ms; an append through any broker ends the wait; a foreign XADD is noticed within 200 ms
@@ -29,6 +30,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from time import monotonic, time
 from typing import Any
 
+from korvet.base.bounded import without_repeats
 from korvet.base.errors import ErrorCode
 from korvet.base.metrics import Metrics
 from korvet.context import Context
@@ -80,7 +82,13 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
         max_bytes=request.max_bytes,
         committed=request.isolation_level == READ_COMMITTED,
     )
-    topics = [await _resolve(topic, context) for topic in request.topics]
+    asked = without_repeats(
+        request.topics,
+        lambda data: (data.topic, data.topic_id),
+        lambda data: data.partitions,
+        lambda row: row.partition,
+    )
+    topics = [await _resolve(data, rows, context) for data, rows in asked]
     partitions = [row for rows in topics for row in rows if isinstance(row, PartitionFetch)]
     services = context.services
     delayed = DelayedFetch(
@@ -100,7 +108,7 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
                 topic_id=data.topic_id,
                 partitions=[row for row in map(_response_of, rows) if row is not None],
             )
-            for data, rows in zip(request.topics, topics, strict=True)
+            for (data, _), rows in zip(asked, topics, strict=True)
         ]
     )
 
@@ -145,8 +153,10 @@ def _response_of(row: Row) -> PartitionData | None:
     return row.response if isinstance(row, PartitionFetch) else row
 
 
-async def _resolve(data: FetchTopic, context: Context) -> list[Row]:
-    """Return the topic's partitions, to be read or refused."""
+async def _resolve(
+    data: FetchTopic, partitions: Iterable[FetchPartition], context: Context
+) -> list[Row]:
+    """Return partitions of the topic, to be read or refused."""
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     topic: Topic | None = None
     try:
@@ -157,7 +167,7 @@ async def _resolve(data: FetchTopic, context: Context) -> list[Row]:
     except StoreUnavailable:
         unknown = ErrorCode.KAFKA_STORAGE_ERROR
     rows: list[Row] = []
-    for partition in data.partitions:
+    for partition in partitions:
         if topic is not None and 0 <= partition.partition < topic.partitions:
             rows.append(PartitionFetch(topic, partition))
             continue

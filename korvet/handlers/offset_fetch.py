@@ -22,7 +22,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from korvet.base.bounded import RepeatLimit, gather_named, map_yielding
+from korvet.base.bounded import ITEMS_PER_YIELD, RepeatLimit, chunks, gather_named, map_yielding
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
@@ -168,23 +168,18 @@ async def _fetch(
             error = ErrorCode.UNKNOWN_TOPIC_ID if context.version >= 10 else ErrorCode.NONE
             answers.append(_unknown(row, error))
             continue
-        numbers = dict.fromkeys(row.partition_indexes)
-        fields = [topic.partition(number).stream for number in numbers]
-        raws = (
-            await context.store.command("HMGET", keys.group_offsets(group_id), *fields)
-            if fields
-            else []
-        )
-        commits = {
-            number: None if raw is None else parse_commit(raw)
-            for number, raw in zip(numbers, raws, strict=True)
-        }
-        partitions = [
-            _partition(number, NO_OFFSET, ErrorCode.INVALID_REQUEST)
-            if times.too_many((topic.id, number))
-            else _partition(number, _of_topic(commits[number], topic))
-            for number in row.partition_indexes
-        ]
+        partitions: list[OffsetFetchResponsePartitions] = []
+        for numbers in chunks(row.partition_indexes, ITEMS_PER_YIELD):
+            fields = [topic.partition(number).stream for number in numbers]
+            raws = await context.store.command("HMGET", keys.group_offsets(group_id), *fields)
+            partitions += [
+                _partition(number, NO_OFFSET, ErrorCode.INVALID_REQUEST)
+                if times.too_many((topic.id, number))
+                else _partition(
+                    number, _of_topic(None if raw is None else parse_commit(raw), topic)
+                )
+                for number, raw in zip(numbers, raws, strict=True)
+            ]
         answer = OffsetFetchResponseTopics(
             name=row.name, topic_id=topic.uuid, partitions=partitions
         )

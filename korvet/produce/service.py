@@ -25,6 +25,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from korvet.admin.auto_create import TopicAutoCreator
+from korvet.base.bounded import without_repeats
 from korvet.base.deferred import CloseWithoutResponse
 from korvet.base.errors import ErrorCode
 from korvet.config.durability import Durability
@@ -311,23 +312,16 @@ def _acks_valid(acks: int, version: int) -> bool:
 
 def _without_repeats(request: ProduceRequest, version: int) -> ProduceRequest:
     """Return the request with the last batch of each partition."""
-    count = sum(len(data.partition_data) for data in request.topic_data)
-    if count < 2 and len(request.topic_data) < 2:
+    if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) < 2:
         return request
-    topics: dict[object, TopicProduceData] = {}
-    rows: dict[object, dict[int, PartitionProduceData]] = {}
-    for data in request.topic_data:
-        name = data.topic_id if version >= TOPIC_IDS_SINCE else data.name
-        topics.setdefault(name, data)
-        rows.setdefault(name, {}).update((row.index, row) for row in data.partition_data)
-    if len(topics) == len(request.topic_data) and sum(map(len, rows.values())) == count:
-        return request
-    return replace(
-        request,
-        topic_data=[
-            replace(data, partition_data=list(rows[name].values())) for name, data in topics.items()
-        ],
+    by_id = version >= TOPIC_IDS_SINCE
+    once = without_repeats(
+        request.topic_data,
+        lambda data: data.topic_id if by_id else data.name,
+        lambda data: data.partition_data,
+        lambda row: row.index,
     )
+    return replace(request, topic_data=[replace(data, partition_data=rows) for data, rows in once])
 
 
 def _has_many(request: ProduceRequest) -> bool:

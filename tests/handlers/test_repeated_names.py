@@ -1,11 +1,21 @@
 """Check that a request that repeats names has no response a thousand times its size."""
 
+from typing import Any
+from unittest.mock import patch
+
+from korvet.base.bounded import ITEMS_PER_YIELD
 from korvet.base.errors import ErrorCode as E
 from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from korvet.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest
 from korvet.wire.messages.describe_producers import DescribeProducersRequest
 from korvet.wire.messages.describe_transactions import DescribeTransactionsRequest
+from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -18,6 +28,7 @@ from korvet.wire.messages.offset_fetch import (
 )
 from korvet.wire.structs import PartitionIndexes
 from tests.support.connected_broker import Broker
+from tests.support.exchanges import packed, produce, rows
 
 TWELVE = 12
 LAST_TWO = [E.INVALID_REQUEST] * 2
@@ -102,3 +113,48 @@ async def test_offsets_of_a_group_or_partition_are_returned_10_times_at_most(
     rows = answer.groups[0].topics[0].partitions
     assert [row.error_code for row in rows] == [E.NONE] * 10 + LAST_TWO + [E.NONE]
     assert [row.committed_offset for row in rows] == [5] * 10 + [-1] * 3
+
+
+async def test_offsets_of_many_partitions_are_read_in_parts(broker: Broker) -> None:
+    await broker.create("t")
+    numbers = range(2 * ITEMS_PER_YIELD + 1)
+    topic = OffsetFetchRequestTopics(name="t", partition_indexes=list(numbers))
+    sent: list[int] = []
+    store = broker.services.store
+    command = store.command
+
+    async def counted(name: str, *words: object) -> Any:
+        sent.append(len(words))
+        return await command(name, *words)
+
+    with patch.object(store, "command", counted):
+        answer = await broker.ask(OffsetFetchRequest(group_id="g", topics=[topic]), 7)
+    assert [row.partition_index for row in answer.topics[0].partitions] == list(numbers)
+    assert max(sent) == 1 + ITEMS_PER_YIELD and len(sent) >= 3
+
+
+async def test_the_last_row_of_a_partition_counts_and_has_one_response(broker: Broker) -> None:
+    await broker.create("t", 2, offset_mode="dense")
+    await broker.create("u")
+    await produce(broker, packed(rows(b"a", b"b", b"c"), 13))
+
+    def fetched(name: str, *asked: tuple[int, int]) -> FetchTopic:
+        parts = [
+            FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=1000)
+            for number, offset in asked
+        ]
+        return FetchTopic(topic=name, partitions=parts)
+
+    topics = [fetched("t", (0, 99), (1, 0), (0, 1)), fetched("u", (0, 0)), fetched("t", (1, 7))]
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
+    for version in (4, 12):
+        answer = await broker.ask(request, version)
+        assert [
+            (each.topic, [(row.partition_index, row.error_code) for row in each.partitions])
+            for each in answer.responses
+        ] == [("t", [(0, E.NONE), (1, E.OFFSET_OUT_OF_RANGE)]), ("u", [(0, E.NONE)])]
+
+    parts = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (3, 1)]
+    asked = DeleteRecordsTopic(name="t", partitions=parts)
+    answer = await broker.ask(DeleteRecordsRequest(topics=[asked] * 2, timeout_ms=9))
+    assert [[row.low_watermark for row in each.partitions] for each in answer.topics] == [[1]]
