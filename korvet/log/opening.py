@@ -6,7 +6,7 @@ Rules
 - What exceeds that is opened in one thread, one batch after another in the order of arrival. A
   connection has one batch there at a time, so clients take turns.
 - So the memory for decompressed records is that of one batch, and that of the turn.
-- An opened record counts as RECORD_BYTES at least: a decoded one is a Python object.
+- A decoded record counts as RECORD_BYTES at least, each of its headers too: they are objects.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import TypeVar
 from korvet.base.errors import ErrorCode
 from korvet.store.calls import IS_INLINE
 from korvet.topics.table import Topic
-from korvet.wire import records
+from korvet.wire import record_walk, records
 from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record
 from korvet.wire.work_buffer import CAPACITY, free_large, keep_large
 
@@ -26,7 +26,7 @@ MAX_AT_ONCE = CAPACITY
 TURN_BYTES = 4 << 20
 """Max bytes of records that one iteration of the event loop opens."""
 RECORD_BYTES = 100
-"""Bytes that take as long to open as it takes to decode one record."""
+"""Bytes that take as long to open as it takes to decode one record, or one header."""
 
 KEPT_S = 1.0
 """Seconds after the last batch when the thread's buffer is freed."""
@@ -96,8 +96,11 @@ class Allowance:
             self._left = 0  # The next attempt of this turn does not try again.
             raise OpensMuch from None
 
-    def decode(self, count: int) -> None:
-        """Allow that `count` records are decoded. Raises OpensMuch."""
+    def decode(self, section: Buffer, count: int) -> None:
+        """Allow that the section's `count` records are decoded. Raises BadBatch and OpensMuch."""
+        if len(section) // 2 * RECORD_BYTES > MAX_AT_ONCE:  # a header has two bytes at least
+            record_walk.check_records(section, count)
+            count += record_walk.survey(section, count).headers
         if self._left is not None and count * RECORD_BYTES > min(self._left, MAX_AT_ONCE):
             raise OpensMuch
         self._take(count * RECORD_BYTES)

@@ -101,7 +101,7 @@ def prepare_append(
         header = records.read_header(data)
     if topic.policy.offset_mode == "bytes":
         section = section or allowance.open(topic, data, header)
-        allowance.decode(header.records)
+        allowance.decode(section, header.records)
     return layout.append_batch(topic, partition, data, header, transaction)
 
 
@@ -127,7 +127,7 @@ def _open(
 
 def _decode(header: BatchHeader, section: Buffer, allowance: Allowance) -> list[Record]:
     """Return the records of an opened section. Raises BadBatch and OpensMuch."""
-    allowance.decode(header.records)
+    allowance.decode(section, header.records)
     return records.decode_section(header, section)
 
 

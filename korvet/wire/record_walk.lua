@@ -141,27 +141,31 @@ local function walk(address, size, count, most_headers)
   return highest / 2
 end
 
--- Return the lowest and highest timestamp delta of walked records, how many have no key, and the
--- most bytes that one has; no bytes if a timestamp is no exact number.
+-- Return the lowest and highest timestamp delta of walked records, how many have no key, the most
+-- bytes that one has, and their headers together; no bytes if a timestamp is no exact number.
 local function survey(address, count)
   local p = ffi.cast(bytes_of, ffi.cast("uintptr_t", address))
-  local at, lowest, highest, keyless, longest = 0, 2 ^ 53, -2 ^ 53, 0, 0
+  local at, lowest, highest, keyless, longest, named = 0, 2 ^ 53, -2 ^ 53, 0, 0, 0
   for _ = 1, count do
     local length, delta
     length, at = varint(p, at)
     local last = at + length / 2
     if length / 2 > longest then longest = length / 2 end
     at, delta = long_timestamp(p, at + 1)
-    if delta >= 2 ^ 53 then return 0, 0, 0, 0 end
+    if delta >= 2 ^ 53 then return 0, 0, 0, 0, 0 end
     delta = delta % 2 == 0 and delta / 2 or -(delta + 1) / 2
     if delta < lowest then lowest = delta end
     if delta > highest then highest = delta end
     length, at = varint(p, at)
     length, at = varint(p, at)
-    if length % 2 == 1 then keyless = keyless + 1 end
+    if length % 2 == 1 then keyless = keyless + 1 else at = at + length / 2 end
+    length, at = varint(p, at)
+    if length % 2 == 0 then at = at + length / 2 end
+    length, at = varint(p, at)
+    named = named + length / 2
     at = last
   end
-  return lowest, highest, keyless, longest
+  return lowest, highest, keyless, longest, named
 end
 
 return walk, survey

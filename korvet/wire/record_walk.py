@@ -20,7 +20,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from korvet.wire.header_counts import read_varint
+from korvet.wire.header_counts import claimed_headers, read_varint
 from korvet.wire.records import (
     MAX_DECODED_RECORDS,
     MAX_HEADERS_PER_BATCH,
@@ -38,17 +38,18 @@ _VARINT, _VARLONG = 5, 10
 
 Walk = Callable[[int, int, int, int], float]
 """Takes the records' address and size, their number, and the headers they may have together."""
-Survey = Callable[[int, int], tuple[float, float, float, float]]
+Survey = Callable[[int, int], tuple[float, float, float, float, float]]
 """Takes the records' address and number."""
 
 
 class Extremes(NamedTuple):
-    """The extremes of a batch's records: ms after its first timestamp, a count, and bytes."""
+    """The extremes of a batch's records: ms after its first timestamp, counts, and bytes."""
 
     oldest: int
     newest: int
     keyless: int
     longest: int
+    headers: int
 
 
 def check_records(section: Buffer, count: int) -> int:
@@ -72,14 +73,15 @@ def check_records(section: Buffer, count: int) -> int:
 
 
 def survey(section: Buffer, count: int) -> Extremes:
-    """Return what a topic may limit, of records that `check_records` has accepted."""
+    """Return what is limited, of records that `check_records` has accepted."""
     native = native_walk()
     if native is not None:
         found = native[1](work_buffer(len(section)).take(section), count)
         if found[3]:
             return Extremes(*map(int, found))
     deltas, keyless, sizes = zip(*rows_of(section, count), strict=True)
-    return Extremes(min(deltas), max(deltas), sum(keyless), max(sizes))
+    headers = sum(claimed_headers(memoryview(section), 0, 0))
+    return Extremes(min(deltas), max(deltas), sum(keyless), max(sizes), headers)
 
 
 def rows_of(section: Buffer, count: int) -> Iterator[tuple[int, bool, int]]:

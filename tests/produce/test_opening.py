@@ -108,6 +108,28 @@ async def test_many_small_records_are_decoded_by_the_thread(
     assert opened[-1][0] == "opener"
 
 
+@pytest.mark.parametrize("codec", [compression.NONE, compression.ZSTD])
+async def test_many_headers_are_decoded_by_the_thread(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, codec: int
+) -> None:
+    await broker.create("t", 1, storage_format="record")
+    threads: list[str] = []
+    decode: Any = records.decode_section
+
+    def noted(*given: Any) -> Any:
+        threads.append(threading.current_thread().name.split("_")[0])
+        return decode(*given)
+
+    monkeypatch.setattr(records, "decode_section", noted)
+    headers = [("", None)] * 1000
+    data = bytes(
+        batch_builder.build([(at, 1, None, b"", headers) for at in range(20)], codec=codec)
+    )
+    assert len(data) < MAX_AT_ONCE // 10
+    assert codes(await broker.ask(to_produce("t", data), 9)) == [0]
+    assert threads == ["opener"]
+
+
 async def test_an_invalid_large_content_is_refused_and_later_batches_are_stored(
     broker: Broker,
 ) -> None:

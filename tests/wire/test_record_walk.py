@@ -179,9 +179,10 @@ def test_a_survey_finds_the_extremes_of_all_records(rows: list[Any], first: int)
     survey = record_walk.survey(section, len(found))
     assert survey[:3] == (min(deltas), max(deltas), sum(row[2] is None for row in found))
     assert survey.longest >= max(row[2] for row in listed)
+    assert survey.headers == sum(len(row[4]) for row in found)
 
 
 def test_a_survey_takes_timestamps_that_are_no_exact_numbers() -> None:
     rows = [(0, 0, b"k", b"v", []), (1, 2**62 + 1, None, b"v", [])]
     section = memoryview(batch_builder.build(rows))[records.HEADER_SIZE :]
-    assert record_walk.survey(section, 2) == (0, 2**62 + 1, 1, 2)
+    assert record_walk.survey(section, 2) == (0, 2**62 + 1, 1, 2, 0)
