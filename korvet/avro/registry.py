@@ -182,7 +182,7 @@ class SchemaRegistry:
             raise AvroError(f"The registry's {what} has more than {MAX_BYTES >> 20} MiB.")
         try:
             return msgspec.json.decode(content, type=_Answer)
-        except msgspec.MsgspecError:
+        except (ValueError, RecursionError):
             raise RegistryUnavailable(
                 f"The server at {self.url} does not answer as a schema registry: check the URL."
             ) from None

@@ -149,7 +149,7 @@ def decode_configs(resource: str, raw: bytes) -> dict[str, str]:
     """Decode the configs of a resource that Redis stores; none if they are malformed."""
     try:
         return msgspec.json.decode(raw, type=dict[str, str])
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         log.warning("invalid dynamic configs", resource=resource, reason=str(error))
         return {}
 

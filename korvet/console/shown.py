@@ -56,7 +56,7 @@ def show(
         try:
             formatted = msgspec.json.format(part, indent=2 if indents else 0)
             return Shown(formatted.decode(), "json", len(data))
-        except (msgspec.DecodeError, RecursionError):
+        except (ValueError, RecursionError):
             pass
     text = _text(part, is_cut=is_cut)
     if how == "auto" and (text is None or not _is_printable(text)):
@@ -110,7 +110,7 @@ def value_of(data: bytes | None, decoded: Decoded | None = None) -> Any:
         return decoded.value
     try:
         return None if data is None else msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError, ValueError):
+    except (ValueError, RecursionError):
         return None
 
 

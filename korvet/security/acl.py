@@ -215,7 +215,7 @@ def decode_rule(raw: bytes) -> Rule:
             Operation[operation],
             Permission[permission],
         )
-    except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 

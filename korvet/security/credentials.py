@@ -134,5 +134,5 @@ def decode(raw: bytes | None) -> Credential | None:
     """Decode a stored credential; None for none, or if another program wrote something else."""
     try:
         return msgspec.json.decode(raw, type=Credential) if raw else None
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return None

@@ -162,7 +162,7 @@ def read_topic(keys: Keys, name: str, raw: bytes, configs: TopicConfigs) -> Topi
             raw,
             keys,
         )
-    except (msgspec.MsgspecError, ConfigError, ValueError) as error:
+    except (ConfigError, ValueError, RecursionError) as error:
         log.warning("invalid topic definition", topic=name, why=str(error))
         return None
 

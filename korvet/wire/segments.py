@@ -177,7 +177,7 @@ def read_footer(footer: Buffer) -> Segment:
     after = split + aborted * _ABORTED.size
     try:
         found = msgspec.json.decode(view[after:], type=SegmentHeader)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
         raise CorruptSegment(f"the header cannot be decoded: {error}") from None
     if found.format != FORMAT:
         raise CorruptSegment(f"format {found.format} is unknown; this version reads {FORMAT}")

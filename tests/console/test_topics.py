@@ -121,6 +121,13 @@ def test_records_are_found_by_key_content_and_json_field(
     assert found["is_end"] and found["scanned"] == 60
 
 
+def test_a_value_that_is_almost_json_and_no_utf8_is_shown(console: RunningConsole) -> None:
+    console.log.create_topic("odd", 1)
+    console.log.produce("odd", [Record(b'{"a":"\xff"}')])
+    (row,) = console.api("/topics/odd/records")["records"]
+    assert "a" in str(row["value"])
+
+
 def test_records_are_read_from_a_time(console: RunningConsole) -> None:
     found = console.api(
         "/topics/batches/records", **{"from": "2023-11-14T22:13:20.050Z", "limit": 200}

@@ -200,6 +200,16 @@ def test_a_corrupt_chunk_names_topic_partition_and_offsets() -> None:
     assert f"offsets {first} to {last} of orders-3" in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [b'"\xff"', b"[" * 100_000, b"{"])
+def test_a_header_that_is_no_json_is_corrupt(value: bytes) -> None:
+    text = b'{"topic":' + value
+    footer = text + segments._TRAILER.pack(
+        0, 0, len(text), segments._footer_crc(text, (0, 0, len(text))), segments.MAGIC
+    )
+    with pytest.raises(CorruptSegment, match="the header cannot be decoded"):
+        segments.read_footer(footer)
+
+
 def test_a_newer_format_is_refused() -> None:
     writer = SegmentWriter(100)
     writer.add(batch(100))

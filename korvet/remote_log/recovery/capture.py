@@ -130,7 +130,7 @@ def _decode(raw: bytes, kind: type[T]) -> T | None:
     """Return a stored value; None if another program wrote something else."""
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return None
 
 

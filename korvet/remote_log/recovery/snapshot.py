@@ -12,6 +12,8 @@ Rules
 
 import hashlib
 from collections.abc import Sequence
+from typing import Annotated
+from uuid import UUID
 
 import msgspec
 
@@ -22,6 +24,8 @@ from korvet.topics.table import Definition
 FORMAT = 1
 KEPT = 3
 """Snapshots that stay in the store: the newest, and earlier ones in case that is corrupt."""
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
 logger = logfmt.get("recovery.snapshot")
 
 CommitRow = tuple[str, int, int, int, str, str]
@@ -70,7 +74,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     lineage: str
     """Random id of the Redis that the snapshots come from; see `broker.init_lineage`."""
     namespace: str
-    created_ms: int
+    created_ms: Annotated[int, msgspec.Meta(ge=0, le=LAST_MS)]
     topics: dict[str, TopicState]
     deleted_topics: list[str]
     """Ids of deleted topics whose objects may still exist."""
@@ -129,9 +133,21 @@ def decode(data: bytes) -> Snapshot:
             raise CorruptSnapshot(f"format {header.format} is unknown; this version has {FORMAT}")
         if header.bytes != len(body) or header.sha256 != hashlib.sha256(body).hexdigest():
             raise CorruptSnapshot("the checksum differs")
-        return msgspec.json.decode(body, type=Snapshot)
-    except msgspec.MsgspecError as error:
+        found = msgspec.json.decode(body, type=Snapshot)
+        for name, state in found.topics.items():
+            if not _is_valid(state.definition):
+                raise CorruptSnapshot(f"the definition of topic {name!r} is not valid")
+        return found
+    except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
         raise CorruptSnapshot(str(error)) from None
+
+
+def _is_valid(definition: Definition) -> bool:
+    """Return whether a broker could read the definition."""
+    try:
+        return UUID(hex=definition.id).hex == definition.id and bool(definition.shape)
+    except (ValueError, KeyError):
+        return False
 
 
 class SnapshotStore:

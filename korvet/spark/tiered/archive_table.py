@@ -108,7 +108,7 @@ def open_archive(text: str, format: str | None) -> Archive:
             return _open_at(text, Path(found.path), found.format)
         root = Path(text.removeprefix("file://"))
         return _open_at(text, root, format or detect_format(root))
-    except (OSError, zlib.error, msgspec.DecodeError) as error:
+    except (OSError, zlib.error, ValueError) as error:
         raise InvalidOption("archive", f"there is no archive at {text}: {error}.") from error
     except ImportError as error:
         raise InvalidOption("archive", f"{text} needs {error.name}: pip install it.") from error

@@ -11,14 +11,16 @@ import pytest
 from korvet.broker.background.tasks import BackgroundTasks
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
+from korvet.remote_log.recovery import snapshot
 from korvet.remote_log.recovery.report import Loss, Report
 from korvet.remote_log.recovery.restore import Restore, load_snapshot
-from korvet.remote_log.recovery.snapshot import SnapshotStore
+from korvet.remote_log.recovery.snapshot import Snapshot, SnapshotStore, TopicState
 from korvet.remote_log.recovery.tables import RestoreRefused
 from korvet.remote_log.recovery.task import SnapshotTask
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.security.credentials import Mechanism, encode, from_password
 from korvet.topics.lifecycle import delete_topic
+from korvet.topics.table import Definition
 from korvet.wire.messages.list_groups import ListGroupsRequest
 from tests.conformance.cases.shares import moving
 from tests.remote_log.test_tiered_log import Tier
@@ -249,6 +251,32 @@ async def test_a_corrupt_snapshot_leaves_the_one_before_it(lost: Tier) -> None:
         await commit(lost, "g", offset)
         assert await writer.write()
     assert await snapshots.numbers() == [4, 5, 6], "old ones are deleted"
+
+
+SHAPE = {"offset.mode": "time", "offset.bits": "10", "storage.format": "record"}
+
+
+@pytest.mark.parametrize(
+    ("created_ms", "topic_id", "configs"),
+    [
+        (2**60, "1" * 32, SHAPE),
+        (1, "no uuid", SHAPE),
+        (1, "1" * 32, {}),
+        (1, "1" * 32, SHAPE | {"offset.bits": "ten"}),
+    ],
+)
+def test_a_snapshot_that_cannot_be_restored_is_corrupt_though_its_checksum_is_right(
+    created_ms: int, topic_id: str, configs: dict[str, str]
+) -> None:
+    def encoded(created_ms: int, topic_id: str, configs: dict[str, str]) -> bytes:
+        topics = {"t": TopicState(Definition(topic_id, 1, configs), [])}
+        return snapshot.encode(Snapshot("c", "", "n", created_ms, topics, [], {}, {}, [], {}))
+
+    assert list(snapshot.decode(encoded(1, "1" * 32, SHAPE)).topics) == ["t"]
+    with pytest.raises(snapshot.CorruptSnapshot):
+        snapshot.decode(encoded(created_ms, topic_id, configs))
+    with pytest.raises(snapshot.CorruptSnapshot):
+        snapshot.decode(b'{"sha256":"\xff"}\n')
 
 
 async def test_an_empty_redis_never_replaces_the_snapshots(lost: Tier, fresh: Tier) -> None:
