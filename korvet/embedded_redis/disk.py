@@ -7,13 +7,22 @@ Rules
 - Sync once a second, and again at once after a slow sync.
 - If the last completed sync began LATE_S ago, the server holds all writes (CLIENT PAUSE): at most
   2 s of acknowledged writes are not on disk. They continue when the sync completes.
+- A sync during which all writes were held has everything on disk at its end, not only what was
+  written before it: with a disk whose every sync is slow, writes continue in between.
 - After REFUSE_S, and as soon as a sync fails, it refuses them: min-replicas-to-write is 1, and a
   server that listens on a Unix socket only has no replicas. Reads continue.
 - A failed sync may have lost pages that no later sync writes. So the file is rewritten from memory
   before the server takes writes again.
+- If the disk is full, the server has replied to writes that its file does not have yet. A reserve,
+  a file of RESERVE_BYTES, then makes room for them, and writes are refused until it fits again.
 - Whether writes are refused is a setting of the server: it outlives a `Disk` that ends.
 """
 
+import errno
+import os
+import shutil
+from contextlib import suppress
+from math import inf
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -39,6 +48,9 @@ CHECK_S = 20.0
 REWRITE_S = 5.0
 """Seconds between the begins of two rewrites after a failed sync."""
 
+RESERVE_BYTES = 32 << 20
+"""Size of the reserve; at most an eighth of a smaller disk."""
+
 ACCEPT, HOLD, REFUSE = "accept", "hold", "refuse"
 log = logfmt.get("disk")
 
@@ -48,10 +60,15 @@ class Disk:
 
     def __init__(self, data_dir: Path, socket: Path) -> None:
         self._files = SyncedFiles(data_dir)
+        self.reserve = data_dir / "reserve"
         self._socket = socket
         self._stopped = Event()
         self._state = ACCEPT
         self._synced_to = monotonic()
+        self._held_since = inf
+        """Time from which on writes are held or refused; inf if they are not."""
+        self._held_to = -inf
+        """Time to which they are."""
         self._failure = ""
         """Why the last sync failed; empty once the file is rewritten."""
         self._rewriting = False
@@ -92,7 +109,7 @@ class Disk:
             self._failure, self._rewriting = error.strerror or str(error), False
             self._check_at = began
         else:
-            self._synced_to = began
+            self._synced_to = monotonic() if self._held_since <= began else began
 
     def watch(self) -> None:
         """Hold, refuse or accept writes, as the age and the result of the last sync require."""
@@ -105,25 +122,55 @@ class Disk:
             self._refuse(f"a sync has taken {age:.0f} s")
         elif age >= LATE_S:
             self._hold(age)
+        elif not self._has_room():
+            self._refuse("the disk is full")
+            # What the server has replied to and not written follows at once, and nothing else.
+            self.reserve.unlink(missing_ok=True)
         else:
             self._accept()
+
+    def _has_room(self) -> bool:
+        """Return whether the server has written its file, and the reserve is there again."""
+        if b"aof_last_write_status:err" in ask(self._socket, b"INFO persistence"):
+            return False
+        with suppress(OSError):  # e.g. a data directory that was moved away
+            total, _, free = shutil.disk_usage(self.reserve.parent)
+            size = min(RESERVE_BYTES, total // 8)
+            if self.reserve.exists() and self.reserve.stat().st_size == size:
+                return True
+            return free >= size and self._allocate(size)
+        return True
+
+    def _allocate(self, size: int) -> bool:
+        """Make the reserve; return False if the disk is full."""
+        try:
+            with self.reserve.open("wb") as file:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, size)
+                else:
+                    file.write(bytes(size))
+        except OSError as error:
+            self.reserve.unlink(missing_ok=True)
+            return error.errno not in (errno.ENOSPC, errno.EDQUOT)
+        return True
 
     def _hold(self, age: float) -> None:
         if self._state == ACCEPT:
             log.warning("disk is slow, writes wait", unsynced_s=round(age, 1))
         if self._state != REFUSE:
-            self._enter(HOLD, b"CLIENT PAUSE %d WRITE" % HOLD_MS)
+            self._stop(HOLD, b"CLIENT PAUSE %d WRITE" % HOLD_MS, HOLD_MS / 1000)
 
     def _refuse(self, reason: str) -> None:
         if self._state != REFUSE:
             log.error("disk failed, writes refused", reason=reason)
         # Each time: a server that was restarted has the setting's default.
-        self._enter(REFUSE, b"CONFIG SET min-replicas-to-write 1")
+        self._stop(REFUSE, b"CONFIG SET min-replicas-to-write 1", inf)
         ask(self._socket, b"CLIENT UNPAUSE")
 
     def _accept(self) -> None:
+        self._held_since, self._held_to = inf, -inf
         if self._state == REFUSE:
-            log.info("disk is in time again, writes accepted")
+            log.info("disk is usable again, writes accepted")
             self._enter(ACCEPT, b"CONFIG SET min-replicas-to-write 0")
         elif self._state == HOLD:
             self._enter(ACCEPT, b"CLIENT UNPAUSE")
@@ -131,10 +178,20 @@ class Disk:
             self._check_at = monotonic() + CHECK_S
             aof.rewrite_if_due(self._socket)
 
-    def _enter(self, state: str, command: bytes) -> None:
+    def _stop(self, state: str, command: bytes, duration_s: float) -> None:
+        """Hold or refuse writes for a duration from now on, if the server takes the command."""
+        began = monotonic()
+        if self._enter(state, command):
+            if began > self._held_to:
+                self._held_since = monotonic()
+            self._held_to = began + duration_s
+
+    def _enter(self, state: str, command: bytes) -> bool:
         """Send the command; the state is entered if the server takes it."""
-        if ask(self._socket, command).startswith(b"+"):
+        is_taken = ask(self._socket, command).startswith(b"+")
+        if is_taken:
             self._state = state
+        return is_taken
 
     def _rewrite(self) -> None:
         """Rewrite the file from memory, and forget the failure once that is done."""

@@ -160,6 +160,7 @@ class RedisServer:
     def _release(self) -> None:
         if self._lock >= 0:
             (self.data_dir / "redis.pid").unlink(missing_ok=True)
+            self.disk.reserve.unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = -1
 

@@ -52,7 +52,7 @@ _ADVICE = tuple(
         (
             "NOREPLICAS|Not enough good replicas",
             "connect the replicas that its min-replicas-to-write wants; Korvet's own Redis has the "
-            "setting while its disk fails, see the broker's log",
+            "setting while its disk fails or is full, see the broker's log",
         ),
         ("NOPERM|no permissions", "`korvet redis-acl` prints the rule that its user needs"),
         (

@@ -59,6 +59,6 @@ def why_writes_are_refused(info: Mapping[str, str]) -> str:
     if info.get("min_slaves_good_slaves") == "0":
         return (
             "min-replicas-to-write wants more replicas than are connected; "
-            "Korvet sets it to 1 on its own Redis if the disk fails: see the broker's log"
+            "Korvet sets it to 1 on its own Redis if its disk fails or is full: see the log"
         )
     return ""

@@ -250,21 +250,27 @@ function M.check_room(log)
   end
 end
 
---- Number the entries of a log if some are not. Return the log end offset, the log's map, and
---- whether all entries are numbered.
-function M.settle(stream, hash, steps)
+--- Return a stored log for M.settle; `is_due`: entries may have been added that are not numbered.
+function M.open(stream, hash)
   local row = redis.call("HMGET", hash, "format", "mode", "bits", "next", "start", "shifts")
   local mode, bits, next_offset = row[2], tonumber(row[3]), tonumber(row[4])
   local log = {
     stream = stream, hash = hash, mode = mode, bits = bits, next = next_offset,
     start = tonumber(row[5]), map = offset_map.open(mode, bits, row[6]),
   }
-  if row[1] ~= "record" or not M.is_due(log) then
-    return next_offset, log.map, true
+  log.is_due = row[1] == "record" and M.is_due(log)
+  return log
+end
+
+--- Number the entries of a log from M.open if some are not. Return the log end offset, the log's
+--- map, and whether all entries are numbered.
+function M.settle(log, steps)
+  if not log.is_due then
+    return log.next, log.map, true
   end
   local is_done = M.number(log, steps)
   M.save(log)
-  redis.call("PUBLISH", stream, log.next)
+  redis.call("PUBLISH", log.stream, log.next)
   return log.next, log.map, is_done
 end
 

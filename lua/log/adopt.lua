@@ -32,7 +32,7 @@ end
 redis.call("ZCARD", index)
 
 -- Write.
-local _, _, is_numbered = numbering.settle(stream, log)
+local _, _, is_numbered = numbering.settle(numbering.open(stream, log))
 if not is_numbered then
   return { codes.NONE, 0, 1 }
 end

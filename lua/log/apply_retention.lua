@@ -42,7 +42,9 @@ if not state or state.topic_id ~= topic_id then
   return { state and codes.UNKNOWN_TOPIC_ID or codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0, 0 }
 end
 local mode, bits, start, map = state.mode, state.bits, state.first, state.map
-local next_offset, uncounted = state.next, state.is_counted and 0 or 1
+-- In layouts of batches, foreign entries above the last append are not numbered.
+local next_offset = math.max(state.next, state.is_record and 0 or state.cursor.offset)
+local uncounted = state.is_counted and 0 or 1
 local cutoff = retention_ms >= 0 and clock.now_ms() - retention_ms or nil
 -- Rows above the cursor know nothing of foreign entries between them.
 local known = state.is_counted and math.huge or state.cursor.offset
@@ -59,8 +61,8 @@ if target < next_offset then
     return candidate.offset <= known and (cutoff and candidate.newest < cutoff
       or retention_bytes >= 0 and state.bytes - candidate.bytes >= retention_bytes)
   end)
-  -- A row without records below it would move the start past offsets that never existed.
-  if row and row.records > state.start_records then
+  -- A row without entries below it would move the start past offsets that never existed.
+  if row and row.bytes > state.start_bytes then
     target = math.max(target, row.offset)
   end
 end
@@ -95,6 +97,12 @@ end
 local last
 if mode == "time" then
   last = redis.call("XREVRANGE", stream, "(" .. map:id(target), "-", "COUNT", 1)[1]
+end
+if target > state.next then
+  if mode == "time" and not last then
+    return { codes.NONE, state.start, 0, more, uncounted }
+  end
+  redis.call("HSET", log, "next", num.text(next_offset))
 end
 local removed = log_trim.move_start(stream, log, index, map, target)
 if mode == "time" then

@@ -44,7 +44,7 @@ for row in string.gmatch(state[5] or "", "%S+") do
 end
 
 -- Write.
-local ended, map, is_numbered = numbering.settle(stream, log)
+local ended, map, is_numbered = numbering.settle(numbering.open(stream, log))
 local is_new = epoch > tonumber(state[4])
 -- Of the newest row: where it begins, where the log ended before, and the end of lost records.
 local begun, next_offset, before, known_end = false, ended, ended, ended

@@ -36,7 +36,7 @@ local start = tonumber(state[6])
 if before > tonumber(state[5]) or before < -1 then
   return { codes.OFFSET_OUT_OF_RANGE, -1, 0, -1 }
 end
-local next_offset, map = numbering.settle(stream, log)
+local next_offset, map = numbering.settle(numbering.open(stream, log))
 if before == -1 then
   before = next_offset
 end

@@ -48,7 +48,7 @@ redis.call("ZCARD", newer)
 redis.call("ZCARD", aborted_txns)
 
 -- Write.
-local ended, map, is_numbered = numbering.settle(stream, log, STEPS)
+local ended, map, is_numbered = numbering.settle(numbering.open(stream, log), STEPS)
 local limit = stable >= 0 and math.min(stable, ended) or ended
 if before >= limit and is_numbered then
   if before >= ended and not has_offsets then

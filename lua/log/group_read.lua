@@ -38,7 +38,7 @@ if state[1] ~= topic_id then
 end
 
 -- Write.
-local _, map = numbering.settle(stream, log)
+local _, map = numbering.settle(numbering.open(stream, log))
 local before = offset > 0 and map:id(offset - 1) or "0-0"
 
 local function next_from(place)

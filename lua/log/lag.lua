@@ -44,7 +44,7 @@ redis.call("ZCARD", index)
 local format, mode = state[2], state[3]
 local appended, newest = tonumber(state[5]), tonumber(state[7])
 -- Few: the others are counted below.
-local next_offset, map = numbering.settle(stream, log, 300)
+local next_offset, map = numbering.settle(numbering.open(stream, log), 300)
 offset = math.max(offset, tonumber(state[8]))
 if offset >= next_offset then
   return { codes.NONE, 0, next_offset, newest, -1 }

@@ -22,13 +22,14 @@
 ---          tiered       int     the offset up to which the log is copied to segments, -1: not at
 ---                               all
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- FULL     always: readers need the offsets, some bytes per thousand entries
+--- FULL     is_due: readers need the offsets, some bytes per thousand entries
 --- COST     O(1), at most 12 calls + 4 per new_ms
---- NOTES    It numbers foreign entries first: new_ms are the milliseconds of their ids. The entry
----          it reads never leaves Redis. A reader between the end and `coming` has read records
----          that a failover lost, and misses none if it continues there. `records` is exact in
----          layout record, if no transaction has ended in the log. Otherwise it may include
----          records trimmed since the last index row, and with foreign entries be too low.
+--- NOTES    It numbers foreign entries first: new_ms are the milliseconds of their ids. It writes
+---          nothing else. The entry it reads never leaves Redis. A reader between the end and
+---          `coming` has read records that a failover lost, and misses none if it continues there.
+---          `records` is exact in layout record, if no transaction has ended in the log. Otherwise
+---          it may include records trimmed since the last index row, and with foreign entries be
+---          too low.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 local fields = require("lib.fields")
@@ -47,9 +48,11 @@ if not state[1] or topic_id ~= "" and state[1] ~= topic_id then
   return { refusal, -1, -1, -1, -1, "", 0, 0, -1, -1, -1, -1, -1 }
 end
 local format, mode, bits, start = state[2], state[3], tonumber(state[4]), tonumber(state[6])
+local numbered = numbering.open(stream, log)
+local is_due = numbered.is_due
 
 -- Write.
-local next_offset, map = numbering.settle(stream, log)
+local next_offset, map = numbering.settle(numbered)
 local head = redis.call("XRANGE", stream, "-", "+", "COUNT", 1)[1]
 local first = next_offset
 if head then

@@ -26,6 +26,6 @@ if owner ~= topic_id then
 end
 
 -- Write.
-local next_offset, _, is_done = numbering.settle(stream, log)
+local next_offset, _, is_done = numbering.settle(numbering.open(stream, log))
 local unnumbered = tonumber(redis.call("HGET", log, "unnumbered") or "0")
 return { codes.NONE, next_offset, is_done and 0 or 1, unnumbered }

@@ -98,6 +98,18 @@ def test_writes_wait_while_a_sync_is_late_and_reads_do_not(
         assert line.recv(5) == b"+OK\r\n"
 
 
+def test_writes_continue_between_two_syncs_of_a_disk_that_is_always_slow(
+    slow: SlowDisk, client: Redis
+) -> None:
+    for _ in range(2):
+        began = slow.now_s
+        for _ in range(10):
+            slow.wait(0.5)
+        slow.watched.sync(began)
+        slow.watched.watch()
+    assert client.set("orders", "1")
+
+
 def test_a_held_write_continues_if_the_process_that_syncs_ends() -> None:
     assert 0 < HOLD_MS <= 1000
 
@@ -132,8 +144,36 @@ def test_writes_are_refused_after_a_failed_sync_until_the_file_is_rewritten(
         info = client.info("persistence")
         if info["aof_base_size"] != base and not info["aof_rewrite_in_progress"]:
             break
+    for _ in range(2):  # The first notes that the rewrite is done.
+        slow.sync()
+    assert client.set("orders", "2")
+
+
+def test_a_full_disk_gives_what_was_replied_to_the_room_of_the_reserve(
+    slow: SlowDisk, client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve, status, free, ask = slow.watched.reserve, "ok", 1 << 40, disk.ask
+
+    def reply(path: Path, command: bytes) -> bytes:
+        found = ask(path, command)
+        return found.replace(b"write_status:ok", b"write_status:" + status.encode())
+
+    monkeypatch.setattr(disk, "ask", reply)
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: (1 << 25, 0, free))
+    slow.sync()
+    assert client.set("orders", "1")
+    assert reserve.stat().st_size == 1 << 22, "an eighth of a small disk"
+    status, free = "err", 0
+    slow.sync()
+    assert not reserve.exists()
+    status = "ok"
+    slow.sync()
+    with pytest.raises(ResponseError, match="NOREPLICAS"):
+        client.set("orders", "2")
+    free = 1 << 40
     slow.sync()
     assert client.set("orders", "2")
+    assert reserve.exists()
 
 
 def test_a_failure_outlives_the_process_that_found_it(

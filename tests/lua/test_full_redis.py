@@ -81,6 +81,16 @@ def test_a_script_for_a_full_redis_writes_what_opens_it_first(name: str) -> None
         assert f"local {when} = " in text[: text.index(wanted)]
 
 
+def test_offsets_are_listed_while_redis_refuses_all_writes(runner: StoreRunner) -> None:
+    part = Part(runner).create()
+    part.append(3)
+    runner.command("CONFIG", "SET", "min-replicas-to-write", 1)
+    try:
+        assert part.bounds().records == 3
+    finally:
+        runner.command("CONFIG", "SET", "min-replicas-to-write", 0)
+
+
 def test_a_classic_member_stays_while_redis_is_full(runner: StoreRunner, full: Full) -> None:
     group = ClassicGroup(runner)
     (leader, follower), generation = group.stable(2)

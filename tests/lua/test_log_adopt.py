@@ -183,6 +183,28 @@ def test_entries_that_hold_no_batch_count_their_bytes(runner: Runner) -> None:
     assert bytes_ >= 100 * SIZE and records == 6
 
 
+@pytest.mark.parametrize(
+    ("form", "mode"), [("batch", "time"), ("batch", "dense"), ("bytes", "bytes")]
+)
+@pytest.mark.parametrize("appends", [0, 1])
+def test_retention_removes_entries_that_hold_no_batch(
+    runner: Runner, form: str, mode: str, appends: int
+) -> None:
+    part = Part(runner, form, mode).create()
+    for _ in range(300):
+        part.native(b"value", VALUE)
+    for _ in range(appends):
+        part.append(1)
+    part.retain(size=100_000)
+    left = len(part.ids())
+    assert 100_000 <= numbers(part)[0] < 100_000 + 65536 + SIZE
+    assert 0 <= numbers(part)[0] - (left - appends) * SIZE < 100 * appends + 1
+    state = part.state()
+    assert int(state["start"]) <= int(state["next"])
+    part.append(1)
+    assert len(part.ids()) == left + 1
+
+
 @pytest.mark.parametrize("gone", [False, True])
 def test_records_appended_before_foreign_entries_keep_their_times(
     runner: Runner, gone: bool
