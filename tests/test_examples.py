@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import redis
+from fastapi.testclient import TestClient
 
 import korvet
+from korvet import Record
 from korvet.scripts import inlined
 from korvet.testing import Broker, LuaRunner
 from korvet.testing.fixtures import korvet_broker
@@ -132,6 +136,23 @@ def test_the_example_of_a_shop_runs(empty_server: TestServer) -> None:
         minute = client.time()[0] // 60
         client.mset({f"orders:bob:{minute + n}": 2 for n in range(2)})
     assert run("buy", "bob", "forks", "1") == "bob has ordered 2 times in this minute\n"
+
+
+def test_the_example_of_an_http_api_orders_in_one_step_and_reads_features(
+    empty_server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_URL", empty_server.url)
+    names = runpy.run_path(str(PROJECT / "examples" / "api.py"))
+    order = {"customer": "ann", "item": "cups", "count": 2}
+    with TestClient(names["app"]) as api, korvet.Korvet.connect(empty_server.url) as log:
+        for _ in range(2):
+            assert api.post("/orders", json=order).json()["offset"] >= 0
+        assert api.post("/orders", json={"item": "cups"}).status_code == 422
+        log.produce("features", [Record(b"gold", key=b"ann")])
+        expected = {"ordered": "4 cups", "features": "gold"}
+        assert api.get("/customers/ann").json() == expected
+        stored = [record.value for n in range(2) for record in log.records("orders", n)]
+    assert [msgspec.json.decode(value or b"") for value in stored] == [order] * 2
 
 
 def test_the_pytest_example_runs() -> None:

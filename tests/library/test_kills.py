@@ -43,7 +43,8 @@ from tests.support.redis_servers import OwnRedis
 pytestmark = pytest.mark.slow
 
 SEEDS = int(os.environ.get("KORVET_SEEDS", "1"))
-DEATHS, RECORDS, TIMEOUT_S, PAUSE_S, STEP_S = 8, 60, 0.3, 2.5, 0.002
+DEATHS = 4 if SEEDS == 1 else 8
+RECORDS, TIMEOUT_S, PAUSE_S, STEP_S = 60, 0.3, 2.5, 0.002
 PARTITIONS = 4
 VICTIMS = ("application", "Redis", "paused application", "paused Redis", "broker")
 SETTINGS = {
