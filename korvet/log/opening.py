@@ -141,4 +141,13 @@ async def in_thread(work: Callable[[], T]) -> T:
 
     Without an event loop it is done here.
     """
-    return work() if IS_INLINE.get() else await _opener.run(work)
+    return work() if IS_INLINE.get() else await _opener.run(lambda: _without_frames(work))
+
+
+def _without_frames(work: Callable[[], T]) -> T:
+    """Do the work. The frames of a BadBatch hold its records until garbage is collected."""
+    try:
+        return work()
+    except BadBatch as bad:
+        bad.__context__ = None
+        raise bad.with_traceback(None) from None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from korvet.base.errors import ErrorCode
-from korvet.log.opening import MAX_AT_ONCE, TURN_BYTES
+from korvet.log.opening import MAX_AT_ONCE, TURN_BYTES, in_thread
 from korvet.wire import batch_builder, compression, message_sets, records
 from korvet.wire.messages.fetch import FetchRequest
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -128,6 +128,19 @@ async def test_many_headers_are_decoded_by_the_thread(
     assert len(data) < MAX_AT_ONCE // 10
     assert codes(await broker.ask(to_produce("t", data), 9)) == [0]
     assert threads == ["opener"]
+
+
+async def test_a_refusal_by_the_thread_holds_no_records() -> None:
+    def work() -> None:
+        try:
+            raise ValueError
+        except ValueError:
+            raise records.invalid("it is") from None
+
+    with pytest.raises(records.BadBatch) as caught:
+        await in_thread(work)
+    assert caught.value.__context__ is None
+    assert "work" not in {entry.name for entry in caught.traceback}
 
 
 async def test_an_invalid_large_content_is_refused_and_later_batches_are_stored(
