@@ -107,14 +107,17 @@ async def sign_in(request: Request, console: ConsoleServices) -> Response:
     if not console.is_secured:
         return RedirectResponse("/", 303)
     if request.method == "POST":
-        await read_form(visit)
-        user = visit.form.get("user", "")
-        if await _is_right(request, console, user, visit.form.get("password", "")):
+        try:
+            await read_form(visit)
+            user = visit.form.get("user", "")
+            if not await _is_right(request, console, user, visit.form.get("password", "")):
+                raise PageError(401, "The name or the password is wrong.")
             log.info("console sign-in", client=visit.host, user=user)
             begun = RedirectResponse(to, 303)
             _set(begun, visit, console.sessions.begin(user, await mark_of(user, console)))
             return begun
-        error, status = "The name or the password is wrong.", 401
+        except PageError as refused:
+            error, status = str(refused), refused.status
     body = render.sign_in(visit, to, error)
     response = Response(body, status, media_type="text/html")
     _set(response, visit, session)

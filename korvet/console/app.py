@@ -109,12 +109,18 @@ class _Endpoints:
             try:
                 return self._html(visit, page, await _run(page.load(visit)))
             except PageError as error:
-                if page.load_form is None:
-                    raise
-                data = await _run(page.load_form(visit))
-                return self._html(visit, page, data, error.status, str(error))
+                return await self._refused(visit, page, error)
 
         return show
+
+    async def _refused(self, visit: Visit, page: Page, error: PageError) -> Response:
+        """Return the page below the reason of a refusal. Raises the error if it cannot be shown."""
+        visit.is_refused = True
+        try:
+            data = await _run((page.load_form or page.load)(visit))
+        except PageError:
+            raise error from None
+        return self._html(visit, page, data, error.status, str(error))
 
     def data(self, page: Page) -> Endpoint:
         """Return the function that sends a page's data."""
@@ -140,13 +146,12 @@ class _Endpoints:
 
         async def change(request: Request) -> Response:
             visit = await self._visit(request)
-            await access.read_form(visit)
-            visit.require_write()
             try:
+                await access.read_form(visit)
+                visit.require_write()
                 done = await _run(form.action(visit))
             except PageError as error:
-                data = await _run(back.load(visit))
-                return self._html(visit, back, data, error.status, str(error))
+                return await self._refused(visit, back, error)
             finally:
                 self._console.invalidate()
             log.info("console change", path=form.path, user=visit.user or None, done=done.sentence)

@@ -67,6 +67,8 @@ class Visit:
         principal = Principal("User", session.user) if session.user else ANONYMOUS
         self._client = Session(self.host, principal, LISTENER)
         self.form: dict[str, str] = {}
+        self.is_refused = False
+        """Whether the page is shown below the reason of a refusal: numbers are the defaults."""
 
     @property
     def path(self) -> dict[str, str]:
@@ -79,7 +81,7 @@ class Visit:
 
     def number(self, name: str, default: int, maximum: int) -> int:
         """Return a parameter as a number from 0 to `maximum`. Raises PageError."""
-        text = self.query(name) or str(default)
+        text = (not self.is_refused and self.query(name)) or str(default)
         if not (text.isascii() and text.isdigit() and len(text) < 20):
             raise PageError(400, f"{name} must be a number, not {text!r}.")
         return min(int(text), maximum)

@@ -86,11 +86,9 @@ local step = redis.call(
   "ZRANGEBYSCORE", index, "(" .. num.text(offset), "+inf", "LIMIT", 0, 1
 )[1]
 local records, last, known = 0, appended - 1, tonumber(state[6])
-local newest_below
 if step then
   local row = index_rows.parse(step)
   records, last, known = known - row.records, row.offset - 1, row.records
-  newest_below = row.newest
 end
 local budget = entry_pages.budget()
 if offset <= last then
@@ -128,5 +126,8 @@ if next_offset > appended then
   end
   records = records + counted
 end
--- Without an entry in its index step, the first record is in a later one.
-return { codes.NONE, in_segments + records, next_offset, newest, oldest or newest_below or -1 }
+if not oldest then
+  -- Without an entry in its index step, the first record is in a later one.
+  entry_pages.each(stream, map:from(offset), "+", { entries = 1, bytes = 1, page = 1 }, note)
+end
+return { codes.NONE, in_segments + records, next_offset, newest, oldest or -1 }

@@ -233,6 +233,10 @@ def test_a_wrong_path_or_query_is_one_sentence(
         ("/topics/orders/records?format=xml", 'name="format"'),
         ("/group/reset?id=billing&topic=orders&to=soon", 'value="soon"'),
         ("/group/reset?id=billing&topic=none&to=latest", 'value="none"'),
+        ("/topics?q=ord&page=x", 'name="q" value="ord"'),
+        ("/groups?q=bil&page=x", 'name="q" value="bil"'),
+        ("/transactions?q=tx&page=x", 'name="q" value="tx"'),
+        ("/topics/orders?page=x", 'aria-label="Of the topic"'),
     ],
 )
 def test_a_refused_query_keeps_the_form_as_typed(
@@ -242,6 +246,13 @@ def test_a_refused_query_keeps_the_form_as_typed(
     assert page.status_code in (400, 404)
     assert 'role="alert"' in page.text and field in page.text
     assert "No record" not in page.text and "There are no records" not in page.text
+
+
+def test_a_form_that_is_too_old_comes_back_as_typed(browser: httpx.Client) -> None:
+    page = browser.post("/topics/orders/produce", data={"csrf": "of before", "value": "long text"})
+    assert page.status_code == 403 and "The form is too old" in page.text
+    assert ">long text</textarea>" in page.text
+    assert browser.post("/topics/none/produce", data={"csrf": "x"}).status_code == 403
 
 
 @pytest.mark.parametrize(

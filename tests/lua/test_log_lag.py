@@ -146,6 +146,7 @@ def test_the_oldest_record_has_its_own_time(lua: LuaRunner, format: str, mode: s
         bases.append(lua.run(call).base)
         lua.advance(1)
     assert [lag(lua, base).oldest for base in bases] == list(range(5_000, 10_000, 1_000))
+    assert lag(lua, 0).oldest == 5_000
     assert lag(lua, bases[-1] + 1).oldest == -1
 
 

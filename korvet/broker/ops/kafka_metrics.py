@@ -223,9 +223,11 @@ def _first(topics: Iterable[Topic], max_partitions: int) -> Iterator[Topic]:
 
 def _in_unit(row: LagRow, span: Span | None) -> tuple[int, int]:
     """Return the committed offset and the lag of a row, in the unit of the partition."""
-    if span is None or span.is_offsets:
+    is_offset = span is None or span.is_offsets
+    if is_offset and row.committed >= 0:
         return row.committed, max(0, row.end - row.committed)
-    return span.current - row.lag, row.lag
+    lag = max(0, row.lag)
+    return (row.end if span is None else span.current) - lag, lag
 
 
 def _labels(**values: str) -> str:

@@ -157,7 +157,7 @@ def _is_newest(visit: Visit) -> bool:
 
 
 def format_of(visit: Visit) -> str:
-    how = visit.query("format", "auto") or "auto"
+    how = (not visit.is_refused and visit.query("format")) or "auto"
     if how not in FORMATS:
         raise PageError(400, f"format must be one of {', '.join(FORMATS)}, not {how!r}.")
     return how

@@ -110,7 +110,8 @@ async def load(visit: Visit) -> TopicPage:
     numbers, page, pages = visit.page_of(range(topic.partitions), PAGE)
     lags = await lags_of(visit, [topic])
     partitions = await _partitions(visit, topic, numbers)
-    key, newest = visit.query("key") if topic.policy.table_enable else "", None
+    is_searched = topic.policy.table_enable and not visit.is_refused
+    key, newest = visit.query("key") if is_searched else "", None
     if key:
         visit.require(Operation.READ, ResourceType.TOPIC, topic.name)
         await visit.charge(CONSUMER_BYTES, 0)

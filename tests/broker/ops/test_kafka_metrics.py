@@ -10,8 +10,9 @@ from korvet.base.metrics import Metrics
 from korvet.broker.background.tasks import BackgroundTasks
 from korvet.broker.ops import kafka_metrics
 from korvet.broker.ops.http import OpsPage
-from korvet.broker.ops.kafka_metrics import KafkaPage, NoPage
+from korvet.broker.ops.kafka_metrics import KafkaPage, NoPage, Span, _in_unit
 from korvet.groups import lag_survey
+from korvet.groups.lag_survey import LagRow
 from korvet.store.errors import RedisUnreachable
 from tests.groups.test_classic_groups import commit, stable
 from tests.groups.test_lag_survey import produce, survey_of
@@ -99,6 +100,11 @@ async def test_offsets_and_lag_are_in_records(broker: Broker, form: str, mode: s
     assert found["kafka_consumergroup_lag_sum g t"] == 6
     assert found["kafka_consumergroup_current_offset_sum g t"] == 4
     assert found["kafka_consumergroup_members g"] == 0
+
+
+@pytest.mark.parametrize("span", [None, Span(6, 10, True), Span(6, 10, False)])
+def test_a_partition_without_a_commit_has_the_lag_of_its_records(span: Span | None) -> None:
+    assert _in_unit(LagRow("t", 0, -1, 10, 4), span) == (6, 4)
 
 
 async def test_members_are_counted(broker: Broker) -> None:
