@@ -29,6 +29,7 @@ PAGES = (
     "/create-topic",
     "/topics/orders",
     "/topics/orders/records",
+    "/topics/payments/records/0/0",
     "/topics/orders/produce",
     "/topics/orders/configs",
     "/topics/orders/producers",

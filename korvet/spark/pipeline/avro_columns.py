@@ -19,6 +19,7 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from korvet.spark.pipeline.errors import PipelineError
+from korvet.spark.pipeline.json_columns import fold
 from korvet.spark.pipeline.maven_packages import AVRO
 from korvet.spark.pipeline.spark_session import error_text
 
@@ -115,7 +116,9 @@ def _decode_one(frame: Any, name: str, matches: Any, data: Any, text: str) -> tu
         wide = frame.withColumn(name, f.when(matches & f.col("value").isNotNull(), parsed))
         type_ = wide.schema[name].dataType[_VALUE].dataType
     except Exception as error:
-        why = f"{error_text(error)} (if Spark could not download {AVRO}, see above)"
+        # PySpark has printed how to get the package.
+        is_absent = isinstance(error, TypeError)
+        why = f"Spark does not have {AVRO}, see above" if is_absent else error_text(error)
         return frame, Decoded(matches, reason=why)
     if not isinstance(type_, StructType):
         return frame, Decoded(matches, reason="the Avro schema is no record")
@@ -133,7 +136,7 @@ def same_name(type_: Any) -> str:
         return same_name(type_.valueType)
     if not isinstance(type_, StructType):
         return ""
-    names = [each.name.lower() for each in type_.fields]
+    names = [fold(each.name) for each in type_.fields]
     twice = (name for name in names if names.count(name) > 1)
     return next(twice, "") or next(filter(None, (same_name(e.dataType) for e in type_.fields)), "")
 

@@ -23,10 +23,19 @@ from pyspark.sql.types import (
     _parse_datatype_json_string,
 )
 
+
+def fold(name: str) -> str:
+    """Return the form in which Spark compares names: as Java does, letter by letter."""
+    upper = (each.upper() if len(each.upper()) == 1 else each for each in name)
+    return "".join(each.lower()[0] for each in upper)
+
+
 MAX_WHOLE = 2**53 - 1
 """The largest whole number that is the only one of its double."""
 _BAD = "_bad"
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+_OWN_FOLD = "".join(each for each in map(chr, range(1 << 16)) if fold(each) != each.lower())
+"""Letters that Spark compares in another form than their small letter, such as a dotless i."""
 _CASE = "a name differs from a column's in case"
 _NUMBER = "a number does not fit its column"
 _TYPE = "a field has another type than its column"
@@ -107,8 +116,13 @@ def _misfit(variant: Any, type_: Any) -> Any:
 
 def _object_misfit(variant: Any, type_: Any) -> Any:
     names = [each.name for each in type_]
-    lower = [name.lower() for name in names]
-    clash = f.exists(f.map_keys(variant), lambda k: f.lower(k).isin(lower) & ~k.isin(names))
+    folded = [fold(name) for name in names]
+
+    def clashes(key: Any) -> Any:
+        small = f.lower(f.translate(key, _OWN_FOLD, fold(_OWN_FOLD)))
+        return small.isin(folded) & ~key.isin(names)
+
+    clash = f.exists(f.map_keys(variant), clashes)
     reasons = [f.when(clash, _CASE)]
     for each in type_:
         found = _misfit(variant[each.name], each.dataType)

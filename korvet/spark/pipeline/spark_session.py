@@ -181,7 +181,8 @@ def stop_session(spark: Any) -> None:
 
 def error_text(error: BaseException) -> str:
     """Return the message of an error on one line, without Py4J's prefix."""
-    lines = (str(error).strip() or type(error).__name__).splitlines()
+    # Some messages of Java begin with a line break.
+    lines = (str(error).strip() or type(error).__name__).replace(": \n", ": ").splitlines()
     java = lines[1][2:] if len(lines) > 1 and lines[1].startswith(": ") else ""
     return java or lines[0]
 

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 from korvet.spark.pipeline import avro_columns, json_columns
 from korvet.spark.pipeline.avro_columns import AvroById
 from korvet.spark.pipeline.errors import PipelineError
+from korvet.spark.pipeline.json_columns import fold
 from korvet.spark.pipeline.spark_session import limit_avro_lengths
 
 MODES = ("bytes", "string", "json", "avro")
@@ -108,8 +109,8 @@ def _field_of(field: Any, cases: Any) -> tuple[Any, Any]:
     """Return a table's column from the values of all schemas, and why a value is not in it."""
     values, clash = [f.lit(None).cast(field.dataType)], [f.lit(None).cast("string")]
     for each in cases:
-        mine = {} if each.type is None else {one.name.lower(): one for one in each.type}
-        fresh = mine.get(field.name.lower())
+        mine = {} if each.type is None else {fold(one.name): one for one in each.type}
+        fresh = mine.get(fold(field.name))
         if fresh is None:
             continue
         value = each.column[fresh.name]
@@ -126,11 +127,11 @@ def _fit(value: Any, fresh: Any, whole: Any) -> Any:
     if fresh.simpleString() == whole.simpleString():
         return value
     if isinstance(fresh, StructType) and isinstance(whole, StructType):
-        types = {each.name.lower(): each for each in fresh}
+        types = {fold(each.name): each for each in fresh}
         fields = [
             (
                 _fit(value[mine.name], mine.dataType, each.dataType)
-                if (mine := types.get(each.name.lower()))
+                if (mine := types.get(fold(each.name)))
                 else f.lit(None).cast(each.dataType)
             ).alias(each.name)
             for each in whole
@@ -162,13 +163,12 @@ def _find_type_clash(fresh: Any, whole: Any) -> str:
     if not (isinstance(fresh, StructType) and isinstance(whole, StructType)):
         same = fresh.simpleString() == whole.simpleString() or _wider(fresh, whole) == whole
         return "" if same else "?"
-    types = {each.name.lower(): each.dataType for each in whole.fields}
+    types = {fold(each.name): each.dataType for each in whole.fields}
     return next(
         (
             each.name
             for each in fresh.fields
-            if each.name.lower() in types
-            and _find_type_clash(each.dataType, types[each.name.lower()])
+            if fold(each.name) in types and _find_type_clash(each.dataType, types[fold(each.name)])
         ),
         "",
     )
@@ -191,7 +191,7 @@ def _supported_fields(schema: Any) -> Any:
     for each in schema.fields:
         type_ = _supported_fields(each.dataType)
         if each.name and not _UNFIT.intersection(each.name) and not _is_empty(type_):
-            found.setdefault(each.name.lower(), StructField(each.name, type_))
+            found.setdefault(fold(each.name), StructField(each.name, type_))
     return StructType(list(found.values()))
 
 
@@ -208,12 +208,12 @@ def _merge_schemas(before: Any, fresh: Any, widens: bool) -> Any:
         return ArrayType(_merge_schemas(before.elementType, fresh.elementType, widens))
     if not (isinstance(before, StructType) and isinstance(fresh, StructType)):
         return _wider(before, fresh) or before if widens else before
-    new = {each.name.lower(): each for each in fresh.fields}
+    new = {fold(each.name): each for each in fresh.fields}
     fields = [
         StructField(
-            each.name, _merge_schemas(each.dataType, new.pop(each.name.lower()).dataType, widens)
+            each.name, _merge_schemas(each.dataType, new.pop(fold(each.name)).dataType, widens)
         )
-        if each.name.lower() in new
+        if fold(each.name) in new
         else each
         for each in before.fields
     ]

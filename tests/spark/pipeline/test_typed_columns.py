@@ -69,6 +69,8 @@ JSON = {
     b'{"ID": 5}': CASE,
     b'{"id": 1, "Id": 5}': CASE,
     b'{"in": {"City": "y"}}': CASE,
+    '{"\u0131d": 5}'.encode(): CASE,
+    '{"in": {"c\u0130ty": "y"}}'.encode(): CASE,
     b'{"of": [{"q": 1}, {"Q": 2}]}': CASE,
     b'{"id": 1.5}': NUMBER,
     b'{"id": 9223372036854775808}': NUMBER,
@@ -151,7 +153,9 @@ def test_a_length_that_the_value_does_not_have_is_marked(spark: Any) -> None:
 
 def test_each_value_is_decoded_by_the_schema_of_its_id(spark: Any) -> None:
     clash = record(("id", "long"), ("ID", "long"))
-    schemas = AvroById({1: ORDER, 2: NEWER, 3: record(("id", "string"), ("qty", "long")), 4: clash})
+    endless = record(("next", ["null", "O"]))
+    texts = {2: NEWER, 3: record(("id", "string"), ("qty", "long")), 4: clash, 5: endless}
+    schemas = AvroById({1: ORDER, **texts})
     columns = Columns(spark, "avro", schemas)
     newer = confluent(2, 5, 6, 1, 2) + b"hi" + zigzag(1) + zigzag(1) + b"k" + zigzag(0)
     rows = columns.of(confluent(1, 1000, 2000), newer)
@@ -171,6 +175,8 @@ def test_each_value_is_decoded_by_the_schema_of_its_id(spark: Any) -> None:
         confluent(9, 1, 2): "no schema with id 9 was given",
     }
     assert columns.reasons(*marked) == [*marked.values()]
+    [reason] = columns.reasons(confluent(5, 0))
+    assert reason is not None and "recursive reference in Avro schema" in reason
     [row] = columns.of(confluent(3, 1) + b"x" + zigzag(8))
     assert (row["id"], row["qty"]) == (None, 8)
     assert row["_corrupt"] == "field id has another type than its column"
