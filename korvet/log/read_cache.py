@@ -269,6 +269,7 @@ class ReadCache:
                 topic=topic.name,
                 partition=partition,
                 entry=raw_id.decode(),
+                advice="`korvet topics repair` counts those without an offset, and deletes them",
             )
 
 

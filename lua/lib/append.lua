@@ -224,14 +224,15 @@ local function add_entries(log, base, offsets, add, add_rest)
     numbering.check_room(log)
     base = math.max(base, log.map:least_append())
   end
-  local added = base <= entry_id.LAST - offsets and add(redis.pcall, base)
+  local most = log.map and log.map:top() and entry_id.LAST or entry_id.NATURAL_END
+  local added = base <= most - offsets and add(redis.pcall, base)
   if not added or type(added) == "table" and added.err then
     local numbering = require("lib.numbering")
     if log.is_record and not log.is_numbered and not M.number(log) then
       return nil
     end
     open_map(log)
-    numbering.pass_last(log)
+    numbering.pass_last(log, base, offsets)
     open_map(log)
     numbering.check_room(log)
     base = math.max(base, log.next, log.map:least_append())

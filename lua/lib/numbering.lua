@@ -21,6 +21,8 @@ local LAST_SEQUENCE = "18446744073709551615"
 -- Milliseconds of ids that one script numbers, each with 2 to 4 calls: some 20 ms of Redis's time.
 M.STEPS = 2000
 local PAGE, PAGES, MOST_BYTES = 100, 50, 33554432
+-- No gap between the sequences of foreign entries reaches these offsets: they are left for appends.
+local GAPS_END = entry_id.LAST - 2 ^ 47
 
 -- Return the id of a reply of one entry, or nil, and count its bytes.
 local function id_in(log, rows)
@@ -72,8 +74,11 @@ end
 local function go_to_top(log, last, from)
   local rows, ms, seq = log.map.rows, split(last)
   local is_last = ms == offset_map.TOP and seq + 1 >= offset_map.TOP_END
-  if #rows > 0 and rows[#rows].ms == offset_map.TOP
-    and (not is_last or log.map:is_exhausted()) then
+  if log.map:is_exhausted() then
+    return
+  end
+  if #rows > 0 and rows[#rows].ms == offset_map.TOP and not is_last
+    and (ms ~= offset_map.TOP or (log.map:offset(last) or GAPS_END) < GAPS_END) then
     return
   end
   if ms ~= offset_map.TOP then
@@ -102,16 +107,17 @@ local function number_run(log, ms, seq, last)
   if log.mode == "time" and ms ~= offset_map.TOP then
     log.next = math.max(log.next, tonumber(ms) * 2 ^ log.bits)
   end
-  local ends = log.next + last - seq + 1
-  if ends >= entry_id.LAST or not add_row(log, ms, seq, "run") then
+  local ends = log.next + (last - seq) + 1
+  if ends >= GAPS_END or not add_row(log, ms, seq, "run") then
     return false
   end
   log.next = ends
   return true
 end
 
--- Number the entries of one millisecond, of which `id` is the first new one. Return false, and the
--- first without an offset if that is another one, if some can have none.
+-- Number the entries of one millisecond, of which `id` is the first new one. Return true, and `id`
+-- if only that is numbered. Return false if some can have none, and the first without an offset if
+-- that is another one.
 local function number_one(log, id)
   local ms, seq = split(id)
   local row, natural = log.map.rows[#log.map.rows], entry_id.offset(log.mode, log.bits, id)
@@ -121,9 +127,12 @@ local function number_one(log, id)
   local greatest = last_id(log, last_of(ms), id)
   local _, last = split(greatest)
   if row and row.kind == "run" and row.ms == ms then
-    local ends = row.offset + last - row.seq + 1
-    log.next = ends < entry_id.LAST and ends or log.next
-    return ends < entry_id.LAST
+    local ends = row.offset + (last - row.seq) + 1
+    if ends < GAPS_END then
+      log.next = ends
+      return true
+    end
+    return ms == offset_map.TOP and number_run(log, ms, seq, seq), id
   end
   if not natural and log.mode ~= "time" and ms ~= offset_map.TOP then
     return false
@@ -193,7 +202,7 @@ function M.number(log, steps)
       go_to_top(log, last_id(log, "+", "-"), over or id)
       return true
     end
-    id = first_id(log, "(" .. last_of(ms))
+    id = first_id(log, "(" .. (over or last_of(ms)))
   end
   if not id and #log.map.rows > offset_map.MANY then
     go_to_top(log, last_id(log, "+", "-"))
@@ -202,19 +211,22 @@ function M.number(log, steps)
 end
 
 --- Move `next` above every id ever in the stream, after an append was refused: the entry may be
---- gone, or have no offset.
-function M.pass_last(log)
+--- gone, or have no offset. The ids of that many offsets from `base` on, or from `next`, have them.
+function M.pass_last(log, base, offsets)
   local info = redis.pcall("XINFO", "STREAM", log.stream)
   local id = not info.err and fields.get(info, "last-generated-id") or "0-0"
   if id == "0-0" then
     return
   end
   local ms, own = split(id), log.map:offset(id)
-  if own then
+  if own and own < GAPS_END then
     log.next = math.max(log.next, own + 1)
   elseif log.mode == "time" and tonumber(ms) + 1 < entry_id.NATURAL_END / 2 ^ log.bits then
     log.next = math.max(log.next, (tonumber(ms) + 1) * 2 ^ log.bits)
   elseif log.mode == "time" or id ~= entry_id.BEFORE_DENSE then
+    go_to_top(log, id)
+  end
+  if math.max(base, log.next) + offsets > entry_id.NATURAL_END and not log.map:top() then
     go_to_top(log, id)
   end
 end
@@ -246,7 +258,10 @@ end
 function M.check_room(log)
   if log.map:is_exhausted() then
     M.save(log)
-    error("the ids of " .. log.stream .. " are exhausted by an entry that another program added", 0)
+    error(
+      "the ids of " .. log.stream .. " are exhausted by an entry that another program added: "
+        .. "`korvet topics repair` copies the log without it", 0
+    )
   end
 end
 

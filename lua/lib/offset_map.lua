@@ -60,7 +60,7 @@ function Map:offset(id)
       return nil
     end
     if row and row.kind == "run" and row.ms == text then
-      local offset = row.offset + sequence - row.seq
+      local offset = row.offset + (sequence - row.seq)
       return offset < entry_id.LAST and offset or nil
     end
   end
@@ -98,7 +98,7 @@ end
 function Map:id(offset)
   local row = row_of(self, offset)
   if row and row.kind ~= "natural" then
-    return row.ms .. "-" .. num.text(row.seq + offset - row.offset)
+    return row.ms .. "-" .. num.text(row.seq + (offset - row.offset))
   end
   return entry_id.id(self.mode, self.bits, offset)
 end
@@ -134,7 +134,7 @@ function Map:namer()
   local row = self.rows[#self.rows]
   if row and row.ms == M.TOP then
     return function(offset)
-      return M.TOP .. "-" .. num.text(row.seq + offset - row.offset)
+      return M.TOP .. "-" .. num.text(row.seq + (offset - row.offset))
     end, M.TOP
   end
   return entry_id.namer(self.mode, self.bits)

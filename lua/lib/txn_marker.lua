@@ -1,5 +1,6 @@
 --- Write the marker of a transaction's end to a partition's log.
 local codes = require("lib.codes")
+local entry_id = require("lib.entry_id")
 local num = require("lib.num")
 local numbering = require("lib.numbering")
 local offset_map = require("lib.offset_map")
@@ -69,11 +70,14 @@ function M.write(log, id, known, epoch, round, committed, size, args, fields, no
     numbering.check_room(log)
     local least = log.mode == "time" and now_ms * 2 ^ log.bits or 0
     local at = math.max(log.next, least, log.map:least_append())
+    if at >= entry_id.NATURAL_END and not log.map:top() then
+      numbering.pass_last(log, at, 1)
+    end
     return call("XADD", log.stream, log.map:namer()(at), unpack(args, fields)), at
   end
   local added, at = add(redis.pcall)
   if type(added) == "table" and added.err then
-    numbering.pass_last(log)
+    numbering.pass_last(log, log.next, 1)
     added, at = add(redis.call)
   end
   if log.map:note_append(at) or log.is_shifted then

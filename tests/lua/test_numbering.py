@@ -148,6 +148,7 @@ def test_entries_ahead_of_the_clock_hide_none(runner: Runner, ahead: int) -> Non
         (TOP - 1, 2**64 - 1),
         (TOP, 0),
         (TOP, 5),
+        (TOP, 8 * 10**15 + 1),
     ],
 )
 @pytest.mark.parametrize("gone", [False, True])
@@ -176,6 +177,43 @@ def test_appends_go_past_an_id_without_an_offset(
     unnumbered = int(part.state().get("unnumbered", "0"))
     assert unnumbered == (not gone and form == "record" and not has_offset)
     check_drop(model, offsets)
+
+
+@pytest.mark.parametrize("is_marker", [False, True])
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "places"),
+    [
+        ("time", [(NATURAL_END // 1024 - 1, 1023), (TOP, 3 * 10**14), (TOP, 6 * 10**14)]),
+        ("time", [(2**60, 0), (TOP, 8 * 10**15), (TOP, 86 * 10**14)]),
+        ("dense", [(DENSE_MS, NATURAL_END - 1), (TOP, 3 * 10**14), (TOP, 8 * 10**15)]),
+        ("dense", [(TOP, 5), (TOP, NATURAL_END - 2**40)]),
+    ],
+)
+def test_gaps_between_far_ids_leave_offsets_for_appends(
+    runner: Runner, mode: str, places: list[tuple[int, int]], gone: bool, is_marker: bool
+) -> None:
+    part = Part(runner, mode=mode).create()
+    model, producer = Model(part), {"producer_id": 1, "producer_epoch": 0}
+    model.append(2)
+    for number, (ms, sequence) in enumerate(places, 1):
+        place = f"{ms}-{sequence}"
+        if is_marker:
+            part.append(base_sequence=number - 1, transaction=number, **producer)
+        runner.command("XADD", part.keys.stream, place, "value", "far")
+        if gone:
+            runner.command("XDEL", part.keys.stream, place)
+        if is_marker:
+            fields = control_records.fields_of(runner.now_ms(), 1, 0, True)
+            call = KEYS.partition("t", 0, ID).write_txn_marker(
+                committed=1, size=10, fields=fields, transaction=number, **producer
+            )
+            model.own.append(runner.run(call).offset)
+        model.append(3)
+        part.native()
+        model.append(1)
+        offsets = model.check()
+    assert offsets.count(None) == (not gone and (2**60, 0) in places)
 
 
 def check_drop(model: Model, offsets: list[int | None]) -> None:
