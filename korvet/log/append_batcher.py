@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from korvet.base import logfmt
-from korvet.log.append_parts import send_append
+from korvet.log.append_parts import is_packed, send_append
 from korvet.scripts.append_call import append_many, batch_of
 from korvet.scripts.call import Call
 from korvet.scripts.calls.namespace import LogAppendManyReply
@@ -74,7 +74,7 @@ class AppendBatcher:
     ) -> None:
         """Send a call of log.append, whose batch has about `size` bytes, for the waiter."""
         size += ARGUMENT_BYTES * len(call.args)
-        if size >= MAX_SHARED_BYTES or call.script is not APPEND:
+        if size >= MAX_SHARED_BYTES or call.script is not APPEND or is_packed(call):
             if self._waiting:
                 self._flush()
             send_append(self._store, call, waiter)

@@ -15,6 +15,8 @@ Rules
 - A batch with scheduled records is calls of schedule.add: first its ordinary records, then its
   rows. A part is rejected if the partition has no room for it and the later ones: so it is the
   first part that is rejected.
+- What a thread has opened it also cuts and packs, for a million arguments take the event loop long:
+  `packed`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,6 +45,7 @@ from korvet.scripts.call import Arg, Call
 from korvet.scripts.calls.partition import APPEND, SCHEDULE_ADD, AppendReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
+from korvet.store.resp import Packed, pack_arguments
 
 PART_RECORDS = 2000
 """Max records of a part, or rows: 10 to 20 ms of Redis. All brokers have to use the same number."""
@@ -50,6 +53,8 @@ PART_ARGUMENTS = 20_000
 """Max names and values of a part, but for a single record."""
 PART_BYTES = 4 << 20
 """Max bytes of a part, but for a single record."""
+Part = tuple[int, int, Sequence[Arg]]
+"""Records and bytes of a part, and its arguments from FIELDS_AT on."""
 _SEQUENCE_AT = PRODUCER_AT + 2
 _WRAP = 2**31
 _WITH_STATE: dict[object, int] = {EXPIRED: -1, EXPIRED_IN_TXN: 0}
@@ -60,7 +65,7 @@ def send_append(
     store: AsyncStore, call: Call[AppendReply], waiter: ReplyWaiter[AppendReply]
 ) -> None:
     """Send a call of log.append, in parts if it is large, for the waiter."""
-    if not _is_large(call):
+    if not (is_packed(call) or _is_large(call)):
         store.send(call, waiter)
         return
     parts = list(parts_of(call))
@@ -69,57 +74,80 @@ def send_append(
         store.send(part, replies)
 
 
+def packed(call: Call[AppendReply]) -> Call[AppendReply]:
+    """Return the call with its parts packed, if it is large: done in the thread that opened it.
+
+    After what describes the batch, it has the records, the bytes, and the arguments of each part.
+    """
+    if not _is_large(call):
+        return call
+    args = list(call.args[:FIELDS_AT])
+    for records, size, part in _cut_call(call):
+        args += (records, size, pack_arguments(part))
+    return Call(call.script, call.keys, args)
+
+
+def is_packed(call: Call[AppendReply]) -> bool:
+    """Return whether the call has parts that are packed: only `send_append` sends it."""
+    return type(call.args[-1]) is Packed
+
+
 def parts_of(call: Call[AppendReply]) -> Iterator[Call[AppendReply]]:
     """Yield the calls that append the records of a call one after another."""
-    sequence, transaction = call.args[_SEQUENCE_AT], call.args[TRANSACTION_AT]
-    assert isinstance(sequence, int)
+    head = call.args[:FIELDS_AT]
+    sequence, transaction, stamp = head[_SEQUENCE_AT], head[TRANSACTION_AT], head[STAMP_AT]
+    assert isinstance(sequence, int) and isinstance(stamp, int)
     done = 0
-    for count, args in _scheduled(call) if call.script is SCHEDULE_ADD else _appended(call):
-        args[BATCH_AT] = count
+    for records, size, part in _packed_parts(call) if is_packed(call) else _cut_call(call):
+        args = [*head, *part]
+        args[BATCH_AT], args[SIZE_AT] = records, size
         if sequence >= 0:
             args[_SEQUENCE_AT] = (sequence + done) % _WRAP
         if done:
             args[TRANSACTION_AT] = _WITH_STATE.get(transaction, transaction)
+            if call.script is APPEND:
+                args[STAMP_AT] = stamp | LATER_PART
         yield Call(call.script, call.keys, args)
-        done += count
+        done += records
 
 
-def _appended(call: Call[AppendReply]) -> Iterator[tuple[int, list[Arg]]]:
-    """Yield the records and the arguments of each part of a call of log.append."""
-    head, stamp = call.args[:FIELDS_AT], call.args[STAMP_AT]
-    assert isinstance(stamp, int)
-    for count, size, part in _sized(call.args[FIELDS_AT:], count_of(call), size_of(call)):
-        args = [*head, *part]
-        args[STAMP_AT], args[SIZE_AT] = stamp, size
-        yield count, args
-        stamp |= LATER_PART
+def _packed_parts(call: Call[AppendReply]) -> Iterator[Part]:
+    for at in range(FIELDS_AT, len(call.args), 3):
+        records, size, part = call.args[at : at + 3]
+        assert isinstance(records, int) and isinstance(size, int)
+        yield records, size, (part,)
 
 
-def _scheduled(call: Call[AppendReply]) -> Iterator[tuple[int, list[Arg]]]:
-    """Yield the records and the arguments of each part of a call of schedule.add."""
+def _cut_call(call: Call[AppendReply]) -> Iterator[Part]:
+    """Yield the parts of a call of log.append or schedule.add."""
+    if call.script is SCHEDULE_ADD:
+        yield from _scheduled(call)
+    else:
+        yield from _sized(call.args[FIELDS_AT:], count_of(call), size_of(call))
+
+
+def _scheduled(call: Call[AppendReply]) -> Iterator[Part]:
+    """Yield the parts of a call of schedule.add."""
     rows, fields = rows_of(call)
     later_records, later_bytes = sum(row.records for row in rows), sum(map(_bytes_of, rows))
 
-    def arguments(
-        ordinary: int, size: int, some: Sequence[Row], fields: Sequence[Arg]
-    ) -> list[Arg]:
+    def arguments(ordinary: int, some: Sequence[Row], fields: Sequence[Arg]) -> list[Arg]:
         counts = (ordinary, len(some), later_records, later_bytes)
-        args = [*call.args[:ORDINARY_AT], *counts, *chain.from_iterable(some), *fields]
-        args[SIZE_AT] = size
-        return args
+        limits = call.args[FIELDS_AT:ORDINARY_AT]
+        return [*limits, *counts, *chain.from_iterable(some), *fields]
 
     ordinary, size = call.args[ORDINARY_AT], size_of(call)
     assert isinstance(ordinary, int)
     if fields and not isinstance(fields[0], int):
-        yield ordinary, arguments(ordinary, size, (), fields)
+        yield ordinary, size, arguments(ordinary, (), fields)
     elif fields:
         for count, own, part in _sized(fields, ordinary, size):
-            yield count, arguments(count, own, (), part)
+            yield count, own, arguments(count, (), part)
     for some in _runs(rows):
         later_records -= sum(row.records for row in some)
         later_bytes -= sum(map(_bytes_of, some))
         # A cancellation has no records, and takes a sequence.
-        yield sum(max(1, row.records) for row in some), arguments(0, 0, some, ())
+        yield sum(max(1, row.records) for row in some), 0, arguments(0, some, ())
 
 
 def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
@@ -141,9 +169,7 @@ def _bytes_of(row: Row) -> int:
     return len(row.payload)
 
 
-def _sized(
-    fields: Sequence[Arg], total: int, left: int
-) -> Iterator[tuple[int, int, Sequence[Arg]]]:
+def _sized(fields: Sequence[Arg], total: int, left: int) -> Iterator[Part]:
     """Yield records, bytes, and fields of each part of `total` records, which have `left` bytes."""
     size, done = left // total, 0
     for count, part in _cut(fields):

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from korvet.base.errors import ErrorCode
 from korvet.log.append_batcher import AppendBatcher
-from korvet.log.append_parts import send_append
+from korvet.log.append_parts import packed, send_append
 from korvet.log.layouts import layout_of
 from korvet.log.leader_epochs import LeaderEpochs
 from korvet.log.opening import TURN_BYTES, Allowance, in_thread
@@ -155,7 +155,9 @@ class PartitionAppender:
         await self.node.store.room()
         allowance = Allowance()
         try:
-            append.call = await in_thread(lambda: self._call(append, transaction, allowance))
+            append.call = await in_thread(
+                lambda: packed(self._call(append, transaction, allowance))
+            )
         finally:
             append.opened += allowance.opened
 

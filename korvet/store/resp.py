@@ -38,6 +38,26 @@ def reader() -> hiredis.Reader:
     return parser
 
 
+class Packed(bytes):
+    """Arguments of a command as they are sent: the last item of the command, in their place."""
+
+    number: int
+    longest: int
+
+
+def pack_arguments(arguments: Sequence[Arg]) -> Packed:
+    """Pack arguments, in any thread: thousands take the event loop too long."""
+    try:
+        packed: bytes = hiredis.pack_command(tuple(arguments))  # type: ignore[arg-type]
+    except TypeError:
+        copied = (arg if isinstance(arg, int | str) else bytes(arg) for arg in arguments)
+        packed = hiredis.pack_command(tuple(copied))  # type: ignore[arg-type]
+    done = Packed(packed[packed.index(_END) + len(_END) :])
+    done.number = len(arguments)
+    done.longest = max((len(arg) for arg in arguments if not isinstance(arg, int)), default=0)
+    return done
+
+
 class Packer:
     """Collects the commands of one event-loop iteration; `take` returns the buffers in order."""
 
@@ -59,6 +79,9 @@ class Packer:
 
     def add(self, command: Sequence[Arg]) -> int:
         """Queue the command; return its size in bytes. Raises ValueTooLarge if an argument is."""
+        last = command[-1]
+        if type(last) is Packed:
+            return self._add_packed(command[:-1], last)
         packable: Sequence[Arg] = command
         if len(command) <= MANY:
             for at, arg in enumerate(command):
@@ -80,6 +103,16 @@ class Packer:
             self._check(packable)
         self._small.append(packed)
         return len(packed)
+
+    def _add_packed(self, head: Sequence[Arg], rest: Packed) -> int:
+        if rest.longest > self.longest:
+            raise ValueTooLarge(rest.longest, self.longest)
+        packed: bytes = hiredis.pack_command(tuple(head))  # type: ignore[arg-type]
+        count = b"*%d" % (len(head) + rest.number)
+        self._buffers.append(b"".join((*self._small, count, packed[packed.index(_END) :])))
+        self._buffers.append(rest)
+        self._small.clear()
+        return len(packed) + len(rest)
 
     def _check(self, command: Sequence[Arg]) -> None:
         """Raise ValueTooLarge if Redis does not take an argument."""

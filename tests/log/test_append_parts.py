@@ -13,6 +13,8 @@ from korvet.log.append_parts import (
     PART_ARGUMENTS,
     PART_BYTES,
     PART_RECORDS,
+    is_packed,
+    packed,
     parts_of,
     send_append,
     whole_reply,
@@ -23,6 +25,7 @@ from korvet.scripts.append_call import (
     ORDINARY_AT,
     TRANSACTION_AT,
     Row,
+    allow_expired_producer,
     count_of,
     rows_of,
     sequence_of,
@@ -31,6 +34,7 @@ from korvet.scripts.append_call import (
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import AppendReply
 from korvet.scripts.keys import Keys
+from korvet.store.resp import Packer
 from korvet.wire import batch_builder, record_entries
 from korvet.wire.records import Record
 from tests.lua.partition import ID
@@ -149,6 +153,33 @@ def test_a_batch_with_scheduled_records_is_cut_between_rows(
         sum(row.records for part in made[n + 1 :] for row in rows_of(part)[0]) for n in range(9)
     ]
     assert [part.args[ORDINARY_AT + 2] for part in made] == left[: len(made)]
+
+
+def commands_of(call: Call[AppendReply]) -> bytes:
+    """Return the commands that are sent for a call, as bytes of the protocol."""
+    packer = Packer()
+    for part in sent(call):
+        packer.add(("EVALSHA", *part.keys, *part.args))
+    return b"".join(packer.take())
+
+
+@pytest.mark.parametrize("transaction", [-1, 7, EXPIRED])
+@pytest.mark.parametrize("found", [rows(MANY), rows(MANY, headers=3), rows(5)])
+def test_packed_parts_are_sent_as_the_call_is(found: list[Record], transaction: int) -> None:
+    words = {"producer_id": 9, "producer_epoch": 1, "base_sequence": 7}
+    whole = call_of(found, transaction=max(transaction, -1), **words)
+    early = packed(whole)
+    assert is_packed(early) == (len(found) > PART_RECORDS)
+    if transaction == EXPIRED:
+        early, whole = allow_expired_producer(early), allow_expired_producer(whole)
+    assert commands_of(early) == commands_of(whole)
+
+
+def test_packed_parts_with_scheduled_records_are_sent_as_the_call_is() -> None:
+    scheduled = [waiting_row(n) for n in range(PART_RECORDS + 1)]
+    fields = record_entries.fields_of(rows(PART_RECORDS + 5))
+    whole = scheduled_call(scheduled, fields, PART_RECORDS + 5, transaction=EXPIRED)
+    assert commands_of(packed(whole)) == commands_of(whole)
 
 
 def sent(call: Call[AppendReply]) -> list[Call[AppendReply]]:

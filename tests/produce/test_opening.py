@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from korvet.base.errors import ErrorCode
+from korvet.log import append_parts
 from korvet.log.opening import MAX_AT_ONCE, TURN_BYTES, in_thread
 from korvet.wire import batch_builder, compression, message_sets, records
 from korvet.wire.messages.fetch import FetchRequest
@@ -109,7 +110,7 @@ async def test_many_small_records_are_decoded_by_the_thread(
 
 
 @pytest.mark.parametrize("codec", [compression.NONE, compression.ZSTD])
-async def test_many_headers_are_decoded_by_the_thread(
+async def test_many_headers_are_decoded_and_cut_into_parts_by_the_thread(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, codec: int
 ) -> None:
     await broker.create("t", 1, storage_format="record")
@@ -120,6 +121,12 @@ async def test_many_headers_are_decoded_by_the_thread(
         threads.append(threading.current_thread().name.split("_")[0])
         return decode(*given)
 
+    def cut(*given: Any) -> Any:
+        threads.append(threading.current_thread().name.split("_")[0])
+        return cut_call(*given)
+
+    cut_call: Any = append_parts._cut_call
+    monkeypatch.setattr(append_parts, "_cut_call", cut)
     monkeypatch.setattr(records, "decode_section", noted)
     headers = [("", None)] * 1000
     data = bytes(
@@ -127,7 +134,7 @@ async def test_many_headers_are_decoded_by_the_thread(
     )
     assert len(data) < MAX_AT_ONCE // 10
     assert codes(await broker.ask(to_produce("t", data), 9)) == [0]
-    assert threads == ["opener"]
+    assert threads == ["opener", "opener"]
 
 
 async def test_a_refusal_by_the_thread_holds_no_records() -> None:

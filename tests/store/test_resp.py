@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from korvet.scripts.call import Arg
 from korvet.store.errors import ValueTooLarge
-from korvet.store.resp import BIG, MANY, Packer
+from korvet.store.resp import BIG, MANY, Packer, pack_arguments
 
 arguments = st.lists(
     st.one_of(
@@ -70,5 +70,20 @@ def test_a_value_above_the_servers_limit_leaves_nothing_to_send() -> None:
         for many in ((), ("x",) * MANY):
             with pytest.raises(ValueTooLarge):
                 packer.add(("SET", "k", value, *many))
+        with pytest.raises(ValueTooLarge):
+            packer.add(("SET", pack_arguments(("k", value, 1))))
     packer.add(("SET", *("k",) * 200))
     assert b"".join(packer.take()).count(b"SET") == 2
+
+
+@given(arguments, arguments)
+def test_packed_arguments_are_sent_in_their_place(head: list[Arg], rest: list[Arg]) -> None:
+    packer = Packer()
+    head = [plain(arg) for arg in head]
+    sizes = [
+        packer.add(command) for command in (("PING",), (*head, pack_arguments(rest)), ("PING",))
+    ]
+    expected = hiredis.pack_command((*head, *map(plain, rest)))
+    ping = hiredis.pack_command(("PING",))
+    assert b"".join(packer.take()) == ping + expected + ping
+    assert abs(sizes[1] - len(expected)) < 30
