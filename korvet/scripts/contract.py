@@ -29,6 +29,7 @@ NOTES    free text
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import takewhile
 
 _TITLE = re.compile(r"^([a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+)  version (\d+)  (reads|writes)$")
@@ -91,6 +92,11 @@ class Contract:
     cost: str
     budget: Budget
     notes: str
+
+    @cached_property
+    def takes_absent_key(self) -> bool:
+        """Return whether it takes one key more: see `korvet.store.slots.whole`."""
+        return self.writes and len(self.keys) > 1 and not any(row.repeated for row in self.keys)
 
     def most_calls(self, key_count: int, arg_count: int) -> int | None:
         """Return the most `redis.call`s of a run with that many KEYS and ARGV, or None."""

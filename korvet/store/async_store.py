@@ -32,6 +32,7 @@ from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
 from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
 from korvet.store.sentinel_watch import SentinelWatcher
 from korvet.store.server_info import Server, parse_info
+from korvet.store.slots import whole
 
 LEAVE_INTERVAL_S = 0.5
 """Seconds between two attempts to leave a replica.
@@ -238,6 +239,8 @@ class AsyncStore(ConnectionEvents):
     def send(self, call: Call[R], waiter: ReplyWaiter[R]) -> None:
         """Send the call with this iteration's commands; its reply goes to the waiter."""
         started = perf_counter() if self.on_call is not None else 0.0
+        if self._router.is_cluster:
+            call = whole(call)
         self._router.for_call(call).pipeline.send(PendingCommand(waiter, call, (), started))
 
     async def run(self, call: Call[R]) -> R:

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.crc import key_slot
 
 from korvet.base.bounded import ByteBounded
-from korvet.scripts.call import Arg, Call
+from korvet.scripts.call import Arg, Call, Reply
+
+R = TypeVar("R", bound=Reply)
 
 SLOTS = 16384
 
@@ -42,6 +44,21 @@ def slot_of_key(key: str) -> int:
 def slot_of_call(call: Call[Any]) -> int | None:
     """Return the slot of a call's keys, which is one; None without keys."""
     return slot_of_key(call.keys[0]) if call.keys else None
+
+
+def whole(call: Call[R]) -> Call[R]:
+    """Return the call so that its script runs to its end or not at all while its slot moves.
+
+    In a slot that moves to another node, Redis ends a script that touches a missing key, and keeps
+    what was written before. A script that removes a key and sets it again would lose it. But Redis
+    refuses a script at its beginning (TRYAGAIN) if it has one of its keys and lacks another. So the
+    call has one key more, which never exists.
+    """
+    if not call.script.contract.takes_absent_key:
+        return call
+    before, _, after = call.keys[0].partition("{")
+    tag = after.partition("}")[0] or before
+    return Call(call.script, (*call.keys, f"{{{tag}}}:absent"), call.args)
 
 
 def slot_of_command(command: Sequence[Arg]) -> int | None:

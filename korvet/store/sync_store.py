@@ -36,6 +36,7 @@ from korvet.store.redis_py_calls import (
     plain_arg,
     reply_of,
 )
+from korvet.store.slots import whole
 from korvet.store.sync_cluster import SyncCluster
 
 R = TypeVar("R", bound=Reply)
@@ -313,6 +314,7 @@ class SyncStore:
 
     def _send(self, call: Call[Any]) -> Any:
         """Return the raw reply, or the error that Redis answered."""
+        call = whole(call) if self.is_cluster else call
         try:
             try:
                 return self._execute(*evalsha_of(call))

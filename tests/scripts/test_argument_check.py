@@ -24,7 +24,7 @@ def wrong_calls(name: str) -> Iterator[tuple[list[str], list[str], str]]:
     takes = f"{name} takes "
     if repeated[0] != 1:
         yield keys[:-1], args, takes
-        yield [*keys, "more"], args, takes
+        yield [*keys, *["more"] * (1 + contract.takes_absent_key)], args, takes
     yield [], args, takes
     if repeated[1] != 1:
         yield keys, [*args, "more"], takes

@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.crc import key_slot
 
+from korvet import Korvet, Record
 from korvet.scripts.call import Call
+from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
-from korvet.store.errors import ScriptFailed, StoreUnavailable
+from korvet.store.errors import ScriptFailed, StoreRefused, StoreUnavailable
 from korvet.store.notifications import Notifier
 from korvet.store.replica_wait import ReplicaWait
 from korvet.store.sync_store import SyncStore
@@ -267,3 +269,37 @@ async def test_a_new_master_is_connected_to_while_another_is_blocked() -> None:
                     await asyncio.sleep(0)
                     continue
                 break
+
+
+async def test_a_script_runs_whole_or_not_while_its_slot_moves(nodes: TestCluster) -> None:
+    """In such a slot Redis ends a script that touches a key which it has removed."""
+    with Korvet.connect(nodes.url) as log, SyncStore.connect(nodes.url) as sync:
+        log.create_topic("moves", 1, {"offset.mode": "dense"})
+        log.produce("moves", [Record(b"%d" % n, key=b"k") for n in range(3)])
+        topic_id = sync.command("HGET", Keys().partition("moves", 0, "").log, "topic_id").decode()
+        part = Keys().partition("moves", 0, topic_id)
+        sync.command("ZADD", part.aborted_txns, 0, "1:0:1")
+        assert sync.run(part.clean_begin(token="me", lag_ms=0, tombstone_ms=0, dirty=0)).due
+        (newest, _), *_ = sync.command("XREVRANGE", part.stream, "+", "-")
+        ids = newest.decode(), newest.decode()
+        assert sync.run(part.clean_copy([ids], token="me", length=0)).copied == 1
+        swap = part.clean_commit(
+            token="me", length=1, start=0, limit=3, cleaned=3, cleaned_bytes=30, start_bytes=0,
+            start_records=0, tombstones=0, tombstone_ms=0, at_most=100, rows=["0:-1:0:0"],
+        )  # fmt: skip
+        node, slot, names = nodes.owner(part.log), key_slot(part.log.encode()), nodes.ids()
+        other = (node + 1) % 3
+        nodes.ask(other, "CLUSTER", "SETSLOT", slot, "IMPORTING", names[node])
+        nodes.ask(node, "CLUSTER", "SETSLOT", slot, "MIGRATING", names[other])
+        try:
+            async with connect(nodes.url) as store:
+                with pytest.raises(StoreRefused, match="TRYAGAIN"):
+                    await store.run(swap)
+            with pytest.raises(StoreRefused, match="TRYAGAIN"):
+                sync.run(swap)
+            assert sync.command("XLEN", part.stream) == 3
+        finally:
+            for each in (other, node):
+                nodes.ask(each, "CLUSTER", "SETSLOT", slot, "STABLE")
+        assert sync.run(swap).error == 0
+        assert sync.command("XLEN", part.stream) == 1
