@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from random import randrange
 
 from korvet.base.errors import ErrorCode
+from korvet.base.late_import import aiokafka
 from korvet.library.values import Record
 from korvet.wire import batch_builder
 from korvet.wire import records as wire
@@ -57,9 +58,7 @@ class Batcher:
 
 def partition_of(key: bytes, partitions: int) -> int:
     """Return the partition of a key, as Kafka's default partitioner chooses it."""
-    from aiokafka.partitioner import murmur2
-
-    return int((murmur2(key) & 0x7FFFFFFF) % partitions)
+    return int((aiokafka("partitioner").murmur2(key) & 0x7FFFFFFF) % partitions)
 
 
 def size_of(record: Record) -> int:

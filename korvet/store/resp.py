@@ -104,15 +104,15 @@ class Packer:
         self._small.append(packed)
         return len(packed)
 
-    def _add_packed(self, head: Sequence[Arg], rest: Packed) -> int:
-        if rest.longest > self.longest:
-            raise ValueTooLarge(rest.longest, self.longest)
+    def _add_packed(self, head: Sequence[Arg], more: Packed) -> int:
+        if more.longest > self.longest:
+            raise ValueTooLarge(more.longest, self.longest)
         packed: bytes = hiredis.pack_command(tuple(head))  # type: ignore[arg-type]
-        count = b"*%d" % (len(head) + rest.number)
+        count = b"*%d" % (len(head) + more.number)
         self._buffers.append(b"".join((*self._small, count, packed[packed.index(_END) :])))
-        self._buffers.append(rest)
+        self._buffers.append(more)
         self._small.clear()
-        return len(packed) + len(rest)
+        return len(packed) + len(more)
 
     def _check(self, command: Sequence[Arg]) -> None:
         """Raise ValueTooLarge if Redis does not take an argument."""

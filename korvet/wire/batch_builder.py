@@ -4,6 +4,7 @@ import struct
 from collections.abc import Iterable
 from itertools import chain
 
+from korvet.base.late_import import aiokafka
 from korvet.wire import compression
 from korvet.wire.records import (
     ATTRIBUTES_AT,
@@ -53,9 +54,7 @@ def build(
     `append_time` makes it a LogAppendTime batch of that time. `producer` is (id, epoch, base
     sequence). Offsets count from `base`, or else from the first record's.
     """
-    from aiokafka.record.default_records import DefaultRecordBatchBuilder
-
-    builder = DefaultRecordBatchBuilder(
+    builder = aiokafka("record.default_records").DefaultRecordBatchBuilder(
         magic=2,
         compression_type=compression.NONE,
         is_transactional=transactional,

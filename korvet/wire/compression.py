@@ -11,6 +11,7 @@ from functools import cache
 
 import cramjam
 
+from korvet.base.late_import import aiokafka
 from korvet.wire.work_buffer import CAPACITY, has_room, work_buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -63,9 +64,8 @@ def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
     if codec == GZIP:  # for few bytes many times faster than through a file object
         return zlib.compress(data, _GZIP_EFFORT, _GZIP_FRAMED)
     # Imported only when writing: the import takes longer than all others of Spark's readers.
-    from aiokafka.codec import lz4_encode, snappy_encode, zstd_encode
-
-    encode: Callable[..., bytes] = (snappy_encode, lz4_encode, zstd_encode)[codec - SNAPPY]
+    name = ("snappy_encode", "lz4_encode", "zstd_encode")[codec - SNAPPY]
+    encode: Callable[..., bytes] = getattr(aiokafka("codec"), name)
     return bytes(encode(bytes(data), **_EFFORT.get(codec, {})))
 
 

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Collection, Iterable
 
 from korvet.base.errors import ErrorCode
+from korvet.base.late_import import aiokafka
 from korvet.wire import compression
 from korvet.wire.records import (
     LOG_APPEND_TIME,
@@ -140,10 +141,9 @@ def build(
         codec = compression.NONE
     rows = list(records)
     base = rows[0][0] if codec and magic == 1 else 0
-    # Imported here for commands that start quickly: it imports all of aiokafka.
-    from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
-
-    builder = LegacyRecordBatchBuilder(magic, compression.NONE, UNLIMITED)
+    builder = aiokafka("record.legacy_records").LegacyRecordBatchBuilder(
+        magic, compression.NONE, UNLIMITED
+    )
     for offset, timestamp, key, value, _ in rows:
         builder.append(offset - base, timestamp, key, value)
     built = bytearray(builder.build())

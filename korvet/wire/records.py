@@ -16,6 +16,7 @@ from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from korvet.base.errors import ErrorCode
+from korvet.base.late_import import aiokafka
 from korvet.wire import compression
 from korvet.wire.header_counts import claimed_headers
 
@@ -193,26 +194,21 @@ def records_of(batch: Buffer, *, limit: int = UNLIMITED) -> list[Record]:
     if header.codec:
         body = inflate(header.codec, memoryview(batch)[HEADER_SIZE:], limit, invalid)
         plain = _uncompressed(header, body, CODEC_MASK)
-    from aiokafka.errors import CorruptRecordException
-    from aiokafka.record.default_records import DefaultRecordBatch
-
+    open_batch = aiokafka("record.default_records").DefaultRecordBatch
+    corrupt_record = aiokafka("errors").CorruptRecordException
     try:
         if len(plain) - HEADER_SIZE > MAX_HEADERS_PER_BATCH * _LEAST_HEADER:
             return _counted(plain)
-        found = [
-            (r.offset, r.timestamp, r.key, r.value, r.headers) for r in DefaultRecordBatch(plain)
-        ]
+        found = [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in open_batch(plain)]
     except BadBatch:
         raise
-    except (CorruptRecordException, ValueError, MemoryError, OverflowError) as error:
+    except (corrupt_record, ValueError, MemoryError, OverflowError) as error:
         raise invalid(f"the records do not parse: {error}") from None
     return found
 
 
 def _counted(plain: Buffer) -> list[Record]:
     """Return the records of a batch that is long enough to have too many headers."""
-    from aiokafka.record.default_records import DefaultRecordBatch
-
     longest = MAX_HEADERS_PER_BATCH * _LEAST_HEADER
     left = MAX_HEADERS_PER_BATCH - max(
         claimed_headers(memoryview(plain), HEADER_SIZE, longest), default=0
@@ -220,7 +216,7 @@ def _counted(plain: Buffer) -> list[Record]:
     found: list[Record] = []
     if left >= 0:
         left = MAX_HEADERS_PER_BATCH
-        for r in DefaultRecordBatch(plain):
+        for r in aiokafka("record.default_records").DefaultRecordBatch(plain):
             headers = r.headers
             if headers:
                 left -= len(headers)

@@ -14,7 +14,7 @@ EACH = 1_000
 """Ports of one of pytest's workers."""
 WORKERS = 20
 BEFORE = int(os.environ.get("KORVET_TEST_WORKERS_BEFORE", "0"))
-"""Workers of a run of pytest beside this one, which have the first ranges."""
+"""Workers of another run of pytest at the time, which have the first ranges."""
 _numbers = itertools.count(os.getpid() * 61)
 """Begins far apart in processes with neighbouring ids: without pytest-xdist they share a range."""
 
