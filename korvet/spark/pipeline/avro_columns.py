@@ -30,6 +30,8 @@ PREFIX_BYTES = 5
 MAX_IDS = 100
 """Max schemas of one commit: each is a column of the query."""
 END_BYTES = 16
+MAX_LEVELS = 50
+"""Max levels of a schema: Spark's planner takes each on the stack of a thread."""
 _VALUE, _END = "value", "end"
 
 
@@ -122,6 +124,8 @@ def _decode_one(frame: Any, name: str, matches: Any, data: Any, text: str) -> tu
         return frame, Decoded(matches, reason=why)
     if not isinstance(type_, StructType):
         return frame, Decoded(matches, reason="the Avro schema is no record")
+    if _levels(type_) > MAX_LEVELS:
+        return frame, Decoded(matches, reason=f"the Avro schema has more than {MAX_LEVELS} levels")
     if clash := same_name(type_):
         return frame, Decoded(matches, reason=f"Avro fields differ only in case: {clash}")
     read = f.col(f"{name}.{_END}")
@@ -139,6 +143,15 @@ def same_name(type_: Any) -> str:
     names = [fold(each.name) for each in type_.fields]
     twice = (name for name in names if names.count(name) > 1)
     return next(twice, "") or next(filter(None, (same_name(e.dataType) for e in type_.fields)), "")
+
+
+def _levels(type_: Any) -> int:
+    """Return how deep a type is nested."""
+    if isinstance(type_, StructType):
+        return 1 + max((_levels(each.dataType) for each in type_.fields), default=0)
+    if isinstance(type_, ArrayType):
+        return 1 + _levels(type_.elementType)
+    return 1 + _levels(type_.valueType) if isinstance(type_, MapType) else 0
 
 
 def reason_of(cases: Sequence[Decoded], absent: Any) -> Any:

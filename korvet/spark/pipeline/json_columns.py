@@ -3,6 +3,8 @@
 Rules
 - Spark's parser ignores bytes after an object, takes one of two equal names, rounds numbers, and
   has no value for a name in another case. Each of these is a reason here.
+- Spark parses each level of a value, and builds each level of a schema, on the stack of a thread. A
+  value with more than MAX_DEPTH levels is not parsed. What is deeper than MAX_LEVELS is text.
 - An object with a reason that leaves its fields in doubt has no columns. If one field does not fit,
   the others have their columns.
 """
@@ -32,44 +34,81 @@ def fold(name: str) -> str:
 
 MAX_WHOLE = 2**53 - 1
 """The largest whole number that is the only one of its double."""
+MAX_DEPTH = 100
+"""Max levels of a value: with 990, Spark's parser ends the job."""
+MAX_LEVELS = 20
+"""Max levels of a column: with 100, Spark's planner ends the job."""
 _BAD = "_bad"
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _OWN_FOLD = "".join(each for each in map(chr, range(1 << 16)) if fold(each) != each.lower())
 """Letters that Spark compares in another form than their small letter, such as a dotless i."""
 _CASE = "a name differs from a column's in case"
 _NUMBER = "a number does not fit its column"
+_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+_LONE = "half a surrogate pair, which is no letter"
 _TYPE = "a field has another type than its column"
 
 
 def infer(spark: Any, frame: Any) -> Any:
     """Infer the schema of all values that are JSON objects."""
-    texts = frame.select(f.col("value").cast("string").alias("value"))
+    texts = frame.select(_shallow(f.col("value").cast("string")).alias("value"))
     encoder = spark._jvm.org.apache.spark.sql.Encoders.STRING()
     reader = spark._jsparkSession.read()
     reader = reader.option("dropFieldIfAllNull", True)
+    for name, value in _STRICT.items():
+        reader = reader.option(name, value)
     reader = reader.option("columnNameOfCorruptRecord", _BAD)
     found: Any = _parse_datatype_json_string(
         reader.json(getattr(texts._jdf, "as")(encoder)).schema().json()
     )
-    return StructType([each for each in found.fields if each.name != _BAD])
+    return _cut(StructType([each for each in found.fields if each.name != _BAD]), MAX_LEVELS)
+
+
+def _cut(type_: Any, levels: int) -> Any:
+    """Return the type with text in place of what has more levels."""
+    if not isinstance(type_, ArrayType | StructType):
+        return type_
+    if not levels:
+        return StringType()
+    if isinstance(type_, ArrayType):
+        return ArrayType(_cut(type_.elementType, levels - 1))
+    return StructType([StructField(e.name, _cut(e.dataType, levels - 1)) for e in type_])
+
+
+def _shallow(text: Any) -> Any:
+    """Return the text, or NULL if it has more than MAX_DEPTH levels."""
+    openings = f.length(text) - f.length(f.translate(text, "[{", ""))
+    bare = f.regexp_replace(f.regexp_replace(text, r"(?s)\\.", ""), '"[^"]*"', "")
+    brackets = f.split(f.regexp_replace(bare, r"[^\[\]{}]", ""), "")
+
+    def counted(levels: Any, bracket: Any) -> Any:
+        now = levels["now"] + f.when(bracket.isin("[", "{"), 1).otherwise(-1)
+        return f.struct(now.alias("now"), f.greatest(levels["deepest"], now).alias("deepest"))
+
+    none = f.struct(f.lit(0).alias("now"), f.lit(0).alias("deepest"))
+    deepest = f.aggregate(brackets, none, counted, lambda levels: levels["deepest"])
+    return f.when(openings <= MAX_DEPTH, text).when(deepest <= MAX_DEPTH, text)
 
 
 def parse(frame: Any, schema: Any) -> tuple[Any, Any, Any]:
     """Return the frame with parsed values, their column, and the column of the reasons."""
-    text = f.col("value").cast("string")
+    text = f.col("_text")
     marked = StructType([*schema.fields, StructField(_BAD, StringType())])
     options = {**_STRICT, "columnNameOfCorruptRecord": _BAD}
-    wide = frame.withColumn("_syntax", _syntax_error(text))
+    wide = frame.withColumn("_text", _shallow(f.col("value").cast("string")))
+    wide = wide.withColumn("_syntax", _syntax_error(text))
     wide = wide.withColumn(
         "_object", f.when(f.col("_syntax").isNull(), f.try_parse_json(text))
     ).withColumn("_parsed", f.when(f.col("_syntax").isNull(), f.from_json(text, marked, options)))
     wrong = (
         f.when(f.col("value").isNull(), None)
+        .when(text.isNull(), _DEEP)
         .when(f.col("_syntax").isNotNull(), f.col("_syntax"))
         .otherwise(
             f.coalesce(
                 _misfit(f.col("_object"), schema),
                 f.when(f.col(f"_parsed.{_BAD}").isNotNull(), _TYPE),
+                _changed_text(text),
             )
         )
     )
@@ -95,6 +134,18 @@ def _syntax_error(text: Any) -> Any:
         .when(~distinct, f.when(strict, "a name is twice in an object").otherwise("no JSON"))
         .when(f.json_object_keys(text).isNull(), "no JSON object")
     )
+
+
+def _changed_text(text: Any) -> Any:
+    """Return what Spark would write as other text: infinite numbers, halves of surrogate pairs."""
+    plain = f.regexp_replace(text, r"\\\\", "")
+    pair = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    lone = f.regexp_replace(plain, pair, "").rlike(r"\\u[dD][89a-fA-F]")
+    bare = f.regexp_replace(f.regexp_replace(text, r"(?s)\\.", ""), '"[^"]*"', "")
+    numbers = f.regexp_extract_all(bare, f.lit("[0-9][0-9.eE+-]*"), 0)
+    infinite = f.exists(numbers, lambda each: each.try_cast("double") > sys.float_info.max)
+    long = text.rlike(r"[eE]\+?[0-9]{3}|[0-9]{300}")
+    return f.when(text.contains("\\u") & lone, _LONE).when(long & infinite, _NUMBER)
 
 
 def _misfit(variant: Any, type_: Any) -> Any:

@@ -9,6 +9,7 @@ import pytest
 from korvet.avro.registry import SchemaRegistry
 from korvet.spark.pipeline.avro_columns import AvroById
 from korvet.spark.pipeline.errors import PipelineError
+from korvet.spark.pipeline.json_columns import MAX_LEVELS
 from korvet.spark.pipeline.typed_columns import TypedColumns
 from tests.support.schema_registry import Registry, schema_registry
 
@@ -19,6 +20,8 @@ NUMBER = "a number does not fit its column"
 CASE = "a name differs from a column's in case"
 TWICE = "a name is twice in an object"
 MORE = "more bytes after the JSON value"
+DEEP = "nested deeper than 100 levels"
+LONE = "half a surrogate pair, which is no letter"
 UNFIT = "does not fit the Avro schema"
 LEFT = "bytes are left after the Avro value"
 
@@ -45,6 +48,12 @@ class Columns:
 
     def reasons(self, *values: bytes | None) -> list[str | None]:
         return [row["_corrupt"] for row in self.of(*values)]
+
+
+def nested(opening: bytes, levels: int) -> bytes:
+    """Return an object with a field `s` of nested lists or objects."""
+    ends = {b"[": b"]", b"{": b"}"}
+    return b'{"s": ' + opening * levels + b"1" + ends[opening[:1]] * levels + b"}"
 
 
 JSON = {
@@ -84,6 +93,19 @@ JSON = {
     b'{"id": "x"}': TYPE,
     b'{"id": true}': TYPE,
     b'{"in": 5}': TYPE,
+    b'{"s": 1e400}': NUMBER,
+    b'{"s": {"t": [-1e400]}}': NUMBER,
+    b'{"s": "1e400"}': None,
+    b'{"s": "\\ud800"}': LONE,
+    b'{"s": "\\udc00\\ud800"}': LONE,
+    b'{"s": "\\ud83d\\ude00", "id": 3}': None,
+    b'{"s": "\\\\ud800"}': None,
+    nested(b"[", 99): None,
+    nested(b"[", 100): DEEP,
+    nested(b"[", 5000): DEEP,
+    nested(b'{"n":', 990): DEEP,
+    b'{"s": "%b"}' % (b"[" * 200): None,
+    b'{"s": [%b]}' % (b"[1]," * 200 + b"1"): None,
 }
 
 
@@ -97,6 +119,16 @@ def test_each_json_value_is_marked_with_its_own_reason(spark: Any) -> None:
     for row in rows:
         if row["_corrupt"] in (MORE, TWICE, "no JSON", "not UTF-8"):
             assert {held for name, held in row.items() if name != "_corrupt"} == {None}
+
+
+def test_what_is_nested_deep_is_text(spark: Any) -> None:
+    columns = Columns(spark, "json")
+    rows = columns.of(nested(b'{"n":', 50), nested(b"[", 990), b'{"s": {}}')
+    assert [row["_corrupt"] for row in rows] == [None, DEEP, None]
+    held = rows[0]["s"]
+    for _ in range(MAX_LEVELS - 2):
+        held = held["n"]
+    assert json.loads(held["n"]) == json.loads(nested(b'{"n":', 31))["s"]
 
 
 def test_a_decimal_column_gets_wider_where_the_format_can(spark: Any) -> None:
@@ -154,7 +186,11 @@ def test_a_length_that_the_value_does_not_have_is_marked(spark: Any) -> None:
 def test_each_value_is_decoded_by_the_schema_of_its_id(spark: Any) -> None:
     clash = record(("id", "long"), ("ID", "long"))
     endless = record(("next", ["null", "O"]))
+    deep: Any = "int"
+    for n in range(60):
+        deep = {"type": "record", "name": f"D{n}", "fields": [{"name": "f", "type": deep}]}
     texts = {2: NEWER, 3: record(("id", "string"), ("qty", "long")), 4: clash, 5: endless}
+    texts[6] = json.dumps(deep)
     schemas = AvroById({1: ORDER, **texts})
     columns = Columns(spark, "avro", schemas)
     newer = confluent(2, 5, 6, 1, 2) + b"hi" + zigzag(1) + zigzag(1) + b"k" + zigzag(0)
@@ -172,6 +208,7 @@ def test_each_value_is_decoded_by_the_schema_of_its_id(spark: Any) -> None:
         confluent(1): UNFIT,
         confluent(1, 1): UNFIT,
         confluent(4, 1, 2): "Avro fields differ only in case: id",
+        confluent(6, 1): "the Avro schema has more than 50 levels",
         confluent(9, 1, 2): "no schema with id 9 was given",
     }
     assert columns.reasons(*marked) == [*marked.values()]
