@@ -3,7 +3,9 @@
 Rules
 - The Host header must name this machine, as on all pages of the port (`ops.hosts`): connections
   with several requests are checked here.
-- A POST needs the CSRF token of its session, and no Origin of another site.
+- A change is refused with the Origin of another site. A form needs the CSRF token of its session,
+  and so does a call with the session's cookie, in X-CSRF-Token. A call without it has JSON, which
+  a page of another site cannot send.
 - Users are those of SCRAM. A password is checked as by a PLAIN listener, with its delay after a
   wrong one. The API takes them in Basic authentication too.
 """
@@ -133,12 +135,25 @@ def sign_out(visit: Visit) -> Response:
     return response
 
 
-async def read_form(visit: Visit) -> None:
-    """Read the form of a POST. Raises PageError unless it is a form of this session."""
-    request = visit.request
+def check_change(visit: Visit) -> None:
+    """Raise PageError if a change is from another site, or has a cookie without its token."""
+    _check_origin(visit.request)
+    token = visit.request.headers.get("x-csrf-token", "")
+    if COOKIE in visit.request.cookies and not visit.console.sessions.is_token(
+        visit.session, token
+    ):
+        raise PageError(403, "A call with a cookie needs X-CSRF-Token: use Basic authentication.")
+
+
+def _check_origin(request: Request) -> None:
     origin = request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
-        raise PageError(403, "The form is from another site.")
+        raise PageError(403, "The request is from another site.")
+
+
+async def read_form(visit: Visit) -> None:
+    """Read the form of a POST. Raises PageError unless it is a form of this session."""
+    _check_origin(visit.request)
     await visit.read_form()
     if not visit.console.sessions.is_token(visit.session, visit.form.get("csrf", "")):
         raise PageError(403, "The form is too old, or from another site: load the page again.")

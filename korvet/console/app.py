@@ -1,5 +1,6 @@
 """The console's application: pages, their data as JSON, forms, static files, sign-in."""
 
+import re
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import Any
@@ -13,9 +14,9 @@ from starlette.routing import Route
 from korvet.base import logfmt
 from korvet.console import access, render
 from korvet.console.pages import record
-from korvet.console.routes import FORMS, PAGES, RECORD, Form, Page, openapi
+from korvet.console.routes import CALLS, FORMS, PAGES, RECORD, Call, Form, Page, openapi
 from korvet.console.services import ConsoleServices
-from korvet.console.visit import PageError, Visit
+from korvet.console.visit import PageError, Visit, refusal
 from korvet.library.values import KorvetError
 from korvet.store.errors import StoreError
 from korvet.topics.lifecycle import Refused
@@ -36,6 +37,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 Endpoint = Callable[[Request], Awaitable[Response]]
+_V2 = re.compile(r"application/vnd\.kafka\.((json|binary)\.)?v2\+json")
+"""Media types of Confluent's REST proxy."""
 
 
 def build(console: ConsoleServices) -> Starlette:
@@ -48,12 +51,16 @@ def build(console: ConsoleServices) -> Starlette:
         Route("/api/openapi.json", endpoints.safe(endpoints.document), methods=["GET"]),
         Route(f"{RECORD}/download", endpoints.safe(endpoints.download), methods=["GET"]),
     ]
+    for call in CALLS:
+        answer = endpoints.safe(endpoints.call(call))
+        routes.append(Route(call.api_path, answer, methods=[call.method]))
     for form in FORMS:
         routes.append(Route(form.path, endpoints.safe(endpoints.form(form)), methods=["POST"]))
     for page in PAGES:
         routes.append(Route(page.path, endpoints.safe(endpoints.page(page)), methods=["GET"]))
         routes.append(Route(page.api_path, endpoints.safe(endpoints.data(page)), methods=["GET"]))
-    routes.append(Route("/{path:path}", endpoints.safe(endpoints.other), methods=["GET", "POST"]))
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+    routes.append(Route("/{path:path}", endpoints.safe(endpoints.other), methods=methods))
     return Starlette(routes=routes)
 
 
@@ -71,23 +78,23 @@ class _Endpoints:
                 access.check_host(request, self._console.hosts)
                 response = await endpoint(request)
             except PageError as error:
-                response = self._failed(request, error.status, str(error))
+                response = self._failed(request, error.status, str(error), error.code)
             except StoreError as error:
-                response = self._failed(request, 503, f"Redis: {error}.")
+                response = self._failed(request, 503, f"Redis: {error}.", 50003)
             except Exception as error:
                 log.exception("console page failed", error, path=request.url.path)
                 response = self._failed(
-                    request, 500, "The page failed: the broker's log has the reason."
+                    request, 500, "The page failed: the broker's log has the reason.", 500
                 )
             response.headers.update({**HEADERS, **response.headers})
             return response
 
         return respond
 
-    def _failed(self, request: Request, status: int, sentence: str) -> Response:
+    def _failed(self, request: Request, status: int, sentence: str, code: int) -> Response:
         if request.url.path.startswith("/api/"):
             headers = {"WWW-Authenticate": 'Basic realm="korvet"'} if status == 401 else None
-            return JSONResponse({"error": sentence}, status, headers)
+            return JSONResponse({"error_code": code, "message": sentence}, status, headers)
         if status == 401:
             return RedirectResponse(access.sign_in_path(request), 303)
         visit = getattr(request.state, "visit", None)
@@ -159,6 +166,26 @@ class _Endpoints:
 
         return change
 
+    def call(self, call: Call) -> Endpoint:
+        """Return the function that answers a call of the API."""
+
+        async def answer(request: Request) -> Response:
+            visit = await self._visit(request)
+            if call.method != "GET":
+                access.check_change(visit)
+                visit.require_write()
+            body = await visit.read_json(call.body) if call.body is not None else None
+            found = await _run(call.run(visit, body))
+            if isinstance(found, Response):
+                return found
+            if found is None:
+                return Response(status_code=204)
+            accepted = request.headers.get("accept", "")
+            kind = accepted if _V2.fullmatch(accepted) else "application/json"
+            return Response(msgspec.json.encode(found), call.status, media_type=kind)
+
+        return answer
+
     # Other paths.
 
     async def document(self, request: Request) -> Response:
@@ -208,6 +235,6 @@ async def _run(work: Awaitable[Any]) -> Any:
     try:
         return await work
     except KorvetError as error:
-        raise PageError(400, f"{error} ({error.error.name})") from None
+        raise refusal(error.error, str(error)) from None
     except Refused as error:
-        raise PageError(400, f"{error.reason} ({error.error.name})") from None
+        raise refusal(error.error, error.reason) from None

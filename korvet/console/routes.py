@@ -1,6 +1,7 @@
-"""The table of the console's pages and changes, and the OpenAPI document of the pages' data.
+"""The table of the console's pages, changes and calls, and the OpenAPI document of the API.
 
-Each page is a row: its data as JSON under /api, and the same data in a template.
+Each page is a row: its data as JSON under /api, and the same data in a template. Each call is a row
+of the API alone.
 """
 
 import re
@@ -12,6 +13,7 @@ import msgspec
 from starlette.convertors import Convertor, register_url_convertor
 
 from korvet import __version__
+from korvet.console import record_json
 from korvet.console.pages import (
     actions,
     group,
@@ -54,6 +56,25 @@ class Page(msgspec.Struct, frozen=True):
     def api_path(self) -> str:
         """The path of the page's data."""
         return "/api/overview" if self.path == "/" else f"/api{self.path}"
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A call of the API: the type of its body and of its result, None for none."""
+
+    method: str
+    path: str
+    run: Callable[[Visit, Any], Awaitable[Any]]
+    summary: str
+    body: Any = None
+    returns: Any = None
+    query: tuple[Parameter, ...] = ()
+    status: int = 200
+    media_type: str = "application/json"
+
+    @property
+    def api_path(self) -> str:
+        """The path of the call."""
+        return f"/api{self.path}"
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -155,6 +176,21 @@ FORMS = (
 )
 
 
+_IN_JSON = Parameter("format", "json or binary (base64); default: by the media type.")
+CALLS = (
+    Call("POST", TOPIC, record_json.produce, "Append records to a topic.",
+        record_json.NewRecords, record_json.ProducedRecords, (_IN_JSON,)),
+    Call("GET", f"{TOPIC}/partitions/{{partition:number}}/records", record_json.read,
+        "Records of a partition from an offset on.", None, list[record_json.ReadRecord],
+        (Parameter("offset", "The first offset, by default 0."),
+         Parameter("max_bytes", "About the bytes of the records, at most 4 MiB."), _IN_JSON)),
+    Call("GET", f"{TOPIC}/events", record_json.follow,
+        "Server-sent events with the records of a topic, as they arrive.", None, str,
+        (Parameter("partition", "This partition only."), Parameter(
+            "from", "latest (default), earliest, an offset, a time or an age (15m, 2h, 1d)."),
+         _IN_JSON), media_type="text/event-stream"),
+)  # fmt: skip
+
 _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
 _TYPES = {"number": "integer", "path": "string", None: "string"}
 _PATHS = {
@@ -168,25 +204,30 @@ _PATHS = {
 @cache
 def openapi() -> bytes:
     """Return the OpenAPI document as JSON."""
-    types = list(dict.fromkeys(page.returns for page in PAGES))
+    rows: list[Page | Call] = [*PAGES, *CALLS]
+    found = [row.returns for row in rows] + [call.body for call in CALLS]
+    types = [each for each in dict.fromkeys(found) if each is not None]
     schemas, components = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
     by_type = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        method = "get" if isinstance(row, Page) else row.method.lower()
+        paths.setdefault(path_of(row), {})[method] = _operation(row, by_type)
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
             "info": {
-                "title": "Korvet console",
+                "title": "Korvet",
                 "version": __version__,
-                "description": "The data of the console's pages. Where security is on, use Basic "
-                "authentication with a SCRAM user; ACL rules apply.",
+                "description": "The data of the console's pages, and calls in the shapes of "
+                "Confluent's REST proxy. Where security is on, use Basic authentication with a "
+                "SCRAM user; ACL rules and quotas apply.",
             },
-            "paths": {
-                path_of(page): {"get": _operation(page, by_type[page.returns])} for page in PAGES
-            },
+            "paths": paths,
             "components": {
-                "schemas": components,
+                "schemas": {**components, "Failure": _FAILURE},
                 "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
             },
             "security": [{}, {"basic": []}],
@@ -194,12 +235,20 @@ def openapi() -> bytes:
     )
 
 
-def path_of(page: Page) -> str:
-    """Return the path of the page's data, as OpenAPI writes it."""
-    return _PARAMETER.sub(r"{\1}", page.api_path)
+_FAILURE = {
+    "type": "object",
+    "description": "A request that failed: a code of Confluent's REST proxy, and a sentence.",
+    "properties": {"error_code": {"type": "integer"}, "message": {"type": "string"}},
+    "required": ["error_code", "message"],
+}
 
 
-def _operation(page: Page, schema: dict[str, Any]) -> dict[str, Any]:
+def path_of(row: Page | Call) -> str:
+    """Return the path in the API, as OpenAPI writes it."""
+    return _PARAMETER.sub(r"{\1}", row.api_path)
+
+
+def _operation(row: Page | Call, by_type: dict[Any, Any]) -> dict[str, Any]:
     in_path = [
         {
             "name": name,
@@ -208,7 +257,7 @@ def _operation(page: Page, schema: dict[str, Any]) -> dict[str, Any]:
             "description": _PATHS[name],
             "schema": {"type": _TYPES[kind or None]},
         }
-        for name, kind in _PARAMETER.findall(page.path)
+        for name, kind in _PARAMETER.findall(row.path)
     ]
     in_query = [
         {
@@ -217,19 +266,29 @@ def _operation(page: Page, schema: dict[str, Any]) -> dict[str, Any]:
             "description": each.sentence,
             "schema": {"type": "string"},
         }
-        for each in page.query
+        for each in row.query
     ]
-    failed = {"description": "`error`: a sentence.", "content": {"application/json": {}}}
-    return {
-        "summary": page.summary,
-        "operationId": re.sub(r"\W+", "_", path_of(page).removeprefix("/api/")).strip("_"),
+    name = re.sub(r"\W+", "_", path_of(row).removeprefix("/api/")).strip("_")
+    failed = _content("The request failed.", {"$ref": "#/components/schemas/Failure"})
+    status, body, kind = "200", None, "application/json"
+    if isinstance(row, Call):
+        status, body, kind = str(row.status), row.body, row.media_type
+        if row.method != "GET":
+            name = f"{row.method.lower()}_{name}"
+    done: dict[str, Any] = {"description": row.summary}
+    if row.returns is not None:
+        done = _content(row.summary, by_type[row.returns], kind)
+    found: dict[str, Any] = {
+        "summary": row.summary,
+        "operationId": name,
         "parameters": [*in_path, *in_query],
-        "responses": {
-            "200": {
-                "description": page.summary,
-                "content": {"application/json": {"schema": schema}},
-            },
-            "4XX": failed,
-            "503": failed,
-        },
+        "responses": {status: done, "4XX": failed, "503": failed},
     }
+    if body is not None:
+        found["requestBody"] = {"required": True, **_content("", by_type[body])}
+        del found["requestBody"]["description"]
+    return found
+
+
+def _content(sentence: str, schema: Any, kind: str = "application/json") -> dict[str, Any]:
+    return {"description": sentence, "content": {kind: {"schema": schema}}}

@@ -173,6 +173,7 @@ async def serve(config: Config, pages: BrokerPages, inbox: Inbox, stop: asyncio.
         loop = asyncio.get_running_loop()
         inbox.open(lambda *each: loop.call_soon_threadsafe(accepted.add, *each))
         await stop.wait()
+        console.is_closing = True
         await accepted.close()
         tasks.cancel_scope.cancel()
 

@@ -37,6 +37,7 @@ class ConsoleLog(AsyncKorvet):
         # This table follows the channel of the topics; the library's may be 1 s old.
         self.topic_table = services.topics
         self.reader.remote = services.log_reader.remote
+        self.notifier = services.notifier
 
     async def refresh(self) -> None:
         """Use the settings that the console has read."""
@@ -57,6 +58,9 @@ class ConsoleServices:
         self.hosts = HostNames(config)
         self.sessions = Sessions()
         self.passwords = services.mechanisms.passwords
+        self.tails = 0
+        """Open responses of events."""
+        self.is_closing = False
         self._fresh_until = 0.0
         self._findings: list[Finding] | None = None
         self._checked_until = 0.0

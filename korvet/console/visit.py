@@ -8,11 +8,14 @@ Rules
   `console.remote.write` is true.
 """
 
+import asyncio
+import re
 from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+import msgspec
 from starlette.requests import Request
 
 from korvet import apis
@@ -32,8 +35,8 @@ from korvet.wire.schema import Message
 T = TypeVar("T")
 CLIENT_ID = "korvet-console"
 LISTENER = "CONSOLE"
-MAX_FORM = 2 << 20
-"""Max bytes of a form: a produced record with its headers."""
+MAX_BODY = 2 << 20
+"""Max bytes of a request: a form with a produced record, or records as JSON."""
 MENU = (
     ("/", "Overview"),
     ("/topics", "Topics"),
@@ -44,14 +47,25 @@ MENU = (
 )
 _SECTIONS = {"/create-topic": "/topics", "/acls": "/users", "/quotas": "/users"}
 _FETCH = 1
+_JSON = re.compile(r"application/(vnd\.kafka\.((json|binary)\.)?v2\+)?json")
+_CODES = {401: 40101, 403: 40301, 429: 42901}
+NO_TOPIC, NO_PARTITION = 40401, 40402
+_REFUSALS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (404, NO_TOPIC),
+    ErrorCode.UNKNOWN_TOPIC_ID: (404, NO_TOPIC),
+    ErrorCode.GROUP_ID_NOT_FOUND: (404, 404),
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: (429, 42901),
+}
+"""HTTP status and code of errors that have their own."""
 
 
 class PageError(Exception):
-    """A page that cannot be shown: HTTP status and a sentence."""
+    """A request that fails: HTTP status, a sentence, and the code of Confluent's REST proxy."""
 
-    def __init__(self, status: int, sentence: str) -> None:
+    def __init__(self, status: int, sentence: str, code: int = 0) -> None:
         super().__init__(sentence)
         self.status = status
+        self.code = code or _CODES.get(status, status)
 
 
 class Visit:
@@ -92,13 +106,28 @@ class Visit:
         page = max(1, self.number("page", 1, pages))
         return rows[(page - 1) * size : page * size], page, pages
 
-    async def read_form(self) -> None:
-        """Read the form of a POST. Raises PageError."""
+    async def read_body(self) -> bytes:
+        """Read the body of the request. Raises PageError."""
         body = b""
         async for part in self.request.stream():
             body += part
-            if len(body) > MAX_FORM:
-                raise PageError(413, f"A form may have {MAX_FORM >> 20} MiB.")
+            if len(body) > MAX_BODY:
+                raise PageError(413, f"A request may have {MAX_BODY >> 20} MiB.")
+        return body
+
+    async def read_json(self, kind: type[T]) -> T:
+        """Read the body of a call. Raises PageError."""
+        media_type = self.request.headers.get("content-type", "").partition(";")[0].strip()
+        if not _JSON.fullmatch(media_type.lower()):
+            raise PageError(415, f"The Content-Type must be application/json, not {media_type!r}.")
+        try:
+            return msgspec.json.decode(await self.read_body(), type=kind, strict=False)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise PageError(422, f"The body cannot be read: {error}.") from None
+
+    async def read_form(self) -> None:
+        """Read the form of a POST. Raises PageError."""
+        body = await self.read_body()
         try:
             pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000)
         except ValueError:
@@ -168,10 +197,22 @@ class Visit:
             wait_s = -(-wait_ms // 1000)
             raise PageError(429, f"The quota {quota} is used up: try again in {wait_s} s.")
 
-    async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Fetched:
+    async def wait_for_quota(self, quota: str, size: int) -> None:
+        """Charge bytes to a quota of the user, and wait first until it is not used up."""
+        while True:
+            wait_ms = await self.services.quotas.admit(self._client, CLIENT_ID, quota, size)
+            if not wait_ms:
+                return
+            await asyncio.sleep(wait_ms / 1000)
+
+    async def read(
+        self, topic: str, partition: int, offset: int, max_bytes: int, *, committed: bool = False
+    ) -> Fetched:
         """Read records and charge them to the user's quota. Raises PageError and KorvetError."""
         await self.charge(CONSUMER_BYTES, 0)
-        got = await self.log.fetch(topic, partition, offset, max_bytes=max_bytes)
+        got = await self.log.fetch(
+            topic, partition, offset, max_bytes=max_bytes, committed=committed
+        )
         await self.charge(CONSUMER_BYTES, sum(map(bytes_of, got.records)))
         return got
 
@@ -201,10 +242,15 @@ def check(error: int, reason: str | None = None) -> None:
     """Raise PageError if a response has an error."""
     if error:
         code = ErrorCode(error)
-        denied = code.name.endswith("AUTHORIZATION_FAILED")
-        raise PageError(
-            403 if denied else 400, f"{reason or code.message or code.name} ({code.name})"
-        )
+        raise refusal(code, reason or code.message or code.name)
+
+
+def refusal(code: ErrorCode, reason: str) -> PageError:
+    """Return the error of a page for an error of Kafka."""
+    status, number = _REFUSALS.get(code, (400, 40002))
+    if code.name.endswith("AUTHORIZATION_FAILED"):
+        status, number = 403, 40301
+    return PageError(status, f"{reason} ({code.name})", number)
 
 
 def check_row(row: Any) -> None:

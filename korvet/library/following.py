@@ -51,9 +51,10 @@ class Listener(Protocol):
 class NotifierListener:
     """The news of channels, on a connection of the kind that brokers use."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, shared: Notifier | None = None) -> None:
         self._url = url
-        self._notifier: Notifier | None = None
+        self._notifier = shared
+        self._is_shared = shared is not None
         self._subscription: Subscription | None = None
 
     async def listen(self, channels: set[str]) -> None:
@@ -75,8 +76,10 @@ class NotifierListener:
         return await self._subscription.wait(timeout_s)
 
     async def close(self) -> None:
-        """Close the connection."""
-        if self._notifier is not None:
+        """End the subscription, and close the connection unless others share it."""
+        if self._subscription is not None:
+            await self._subscription.__aexit__()
+        if self._notifier is not None and not self._is_shared:
             await self._notifier.close()
 
 
@@ -137,7 +140,9 @@ class AsyncReader(ABC, Generic[R]):
         self._recheck_at = 0.0
         store: Any = log.store
         self._listener: Listener = (
-            NotifierListener(log.url) if log.url else PubSubListener(store.pubsub)
+            NotifierListener(log.url, log.notifier)
+            if log.url or log.notifier
+            else PubSubListener(store.pubsub)
         )
 
     async def __aenter__(self) -> Self:
@@ -274,6 +279,13 @@ class AsyncReader(ABC, Generic[R]):
 class AsyncFollower(AsyncReader[StoredRecord]):
     """A reader without a group."""
 
+    def __init__(
+        self, log: PublishCalls, topic: Topic, offsets: Mapping[int, int], reading: Reading
+    ) -> None:
+        super().__init__(log, reading)
+        for number, offset in offsets.items():
+            self._add(Track(topic, number, offset))
+
     async def _prepare(self) -> None:
         """Do nothing: it has no membership."""
 
@@ -302,9 +314,6 @@ class FollowCalls(PublishCalls):
         found = await self.find_topic(topic)
         if partition is not None:
             check_partition(found, partition)
-        follower = AsyncFollower(self, Reading(EARLIEST, committed, idle_s))
         numbers = range(found.partitions) if partition is None else [partition]
-        for number in numbers:
-            offset = await self.find_offset(topic, number, start)
-            follower._add(Track(found, number, offset))
-        return follower
+        offsets = {number: await self.find_offset(topic, number, start) for number in numbers}
+        return AsyncFollower(self, found, offsets, Reading(EARLIEST, committed, idle_s))

@@ -23,6 +23,7 @@ from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
+from korvet.store.notifications import Notifier
 from korvet.store.redis_py import InlineStore, LibraryStore
 from korvet.topics.lifecycle import Refused
 from korvet.topics.node import Node
@@ -42,6 +43,8 @@ class Session:
 
     url = ""
     """The URL of an AsyncStore."""
+    notifier: Notifier | None = None
+    """The notifier that readers share; without one each opens a connection."""
 
     def __init__(
         self,

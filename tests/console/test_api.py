@@ -5,15 +5,19 @@ from typing import Any
 import httpx
 import msgspec
 
-from korvet.console.routes import PAGES, path_of
+from korvet.console.routes import CALLS, PAGES, path_of
 from tests.support.running_console import RunningConsole
 
 
 def test_each_page_is_described_with_its_parameters_and_a_schema(browser: httpx.Client) -> None:
     document = browser.get("/api/openapi.json").json()
     assert document["openapi"] == "3.1.0"
-    assert set(document["paths"]) == {path_of(page) for page in PAGES}
-    ids = [path["get"]["operationId"] for path in document["paths"].values()]
+    rows = [(path_of(page), "GET") for page in PAGES]
+    rows += [(path_of(call), call.method) for call in CALLS]
+    assert sorted(rows) == sorted(
+        (path, method.upper()) for path, found in document["paths"].items() for method in found
+    )
+    ids = [each["operationId"] for path in document["paths"].values() for each in path.values()]
     assert len(set(ids)) == len(ids)
     for page in PAGES:
         operation = document["paths"][path_of(page)]["get"]

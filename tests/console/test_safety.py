@@ -137,7 +137,7 @@ def test_while_redis_is_away_each_page_says_so() -> None:
         os.kill(away.pid, signal.SIGKILL)
         found = browser.get("/topics")
         assert found.status_code == 503 and "Redis" in found.text
-        assert browser.get("/api/topics").json()["error"].startswith("Redis: ")
+        assert browser.get("/api/topics").json()["message"].startswith("Redis: ")
         assert browser.get("/livez").status_code == 200
 
 

@@ -220,7 +220,7 @@ def test_a_wrong_path_or_query_is_one_sentence(
 ) -> None:
     page, data = browser.get(path), browser.get(f"/api{path}")
     assert (page.status_code, data.status_code) == (status, status)
-    assert data.json()["error"].endswith((".", ")"))
+    assert data.json()["message"].endswith((".", ")"))
     assert 'role="alert"' in page.text
     assert '<nav aria-label="Pages">' in page.text
 

@@ -9,7 +9,7 @@ from korvet.config.setting import Source
 from korvet.config.topic_settings import TOPIC
 from korvet.console.lags import GroupLag, lags_of
 from korvet.console.shown import Shown, show
-from korvet.console.visit import PageError, Visit, check, check_row
+from korvet.console.visit import NO_TOPIC, PageError, Visit, check, check_row
 from korvet.groups.consumed import list_held
 from korvet.log import unread_entries
 from korvet.log.tables import sizes
@@ -100,7 +100,7 @@ async def find_topic(
     visit.require(operation, ResourceType.TOPIC, name)
     topic = await visit.services.topics.get(name)
     if topic is None:
-        raise PageError(404, f"There is no topic {name!r}.")
+        raise PageError(404, f"There is no topic {name!r}.", NO_TOPIC)
     return topic
 
 
