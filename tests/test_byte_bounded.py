@@ -20,6 +20,7 @@ from korvet.security.attempts import Attempts
 from korvet.security.session import Principal, Session
 from korvet.store.slots import slot_of_key
 from korvet.transactions.add_partitions import EnlistedPartitions
+from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.connected_broker import Broker, broker
 
 __all__ = ["broker"]
@@ -27,6 +28,13 @@ __all__ = ["broker"]
 PACKAGE = Path(korvet.__file__).parent
 LONG = "ü" * 8000
 """A name of 16 KB, which Kafka's protocol takes for groups, clients and transactional ids."""
+
+
+def opening(name: str) -> FetchRequest:
+    """Return a request that opens a fetch session."""
+    row = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    topics = [FetchTopic(topic=name, partitions=[row])]
+    return FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=0, topics=topics)
 
 
 def floods(broker: Broker) -> dict[str, Callable[[str], object]]:
@@ -61,6 +69,7 @@ def floods(broker: Broker) -> dict[str, Callable[[str], object]]:
         "claims of stream groups": claim,
         "failed authentications": lambda name: attempts._failures.put((name, ""), (1, 0.0)),
         "share positions": lambda name: acquirer._position(name, topic, 0),
+        "fetch sessions": lambda name: services.fetch_sessions.begin(opening(name), 12, "user"),
     }
 
 
@@ -114,6 +123,7 @@ REVIEWED = {
         broker/background/scheduled_delivery.py:_called
         broker/background/scheduled_delivery.py:_due broker/background/tasks.py:_unfinished
         config/dynamic.py:_parsed config/dynamic.py:_rows fetch/replica_log.py:_logged
+        fetch/sessions.py:_channels
         groups/lag_survey.py:_counted groups/lag_survey.py:_counted_before
         log/leader_epochs.py:_accepting log/leader_epochs.py:_lost log/leader_epochs.py:_seen
         log/read_cache.py:_maps log/read_cache.py:_natural log/read_cache.py:_skip_logged
@@ -131,7 +141,8 @@ REVIEWED = {
     """,
     "it lives as long as a request, a connection or a task": """
         broker/background/gauges.py:_rows broker/handover.py:_paused broker/handover.py:_quiet
-        console/visit.py:form handlers/describe_configs.py:_known log/append_batcher.py:_waiting
+        console/visit.py:form fetch/delayed_operation.py:_by_channel
+        handlers/describe_configs.py:_known log/append_batcher.py:_waiting
         log/cleaner.py:_newest broker/network/open_connections.py:_hosts
         broker/network/open_connections.py:_users remote_log/chunk_cache.py:_pending
         remote_log/reader.py:_loading security/attempts.py:_locks share/dead_letters.py:_tasks

@@ -112,8 +112,12 @@ class ByteBounded(Generic[K, V]):
     instances: ClassVar[WeakSet[Any]] = WeakSet()
     """All caches of the process, for tests."""
 
-    def __init__(self, name: str, limit: int) -> None:
+    def __init__(
+        self, name: str, limit: int, forgotten: Callable[[V], object] = lambda value: None
+    ) -> None:
+        """`forgotten` is called with each value that leaves because of the limit."""
         self.name = name
+        self._forgotten = forgotten
         self.limit = limit
         self.bytes = 0
         self._rows: dict[K, V] = {}
@@ -137,9 +141,18 @@ class ByteBounded(Generic[K, V]):
             if size <= self.limit:
                 self._rows[key], self._sizes[key] = value, size
                 self.bytes += size
+            else:
+                self._forgotten(value)
             while self.bytes > self.limit:
-                self._remove(next(iter(self._sizes)))
+                oldest = next(iter(self._sizes))
+                gone = self._rows[oldest]
+                self._remove(oldest)
+                self._forgotten(gone)
         return value
+
+    def values(self) -> list[V]:
+        """Return the values, the oldest first."""
+        return [self._rows[key] for key in self._sizes]
 
     def pop(self, key: K) -> None:
         """Remove a row if it is there."""

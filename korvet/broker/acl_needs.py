@@ -64,8 +64,6 @@ class EachRow(msgspec.Struct, frozen=True):
     operation: Operation
     or_cluster: Callable[[Any], Operation | None] = lambda request: None
     """The operation on the cluster that suffices too, or None."""
-    cluster_instead: Callable[[Any], Operation | None] = lambda request: None
-    """The operation on the cluster that is needed in place of the row's, or None."""
     note: str = ""
 
 

@@ -73,10 +73,6 @@ def _by_broker(_: Any) -> Operation:
     return CLUSTER_ACTION
 
 
-def _by_follower(request: Any) -> Operation | None:
-    return CLUSTER_ACTION if request.follower >= 0 else None
-
-
 _READ_GROUP = Whole(GROUP, (READ,), "group_id", top_only=True)
 _READ_GROUP_PER_ROW = Whole(GROUP, (READ,), "group_id")
 _WRITE_TRANSACTION = Whole(TRANSACTIONAL_ID, (WRITE,), "transactional_id")
@@ -100,13 +96,8 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         _CREATE_MISSING,
     ),
     "Fetch": (
-        EachRow(
-            "topics",
-            TOPIC,
-            READ,
-            cluster_instead=_by_follower,
-            note="for a follower CLUSTER_ACTION on the cluster instead",
-        ),
+        InHandler(TOPIC, (READ,), "each topic of the request or of its fetch session"),
+        InHandler(CLUSTER, (CLUSTER_ACTION,), "for a follower, instead of READ"),
     ),
     "ListOffsets": (EachRow("topics", TOPIC, DESCRIBE),),
     "Metadata": (

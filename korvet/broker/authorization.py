@@ -154,10 +154,6 @@ def _error_of(
     if isinstance(rows, EachConfig):
         kind, name = rows.resource_of(row)
         return None if context.allows(rows.operation, kind, name) else ERROR_OF[kind]
-    required = rows.cluster_instead(request)
-    if required is not None:
-        allowed = context.allows(required, ResourceType.CLUSTER, CLUSTER_NAME)
-        return None if allowed else ERROR_OF[rows.resource]
     name_of = _topic_name(row, names, context) if rows.resource == TOPIC else row
     if name_of is None:
         return None

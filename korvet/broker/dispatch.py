@@ -113,7 +113,7 @@ def begin(
         tracing = services.tracing
         handle = authorization.handle if tracing is None else tracing.handle
         answer = handle(row, body, context)
-    promise = _promise(body, services) if row.key == FETCH else 0
+    promise = _promise(body, services, session) if row.key == FETCH else 0
     if limits or slowed or pause_ms:
         answer = TimedAwaitable(answer, perf_counter() - began)
     return Request(
@@ -246,17 +246,18 @@ def _respond(
     return [size.to_bytes(4, "big") + head, *parts]
 
 
-def _promise(fetch: Message, services: Services) -> int:
+def _promise(fetch: Message, services: Services, client: Session) -> int:
     """Return the max bytes of the response: a partition returns one batch at least."""
     assert isinstance(fetch, FetchRequest)
+    session = services.fetch_sessions.find(fetch.session_id, client.principal)
     max_bytes = min(fetch.max_bytes, services.settings.integer("fetch.max.bytes"))
-    total = 0
+    total = 0 if session is None else len(session.partitions) * USUAL_BATCH
     for topic in fetch.topics:
         for partition in topic.partitions:
             total += max(partition.partition_max_bytes, USUAL_BATCH)
         if total >= max_bytes:
-            return max(0, max_bytes)
-    return total
+            break
+    return max(0, min(total, max_bytes))
 
 
 def _unsupported(correlation_id: int, services: Services) -> list[Buffer]:

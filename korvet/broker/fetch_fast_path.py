@@ -6,6 +6,7 @@ encoding of its response cost as much as the read of 1 MB from the page cache.
 Rules
 - A template is made of a request for one partition whose records are in segments, or are large
   batches far below the end. It leaves out the offset (`repeated_request`).
+- A request with a session epoch continues a session whose one partition it names, in its turn.
 - From segments a fetch is answered at once, or decoded like any other: if the partition's state is
   not fresh, the read has to wait or fails, or transactions were aborted.
 - Large batches far below the end come from a range (`log.range_reads`). One that was read ahead is
@@ -22,10 +23,18 @@ from msgspec.structs import replace
 from korvet.broker.dispatch import Request
 from korvet.broker.network.receive_buffer import Frame
 from korvet.broker.network.request_decoder import FETCH
-from korvet.broker.repeated_request import INDEX, INT32, NUMBERS, RepeatedRequest, RepeatedRequests
+from korvet.broker.repeated_request import (
+    EPOCH,
+    INDEX,
+    INT32,
+    NUMBERS,
+    RepeatedRequest,
+    RepeatedRequests,
+)
 from korvet.context import Services
 from korvet.fetch.partition_reader import READ_COMMITTED, TOPIC_IDS_SINCE, takes_batches
 from korvet.fetch.record_age import max_timestamp_of
+from korvet.fetch.sessions import CLOSE, OPEN, epoch_after, partitions_of
 from korvet.log.catch_up import is_catch_up
 from korvet.log.range_reads import Range, RangeReads
 from korvet.log.read_request import ReadRequest
@@ -45,7 +54,6 @@ from korvet.wire.messages.fetch import (
 from korvet.wire.primitives import UVARINT
 from korvet.wire.records import Buffer
 
-FULL_FETCH_EPOCHS = (0, -1)
 LEADER_EPOCH_SINCE = 9
 _INT64 = struct.Struct(">q")
 
@@ -65,6 +73,8 @@ class FetchTemplate(RepeatedRequest):
         body = request.body
         assert isinstance(body, FetchRequest)
         self.committed = body.isolation_level == READ_COMMITTED
+        self.fetch_session = services.fetch_sessions.find(body.session_id, session.principal)
+        (self._asked,) = partitions_of(body.topics)
         super().__init__(topic, frame, request, index_at, services, session)
         self._client_id = request.client_id
         self.min_bytes = body.min_bytes
@@ -92,7 +102,8 @@ class FetchTemplate(RepeatedRequest):
         topic = FetchableTopicResponse(
             topic=self.topic.name, topic_id=self.topic.uuid, partitions=[data]
         )
-        return FetchResponse(responses=[topic])
+        session_id = 0 if self.fetch_session is None else self.fetch_session.id
+        return FetchResponse(session_id=session_id, responses=[topic])
 
     def matches(self, frame: Frame) -> bool:
         offset_at = self._offset_at
@@ -109,6 +120,34 @@ class FetchTemplate(RepeatedRequest):
         (offset,) = _INT64.unpack_from(frame, self._offset_at)
         return index, offset
 
+    def is_next(self, frame: Frame) -> bool:
+        """Return whether the frame has no session, or is the next of a session that exists."""
+        session = self.fetch_session
+        if self.epoch_at == self._index_at:
+            return True
+        (epoch,) = INT32.unpack_from(frame, self.epoch_at)
+        if session is None:
+            return bool(epoch == CLOSE)
+        sessions, principal = self.services.fetch_sessions, self._session.principal
+        return (
+            epoch == session.epoch
+            and sessions.find(session.id, principal) is session
+            and session.has_only(self._asked)
+            and self.position_of(frame)[0] == self._asked.request.partition
+        )
+
+    def _advance(self, frame: Frame, known: tuple[int, int, int]) -> None:
+        """Note in the session what the client asked for, and knows after the response."""
+        session = self.fetch_session
+        if session is None:
+            return
+        (one,) = session.partitions.values()
+        _, offset = self.position_of(frame)
+        one.request = replace(self._asked.request, fetch_offset=offset)
+        one.sent = known
+        session.epoch = epoch_after(session.epoch)
+        self.services.fetch_sessions.touch(session)
+
     def is_current(self) -> bool:
         member = self.services.stream_reads.find_member(self._client_id)
         return member is None and super().is_current()
@@ -120,6 +159,7 @@ class FetchTemplate(RepeatedRequest):
         length = UVARINT[size + 1] if self._is_flexible else INT32.pack(size)
         more = len(length) + size + len(self._tail)
         numbers = index, 0, state.end, state.last_stable, state.start
+        self._advance(frame, numbers[2:])
         first = self.begin_response(frame, more, numbers) + length
         return [first, *records, self._tail] if self._tail else [first, *records]
 
@@ -137,7 +177,8 @@ class PendingFetch(msgspec.Struct, eq=False):
     def finish(self) -> list[Buffer] | None:
         """Return the response, None if the frame must be decoded."""
         template = self.template
-        if not self.range.is_read or not template.is_current():
+        frame = self.frame
+        if not (self.range.is_read and template.is_current() and template.is_next(frame)):
             return None
         state = self.ranges.state_for(self.range, self.began)
         if state is None or self.request.offset < state.start:
@@ -148,7 +189,9 @@ class PendingFetch(msgspec.Struct, eq=False):
 def answer(template: FetchTemplate, frame: Frame) -> list[Buffer] | PendingFetch | None:
     """Return the response to a frame that matches, now or later; None if it must be decoded."""
     services = template.services
-    if not template.is_current() or template.max_bytes > services.response_memory.available:
+    if not (template.is_current() and template.is_next(frame)):
+        return None
+    if template.max_bytes > services.response_memory.available:
         return None
     index, offset = template.position_of(frame)
     reader, topic = services.log_reader, template.topic
@@ -257,11 +300,21 @@ class FetchTemplates(RepeatedRequests[FetchTemplate]):
         row = data.partitions[0]
         if topic is None or not takes_batches(topic, version):
             return None
-        if body.session_epoch not in FULL_FETCH_EPOCHS:
+        if not self._is_alone(body):
             return None
         if row.last_fetched_epoch >= 0 or services.epochs.check(max(row.current_leader_epoch, -1)):
             return None
         return topic if self._is_catch_up(topic, row, body) else None
+
+    def _is_alone(self, body: FetchRequest) -> bool:
+        """Return whether the request has no session, or names the one partition of its session."""
+        if body.session_epoch == CLOSE:
+            return body.session_id == 0
+        session = self._services.fetch_sessions.find(body.session_id, self._session.principal)
+        if session is None or body.session_epoch == OPEN or body.forgotten_topics_data:
+            return False
+        (one,) = partitions_of(body.topics)
+        return session.has_only(one)
 
     def _is_catch_up(self, topic: Topic, row: FetchPartition, body: FetchRequest) -> bool:
         """Return whether the records are in segments, or are large batches far below the end."""
@@ -278,7 +331,7 @@ class FetchTemplates(RepeatedRequests[FetchTemplate]):
     def _marked(self, body: FetchRequest) -> FetchRequest:
         (topic,) = body.topics
         marked = replace(topic, partitions=[replace(topic.partitions[0], partition=INDEX)])
-        return replace(body, topics=[marked])
+        return replace(body, topics=[marked], session_epoch=EPOCH)
 
     def _is_allowed(self, topic: Topic) -> bool:
         authorizer = self._services.authorizer

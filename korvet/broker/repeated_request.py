@@ -5,7 +5,8 @@ repeat from request to request, except for a few numbers.
 
 Rules
 - A template is made of a decoded request for one partition: its frame except for correlation id,
-  partition index and what its class leaves out after that; its response except for its numbers.
+  session epoch, partition index and what its class leaves out after that; its response except for
+  its numbers.
 - A frame matches only if every other byte is the template's. A template is used only while topic,
   settings, principal and the ACL rules are unchanged. Any other frame is decoded.
 - After MAX_TEMPLATES requests that matched none, only each whose number is a power of two makes a
@@ -28,7 +29,8 @@ MAX_BYTES = 1024
 """Bytes of a request without its records: a client id alone may have 32 KB."""
 MAX_TEMPLATES = 16
 """Max templates of one connection and API."""
-INDEX = 0x76543210
+INDEX, EPOCH = 0x76543210, 0x65432107
+"""Placeholders of a request's partition index and session epoch."""
 NUMBERS = (INDEX, 0, 0x123456789ABCDEF, 0x23456789ABCDEF1, 0x3456789ABCDEF12)
 """Placeholders of a response's partition index, error and offsets."""
 INT32 = struct.Struct(">i")
@@ -60,6 +62,8 @@ class RepeatedRequest(ABC):
         self._decisions = services.authorizer.decisions
         self._start = bytes(frame[:4])
         self._index_at = index_at
+        self.epoch_at = index_at
+        """Where the frame has its session epoch; that of the index if it has none."""
         self._is_flexible = is_flexible(key, version)
         self._count = 5 if version >= _LOG_START_SINCE else 4
         self._row = struct.Struct(">ihqqq"[: self._count + 1])
@@ -107,8 +111,9 @@ class RepeatedRequests(ABC, Generic[Template]):
         self._services = services
         self._session = session
         self._templates: dict[bytes, Template] = {}
-        """By the bytes between correlation id and partition index."""
-        self._index_at: list[int] = []
+        """By the bytes between correlation id and partition index, without the session epoch."""
+        self._places: list[tuple[int, int]] = []
+        """Where frames have their session epoch and their partition index."""
         self._misses = 0
         self._quotas = services.quotas.version
 
@@ -122,8 +127,8 @@ class RepeatedRequests(ABC, Generic[Template]):
         if self._quotas != self._services.quotas.version:
             self._quotas = self._services.quotas.version
             self._templates.clear()
-        for end in self._index_at:
-            template = self._templates.get(bytes(frame[_AFTER_CORRELATION_ID:end]))
+        for places in self._places:
+            template = self._templates.get(_key(frame, *places))
             if template is not None:
                 return template if template.matches(frame) else None
         return None
@@ -139,19 +144,20 @@ class RepeatedRequests(ABC, Generic[Template]):
         self._misses += 1
         if self._misses > MAX_TEMPLATES and self._misses & (self._misses - 1):
             return
-        at = self._find_index(frame, request)
-        if at is None or not self._is_allowed(topic):
+        places = self._find_places(frame, request)
+        if places is None or not self._is_allowed(topic):
             return
         if len(self._templates) >= MAX_TEMPLATES:
             self._templates.clear()
-            self._index_at.clear()
-        template = self.template(topic, frame, request, at, self._services, self._session)
-        self._templates[bytes(frame[_AFTER_CORRELATION_ID:at])] = template
-        if at not in self._index_at:
-            self._index_at.append(at)
+            self._places.clear()
+        template = self.template(topic, frame, request, places[1], self._services, self._session)
+        template.epoch_at = places[0]
+        self._templates[_key(frame, *places)] = template
+        if places not in self._places:
+            self._places.append(places)
 
-    def _find_index(self, frame: Frame, request: Request) -> int | None:
-        """Return where the frame has its partition index, None if it is not encoded as usual."""
+    def _find_places(self, frame: Frame, request: Request) -> tuple[int, int] | None:
+        """Return where the frame has its session epoch and its index, None if it is unusual."""
         _, at = decode_request_header(frame)
         marked = encode(self._marked(request.body), request.version)
         mark = INT32.pack(INDEX)
@@ -159,7 +165,8 @@ class RepeatedRequests(ABC, Generic[Template]):
             return None
         if request.body is None or encode(request.body, request.version) != frame[at:]:
             return None
-        return at + marked.index(mark)
+        index, epoch = marked.index(mark), marked.find(INT32.pack(EPOCH))
+        return at + (index if epoch < 0 else epoch), at + index
 
     @abstractmethod
     def _topic_of(self, request: Request) -> Topic | None:
@@ -167,8 +174,13 @@ class RepeatedRequests(ABC, Generic[Template]):
 
     @abstractmethod
     def _marked(self, body: Any) -> Message:
-        """Return the request with the partition index INDEX, and without records."""
+        """Return the request with placeholders, and without records."""
 
     def _is_allowed(self, topic: Topic) -> bool:
         """Return whether requests for the topic need no further check of the client's rights."""
         return True
+
+
+def _key(frame: Frame, epoch_at: int, index_at: int) -> bytes:
+    start = bytes(frame[_AFTER_CORRELATION_ID:epoch_at])
+    return start if epoch_at == index_at else start + frame[epoch_at + 4 : index_at]

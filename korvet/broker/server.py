@@ -238,6 +238,7 @@ async def connected(
                 topics,
                 services.log_reader.cache,
                 services.response_memory,
+                services.fetch_sessions,
                 services.memory,
                 lambda: services.settings,
             )

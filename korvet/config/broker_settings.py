@@ -156,6 +156,8 @@ _SOCKETS = (
     Setting("queued.max.requests", Whole(1), "500",
         "Requests of one connection that may queue before the broker stops reading from "
         "it.", dynamic=False),
+    Setting("max.incremental.fetch.session.cache.slots", Whole(0), "1000",
+        "Fetch sessions that a broker process has at once, at most.", dynamic=False),
     Setting("fetch.max.bytes", Whole(1024), "57671680",
         "Max bytes of a Fetch response.", dynamic=False),
     Setting("zookeeper.connect", Text(1000), None,
@@ -550,8 +552,6 @@ _ACCEPTED = (
     accept("sasl.kerberos.min.time.before.relogin", long(0), "60000"),
     accept("sasl.kerberos.ticket.renew.jitter", Decimal(0, 1), "0.05"),
     accept("sasl.kerberos.ticket.renew.window.factor", Decimal(0, 1), "0.8"),
-    accept("max.incremental.fetch.session.cache.slots", Whole(0), "1000",
-        "Fetch sessions; there are none here, every Fetch lists its partitions.", dynamic=False),
     accept("offsets.retention.check.interval.ms", long(1), "600000", dynamic=False),
     accept(
         "group.coordinator.rebalance.protocols",

@@ -20,6 +20,7 @@ from korvet.context.tiered_storage import TieredStorage
 from korvet.fetch.partition_reader import PartitionReader
 from korvet.fetch.replica_log import ReplicaLog
 from korvet.fetch.response_memory import ResponseMemory
+from korvet.fetch.sessions import FetchSessions
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.groups.internal_topics import InternalTopics
 from korvet.groups.lag_survey import LagSurvey
@@ -178,6 +179,11 @@ class Services:
             self.response_memory,
             self.offsets_view,
             self.epochs,
+        )
+        self.fetch_sessions = FetchSessions(
+            self.notifier,
+            lambda: self.settings.integer("max.incremental.fetch.session.cache.slots"),
+            self.metrics.fetch_session_evictions,
         )
         self.replica_log = ReplicaLog()
         self.share = ShareService(

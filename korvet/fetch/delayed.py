@@ -12,8 +12,10 @@ Rules
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 
 from korvet.fetch.delayed_operation import DelayedOperation
 from korvet.fetch.partition_reader import (
@@ -22,12 +24,16 @@ from korvet.fetch.partition_reader import (
     PartitionReader,
     opens_batches,
 )
+from korvet.fetch.sessions import FetchedPartition, FetchSession, PartitionRow
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
 from korvet.log.read_result import ReadResult
+from korvet.store.notifications import Subscription
 
 MAX_KEPT_BYTES = 1 << 16
 ESTIMATE_ABOVE_BYTES = 1 << 12
+TURN_S = 1.0
+"""Seconds between two tries of partitions of a larger session without a message."""
 YIELD_RECORDS = 500
 """Records of one partition whose encoding takes some milliseconds: other tasks run after it."""
 
@@ -71,7 +77,8 @@ class DelayedFetch(DelayedOperation):
                 size += one.size
                 failed = failed or (one.response is not None and one.response.error_code != 0)
                 failed = failed or result.diverging >= 0
-                more = more or _has_more(one, result, params.committed)
+                one.has_more = _has_more(one, result, params.committed)
+                more = more or one.has_more
                 if one.records > YIELD_RECORDS and not layout_of(one.topic).holds_batches:
                     await asyncio.sleep(0)
         self._size = size
@@ -129,6 +136,60 @@ class DelayedFetch(DelayedOperation):
             one.grown and one.size + one.grown > one.request.partition_max_bytes
             for one in self.partitions
         )
+
+
+@dataclass(eq=False, repr=False)
+class SessionFetch(DelayedFetch):
+    """A Fetch of a session in progress: it reads the partitions that are due.
+
+    `partitions` begins with those of `rows`. Those with news are added to both.
+    """
+
+    partitions: list[PartitionFetch]
+    session: FetchSession
+    rows: dict[FetchedPartition, PartitionRow]
+
+    async def run(self) -> None:
+        self._refused = len(self.rows) - len(self.partitions)
+        self._at = {
+            one: at
+            for at, one in enumerate(
+                each for each, row in self.rows.items() if isinstance(row, PartitionFetch)
+            )
+        }
+        await self.session.watch_all(self._at)
+        await super().run()
+
+    def _may_wait(self) -> bool:
+        return len(self.session.partitions) > self._refused
+
+    def _listen(self, seen: int) -> AbstractAsyncContextManager[Subscription]:
+        super()._listen(seen)
+        if not self.session.is_small:
+            self._recheck_s = TURN_S
+        return nullcontext(self.session.watch)
+
+    def _find(self, notified: Collection[str]) -> list[int]:
+        return self._add(self.session.changed(notified))
+
+    def _may_be_foreign(self) -> list[int]:
+        return self._foreign if self.session.is_small else self._add(self.session.turn(monotonic()))
+
+    def _add(self, some: Collection[FetchedPartition]) -> list[int]:
+        """Return the indexes of these partitions, which are added if they are not known yet."""
+        for one in some:
+            if one not in self._at and one not in self.rows and one.topic is not None:
+                self._at[one] = len(self.partitions)
+                self.rows[one] = fetch = PartitionFetch(one.topic, one.request)
+                self.partitions.append(fetch)
+        return [self._at[one] for one in some if one in self._at]
+
+    async def _try_again(
+        self, notified: Collection[str], changed: Sequence[int], foreign: Sequence[int]
+    ) -> None:
+        if notified:
+            await self.session.watch.add(notified)
+        await super()._try_again(notified, changed, foreign)
 
 
 def _next_wave(

@@ -10,13 +10,14 @@ Rules
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
 from typing import Any
 
 from korvet.log.layouts import layout_of
-from korvet.store.notifications import Notifier
+from korvet.store.notifications import Notifier, Subscription
 
 RECHECK_S = 0.2
 RECHECK_PARTITIONS = 100
@@ -35,6 +36,11 @@ class DelayedOperation(ABC):
         self._wake_at = inf
         """When to try again without a message."""
         self._is_expired = self._is_complete = False
+        self._by_channel: dict[str, list[int]] = {}
+        self._foreign: list[int] = []
+        """Partitions that may have foreign entries."""
+        self._recheck_s = inf
+        """Seconds between two tries of those."""
         self.waited_s = 0.0
         """Seconds spent waiting for messages."""
 
@@ -47,21 +53,17 @@ class DelayedOperation(ABC):
         """Try the partitions, and wait until the response is complete."""
         seen = self.notifier.message_count
         await self._begin()
-        if not self._is_complete and self.max_wait_ms > 0 and self.partitions:
+        if not self._is_complete and self.max_wait_ms > 0 and self._may_wait():
             await self._wait(seen)
+
+    def _may_wait(self) -> bool:
+        """Return whether there are partitions that may get records."""
+        return bool(self.partitions)
 
     async def _wait(self, seen: int) -> None:
         """Wait for messages; `seen` is the notifier's count before the first try."""
-        channels: dict[str, list[int]] = {}
-        foreign = []
-        for at, one in enumerate(self.partitions):
-            for channel in self._channels(one):
-                channels.setdefault(channel, []).append(at)
-            if not layout_of(one.topic).holds_batches:
-                foreign.append(at)
-        recheck_s = RECHECK_S * max(1.0, len(foreign) / RECHECK_PARTITIONS)
-        recheck_at = monotonic() + recheck_s if foreign else inf
-        async with self.notifier.listen(sorted(channels), seen) as subscription:
+        async with self._listen(seen) as subscription:
+            recheck_at = monotonic() + self._recheck_s
             while not (self._is_complete or self._is_expired):
                 self._before_wait()
                 began = monotonic()
@@ -70,12 +72,29 @@ class DelayedOperation(ABC):
                 now = monotonic()
                 self.waited_s += now - began
                 self._is_expired = now >= self._deadline
-                changed = [at for channel in notified for at in channels[channel]]
-                if now < recheck_at:
-                    await self._try_again(notified, changed, ())
-                else:
-                    recheck_at = now + recheck_s
-                    await self._try_again(notified, changed, foreign)
+                changed, foreign = self._find(notified), list[int]()
+                if now >= recheck_at:
+                    recheck_at, foreign = now + self._recheck_s, self._may_be_foreign()
+                await self._try_again(notified, changed, foreign)
+
+    def _listen(self, seen: int) -> AbstractAsyncContextManager[Subscription]:
+        """Return the subscription to all partitions' channels."""
+        for at, one in enumerate(self.partitions):
+            for channel in self._channels(one):
+                self._by_channel.setdefault(channel, []).append(at)
+            if not layout_of(one.topic).holds_batches:
+                self._foreign.append(at)
+        if self._foreign:
+            self._recheck_s = RECHECK_S * max(1.0, len(self._foreign) / RECHECK_PARTITIONS)
+        return self.notifier.listen(sorted(self._by_channel), seen)
+
+    def _find(self, notified: Collection[str]) -> list[int]:
+        """Return the partitions with these channels, as indexes of `partitions`."""
+        return [at for channel in notified for at in self._by_channel[channel]]
+
+    def _may_be_foreign(self) -> list[int]:
+        """Return the partitions to try again without a message."""
+        return self._foreign
 
     @abstractmethod
     async def _begin(self) -> None:

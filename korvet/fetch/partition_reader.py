@@ -67,6 +67,8 @@ class PartitionFetch(msgspec.Struct):
     """Bytes ever appended to the log when it was read."""
     grown: int = 0
     """Estimated bytes appended since."""
+    has_more: bool = False
+    """Whether the partition has more records than its response."""
     is_open: bool = False
     """Whether a committed read ended at an open transaction, whose end adds few bytes."""
 

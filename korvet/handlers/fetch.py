@@ -16,8 +16,16 @@ Behaviour
   if max_wait_ms allows
 - the diverging epoch, for a client that names the epoch of its last records (v12) and is above
   that epoch's end
-- no fetch sessions: session id 0, each request names its partitions (KIP-227 allows it);
-  FETCH_SESSION_ID_NOT_FOUND for a request that continues a session
+- fetch sessions (KIP-227) in this process's memory: epoch 0 opens one, -1 closes it and has none;
+  FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR. A response
+  has the partitions with records, an error, a diverging epoch, or another high watermark, last
+  stable offset or log start than the client knows
+- a session belongs to the client's principal, and serves all its connections to this process; a
+  new one evicts another by Kafka's rule (max.incremental.fetch.session.cache.slots), and so do
+  sessions of more than 128 MiB
+- a session of more than 100 partitions reads those that the client changed, that had records or an
+  error, or whose log has had an append; the others are read in turn, which notices foreign XADDs
+  and a log start that moved: each of 200 in 0.8 s, of 1,000 in 20 s, of 10,000 in 7 minutes
 Versions
 - 0-1 return message sets v0, 2-3 v1, from 4 on batches; v7 sessions, v9 leader epochs, v10 zstd,
   v12 flexible, v13 topic ids
@@ -29,12 +37,12 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from time import monotonic, time
 from typing import Any
+from uuid import UUID
 
-from korvet.base.bounded import without_repeats
 from korvet.base.errors import ErrorCode
 from korvet.base.metrics import Metrics
 from korvet.context import Context
-from korvet.fetch.delayed import DelayedFetch
+from korvet.fetch.delayed import DelayedFetch, SessionFetch
 from korvet.fetch.partition_reader import (
     READ_COMMITTED,
     TOPIC_IDS_SINCE,
@@ -42,7 +50,15 @@ from korvet.fetch.partition_reader import (
     PartitionFetch,
 )
 from korvet.fetch.record_age import max_timestamp_of
-from korvet.security.acl import Operation, ResourceType
+from korvet.fetch.sessions import (
+    FetchedPartition,
+    FetchedRows,
+    FetchSession,
+    PartitionRow,
+    SessionError,
+    partitions_of,
+)
+from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.store.errors import StoreUnavailable
 from korvet.topics.table import Topic
 from korvet.wire.messages.fetch import (
@@ -50,17 +66,11 @@ from korvet.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 
-FULL_FETCH_EPOCHS = (0, -1)
-"""Session epochs of a request that names all its partitions; others continue a session."""
 STORAGE_ERROR_PAUSE_S = 0.2
 """Delay of a response without anything but KAFKA_STORAGE_ERROR: clients repeat it at once."""
-
-Row = PartitionFetch | PartitionData
-"""A partition to read, or the response of one that cannot be read."""
 
 
 def fetch(request: FetchRequest, context: Context) -> Coroutine[Any, Any, FetchResponse]:
@@ -72,9 +82,11 @@ def fetch(request: FetchRequest, context: Context) -> Coroutine[Any, Any, FetchR
 
 
 async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
-    began = monotonic()
-    if request.session_epoch not in FULL_FETCH_EPOCHS:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+    began, services = monotonic(), context.services
+    try:
+        session = services.fetch_sessions.begin(request, context.version, context.session.principal)
+    except SessionError as error:
+        return FetchResponse(error_code=error.error, responses=[])
     params = FetchParams(
         version=context.version,
         client_id=context.client_id,
@@ -82,41 +94,67 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
         max_bytes=request.max_bytes,
         committed=request.isolation_level == READ_COMMITTED,
     )
-    asked = without_repeats(
-        request.topics,
-        lambda data: (data.topic, data.topic_id),
-        lambda data: data.partitions,
-        lambda row: row.partition,
-    )
-    topics = [await _resolve(data, rows, context) for data, rows in asked]
-    partitions = [row for rows in topics for row in rows if isinstance(row, PartitionFetch)]
-    services = context.services
-    delayed = DelayedFetch(
-        context.notifier, partitions, request.max_wait_ms, services.partition_reader, params
-    )
+    reader, asked = services.partition_reader, partitions_of(request.topics)
+    if session is not None:
+        epoch = session.epoch
+        await _check(session, context)
+        asked = session.begin(began)
+    rows = await _resolve(asked, request, context)
+    partitions = [row for row in rows.values() if isinstance(row, PartitionFetch)]
+    waiting = context.notifier, partitions, request.max_wait_ms, reader, params
+    delayed = DelayedFetch(*waiting) if session is None else SessionFetch(*waiting, session, rows)
     await delayed.run()
     if delayed.waited_s and services.authorizer.enabled:
-        _refuse_denied(partitions, context)
-    if _only_storage_errors(partitions, topics):
+        _refuse_denied(partitions, context, request.follower >= 0)
+    if _only_storage_errors(partitions, rows.values()):
         await asyncio.sleep(min(STORAGE_ERROR_PAUSE_S, delayed.remaining_s))
     _count(partitions, services.metrics)
     services.metrics.fetch_work_seconds.observe(monotonic() - began - delayed.waited_s)
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(
-                topic=data.topic,
-                topic_id=data.topic_id,
-                partitions=[row for row in map(_response_of, rows) if row is not None],
-            )
-            for (data, _), rows in zip(asked, topics, strict=True)
-        ]
+    if session is None:
+        return FetchResponse(responses=_by_topic(rows))
+    if session.epoch != epoch:
+        code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        return FetchResponse(error_code=code, session_id=session.id, responses=[])
+    is_member = services.stream_reads.find_member(context.client_id) is not None
+    news = session.respond(
+        rows, rests=lambda topic: not is_member and not context.topics.is_view(topic)
     )
+    return FetchResponse(session_id=session.id, responses=_by_topic(news))
 
 
-def _refuse_denied(partitions: Iterable[PartitionFetch], context: Context) -> None:
+async def _check(session: FetchSession, context: Context) -> None:
+    """Make partitions due whose topic has changed, or that the client may no longer read."""
+    topics, authorizer = context.topics, context.services.authorizer
+    try:
+        await topics.count()  # reads the table again if it is not fresh
+    except StoreUnavailable:
+        return
+    known = topics.cached_version, authorizer.decisions
+    if known == session.known:
+        return
+    session.known, allowed = known, dict[str, bool]()
+    for one in session.partitions.values():
+        topic = one.topic
+        if topic is not None and topics.is_current(topic):
+            if topic.name not in allowed:
+                allowed[topic.name] = _may_read(context, topic.name, session.is_follower)
+            if allowed[topic.name]:
+                continue
+        session.due.setdefault(one)
+
+
+def _may_read(context: Context, topic: str, is_follower: bool) -> bool:
+    if is_follower:
+        return context.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    return context.allows(Operation.READ, ResourceType.TOPIC, topic)
+
+
+def _refuse_denied(
+    partitions: Iterable[PartitionFetch], context: Context, is_follower: bool
+) -> None:
     """Replace the records of topics that the client may no longer read, after a wait."""
     for one in partitions:
-        if not context.allows(Operation.READ, ResourceType.TOPIC, one.topic.name):
+        if not _may_read(context, one.topic.name, is_follower):
             one.size = one.records = 0
             one.response = _refusal(one.request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
@@ -140,37 +178,68 @@ def _count(partitions: Iterable[PartitionFetch], metrics: Metrics) -> None:
 
 
 def _only_storage_errors(
-    partitions: Sequence[PartitionFetch], topics: Iterable[Iterable[Row]]
+    partitions: Sequence[PartitionFetch], rows: Iterable[PartitionRow]
 ) -> bool:
     """Return whether the response has no records, and an error because Redis is unreachable."""
     if any(one.size for one in partitions):
         return False
-    found = (_response_of(row) for rows in topics for row in rows)
+    found = map(_response_of, rows)
     return any(each and each.error_code == ErrorCode.KAFKA_STORAGE_ERROR for each in found)
 
 
-def _response_of(row: Row) -> PartitionData | None:
+def _response_of(row: PartitionRow) -> PartitionData | None:
     return row.response if isinstance(row, PartitionFetch) else row
 
 
+def _by_topic(rows: FetchedRows) -> list[FetchableTopicResponse]:
+    found: dict[tuple[str, UUID], list[PartitionData]] = {}
+    for one, row in rows.items():
+        data = _response_of(row)
+        if data is not None:
+            found.setdefault((one.name, one.topic_id), []).append(data)
+    return [
+        FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=some)
+        for (name, topic_id), some in found.items()
+    ]
+
+
 async def _resolve(
-    data: FetchTopic, partitions: Iterable[FetchPartition], context: Context
-) -> list[Row]:
-    """Return partitions of the topic, to be read or refused."""
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    topic: Topic | None = None
-    try:
-        if context.version >= TOPIC_IDS_SINCE:
-            topic, unknown = await context.topics.get_id(data.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    asked: Iterable[FetchedPartition], request: FetchRequest, context: Context
+) -> dict[FetchedPartition, PartitionRow]:
+    """Return the partitions, to be read or refused."""
+    found: dict[tuple[str, UUID], Topic | ErrorCode] = {}
+    rows: dict[FetchedPartition, PartitionRow] = {}
+    for one in asked:
+        name = one.name, one.topic_id
+        topic = found.get(name)
+        if topic is None:
+            topic = found[name] = await _find_topic(one, request.follower >= 0, context)
+        if not isinstance(topic, Topic):
+            one.topic, rows[one] = None, _refusal(one.request, topic)
+        elif 0 <= one.request.partition < topic.partitions:
+            one.topic, rows[one] = topic, PartitionFetch(topic, one.request)
         else:
-            topic = await context.topics.get_readable(data.topic)
-    except StoreUnavailable:
-        unknown = ErrorCode.KAFKA_STORAGE_ERROR
-    rows: list[Row] = []
-    for partition in partitions:
-        if topic is not None and 0 <= partition.partition < topic.partitions:
-            rows.append(PartitionFetch(topic, partition))
-            continue
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is not None else unknown
-        rows.append(_refusal(partition, error))
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            one.topic, rows[one] = None, _refusal(one.request, error)
     return rows
+
+
+async def _find_topic(
+    one: FetchedPartition, is_follower: bool, context: Context
+) -> Topic | ErrorCode:
+    """Return the partition's topic, or why the client cannot read it."""
+    by_id = context.version >= TOPIC_IDS_SINCE
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if not by_id and not _may_read(context, one.name, is_follower):
+        return denied
+    try:
+        if by_id:
+            topic, unknown = await context.topics.get_id(one.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic = await context.topics.get_readable(one.name)
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except StoreUnavailable:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    if topic is None:
+        return unknown
+    return denied if by_id and not _may_read(context, topic.name, is_follower) else topic

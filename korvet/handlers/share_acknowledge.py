@@ -20,8 +20,8 @@ from uuid import UUID
 
 from korvet.base.errors import ErrorCode
 from korvet.context import Context
+from korvet.fetch.sessions import CLOSE, OPEN, SessionError
 from korvet.security.acl import Operation, ResourceType
-from korvet.share.sessions import CLOSE, OPEN, SessionError
 from korvet.share.targets import Targets
 from korvet.wire.messages.share_acknowledge import (
     PartitionData,

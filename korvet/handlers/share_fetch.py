@@ -37,12 +37,13 @@ from uuid import UUID
 from korvet.base.errors import ErrorCode
 from korvet.base.metrics import Metrics
 from korvet.context import Context
+from korvet.fetch.sessions import CLOSE, OPEN, SessionError
 from korvet.groups.share_group import ShareGroupConfig
 from korvet.security.acl import Operation, ResourceType
 from korvet.share.acknowledger import Acknowledger
 from korvet.share.acquire_values import Acquired, Budget, ShareFetchParams
 from korvet.share.delayed import DelayedShareFetch, SharedPartition
-from korvet.share.sessions import CLOSE, OPEN, SessionError, SharePartitionId, ShareSession
+from korvet.share.sessions import SharePartitionId, ShareSession
 from korvet.share.targets import Targets
 from korvet.topics.table import Topic
 from korvet.wire.messages.share_fetch import (

@@ -15,12 +15,10 @@ from uuid import UUID
 
 from korvet.base import logfmt
 from korvet.base.errors import ErrorCode
+from korvet.fetch.sessions import CLOSE, OPEN, SessionError, epoch_after
 from korvet.security.session import Session
 from korvet.store.errors import StoreError
 
-OPEN, CLOSE = 0, -1
-"""Epochs of the first and the last request of a session."""
-LAST_EPOCH = 2**31 - 1
 MAX_PARTITIONS = 20_000
 """Max partitions of a session, some 3 MB: a client may name topics that do not exist."""
 
@@ -28,14 +26,6 @@ SharePartitionId = tuple[UUID, int]
 """A topic id and a partition."""
 
 log = logfmt.get("share.sessions")
-
-
-class SessionError(Exception):
-    """The request does not belong to a share session."""
-
-    def __init__(self, error: ErrorCode) -> None:
-        super().__init__(error.name)
-        self.error = error
 
 
 class ShareSession:
@@ -117,7 +107,7 @@ class ShareSessions:
             return session
         if epoch != session.epoch:
             raise SessionError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
-        session.epoch = 1 if epoch == LAST_EPOCH else epoch + 1
+        session.epoch = epoch_after(epoch)
         return session
 
     async def close(self, session: ShareSession) -> None:

@@ -15,10 +15,12 @@ async with notifier.listen(channels) as subscription:
   soon as Redis has confirmed it: a message may have been missed.
 - A channel without subscriptions stays subscribed for some time: the next fetch of a consumer then
   costs no round trip.
+- A `Watch` lasts longer than one wait, and has many channels. A channel with news leaves it: `add`
+  it again before you check what is published there.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Self
 
 from korvet.store.address import parse
@@ -48,11 +50,11 @@ class Subscription:
         self._future: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._notifier.attach(self)
+        await self._notifier.attach(self, self.channels)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._notifier.detach(self)
+        self._notifier.detach(self, self.channels)
 
     def notify(self, *channels: str) -> None:
         """Wake the current or the next wait, for these channels or for all."""
@@ -71,8 +73,30 @@ class Subscription:
             finally:
                 handle.cancel()
                 self._future = None
+        return self.take()
+
+    def take(self) -> set[str]:
+        """Return the channels with news since the last wait."""
         changed, self._changed = self._changed, set()
         return changed
+
+
+class Watch(Subscription):
+    """Notified once for each channel that was added to it, also between two waits."""
+
+    __slots__ = ()
+
+    async def add(self, channels: Collection[str]) -> None:
+        """Notify for these channels too, of everything published from now on."""
+        await self._notifier.attach(self, channels)
+
+    def remove(self, channels: Iterable[str]) -> None:
+        """Do not notify for these channels."""
+        self._notifier.detach(self, channels)
+
+    def notify(self, *channels: str) -> None:
+        super().notify(*channels)
+        self.remove(channels)
 
 
 class Notifier(ConnectionEvents):
@@ -144,6 +168,10 @@ class Notifier(ConnectionEvents):
         """
         return Subscription(self, tuple(channels), since)
 
+    def watch_each(self) -> Watch:
+        """Return a subscription to channels that are added to it one by one."""
+        return Watch(self, (), None)
+
     async def watch(self, channel: str, on_message: OnMessage) -> None:
         """Call `on_message(message)` for every message from now on.
 
@@ -157,15 +185,15 @@ class Notifier(ConnectionEvents):
         self.message_count += 1
         if channel in self._confirmed:
             self._news[channel] = self.message_count
-        for subscription in self._subscriptions.get(channel, ()):
+        for subscription in tuple(self._subscriptions.get(channel, ())):
             subscription.notify(channel)
 
     # Called by subscriptions.
 
-    async def attach(self, subscription: Subscription) -> None:
-        """Notify the subscription of everything published from now on."""
+    async def attach(self, subscription: Subscription, channels: Collection[str]) -> None:
+        """Notify the subscription of everything published on the channels from now on."""
         missing = []
-        for channel in subscription.channels:
+        for channel in channels:
             self._subscriptions.setdefault(channel, set()).add(subscription)
             self._idle.pop(channel, None)
             if channel not in self._confirmed:
@@ -174,7 +202,7 @@ class Notifier(ConnectionEvents):
             try:
                 await self._subscribe(missing)
             except BaseException:
-                self.detach(subscription)
+                self.detach(subscription, channels)
                 raise
         if subscription.since is not None:
             # Changes on a channel that was not subscribed until now are unknown.
@@ -187,10 +215,10 @@ class Notifier(ConnectionEvents):
             if changed or missing:
                 subscription.notify(*changed, *missing)
 
-    def detach(self, subscription: Subscription) -> None:
-        """Stop notifying the subscription."""
+    def detach(self, subscription: Subscription, channels: Iterable[str]) -> None:
+        """Stop notifying the subscription of the channels."""
         now = self._loop.time()
-        for channel in subscription.channels:
+        for channel in channels:
             subscriptions = self._subscriptions.get(channel)
             if subscriptions is None:
                 continue

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from korvet.base.errors import ErrorCode
 from korvet.testing import Broker
@@ -49,6 +50,7 @@ class Copies:
             }
         )
         self.topic_id = UUID(int=0)
+        self.session = 0, -1
 
     def fill(self, mode: str) -> list[bytes]:
         """Write batches of 40 KB, read them from Redis, and wait until they are copied."""
@@ -77,9 +79,19 @@ class Copies:
             min_bytes=1,
             max_bytes=50 << 20,
             isolation_level=int(committed),
+            session_id=self.session[0],
+            session_epoch=self.session[1],
             topics=[FetchTopic(topic="t", topic_id=self.topic_id, partitions=[row])],
         )
-        return peer.ask("Fetch", 11, body).responses[0].partitions[0]
+        answer = peer.ask("Fetch", 11, body)
+        assert answer.error_code == 0
+        if self.session[1] >= 0:
+            self.session = answer.session_id, self.session[1] + 1
+            assert answer.session_id
+        if not answer.responses:  # nothing new in the session
+            return replace(self.last, records=b"")
+        self.last = answer.responses[0].partitions[0]
+        return self.last
 
     def read(self, peer: Peer, offset: int = 0, committed: bool = False) -> list[bytes]:
         """Return the stored batches from an offset on."""
@@ -108,11 +120,16 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Copies]:
         copies.broker.close()
 
 
-@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize(
+    ("mode", "epoch"), [("time", -1), ("dense", -1), ("time", 0)], ids=["time", "dense", "session"]
+)
 @pytest.mark.usefixtures("lasting")
-def test_repeated_fetches_get_what_redis_has(copies: Copies, known: list[bool], mode: str) -> None:
+def test_repeated_fetches_get_what_redis_has(
+    copies: Copies, known: list[bool], mode: str, epoch: int
+) -> None:
     there = copies.fill(mode)
     assert len(there) == BATCHES
+    copies.session = 0, epoch
     with Peer(copies.broker.bootstrap_servers) as peer:
         for committed in (False, True):
             for _ in range(3):

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from korvet.base.errors import ErrorCode
+from korvet.fetch import sessions
 from korvet.scripts.keys import Keys
 from korvet.security.acl import Operation, ResourceType
 from korvet.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -156,3 +157,23 @@ async def test_a_sync_that_waits_returns_no_assignment_of_a_group_that_may_no_lo
     refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     assert answer.error_code == (refused if taken else ErrorCode.NONE)
     assert answer.assignment == (b"" if taken else b"a")
+
+
+@pytest.mark.parametrize("small", [0, 100], ids=["large session", "small session"])
+async def test_a_fetch_session_has_an_error_for_a_topic_it_may_no_longer_read(
+    secured: Secured, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "SMALL", small)
+    await secured.grant(TOPIC_RULE)
+    answer = await secured.ask(replace(fetch("a"), session_epoch=0), 12)
+    session_id, found = answer.session_id, []
+    for epoch in range(1, 6):
+        if epoch == 2:
+            await secured.services.authorizer.delete([TOPIC_RULE])
+        elif epoch == 4:
+            await secured.grant(TOPIC_RULE)
+        following = replace(fetch(), session_id=session_id, session_epoch=epoch)
+        answer = await secured.ask(following, 12)
+        found.append([row.error_code for topic in answer.responses for row in topic.partitions])
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert found == [[], [denied], [denied], [ErrorCode.NONE], []]

@@ -66,6 +66,24 @@ async def test_a_subscription_is_notified_at_once_of_messages_since_a_count(
             assert await subscription.wait(0) == {"a", "b", "new"}
 
 
+async def test_a_watch_is_notified_once_for_each_channel_that_was_added(
+    redis_server: TestServer,
+) -> None:
+    async with connect(redis_server) as (notifier, store), notifier.listen(["a"]) as other:
+        watch = notifier.watch_each()
+        await watch.add(["a", "b", "c"])
+        watch.remove(["c"])
+        for channel in ("b", "c", "a", "a"):
+            await store.command("PUBLISH", channel, "x")
+            assert channel != "a" or await other.wait(LONG)
+        assert watch.take() == {"a", "b"}
+        assert not notifier._subscriptions.keys() & {"b", "c"}
+        await watch.add(["b"])
+        await store.command("PUBLISH", "a", "x")
+        await store.command("PUBLISH", "b", "x")
+        assert await watch.wait(LONG) == {"b"}
+
+
 async def test_a_wait_without_a_notification_returns_nothing(redis_server: TestServer) -> None:
     async with connect(redis_server) as (notifier, _), notifier.listen(["a"]) as subscription:
         assert not await subscription.wait(0.01)

@@ -130,6 +130,12 @@ class Metrics:
             "Bytes sent to Redis and not yet answered.")
         self.response_bytes = Gauge("korvet_fetch_response_bytes",
             "Memory of Fetch responses in progress.")
+        self.fetch_sessions = Gauge("korvet_fetch_sessions",
+            "Fetch sessions (max.incremental.fetch.session.cache.slots).")
+        self.fetch_session_partitions = Gauge("korvet_fetch_session_partitions",
+            "Partitions of all fetch sessions.")
+        self.fetch_session_evictions = Counter("korvet_fetch_session_evictions",
+            "Fetch sessions that others have evicted.")
         self.redis_used_memory = Gauge("korvet_redis_used_memory_bytes",
             "used_memory of each Redis server.", "server")
         self.redis_max_memory = Gauge("korvet_redis_max_memory_bytes",

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily
 from korvet.base.metrics import Family, Metrics, Sample
 from korvet.config.values import Settings
 from korvet.fetch.response_memory import ResponseMemory
+from korvet.fetch.sessions import FetchSessions
 from korvet.log.read_cache import ReadCache
 from korvet.remote_log.memory import MemoryBudget
 from korvet.store.async_store import AsyncStore
@@ -35,6 +36,7 @@ def show_services(
     topics: TopicTable,
     cache: ReadCache,
     responses: ResponseMemory,
+    sessions: FetchSessions,
     memory: MemoryBudget,
     settings: Callable[[], Settings],
 ) -> None:
@@ -47,6 +49,8 @@ def show_services(
     metrics.cache_misses.ask = lambda: cache.misses
     metrics.cache_bytes.ask = lambda: {(): cache.held_bytes}
     metrics.response_bytes.ask = lambda: {(): responses.bytes}
+    metrics.fetch_sessions.ask = lambda: {(): len(sessions)}
+    metrics.fetch_session_partitions.ask = lambda: {(): sessions.partitions}
     metrics.memory_level.ask = lambda: {(): memory.level}
     metrics.refused_topics.ask = lambda: {(): len(memory.refused_names)}
     metrics.traffic.max_topics = lambda: settings().integer("monitoring.max.topics")

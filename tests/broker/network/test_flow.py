@@ -24,6 +24,7 @@ from korvet.broker.network.open_connections import OpenConnections
 from korvet.broker.network.ordered_connection import AT_WORK
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
+from korvet.security.session import Session
 from korvet.wire import compression
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.metadata import MetadataRequest
@@ -397,5 +398,8 @@ async def test_a_fetch_promises_no_more_than_its_partitions_can_give(
     ]
     topics = [FetchTopic(topic="t", partitions=rows)]
     asked = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=max_bytes, topics=topics)
-    services: Any = SimpleNamespace(settings=load({}, environ={}).settings)
-    assert dispatch._promise(asked, services) == promised
+    no_session = SimpleNamespace(find=lambda *_: None)
+    services: Any = SimpleNamespace(
+        settings=load({}, environ={}).settings, fetch_sessions=no_session
+    )
+    assert dispatch._promise(asked, services, Session("h")) == promised

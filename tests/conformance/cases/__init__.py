@@ -3,6 +3,7 @@
 from tests.conformance.cases import (
     admin,
     configs,
+    fetch_sessions,
     fetched,
     groups,
     idempotence,
@@ -21,6 +22,7 @@ from tests.conformance.cases import (
 __all__ = [
     "admin",
     "configs",
+    "fetch_sessions",
     "fetched",
     "groups",
     "idempotence",
