@@ -34,6 +34,7 @@ from korvet.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -115,6 +116,12 @@ class BrokerLog:
             leaders = {row.partition_index: row.leader_id for row in found.partitions}
             self._topics[name] = BrokerTopic(name, found.topic_id, leaders)
         return self._topics[name]
+
+    async def topics(self) -> list[str]:
+        """Return the names of the topics."""
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        rows = (await self._requests.call(request)).topics
+        return [row.name for row in rows if not row.is_internal]
 
     async def create_topic(
         self,
@@ -278,9 +285,16 @@ class BrokerLog:
         found = answer.groups[0] if answer.groups else answer
         check(found)
         names = {topic.id: topic.name for topic in self._topics.values()}
+        unknown = [row.topic_id for row in found.topics if not row.name]
+        if not names.keys() >= set(unknown):
+            asked = [MetadataRequestTopic(topic_id=each, name=None) for each in unknown]
+            metadata = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+            rows = (await self._requests.call(metadata)).topics
+            names |= {row.topic_id: row.name for row in rows}
         return [
-            Committed(topic.name or names.get(topic.topic_id, ""), row.partition_index, at)
+            Committed(name, row.partition_index, at)
             for topic in found.topics
+            if (name := topic.name or names.get(topic.topic_id))
             for row in topic.partitions
             if (at := row.committed_offset) >= 0
         ]

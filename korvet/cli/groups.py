@@ -1,6 +1,7 @@
 """`korvet groups`: list, describe, create, reset, change and delete."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -49,10 +50,10 @@ def list_(via: Via, json: o.Json = False, header: o.Header = True) -> None:
     table_output.listing(columns, found, as_json=json, header=header)
 
 
-@o.command(app, "describe")
+@command(app, "describe")
 def describe(
     name: o.GroupName,
-    target: o.Target,
+    via: Via,
     watch: o.Watch = None,
     json: o.Json = False,
     header: o.Header = True,
@@ -60,9 +61,14 @@ def describe(
     """Print a group's members, offsets and lag.
 
     Lag is a number of records in every offset mode; without a commit it counts all of them.
-    `behind` is the time from the oldest unread record to the newest one, `age` that to now.
+    `behind` is the time from the oldest unread record to the newest one, `age` that to now. Brokers
+    know neither, and no lag of offsets that are times.
     """
-    show(lambda log: group_view.read(log, name), target, watch=watch, as_json=json, header=header)
+    printed = partial(show, watch=watch, as_json=json, header=header)
+    if via.has_brokers:
+        printed(lambda requests: group_view.read_from_brokers(requests, name), via.run)
+    else:
+        printed(lambda log: group_view.read(log, name), partial(on_log, target=via.target))
 
 
 @command(app, "create")

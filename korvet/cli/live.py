@@ -4,31 +4,35 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
+from typing import TypeVar
 
 import typer
 
 from korvet.cli import table_output
-from korvet.cli.admin_client import CommandLog, on_log
 from korvet.cli.table_output import Part, View
-from korvet.cli.target import Target
+
+T = TypeVar("T")
 
 
 def show(
-    read: Callable[[CommandLog], Awaitable[View]],
-    target: Target,
+    read: Callable[[T], Awaitable[View]],
+    on: Callable[[Callable[[T], Awaitable[None]]], None],
     *,
     watch: float | None,
     as_json: bool,
     header: bool,
 ) -> None:
-    """Print what `read` returns: as JSON, once, or with --watch every `watch` seconds."""
+    """Print what `read` returns: as JSON, once, or with --watch every `watch` seconds.
 
-    async def run(log: CommandLog) -> None:
+    `on` runs a function with the log, or the receiver of requests, that `read` takes.
+    """
+
+    async def run(where: T) -> None:
         async def parts() -> Iterable[Part]:
-            return (await read(log)).parts()
+            return (await read(where)).parts()
 
         if as_json:
-            table_output.document((await read(log)).document())
+            table_output.document((await read(where)).document())
         elif watch is not None:
             await repeat(parts, watch, header=header)
         else:
@@ -37,7 +41,7 @@ def show(
 
     if as_json and watch is not None:
         raise typer.BadParameter("--watch prints tables: leave out --json")
-    on_log(run, target)
+    on(run)
 
 
 async def repeat(

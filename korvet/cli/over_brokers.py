@@ -83,7 +83,14 @@ async def list_topics(requests: Requests) -> list[table_output.Row]:
             size = sum(part.partition_size for part in topic.partitions)
             # The brokers of one Redis have the same bytes; those of Kafka have replicas.
             sizes[topic.name] = max(sizes.get(topic.name, 0), size)
-    names, shapes = sorted(counts), dict[str, tuple[object, ...]]()
+    names = sorted(counts)
+    shapes = await shapes_of(requests, names)
+    return [(name, counts[name], *shapes[name], None, sizes[name]) for name in names]
+
+
+async def shapes_of(requests: Requests, names: Sequence[str]) -> dict[str, tuple[object, ...]]:
+    """Return the format and the offset mode of each topic."""
+    shapes: dict[str, tuple[object, ...]] = {}
     for at in range(0, len(names), _AT_ONCE):
         resources = [
             DescribeConfigsResource(
@@ -97,7 +104,7 @@ async def list_topics(requests: Requests) -> list[table_output.Row]:
         for row in found.results:
             values = {config.name: config.value for config in row.configs}
             shapes[row.resource_name] = tuple(values.get(key) for key in _SHAPE)
-    return [(name, counts[name], *shapes[name], None, sizes[name]) for name in names]
+    return shapes
 
 
 async def list_groups(requests: Requests) -> list[table_output.Row]:
@@ -112,7 +119,9 @@ async def list_groups(requests: Requests) -> list[table_output.Row]:
         for kind, groups in by_type.items():
             for at in range(0, len(groups), _AT_ONCE):
                 some = groups[at : at + _AT_ONCE]
-                found = await requests.call(_describe(kind, [row.group_id for row in some]), broker)
+                found = await requests.call(
+                    describe_request(kind, [row.group_id for row in some]), broker
+                )
                 members = {row.group_id: len(row.members) for row in found.groups}
                 for row in some:
                     protocol = row.protocol_type or None
@@ -121,7 +130,7 @@ async def list_groups(requests: Requests) -> list[table_output.Row]:
     return [rows[name] for name in sorted(rows)]
 
 
-def _describe(kind: str, names: list[str]) -> Message:
+def describe_request(kind: str, names: list[str]) -> Message:
     if kind == "classic":
         return DescribeGroupsRequest(groups=names)
     request = {

@@ -1,5 +1,6 @@
 """`korvet queues`: list, describe and move share groups; put dead letters back."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -125,7 +126,8 @@ def describe(
     A lock ends at `ends`. Records without a member were delivered and are available again, from
     `ends` on.
     """
-    show(lambda log: _read(log, name), target, watch=watch, as_json=json, header=header)
+    on = partial(on_log, target=target)
+    show(lambda log: _read(log, name), on, watch=watch, as_json=json, header=header)
 
 
 @o.command(app, "reset")

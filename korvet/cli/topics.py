@@ -82,9 +82,8 @@ def create(
     async def run(log: Log) -> None:
         create: Callable[..., Awaitable[_Created]] = log.create_topic
         if isinstance(log, BrokerLog):
-            create, is_first = partial(create, replication_factor=replication_factor), True
-        else:
-            is_first = not await log.topics()
+            create = partial(create, replication_factor=replication_factor)
+        is_first = not await log.topics()
         for name in names:
             try:
                 created = await create(name, partitions, configs)
