@@ -152,7 +152,8 @@ REVIEWED = {
         store/notifications.py:_subscriptions wire/codegen.py:_known wire/codegen.py:names
     """,
     "its rows are counted, and each has few bytes": """
-        broker/repeated_request.py:_templates console/sessions.py:_ended
+        broker/repeated_request.py:_templates console/consumers.py:instances
+        console/sessions.py:_ended
         groups/share_group.py:_config log/batch_cache.py:_batches log/range_reads.py:_ranges
         log/read_cache.py:_read base/logfmt.py:_written base/metrics/families.py:values
         remote_log/chunk_cache.py:_blocks remote_log/chunk_cache.py:_readers

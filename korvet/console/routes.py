@@ -7,13 +7,13 @@ of the API alone.
 import re
 from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from starlette.convertors import Convertor, register_url_convertor
 
 from korvet import __version__
-from korvet.console import record_json
+from korvet.console import group_calls, record_json
 from korvet.console.pages import (
     actions,
     group,
@@ -123,6 +123,8 @@ class _Number(Convertor[int]):
 register_url_convertor("number", _Number())
 TOPIC, RECORD = "/topics/{topic}", "/topics/{topic}/records/{partition:number}/{offset:number}"
 
+INSTANCE = "/consumers/{group}/instances/{instance}"
+
 PAGES = (
     Page("/", "overview.html", overview.load, overview.Overview, "State of the cluster."),
     Page("/topics", "topics.html", topics.load, topics.Topics,
@@ -189,6 +191,25 @@ CALLS = (
         (Parameter("partition", "This partition only."), Parameter(
             "from", "latest (default), earliest, an offset, a time or an age (15m, 2h, 1d)."),
          _IN_JSON), media_type="text/event-stream"),
+    Call("POST", "/consumers/{group}", group_calls.create, "Create an instance of a consumer.",
+        group_calls.NewConsumer, group_calls.CreatedConsumer),
+    Call("DELETE", INSTANCE, group_calls.delete, "End an instance, which leaves its group.",
+        status=204),
+    Call("POST", f"{INSTANCE}/subscription", group_calls.subscribe,
+        "Join the group with these topics.", group_calls.Subscription, status=204),
+    Call("GET", f"{INSTANCE}/subscription", group_calls.subscription, "Topics of an instance.",
+        None, group_calls.Subscription),
+    Call("DELETE", f"{INSTANCE}/subscription", group_calls.unsubscribe, "Leave the group.",
+        status=204),
+    Call("GET", f"{INSTANCE}/assignments", group_calls.assignments, "Partitions of an instance.",
+        None, group_calls.Assignment),
+    Call("GET", f"{INSTANCE}/records", group_calls.records, "The next records of the group.", None,
+        list[record_json.ReadRecord],
+        (Parameter("timeout", "How long to wait for a record, ms; default 1000, at most 20000."),
+         Parameter("max_bytes", "About the bytes of the records, at most 4 MiB."))),
+    Call("POST", f"{INSTANCE}/offsets", group_calls.commit,
+        "Commit all that was returned, or up to the last records that are done.",
+        group_calls.DoneOffsets | None, status=204),
 )  # fmt: skip
 
 _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
@@ -198,6 +219,7 @@ _PATHS = {
     "partition": "Number of the partition.",
     "offset": "Offset of the record.",
     "group": "Id of the group.",
+    "instance": "Id of the instance.",
 }
 
 
@@ -285,7 +307,8 @@ def _operation(row: Page | Call, by_type: dict[Any, Any]) -> dict[str, Any]:
         "responses": {status: done, "4XX": failed, "503": failed},
     }
     if body is not None:
-        found["requestBody"] = {"required": True, **_content("", by_type[body])}
+        is_required = type(None) not in get_args(body)
+        found["requestBody"] = {"required": is_required, **_content("", by_type[body])}
         del found["requestBody"]["description"]
     return found
 

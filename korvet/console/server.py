@@ -150,6 +150,7 @@ async def serve(config: Config, pages: BrokerPages, inbox: Inbox, stop: asyncio.
             tasks.start_soon(runner.repeat, "lag history", INTERVAL_S, record)
         console = ConsoleServices(services, pages)
         await console.start()
+        tasks.start_soon(console.consumers.run)
         stalls = StallWatch(lambda: services.settings.integer("connections.max.stall.ms") / 1000)
         services.store.before_write = stalls.check_now
         tasks.start_soon(stalls.run)
@@ -175,6 +176,8 @@ async def serve(config: Config, pages: BrokerPages, inbox: Inbox, stop: asyncio.
         await stop.wait()
         console.is_closing = True
         await accepted.close()
+        with anyio.move_on_after(1):
+            await console.consumers.close()
         tasks.cancel_scope.cancel()
 
 

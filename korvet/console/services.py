@@ -9,6 +9,7 @@ from korvet.broker.ops.hosts import HostNames
 from korvet.cluster.registration import LiveBroker
 from korvet.config.broker_config import Config
 from korvet.console.avro import ConsoleAvro
+from korvet.console.consumers import Consumers
 from korvet.console.inbox import BrokerPages
 from korvet.console.sessions import Sessions
 from korvet.context import Services
@@ -38,6 +39,7 @@ class ConsoleLog(AsyncKorvet):
         self.topic_table = services.topics
         self.reader.remote = services.log_reader.remote
         self.notifier = services.notifier
+        self.dynamic_configs = services.dynamic_config.table
 
     async def refresh(self) -> None:
         """Use the settings that the console has read."""
@@ -58,6 +60,7 @@ class ConsoleServices:
         self.hosts = HostNames(config)
         self.sessions = Sessions()
         self.passwords = services.mechanisms.passwords
+        self.consumers = Consumers()
         self.tails = 0
         """Open responses of events."""
         self.is_closing = False

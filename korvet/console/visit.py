@@ -116,12 +116,13 @@ class Visit:
         return body
 
     async def read_json(self, kind: type[T]) -> T:
-        """Read the body of a call. Raises PageError."""
+        """Read the body of a call, null if there is none. Raises PageError."""
+        body = await self.read_body()
         media_type = self.request.headers.get("content-type", "").partition(";")[0].strip()
-        if not _JSON.fullmatch(media_type.lower()):
+        if body and not _JSON.fullmatch(media_type.lower()):
             raise PageError(415, f"The Content-Type must be application/json, not {media_type!r}.")
         try:
-            return msgspec.json.decode(await self.read_body(), type=kind, strict=False)
+            return msgspec.json.decode(body or b"null", type=kind, strict=False)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PageError(422, f"The body cannot be read: {error}.") from None
 

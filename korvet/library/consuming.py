@@ -11,7 +11,7 @@ Rules
   refused, because another member reads them again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
@@ -23,7 +23,7 @@ from korvet.groups.coordinator import ROWS_PER_CALL
 from korvet.groups.modern import group_timeout_ms
 from korvet.groups.offset_commit import Row, parse_commit, parse_field
 from korvet.library.following import FollowCalls, PartitionId, Reading, Track
-from korvet.library.membership import CLIENT, AsyncMember
+from korvet.library.membership import AsyncMember
 from korvet.library.publishing import OnRefused, Queued, check_queues, enqueue
 from korvet.library.session import check
 from korvet.library.values import KorvetError, StoredRecord
@@ -112,10 +112,13 @@ class AsyncConsumer(AsyncMember[StoredRecord]):
         """The hash tag of the group: keys with it are in the slot of its commits."""
         return self._keys.offsets
 
-    async def commit(self) -> None:
-        """Commit the records that were returned. Raises KorvetError if another member has them."""
+    async def commit(self, offsets: Mapping[tuple[str, int], int] | None = None) -> None:
+        """Commit the records that were returned, or those below an offset of each partition.
+
+        Raises KorvetError if another member has them.
+        """
         self._is_lost = False
-        rows, calls = self._queue_commit()
+        rows, calls = self._queue_commit(offsets=offsets)
         try:
             for reply in await self._log.store.run_many(calls):
                 check(reply.error, _MOVED)
@@ -194,7 +197,9 @@ class AsyncConsumer(AsyncMember[StoredRecord]):
             ],
         )
         session_ms = self._setting("consumer.session.timeout.ms")
-        return await self._heartbeat().run_consumer(request, self._log.settings, CLIENT, session_ms)
+        return await self._heartbeat().run_consumer(
+            request, self._log.settings, self.client, session_ms
+        )
 
     def _interval_ms(self) -> int:
         return self._setting("consumer.heartbeat.interval.ms")
@@ -243,18 +248,22 @@ class AsyncConsumer(AsyncMember[StoredRecord]):
             raise KorvetError(ErrorCode.REBALANCE_IN_PROGRESS, _MOVED)
 
     def _queue_commit(
-        self, limit: int | None = ROWS_PER_CALL
+        self,
+        limit: int | None = ROWS_PER_CALL,
+        offsets: Mapping[tuple[str, int], int] | None = None,
     ) -> tuple[list[Row], list[Call[ErrorReply]]]:
         """Return what was read since the last commit, and the calls that commit it."""
         self._has_begun = False
         rows: list[Row] = []
         cells = []
         for track in self._tracks.values():
-            if track.is_read:
-                stream = track.topic.partition(track.number).stream
-                cells.append((stream, str(track.committed), track.offset, track.topic.id, ""))
-                rows.append((track.topic.name, track.number, track.offset, -1, track.topic.id, ""))
-                track.committed, track.is_read = track.offset, False
+            name, number, end = track.topic.name, track.number, track.offset
+            offset = end if offsets is None else min(offsets.get((name, number), -1), end)
+            if track.is_read and offset >= 0:
+                stream = track.topic.partition(number).stream
+                cells.append((stream, str(track.committed), offset, track.topic.id, ""))
+                rows.append((name, number, offset, -1, track.topic.id, ""))
+                track.committed, track.is_read = offset, offset < end
         some = [cells] if limit is None else chunks(cells, limit)
         return rows, [self._commit_call(each) for each in some]
 

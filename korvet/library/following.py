@@ -160,9 +160,9 @@ class AsyncReader(ABC, Generic[R]):
             raise StopAsyncIteration
         return record
 
-    async def next(self) -> R | None:
-        """Return the next record, None if none has arrived for `idle_s`."""
-        until = monotonic() + self._idle_s
+    async def next(self, idle_s: float | None = None) -> R | None:
+        """Return the next record, None if none has arrived for `idle_s`, by default its own."""
+        until = monotonic() + (self._idle_s if idle_s is None else idle_s)
         while True:
             await self._prepare()
             record = await self._take()

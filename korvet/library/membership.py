@@ -31,6 +31,7 @@ _FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 class AsyncMember(AsyncReader[R]):
     """A reader of the partitions that a group assigns to it."""
 
+    client = CLIENT
     _survives_deletion = True
     _other_types: str
     """What a group is of that refuses the member."""

@@ -194,6 +194,102 @@ def test_events_end_with_an_error_when_the_topic_is_deleted(
     assert "event: error" in rest and "does not exist" in rest[-2]
 
 
+# Groups.
+
+
+def created(client: httpx.Client, group: str, topic: str, **configs: str) -> str:
+    """Create an instance that reads a topic from the start; return its path."""
+    body = {"format": "json", "auto.offset.reset": "earliest", **configs}
+    made = sent(client, f"/consumers/{group}", body)
+    assert made.status_code == 200, made.text
+    path = f"/consumers/{group}/instances/{made.json()['instance_id']}"
+    assert made.json()["base_uri"] == str(client.base_url).rstrip("/") + f"/api{path}"
+    joined = sent(client, f"{path}/subscription", {"topics": [topic]})
+    assert joined.status_code == 204, joined.text
+    return path
+
+
+def values(client: httpx.Client, path: str, timeout_ms: int = 1000) -> list[Any]:
+    """Return the values of the next records."""
+    answer = client.get(f"/api{path}/records", params={"timeout": timeout_ms})
+    assert answer.status_code == 200, answer.text
+    return [row["value"] for row in answer.json()]
+
+
+def test_a_group_continues_after_the_last_records_that_are_done(
+    console: RunningConsole, browser: httpx.Client, topic: str
+) -> None:
+    console.log.append(topic, 0, [Record(b"%d" % at) for at in range(4)])
+    path = created(browser, "done", topic, **{"auto.commit.enable": "false"})
+    assert browser.get(f"/api{path}/subscription").json() == {"topics": [topic]}
+    assert values(browser, path) == [0, 1, 2, 3]
+    owned = browser.get(f"/api{path}/assignments").json()["partitions"]
+    assert owned == [{"topic": topic, "partition": number} for number in (0, 1)]
+    done = {"offsets": [{"topic": topic, "partition": 0, "offset": 1}]}
+    assert sent(browser, f"{path}/offsets", done).status_code == 204
+    assert [row.offset for row in console.log.committed("done")] == [2]
+    other = {"offsets": [{"topic": "orders", "partition": 0, "offset": 1}]}
+    assert sent(browser, f"{path}/offsets", other).status_code == 409
+    assert browser.delete(f"/api{path}").status_code == 204
+    assert browser.get(f"/api{path}/records").json()["error_code"] == 40403
+    path = created(browser, "done", topic, **{"auto.commit.enable": "false"})
+    assert values(browser, path) == [2, 3]
+    assert browser.post(f"/api{path}/offsets").status_code == 204
+    assert [row.offset for row in console.log.committed("done")] == [4]
+    assert browser.delete(f"/api{path}/subscription").status_code == 204
+    assert browser.get(f"/api{path}/records").json()["error_code"] == 40901
+    browser.delete(f"/api{path}")
+
+
+def test_a_read_commits_what_the_one_before_has_returned(
+    console: RunningConsole, browser: httpx.Client, topic: str
+) -> None:
+    console.log.append(topic, 1, [Record(b"1"), Record(b"2")])
+    path = created(browser, "auto", topic)
+    assert values(browser, path) == [1, 2] and console.log.committed("auto") == []
+    console.log.append(topic, 1, [Record(b"3")])
+    assert values(browser, path, 20_000) == [3]
+    assert [row.offset for row in console.log.committed("auto")] == [2]
+    browser.delete(f"/api{path}")
+    assert [row.offset for row in console.log.committed("auto")] == [3]
+
+
+def test_two_instances_share_the_partitions(
+    console: RunningConsole, browser: httpx.Client, topic: str
+) -> None:
+    one, other = (created(browser, "shared", topic) for _ in range(2))
+    owned: dict[str, list[Any]] = {}
+    while sorted(map(len, owned.values())) != [1, 1]:
+        for path in (one, other):
+            assert values(browser, path, 10) == []
+            owned[path] = browser.get(f"/api{path}/assignments").json()["partitions"]
+    assert owned[one] != owned[other]
+    for number in (0, 1):
+        console.log.append(topic, number, [Record(b"%d" % number)])
+    for path in (one, other):
+        assert values(browser, path, 20_000) == [owned[path][0]["partition"]]
+        browser.delete(f"/api{path}")
+
+
+def test_a_name_is_used_once_and_instances_are_bounded(
+    browser: httpx.Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = created(browser, "named", topic, name="one")
+    again = sent(browser, "/consumers/named", {"name": "one"})
+    assert (again.status_code, again.json()["error_code"]) == (409, 40902)
+    for body in ({"format": "avro"}, {"auto.offset.reset": "none"}, {"name": "a/b"}):
+        assert sent(browser, "/consumers/named", body).json()["error_code"] == 42204
+    monkeypatch.setattr("korvet.console.group_calls.MAX_INSTANCES", 1)
+    assert sent(browser, "/consumers/named", {}).status_code == 503
+    monkeypatch.setattr("korvet.console.consumers.IDLE_S", 0.0)
+    while browser.get(f"/api{path}/subscription").status_code == 200:
+        pass
+    assert browser.get(f"/api{path}/subscription").json()["error_code"] == 40403
+
+
+# Changes.
+
+
 def test_a_change_from_another_site_or_with_a_cookie_alone_is_refused(
     browser: httpx.Client, topic: str
 ) -> None:
@@ -269,3 +365,14 @@ def test_a_user_produces_and_reads_what_the_rules_allow(
     assert [row["value"] for row in rows] == [1, 2]
     for path in ("partitions/0/records", "events"):
         assert ann.get(f"/api/topics/closed/{path}").status_code == 403
+
+
+def test_an_instance_belongs_to_its_user_and_to_the_rights_of_the_group(
+    ann: httpx.Client, admin: httpx.Client
+) -> None:
+    assert sent(ann, "/consumers/other", {}).status_code == 403
+    path = created(ann, "g", "open")
+    assert sent(ann, f"{path}/subscription", {"topics": ["closed"]}).status_code == 403
+    assert admin.get(f"/api{path}/records").json()["error_code"] == 40403
+    assert values(ann, path)[:1] == [1]
+    assert ann.delete(f"/api{path}").status_code == 204
