@@ -62,16 +62,16 @@ async def read(log: CommandLog, name: str) -> View:
     return shown(name, found, rows)
 
 
-def shown(name: str, found: Described, rows: dict[tuple[str, int], tuple[object, ...]]) -> View:
+def shown(name: str, group: Described, rows: dict[tuple[str, int], tuple[object, ...]]) -> View:
     """Return a group for the screen; `rows` are the columns of its partitions up to `member`."""
-    offsets = [(*at, *row, found.owners.get(at)) for at, row in sorted(rows.items())]
+    offsets = [(*at, *row, group.owners.get(at)) for at, row in sorted(rows.items())]
     columns = [f"{name}_ms" if name in _TIMES else name for name in _OFFSET]
     in_seconds = list(map(_with_seconds, offsets))
     tables = [
-        Rows("members", found.columns, found.members, is_printed=bool(found.state)),
+        Rows("members", group.columns, group.members, is_printed=bool(group.state)),
         Rows("offsets", _OFFSET, in_seconds, in_json=(columns, offsets)),
     ]
-    return View(name, found.state, tables)
+    return View(name, group.state, tables)
 
 
 async def read_from_brokers(requests: Requests, name: str) -> View:
