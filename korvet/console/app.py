@@ -14,6 +14,7 @@ from starlette.routing import Route
 from korvet.base import logfmt
 from korvet.console import access, render
 from korvet.console.pages import record
+from korvet.console.pages.actions import Done
 from korvet.console.routes import CALLS, FORMS, PAGES, RECORD, Call, Form, Page, openapi
 from korvet.console.services import ConsoleServices
 from korvet.console.visit import PageError, Visit, refusal
@@ -178,7 +179,11 @@ class _Endpoints:
             found = await _run(call.run(visit, body))
             if isinstance(found, Response):
                 return found
-            if found is None:
+            if isinstance(found, Done) or call.status == 201:
+                self._console.invalidate()
+                done = found.sentence if isinstance(found, Done) else call.summary
+                log.info("console change", path=call.path, user=visit.user or None, done=done)
+            if found is None or isinstance(found, Done):
                 return Response(status_code=204)
             accepted = request.headers.get("accept", "")
             kind = accepted if _V2.fullmatch(accepted) else "application/json"

@@ -13,7 +13,7 @@ import msgspec
 from starlette.convertors import Convertor, register_url_convertor
 
 from korvet import __version__
-from korvet.console import group_calls, record_json
+from korvet.console import admin_calls, group_calls, record_json
 from korvet.console.pages import (
     actions,
     group,
@@ -123,6 +123,7 @@ class _Number(Convertor[int]):
 register_url_convertor("number", _Number())
 TOPIC, RECORD = "/topics/{topic}", "/topics/{topic}/records/{partition:number}/{offset:number}"
 
+CLUSTER = "/v3/clusters/{cluster}"
 INSTANCE = "/consumers/{group}/instances/{instance}"
 
 PAGES = (
@@ -210,6 +211,28 @@ CALLS = (
     Call("POST", f"{INSTANCE}/offsets", group_calls.commit,
         "Commit all that was returned, or up to the last records that are done.",
         group_calls.DoneOffsets | None, status=204),
+    Call("GET", "/v3/clusters", admin_calls.clusters, "The cluster, with its id.", None,
+        admin_calls.Clusters),
+    Call("POST", f"{CLUSTER}/topics", admin_calls.create_topic, "Create a topic.",
+        admin_calls.NewTopic, admin_calls.CreatedTopic, status=201),
+    Call("DELETE", f"{CLUSTER}{TOPIC}", admin_calls.delete_topic, "Delete a topic.", status=204),
+    Call("PATCH", f"{CLUSTER}{TOPIC}", admin_calls.add_partitions,
+        "Raise the number of partitions.", admin_calls.PartitionCount, status=204),
+    Call("POST", f"{CLUSTER}{TOPIC}/configs:alter", admin_calls.alter_configs,
+        "Change configs of a topic.", admin_calls.ConfigChanges, status=204),
+    Call("POST", f"{CLUSTER}/consumer-groups/{{group}}/offsets:reset", admin_calls.reset_group,
+        "Move a group to a position in a topic.", admin_calls.GroupReset, status=204),
+    Call("DELETE", f"{CLUSTER}/consumer-groups/{{group}}", admin_calls.delete_group,
+        "Delete a group without members.", status=204),
+    Call("POST", "/users", admin_calls.set_user, "Set the password of a user.",
+        admin_calls.NewUser, status=204),
+    Call("DELETE", "/users/{user}", admin_calls.delete_user, "Delete a user.", status=204),
+    Call("POST", "/acls", admin_calls.create_rule, "Add an ACL rule.", admin_calls.Rule,
+        status=204),
+    Call("DELETE", "/acls", admin_calls.delete_rule, "Delete an ACL rule.", admin_calls.Rule,
+        status=204),
+    Call("POST", "/quotas", admin_calls.set_quota, "Set or remove a quota.", admin_calls.Quota,
+        status=204),
 )  # fmt: skip
 
 _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
@@ -220,6 +243,8 @@ _PATHS = {
     "offset": "Offset of the record.",
     "group": "Id of the group.",
     "instance": "Id of the instance.",
+    "cluster": "Id of the cluster.",
+    "user": "Name of the user.",
 }
 
 

@@ -290,6 +290,51 @@ def test_a_name_is_used_once_and_instances_are_bounded(
 # Changes.
 
 
+def test_a_topic_is_created_changed_and_deleted(
+    console: RunningConsole, browser: httpx.Client
+) -> None:
+    cluster = browser.get("/api/v3/clusters").json()["data"][0]["cluster_id"]
+    topics = f"/v3/clusters/{cluster}/topics"
+    body = {"topic_name": "made", "partitions_count": 2, "replication_factor": 3,
+            "configs": [{"name": "retention.ms", "value": "1000"}]}  # fmt: skip
+    made = sent(browser, topics, body)
+    assert (made.status_code, made.json()["partitions_count"]) == (201, 2)
+    assert sent(browser, topics, body).json()["error_code"] == 40002
+    assert sent(browser, "/v3/clusters/other/topics", body).status_code == 404
+    grown = browser.patch(f"/api{topics}/made", json={"partitions_count": 3})
+    assert grown.status_code == 204
+    changes = [
+        {"name": "retention.ms", "operation": "DELETE"},
+        {"name": "max.message.bytes", "value": "2000"},
+    ]
+    alter = f"{topics}/made/configs:alter"
+    wrong = sent(browser, alter, {"data": [*changes, {"name": "retention.bytes", "value": "x"}]})
+    assert (wrong.status_code, wrong.json()["error_code"]) == (400, 40002)
+    assert sent(browser, alter, {"data": changes}).status_code == 204
+    found = console.log.topic("made")
+    assert (found.partitions, found.configs["max.message.bytes"]) == (3, "2000")
+    assert "retention.ms" not in found.configs
+    assert browser.delete(f"/api{topics}/made").status_code == 204
+    gone = browser.delete(f"/api{topics}/made")
+    assert (gone.status_code, gone.json()["error_code"]) == (404, 40401)
+
+
+def test_a_group_is_reset_and_deleted(
+    console: RunningConsole, browser: httpx.Client, topic: str
+) -> None:
+    cluster = browser.get("/api/v3/clusters").json()["data"][0]["cluster_id"]
+    console.log.append(topic, 0, [Record(b"1"), Record(b"2")])
+    console.log.reset("moved", topic, "earliest")
+    group = f"/v3/clusters/{cluster}/consumer-groups/moved"
+    body = {"topic": topic, "to": "latest"}
+    assert sent(browser, f"{group}/offsets:reset", body).status_code == 204
+    assert [row.offset for row in console.log.committed("moved")] == [2, 0]
+    wrong = sent(browser, f"{group}/offsets:reset", {**body, "to": "yesterday"})
+    assert wrong.status_code == 400 and "is no position" in wrong.json()["message"]
+    assert browser.delete(f"/api{group}").status_code == 204
+    assert browser.delete(f"/api{group}").status_code == 404
+
+
 def test_a_change_from_another_site_or_with_a_cookie_alone_is_refused(
     browser: httpx.Client, topic: str
 ) -> None:
@@ -376,3 +421,27 @@ def test_an_instance_belongs_to_its_user_and_to_the_rights_of_the_group(
     assert admin.get(f"/api{path}/records").json()["error_code"] == 40403
     assert values(ann, path)[:1] == [1]
     assert ann.delete(f"/api{path}").status_code == 204
+
+
+def test_users_rules_and_quotas_change_with_the_rights_for_them(
+    secured: RunningConsole, ann: httpx.Client, admin: httpx.Client
+) -> None:
+    rule = {"principal": "cy", "operation": "READ", "resource_type": "TOPIC",
+            "resource_name": "open"}  # fmt: skip
+    quota = {"user": "cy", "key": "producer_byte_rate", "value": "1000"}
+    changes: dict[str, Any] = {
+        "/users": {"name": "cy", "password": "c"}, "/acls": rule, "/quotas": quota
+    }  # fmt: skip
+    for path, body in changes.items():
+        assert sent(ann, path, body).status_code == 403, path
+        assert sent(admin, path, body).status_code == 204, path
+    (row,) = admin.get("/api/quotas").json()["quotas"]
+    assert row == {"entity": {"user": "cy"}, "values": {"producer_byte_rate": 1000.0}}
+    path, login = f"{secured.url}/api/topics/open/partitions/0/records", ("cy", "c")
+    while httpx.get(path, auth=login).status_code == 403:
+        pass  # the rules are read each half second
+    assert sent(admin, "/acls", {**rule, "operation": "GUESS"}).status_code == 400
+    assert admin.request("DELETE", "/api/acls", json=rule).status_code == 204
+    assert sent(admin, "/quotas", {**quota, "value": ""}).status_code == 204
+    assert admin.delete("/api/users/cy").status_code == 204
+    assert httpx.get(path, auth=login).status_code == 401

@@ -1,0 +1,217 @@
+"""Changes of topics, groups, users, rules and quotas over HTTP.
+
+Topics and configs have the shapes of Confluent's REST proxy (v3). Each call does what a form of the
+console does, by the same Kafka request.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from korvet.console.pages import actions, reset, security
+from korvet.console.pages.actions import Action, Done
+from korvet.console.pages.records import parse
+from korvet.console.pages.topic import find_topic
+from korvet.console.visit import PageError, Visit, check_row
+from korvet.groups.lag import find_offset
+from korvet.security.acl import Operation, ResourceType
+from korvet.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+_TOPIC = 2
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """A cluster, with its id."""
+
+    cluster_id: str
+    kind: str = "KafkaCluster"
+
+
+class Clusters(msgspec.Struct, frozen=True):
+    """The one cluster."""
+
+    data: list[Cluster]
+    kind: str = "KafkaClusterList"
+
+
+class TopicConfig(msgspec.Struct, frozen=True):
+    """A config of a topic; `operation` is that of a change."""
+
+    name: str
+    value: str | None = None
+    operation: Literal["SET", "DELETE"] = "SET"
+
+
+class NewTopic(msgspec.Struct, frozen=True):
+    """A topic to create, by default with num.partitions partitions."""
+
+    topic_name: str
+    partitions_count: int | None = None
+    configs: list[TopicConfig] = []
+
+
+class CreatedTopic(msgspec.Struct, frozen=True):
+    """A topic."""
+
+    cluster_id: str
+    topic_name: str
+    partitions_count: int
+    kind: str = "KafkaTopic"
+
+
+class PartitionCount(msgspec.Struct, frozen=True):
+    """The number of partitions that a topic is to have."""
+
+    partitions_count: int
+
+
+class ConfigChanges(msgspec.Struct, frozen=True):
+    """Changes of a topic's configs, all or none."""
+
+    data: list[TopicConfig]
+    validate_only: bool = False
+
+
+class GroupReset(msgspec.Struct, frozen=True):
+    """The position in a topic to which a group is reset: earliest, latest, an offset, a time..."""
+
+    topic: str
+    to: str
+
+
+class NewUser(msgspec.Struct, frozen=True):
+    """A SCRAM user; one that exists gets the password."""
+
+    name: str
+    password: str
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """An ACL rule, in Kafka's words."""
+
+    principal: str
+    operation: str
+    resource_type: str
+    name: str = msgspec.field(default="", name="resource_name")
+    pattern_type: str = "LITERAL"
+    host: str = "*"
+    permission: str = "ALLOW"
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """A quota of an entity; without a value it is removed. `<default>` names the default."""
+
+    key: str
+    value: str = ""
+    user: str = ""
+    client_id: str = msgspec.field(default="", name="client-id")
+    ip: str = ""
+
+
+async def clusters(visit: Visit, _: None) -> Clusters:
+    """Return the cluster."""
+    return Clusters([Cluster(_cluster(visit))])
+
+
+def _cluster(visit: Visit) -> str:
+    """Return the cluster's id. Raises PageError if the path has another one."""
+    found = visit.services.registration.cluster_id
+    if visit.path.get("cluster", found) != found:
+        raise PageError(404, f"This is cluster {found!r}.")
+    return found
+
+
+async def _do(visit: Visit, action: Action, **form: str) -> Done:
+    """Do what a form does."""
+    _cluster(visit)
+    visit.form = form
+    return await action(visit)
+
+
+async def create_topic(visit: Visit, body: NewTopic) -> CreatedTopic:
+    """Create a topic."""
+    count = body.partitions_count
+    if count is None:
+        count = visit.services.settings.integer("num.partitions")
+    lines = "\n".join(f"{each.name}={each.value or ''}" for each in body.configs)
+    names = {"name": body.topic_name, "partitions": str(count), "configs": lines}
+    await _do(visit, actions.create_topic, **names)
+    return CreatedTopic(_cluster(visit), body.topic_name, count)
+
+
+async def delete_topic(visit: Visit, _: None) -> Done:
+    """Delete a topic."""
+    return await _do(visit, actions.delete_topic, name=visit.path["topic"])
+
+
+async def add_partitions(visit: Visit, body: PartitionCount) -> Done:
+    """Raise the number of partitions."""
+    return await _do(visit, actions.add_partitions, count=str(body.partitions_count))
+
+
+async def alter_configs(visit: Visit, body: ConfigChanges) -> Done:
+    """Change configs of a topic."""
+    _cluster(visit)
+    topic = visit.path["topic"]
+    configs = [
+        AlterableConfig(
+            name=each.name, config_operation=int(each.operation == "DELETE"), value=each.value
+        )
+        for each in body.data
+    ]
+    resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=topic, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=body.validate_only)
+    answer = await visit.call(request)
+    check_row(answer.responses[0])
+    return Done("", f"Configs of {topic} were changed.")
+
+
+async def reset_group(visit: Visit, body: GroupReset) -> Done:
+    """Move a group to a position in every partition of a topic."""
+    group, services = visit.path["group"], visit.services
+    visit.require(Operation.READ, ResourceType.GROUP, group)
+    topic = await find_topic(visit, Operation.READ, body.topic)
+    if topic.partitions > reset.MAX_PARTITIONS:
+        raise PageError(400, f"{topic.name} has more than {reset.MAX_PARTITIONS} partitions.")
+    position, reader = parse(body.to), visit.log.reader
+    offsets = [
+        f"{number}:{await find_offset(services.store, reader, topic, number, position)}"
+        for number in range(topic.partitions)
+    ]
+    form = {"id": group, "topic": topic.name, "offsets": ",".join(offsets)}
+    return await _do(visit, reset.reset, **form)
+
+
+async def delete_group(visit: Visit, _: None) -> Done:
+    """Delete a group without members."""
+    return await _do(visit, reset.delete, id=visit.path["group"])
+
+
+async def set_user(visit: Visit, body: NewUser) -> Done:
+    """Set the password of a user."""
+    return await _do(visit, security.set_user, name=body.name, password=body.password)
+
+
+async def delete_user(visit: Visit, _: None) -> Done:
+    """Delete a user."""
+    return await _do(visit, security.delete_user, name=visit.path["user"])
+
+
+async def create_rule(visit: Visit, body: Rule) -> Done:
+    """Add an ACL rule."""
+    return await _do(visit, security.create_rule, **msgspec.structs.asdict(body))
+
+
+async def delete_rule(visit: Visit, body: Rule) -> Done:
+    """Delete an ACL rule."""
+    return await _do(visit, security.delete_rule, **msgspec.structs.asdict(body))
+
+
+async def set_quota(visit: Visit, body: Quota) -> Done:
+    """Set or remove a quota."""
+    form: dict[str, Any] = msgspec.to_builtins(body)
+    return await _do(visit, security.set_quota, **form)
