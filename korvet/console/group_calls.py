@@ -171,6 +171,7 @@ async def records(visit: Visit, _: None) -> list[ReadRecord]:
         try:
             found = await instance.take(timeout_ms / 1000, max_bytes)
             await visit.charge(CONSUMER_BYTES, sum(map(bytes_of, found)))
+            rows = [row_of(record, binary=instance.binary) for record in found]
         except BaseException:
             await instance.consumer.rewind()
             raise
@@ -178,7 +179,7 @@ async def records(visit: Visit, _: None) -> list[ReadRecord]:
             await instance.consumer.rewind()
         else:
             instance.is_delivered = True
-        return [row_of(record, binary=instance.binary) for record in found]
+        return rows
 
 
 async def commit(visit: Visit, body: DoneOffsets | None) -> None:

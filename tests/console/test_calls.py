@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from korvet import Record
+from korvet.console.visit import PageError
 from tests.support.redis_servers import TestServer
 from tests.support.running_console import RunningConsole, running_console, token_in
 
@@ -252,6 +253,26 @@ def test_a_read_commits_what_the_one_before_has_returned(
     assert [row.offset for row in console.log.committed("auto")] == [2]
     browser.delete(f"/api{path}")
     assert [row.offset for row in console.log.committed("auto")] == [3]
+
+
+def test_records_of_a_read_that_failed_are_read_again(
+    console: RunningConsole,
+    browser: httpx.Client,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    console.log.append(topic, 0, [Record(b"1"), Record(b"2")])
+    path = created(browser, "again", topic)
+
+    def fail(record: Any, *, binary: bool) -> None:
+        raise PageError(503, "It fails.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("korvet.console.group_calls.row_of", fail)
+        assert browser.get(f"/api{path}/records").status_code == 503
+    assert browser.post(f"/api{path}/offsets").status_code == 409
+    assert values(browser, path) == [1, 2] and console.log.committed("again") == []
+    browser.delete(f"/api{path}")
 
 
 def test_two_instances_share_the_partitions(

@@ -123,6 +123,7 @@ def test_records_that_are_produced_read_or_searched_are_charged_to_the_quotas(
         f"{records}?value=absent",
         f"{records}/0/0",
         f"/api{records}",
+        "/api/topics/charged/partitions/0/records",
         f"{download}?part=key",
     )
     for path in pages:
@@ -140,6 +141,10 @@ def test_records_that_are_produced_read_or_searched_are_charged_to_the_quotas(
     ):
         pass
     assert sent.status_code == 429 and "producer_byte_rate is used up" in sent.text
+    body = {"records": [{"value": "v" * 1000}]}
+    while (called := httpx.post(f"{console.url}/api/topics/charged", json=body)).is_success:
+        pass
+    assert (called.status_code, called.json()["error_code"]) == (429, 42901)
     limit("producer_byte_rate", "")
     console.log.delete_topic("charged")
 
