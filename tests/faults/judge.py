@@ -5,15 +5,27 @@
 code is 1 if there is an anomaly.
 """
 
+import io
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tests.faults.load import Client, Idempotent, Program, Reader, Transactions, longest_gap, stored
+from korvet import cli
+from tests.faults.load import (
+    Client,
+    Idempotent,
+    Program,
+    Reader,
+    Transactions,
+    key_of,
+    longest_gap,
+    stored,
+)
 from tests.faults.table import ACKED, DURABILITY, FAULTS, FORGETS, KEEPS, LOSES
 from tests.faults.world import World, world
 from tests.interop.conftest import create_topic
@@ -22,8 +34,13 @@ from tests.interop.share_members import ShareMember, Tally, configure_group
 from tests.support.raw_client import until
 
 TIERED = {"remote_storage_enable": "true", "segment_bytes": "20000", "local_retention_bytes": "1"}
-WARM = 60
-"""Acknowledged records before the fault, and after it."""
+COMPACTED = {
+    "cleanup_policy": "compact",
+    "min_cleanable_dirty_ratio": "0.01",
+    "storage_format": "record",
+}
+SLOW_S = 0.02
+"""Time between two records, or transactions, of the compacted topic."""
 PATIENCE_S = 60.0
 
 
@@ -88,13 +105,20 @@ def run(
     row = FAULTS[fault]
     promise = row.promises[setting]
     configs = {"durability": setting} if setting in (*DURABILITY, "fsync") else {}
-    configs |= TIERED if is_tiered else {}
+    tiered = configs | (TIERED if is_tiered else {})
+    has_table = not row.is_planned
     with world(row.store, folder, setting, mode, form, seed, row.is_planned) as at:
-        plain, grouped = at.topics = [create_topic(at.addresses, **configs) for _ in range(2)]
+        plain, grouped = [create_topic(at.addresses, **tiered) for _ in range(2)]
         sink = Idempotent(at.addresses, plain, seed)
         transactions = Transactions(at.addresses, grouped, seed)
         readers = Reader(at.addresses, plain, seed), Reader(at.addresses, grouped, seed)
-        clients: list[Client] = [sink, transactions, *readers]
+        # The earlier version has no tables.
+        table = {"table_enable": "true"} if has_table else {}
+        upserts = Upserts(at, configs | table, seed)
+        at.topics = [plain, grouped, upserts.topic]
+        # How much each writes before the fault, and after it.
+        writers = {sink: 60, transactions: 5, upserts.plain: 10, upserts.transactions: 2}
+        clients: list[Client] = [*writers, *readers, upserts.reader]
         for client in clients:
             client.start()
         # A forgotten group ends its members with an error.
@@ -102,20 +126,18 @@ def run(
         others = {
             name: Program([*words, at.addresses, plain]) for name, words in (programs or {}).items()
         }
-        assert until(lambda: len(sink.acknowledged) >= WARM, PATIENCE_S), clients
+        assert until(lambda: _have_done(writers, Counter()), PATIENCE_S), clients
         assert until(lambda: all(other.found for other in others.values()), PATIENCE_S), [
             (name, len(other.found), other.noticed) for name, other in others.items()
         ]
         # Of what was before the next 2 s, nothing is lost: the topics, and the groups.
         assert members is None or until(members.have_read, PATIENCE_S)
+        assert until(lambda: "partition compacted" in at.log, PATIENCE_S)
         time.sleep(2.1 + at.random.random())
         row.inject(at)
-        before, count = len(sink.acknowledged), transactions.committed
-        resumed = until(
-            lambda: len(sink.acknowledged) > before + WARM and transactions.committed > count + 4,
-            PATIENCE_S,
-        )
-        for client in (sink, transactions):
+        before = Counter({writer: writer.done for writer in writers})
+        resumed = until(lambda: _have_done(writers, before), PATIENCE_S)
+        for client in writers:
             client.stop()
         ends = (
             stored(at.addresses, plain, "read_uncommitted"),
@@ -126,6 +148,7 @@ def run(
             reader.stop()
         outcome = _judged(sink, transactions, readers, ends, promise)
         outcome.anomalies += _offsets(sink, readers, ends, promise, row.has_witness)
+        outcome.anomalies += upserts.judged(promise, has_table=has_table)
         if members is not None:
             outcome.anomalies += members.judged(ends[0], promise)
         for name, other in others.items():
@@ -135,7 +158,7 @@ def run(
         )
         if not resumed:
             outcome.anomalies.append(
-                f"a producer does not continue: {sink.errors[-2:]} {transactions.errors[-2:]}"
+                f"a producer does not continue: {[writer.errors[-2:] for writer in writers]}"
             )
         if outcome.lost and promise == LOSES and row.has_witness and "records lost" not in at.log:
             outcome.anomalies.append("no broker has reported the loss")
@@ -143,6 +166,61 @@ def run(
             raised = at.log.count("leader epoch raised")
             outcome.anomalies.append(f"brokers raised the epoch {raised} times")
         return outcome
+
+
+def _have_done(writers: Mapping[Idempotent | Transactions, int], before: Counter[Client]) -> bool:
+    return all(writer.done >= before[writer] + count for writer, count in writers.items())
+
+
+class Upserts:
+    """Two producers and a consumer of a compacted topic with few keys, and with a table."""
+
+    def __init__(self, at: World[Any], configs: Mapping[str, str], seed: int) -> None:
+        self._redis = at.redis.url
+        self._addresses = at.addresses
+        self.topic = create_topic(at.addresses, **configs, **COMPACTED)
+        self.plain = Idempotent(at.addresses, self.topic, seed, SLOW_S)
+        self.transactions = Transactions(at.addresses, self.topic, seed + 1, SLOW_S)
+        self.reader = Reader(at.addresses, self.topic, seed)
+
+    def judged(self, promise: str, *, has_table: bool) -> list[str]:
+        """End the consumer. Return what is missing or wrong in the log and in the table."""
+        acknowledged = [row[:2] for row in self.plain.acknowledged] + self.transactions.acknowledged
+        kept, found = acknowledged if promise in (KEEPS, ACKED) else [], list[str]()
+        last = max((offset or 0 for offset, _ in kept), default=0)
+        end: list[tuple[int, bytes]] = []
+
+        def is_read() -> bool:
+            # What a producer has left open ends by its timeout.
+            end[:] = stored(self._addresses, self.topic, "read_committed")
+            return end != [] and end[-1:] == self.reader.found[-1:] and end[-1][0] >= last
+
+        until(is_read, 20)
+        self.reader.stop()
+        newest = {key_of(value): offset for offset, value in end}
+        read = [] if self.reader.noticed else self.reader.found
+        for what, rows in (("acknowledged", kept), ("read", read)):
+            older = {
+                key_of(value)
+                for offset, value in rows
+                if (offset or 0) > newest.get(key_of(value), -1)
+            }
+            if older:
+                found.append(f"{len(older)} keys have an older value than one that was {what}")
+        aborted = self.transactions.aborted({value for _, value in [*end, *self.reader.found]})
+        if aborted:
+            found.append(f"the compacted topic has aborted records: {sorted(aborted)[:3]}")
+        if promise != FORGETS and has_table:
+            found += self._table()
+        return found
+
+    def _table(self) -> list[str]:
+        """Compare the table with the log."""
+        with redirect_stdout(io.StringIO()) as printed:
+            code = cli.run(["tables", "verify", self.topic, "--redis", self._redis, "--no-header"])
+        columns = printed.getvalue().split()
+        is_equal = code == 0 and columns[0] == "0" and columns[2:] == ["0", "0"]
+        return [] if is_equal else [f"partition, equal, wrong, not in the log: {columns}"]
 
 
 class Members:
@@ -237,9 +315,7 @@ def _judged(
             anomalies.append(f"transaction {name!r} ({outcome}) has {count} committed records")
         if outcome == "committed" and not count and promise in (KEEPS, ACKED):
             anomalies.append(f"committed transaction {name!r} is lost")
-    read_groups = Counter(value for _, value in committed_reader.found)
-    aborted = {name for name, outcome in transactions.outcomes.items() if outcome == "aborted"}
-    wrong = {value for value in read_groups if value.partition(b"-")[0] in aborted}
+    wrong = transactions.aborted({value for _, value in committed_reader.found})
     if wrong:
         anomalies.append(f"a consumer has read aborted records: {sorted(wrong)[:3]}")
     moments = [moment for *_, moment in lost]

@@ -2,7 +2,7 @@
 
 - `Idempotent` produces numbered records; `Transactions` writes several records per transaction and
   aborts some; `Reader` reads what is committed and applies no reset policy: it gets an error for
-  what it misses.
+  what it misses. Most records have one of few keys.
 - Each runs in a thread until it is stopped. Clients that end with a fatal error start again.
 """
 
@@ -31,6 +31,9 @@ from tests.interop.librdkafka import consumer, producer
 
 PAUSE_S = 0.004
 IN_TRANSACTION = 5
+KEYS = 8
+RARE = 25
+"""The number of records of which one has a key that no other has."""
 QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20}
 VALUE = re.compile(rb"i\d{6}")
 END = re.compile(r"broker end offset is (\d+)")
@@ -39,10 +42,11 @@ END = re.compile(r"broker end offset is (\d+)")
 class Client(ABC):
     """A client that runs in a thread."""
 
-    def __init__(self, addresses: str, topic: str, seed: int) -> None:
+    def __init__(self, addresses: str, topic: str, seed: int, pause_s: float = PAUSE_S) -> None:
         self.addresses = addresses
         self.topic = topic
         self.random = random.Random(seed)
+        self.pause_s = pause_s
         self.errors: list[str] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -76,18 +80,22 @@ class Client(ABC):
 class Idempotent(Client):
     """An idempotent producer. `acknowledged` has (offset, value, time), in order."""
 
-    def __init__(self, addresses: str, topic: str, seed: int) -> None:
-        super().__init__(addresses, topic, seed)
+    def __init__(self, addresses: str, topic: str, seed: int, pause_s: float = PAUSE_S) -> None:
+        super().__init__(addresses, topic, seed, pause_s)
         self.acknowledged: list[tuple[int | None, bytes, float]] = []
         self._next = 0
+
+    @property
+    def done(self) -> int:
+        return len(self.acknowledged)
 
     def work(self) -> None:
         sink = producer(self.addresses, enable_idempotence=True, **_named(QUICK))
         while not self.stopped:
             value = b"i%06d" % self._next
             self._next += 1
-            sink.produce(self.topic, value, partition=0, on_delivery=self._delivered)
-            sink.poll(PAUSE_S)
+            sink.produce(self.topic, value, key_of(value), partition=0, on_delivery=self._delivered)
+            sink.poll(self.pause_s)
             fatal = self._fatal
             if fatal:
                 self._fatal = ""
@@ -109,28 +117,43 @@ class Idempotent(Client):
 class Transactions(Client):
     """A transactional producer. `outcomes` has "committed", "aborted" or "unknown" by prefix."""
 
-    def __init__(self, addresses: str, topic: str, seed: int) -> None:
-        super().__init__(addresses, topic, seed)
+    def __init__(self, addresses: str, topic: str, seed: int, pause_s: float = PAUSE_S) -> None:
+        super().__init__(addresses, topic, seed, pause_s)
         self.outcomes: dict[bytes, str] = {}
+        self._stored: list[tuple[int | None, bytes]] = []
 
     @property
-    def committed(self) -> int:
+    def done(self) -> int:
         return sum(outcome == "committed" for outcome in self.outcomes.values())
 
+    @property
+    def acknowledged(self) -> list[tuple[int | None, bytes]]:
+        """The offsets and values of committed records."""
+        return [row for row in self._stored if self.outcomes[row[1][:7]] == "committed"]
+
+    def aborted(self, values: set[bytes]) -> set[bytes]:
+        """Return those that were written by transactions that were aborted."""
+        return {value for value in values if self.outcomes.get(value[:7]) == "aborted"}
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self._stored.append((message.offset(), message.value()))  # type: ignore[arg-type]
+
     def work(self) -> None:
-        settings = _named(QUICK) | {"transactional_id": "faults"}
+        settings = _named(QUICK) | {"transactional_id": self.topic}
         sink = producer(self.addresses, transaction_timeout_ms=8_000, **settings)
         sink.init_transactions(20)
         while not self.stopped:
             self._transact(sink)
-            time.sleep(PAUSE_S)
+            time.sleep(self.pause_s)
 
     def _transact(self, sink: Producer) -> None:
         name = b"t%06d" % len(self.outcomes)
         self.outcomes[name] = "unknown"
         sink.begin_transaction()
         for number in range(IN_TRANSACTION):
-            sink.produce(self.topic, b"%s-%d" % (name, number), partition=0)
+            value = b"%s-%d" % (name, number)
+            sink.produce(self.topic, value, key_of(value), partition=0, on_delivery=self._delivered)
         if self.random.random() < 0.3:
             sink.flush(20)
             sink.abort_transaction(20)
@@ -220,6 +243,12 @@ class Program:
         code = self._process.wait()
         if code and not self._is_stopped:
             self.noticed.append(f"exit code {code}")
+
+
+def key_of(value: bytes) -> bytes:
+    """Return the key of the record with that value: one of few, or of some its value."""
+    number = sum(map(int, re.findall(rb"\d+", value)))
+    return b"k%d" % (number % KEYS) if number % RARE else value
 
 
 def stored(addresses: str, topic: str, isolation: str) -> list[tuple[int, bytes]]:

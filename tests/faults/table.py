@@ -9,15 +9,16 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import psutil
 import redis
 from redis.exceptions import ResponseError
 
+from korvet.base.errors import ErrorCode
 from tests.faults.world import (
     PERSISTENCE,
     Embedded,
@@ -29,6 +30,7 @@ from tests.faults.world import (
     sentinel,
     single,
     with_clock,
+    without_replicas,
 )
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
@@ -198,7 +200,9 @@ def cut_power_of_embedded(at: World[Embedded]) -> None:
     """Drop what was not synced, and pretend that the machine has been started again."""
     at.brokers[0].kill_everything()
     for path, size in at.redis.sizes().items():
-        os.truncate(path, size)
+        # A rewrite has removed the earlier file.
+        if os.path.exists(path):
+            os.truncate(path, size)
     (at.redis.data / "boot_id").write_text("another boot")
     at.brokers[0].start()
 
@@ -281,12 +285,19 @@ def hand_over_node(at: World[TestCluster]) -> None:
     eventually(lambda: at.redis.is_master(replica) or ask(), LONG)
 
 
-def _kill_node(at: World[TestCluster], node: int) -> None:
-    """Kill a master of the cluster until its replica is promoted."""
+@contextmanager
+def _without(at: World[TestCluster], node: int) -> Iterator[None]:
+    """Kill a node of the cluster until the end of the block."""
     at.redis.processes[node].kill()
     at.redis.processes[node].wait()
-    eventually(lambda: at.redis.is_master(node + 3), LONG)
+    yield
     at.redis.start(node)
+
+
+def _kill_node(at: World[TestCluster], node: int) -> None:
+    """Kill a master of the cluster until its replica is promoted."""
+    with _without(at, node):
+        eventually(lambda: at.redis.is_master(node + 3), LONG)
 
 
 def kill_node(at: World[TestCluster]) -> None:
@@ -316,6 +327,32 @@ def move_slots(at: World[TestCluster]) -> None:
             key = f"{{korvet:{topic}:0}}:log"
             source = at.redis.owner(key)
             at.redis.move(key, source, (source + 1) % 3)
+
+
+def lose_node(at: World[TestCluster]) -> None:
+    """Let a master be missing for some time: partitions of the others are written and read.
+
+    It is not the one that has the topics, without which brokers write and read nothing.
+    """
+    topic, began = create_topic(at.addresses, 9), time.monotonic()
+    owners = [at.redis.owner(f"{{korvet:{topic}:{number}}}:log") for number in range(9)]
+    node = at.random.choice([n for n in range(3) if n != at.redis.owner("korvet:topics")])
+    errors: list[int | None] = []
+    with _without(at, node):
+        sink, once = producer(at.addresses), producer(at.addresses, retries=0)
+        for number, owner in enumerate(owners):
+            if owner != node:
+                send(sink, topic, [Record(b"k", b"v")] * 10, number)
+                read(at.addresses, topic, 10, partition=number)
+            else:
+                once.produce(
+                    topic,
+                    partition=number,
+                    on_delivery=lambda error, _: errors.append(error and error.code()),
+                )
+        assert once.flush(LONG) == 0
+        assert errors == [ErrorCode.KAFKA_STORAGE_ERROR] * owners.count(node)
+        time.sleep(max(0, began + STOPPED_S - time.monotonic()))
 
 
 DURABILITY = ("memory", "replicas:1")
@@ -387,6 +424,9 @@ FAULTS: dict[str, Row] = {
     "Cluster: a master is killed": _replicated(kill_node, on_cluster, LOSES),
     "Cluster: its replica lags by 1 s": _replicated(kill_node_with_lag, on_cluster, LOSES),
     "Cluster: replicas are stopped for 3 s": _replicated(stop_node_replicas, on_cluster, KEEPS),
+    "Cluster: a master without a replica is missing for 3 s": Row(
+        lose_node, without_replicas, {"memory": KEEPS}
+    ),
     "Cluster: slots move": _replicated(move_slots, on_cluster, KEEPS),
     "embedded: the broker is killed": _embedded(kill_broker),
     "embedded: Redis is killed": _embedded(kill_embedded),

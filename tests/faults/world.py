@@ -23,6 +23,7 @@ SETTINGS = {
     "auto.create.topics.enable": "true",
     "remote.log.storage.system.enable": "true",
     "remote.log.manager.task.interval.ms": "500",
+    "log.cleaner.backoff.ms": "500",
 }
 PERSISTENCE = {
     "none": ["--appendonly", "no"],
@@ -98,6 +99,10 @@ SyncedFiles.sync = sync
         for name in ("korvet", "lua"):
             (self.source / name).symlink_to(ROOT / name)
 
+    @property
+    def url(self) -> str:
+        return f"unix://{self.data}/redis.sock"
+
     def sizes(self) -> dict[str, int]:
         """Return how much of which file was synced."""
         found: dict[str, int] = json.loads((self.source / "synced").read_text())
@@ -140,6 +145,12 @@ def sentinel(folder: Path, setting: str) -> AbstractContextManager[Watched]:
 def on_cluster(folder: Path, setting: str) -> AbstractContextManager[TestCluster]:
     """Return three masters with a replica each."""
     return cluster(replicated=(0, 1, 2))
+
+
+def without_replicas(folder: Path, setting: str) -> AbstractContextManager[TestCluster]:
+    """Return three masters, of which each serves its slots while others are missing."""
+    options = {"cluster-require-full-coverage": "no", "appendonly": "yes", "appendfsync": "always"}
+    return cluster(replicated=(), options=options)
 
 
 S = TypeVar("S", Single, Watched, TestCluster, Embedded)

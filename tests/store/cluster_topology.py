@@ -5,7 +5,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -106,7 +106,9 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def cluster(replicated: Sequence[int] = (0,)) -> Iterator[TestCluster]:
+def cluster(
+    replicated: Sequence[int] = (0,), options: Mapping[str, str] | None = None
+) -> Iterator[TestCluster]:
     """Start three masters and a replica of each of those named; yield once all nodes agree."""
     count = 3 + len(replicated)
     ports = free_ports(2 * count)
@@ -115,7 +117,7 @@ def cluster(replicated: Sequence[int] = (0,)) -> Iterator[TestCluster]:
 
         def start(node: int) -> None:
             home, port, bus = f"{directory}/{node}", ports[node], ports[count + node]
-            process = stack.enter_context(_start(home, port, bus))
+            process = stack.enter_context(_start(home, port, bus, options or {}))
             stack.callback(process.kill)
             made.processes[node : node + 1] = [process]
 
@@ -127,7 +129,9 @@ def cluster(replicated: Sequence[int] = (0,)) -> Iterator[TestCluster]:
 
 
 @contextmanager
-def _start(directory: str, port: int, bus: int) -> Iterator["subprocess.Popen[str]"]:
+def _start(
+    directory: str, port: int, bus: int, others: Mapping[str, str]
+) -> Iterator["subprocess.Popen[str]"]:
     program = binary("valkey")
     assert program
     os.makedirs(directory, exist_ok=True)
@@ -139,6 +143,7 @@ def _start(directory: str, port: int, bus: int) -> Iterator["subprocess.Popen[st
         "cluster-enabled": "yes",
         "cluster-node-timeout": 500,
         "repl-diskless-sync-delay": 0,
+        **others,
     }
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     with subprocess.Popen(
