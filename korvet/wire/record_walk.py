@@ -76,7 +76,8 @@ def survey(section: Buffer, count: int) -> Extremes:
     """Return what is limited, of records that `check_records` has accepted."""
     native = native_walk()
     if native is not None:
-        found = native[1](work_buffer(len(section)).take(section), count)
+        buffer = work_buffer(len(section))  # kept until LuaJIT has read its memory
+        found = native[1](buffer.take(section), count)
         if found[3]:
             return Extremes(*map(int, found))
     deltas, keyless, sizes = zip(*rows_of(section, count), strict=True)

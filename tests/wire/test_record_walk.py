@@ -182,6 +182,16 @@ def test_a_survey_finds_the_extremes_of_all_records(rows: list[Any], first: int)
     assert survey.headers == sum(len(row[4]) for row in found)
 
 
+def test_a_survey_reads_records_that_are_larger_than_the_threads_buffer() -> None:
+    """The survey read memory that was free already, which ended the broker."""
+    rows: list[Record] = [(n, n, b"k", b"v" * (24 << 20), [("h", b"")] * n) for n in range(2)]
+    section = batch_builder.build(rows)[records.HEADER_SIZE :]
+    assert record_walk.check_records(section, 2) == 1
+    found = record_walk.survey(section, 2)
+    assert (found.oldest, found.newest, found.keyless, found.headers) == (0, 1, 0, 1)
+    assert 24 << 20 < found.longest < 25 << 20
+
+
 def test_a_survey_takes_timestamps_that_are_no_exact_numbers() -> None:
     rows = [(0, 0, b"k", b"v", []), (1, 2**62 + 1, None, b"v", [])]
     section = memoryview(batch_builder.build(rows))[records.HEADER_SIZE :]
