@@ -3,6 +3,8 @@
 Rules
 - A prepared end can only be completed. Steps: a marker in each partition, the offsets of each
   group, then `transaction.complete`. On other servers than the id's these are durable by then.
+- A partition that Redis has set back may have an earlier transaction of the producer open: there
+  both are aborted.
 - Any broker may repeat any step. A repetition changes nothing: the transaction's number separates
   it from the producer's next transaction.
 """
@@ -14,7 +16,8 @@ from typing import TypeVar
 
 import msgspec
 
-from korvet.base.errors import TOPIC_GONE
+from korvet.base import logfmt
+from korvet.base.errors import TOPIC_GONE, ErrorCode
 from korvet.groups.offset_commit import Row, parse_commit, parse_field
 from korvet.log.tables import fill, is_of_partition
 from korvet.scripts.call import Call, Reply
@@ -29,6 +32,7 @@ from korvet.transactions.members import member_names, parse_partition_member
 from korvet.wire import control_records
 
 R = TypeVar("R", bound=Reply)
+log = logfmt.get("transactions")
 OnCommit = Callable[[str, list[Row]], Awaitable[None]]
 
 
@@ -79,6 +83,14 @@ async def complete(node: Node, end: PreparedEnd, on_commit: OnCommit) -> None:
     for _ in range(2):
         written = _write_markers(store, end, await _find_topics(topics, end))
         replies = await asyncio.gather(*written)
+        if any(reply.error == ErrorCode.INVALID_TXN_STATE for reply in replies):
+            log.warning(
+                "transaction aborted where an earlier one has no end", id=end.transactional_id
+            )
+            # Where it is committed already, this changes nothing.
+            aborted = msgspec.structs.replace(end, committed=False)
+            written = _write_markers(store, aborted, await _find_topics(topics, end))
+            replies = await asyncio.gather(*written)
         if not any(reply.error in TOPIC_GONE for reply in replies):
             break
         # The topic was deleted or created again since it was cached: then it has nothing open.

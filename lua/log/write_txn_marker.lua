@@ -16,11 +16,13 @@
 --- RETURNS  error           int     a lib.codes value
 ---          offset          int     the marker's offset, -1 if there was nothing to end
 ---          stable          int     the new last stable offset, -1 if no transaction is open
---- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_TXN_STATE
 --- FULL     always: one marker per transaction, whose records are there
 --- COST     O(log open transactions), at most 23 calls + 4 per new_ms
 --- NOTES    A repeated call, or a call for an earlier transaction, changes nothing. A transaction
----          without records here gets no marker, but its end is stored.
+---          without records here gets no marker, but its end is stored. INVALID_TXN_STATE: an
+---          earlier transaction is open here, since Redis has lost its end: a commit would commit
+---          its records too, which may have been aborted. Abort the transaction here.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local txn_marker = require("lib.txn_marker")
@@ -36,9 +38,13 @@ if not log then
   return { refusal, -1, -1 }
 end
 local known = producer_state.read(redis.call("HGET", log.producers, producer_id))
+local last_round = known and known.round or 0
+if committed and last_round < transaction
+  and producer_state.is_open(known) and known.first ~= producer_state.NO_RECORDS then
+  return { codes.INVALID_TXN_STATE, -1, log.stable }
+end
 
 -- Write.
-local last_round = known and known.round or 0
 if last_round > transaction
   or (last_round == transaction and not producer_state.is_open(known)) then
   return { codes.NONE, -1, log.stable }

@@ -173,6 +173,24 @@ def test_a_transaction_whose_end_was_lost_takes_no_records_of_the_next(logs: Log
     assert logs.committed(0) == [b"next"]
 
 
+def test_a_commit_commits_no_records_of_an_earlier_transaction_whose_end_was_lost(
+    logs: Logs,
+) -> None:
+    logs.begin(0, 1, 0, 1)
+    logs.append(0, b"a", (1, 0, 0), 0)
+    # Redis has lost the marker of an abort, and that the next transaction has begun.
+    assert logs.append(0, b"b", (1, 0, 1), 0).error == 0
+    for _ in range(2):
+        assert logs.mark(0, 1, 0, 2, True).error == ErrorCode.INVALID_TXN_STATE
+    assert len(logs.entries(0)) == 2
+    assert logs.mark(0, 1, 0, 2, False).offset >= 0
+    assert logs.mark(0, 1, 0, 2, True).offset == -1
+    assert logs.committed(0) == []
+    logs.append(0, b"c", (1, 0, 2), 3)
+    logs.mark(0, 1, 0, 3, True)
+    assert logs.committed(0) == [b"c"]
+
+
 def test_an_expired_producer_continues_in_its_next_transaction(logs: Logs) -> None:
     assert logs.begin(0, 1, 0, 8) == 0
     for number, code in ((0, "UNKNOWN_PRODUCER_ID"), (8, "OUT_OF_ORDER_SEQUENCE_NUMBER")):

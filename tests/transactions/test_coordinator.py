@@ -92,6 +92,28 @@ async def test_a_table_whose_key_has_another_type_holds_up_no_transaction(broker
     await BackgroundTasks(node).retention.fill_tables()
 
 
+async def test_a_commit_commits_no_records_of_a_transaction_whose_end_redis_has_lost(
+    broker: Broker,
+) -> None:
+    """After a failover, records of an aborted transaction were committed with the next one."""
+    await broker.create("t", partitions=1)
+    await opened(broker, "tx", "t", 0)
+    node = broker.services
+    lost = await node.store.command("HGETALL", node.keys.partition("t", 0).producers)
+    await node.transactions.end(
+        "tx", producer_id=int(lost[0]), producer_epoch=0, committed=False, bump=False, number=-1
+    )
+    await node.transactions.add_members("tx", int(lost[0]), 0, [partition_member("t", 0)])
+    await node.store.command("HSET", node.keys.partition("t", 0).producers, *lost)
+    reply = await node.transactions.end(
+        "tx", producer_id=int(lost[0]), producer_epoch=0, committed=True, bump=False, number=-1
+    )
+    assert reply.error == ErrorCode.NONE
+    assert await state(broker, "tx") == b"CompleteCommit"
+    aborted = node.keys.partition("t", 0).aborted_txns
+    assert await node.store.command("ZCARD", aborted) == 2
+
+
 async def test_all_due_ids_are_checked_in_one_round(broker: Broker) -> None:
     node, many = broker.services, 250
     for number in range(many):
