@@ -61,9 +61,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     option.markexpr = option.markexpr or QUICK
     if getattr(option, "numprocesses", 0) is None and not option.collectonly:
-        # Tests wait for servers, clients and timeouts: half of their time, the long ones longer.
-        waiting = 2 if option.markexpr == QUICK else 3
-        option.numprocesses = min((os.cpu_count() or 1) * waiting, MAX_PROCESSES)
+        # Two for each core: tests wait for servers, clients and timeouts half of their time.
+        option.numprocesses = min((os.cpu_count() or 1) * 2, MAX_PROCESSES)
         option.dist = "worksteal" if option.dist == "no" else option.dist
 
 

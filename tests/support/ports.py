@@ -13,15 +13,13 @@ FIRST = 12_000
 EACH = 1_000
 """Ports of one of pytest's workers."""
 WORKERS = 20
-BEFORE = int(os.environ.get("KORVET_TEST_WORKERS_BEFORE", "0"))
-"""Workers of another run of pytest at the time, which have the first ranges."""
 _numbers = itertools.count(os.getpid() * 61)
 """Begins far apart in processes with neighbouring ids: without pytest-xdist they share a range."""
 
 
 def free_port() -> int:
     """Return a port that no socket has; another one at each call."""
-    worker = BEFORE + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     for number in itertools.islice(_numbers, EACH):
         port = FIRST + worker % WORKERS * EACH + number % EACH
         with socket.socket() as probe:
