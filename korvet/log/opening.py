@@ -96,10 +96,14 @@ class Allowance:
             self._left = 0  # The next attempt of this turn does not try again.
             raise OpensMuch from None
 
-    def decode(self, section: Buffer, count: int) -> None:
-        """Allow that the section's `count` records are decoded. Raises BadBatch and OpensMuch."""
+    def decode(self, section: Buffer, count: int, *, is_checked: bool) -> None:
+        """Allow that the section's `count` records are decoded. Raises BadBatch and OpensMuch.
+
+        `is_checked`: `check_records` has accepted them.
+        """
         if len(section) // 2 * RECORD_BYTES > MAX_AT_ONCE:  # a header has two bytes at least
-            record_walk.check_records(section, count)
+            if not is_checked:
+                record_walk.check_records(section, count)
             count += record_walk.survey(section, count).headers
         if self._left is not None and count * RECORD_BYTES > min(self._left, MAX_AT_ONCE):
             raise OpensMuch

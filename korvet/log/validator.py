@@ -60,7 +60,7 @@ def prepare_append(
     transaction = _check_batch(topic, layout, data, header, version, transaction)
     section, newest = _open(topic, layout, data, header, allowance)
     if topic.policy.schedules and mentions_schedule(section):
-        found = _decode(header, section, allowance)
+        found = _decode(topic, header, section, allowance)
         _check_records(topic, found, header, now_ms)
         split = prepare_scheduled(
             topic,
@@ -74,7 +74,7 @@ def prepare_append(
         if split is not None:
             return split
     if isinstance(layout, RecordLayout):
-        found = _decode(header, section, allowance)
+        found = _decode(topic, header, section, allowance)
         return layout.append_records(
             topic,
             partition,
@@ -101,7 +101,7 @@ def prepare_append(
         header = records.read_header(data)
     if topic.policy.offset_mode == "bytes":
         section = section or allowance.open(topic, data, header)
-        allowance.decode(section, header.records)
+        allowance.decode(section, header.records, is_checked=topic.policy.validates_records)
     return layout.append_batch(topic, partition, data, header, transaction)
 
 
@@ -125,9 +125,11 @@ def _open(
     return section, newest
 
 
-def _decode(header: BatchHeader, section: Buffer, allowance: Allowance) -> list[Record]:
-    """Return the records of an opened section. Raises BadBatch and OpensMuch."""
-    allowance.decode(section, header.records)
+def _decode(
+    topic: Topic, header: BatchHeader, section: Buffer, allowance: Allowance
+) -> list[Record]:
+    """Return the records of a section from `_open`. Raises BadBatch and OpensMuch."""
+    allowance.decode(section, header.records, is_checked=topic.policy.validates_records)
     return records.decode_section(header, section)
 
 
