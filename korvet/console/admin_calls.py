@@ -4,6 +4,7 @@ Topics and configs have the shapes of Confluent's REST proxy (v3). Each call doe
 console does, by the same Kafka request.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import msgspec
@@ -132,6 +133,20 @@ async def _do(visit: Visit, action: Action, **form: str) -> Done:
     return await action(visit)
 
 
+def form_of(action: Action, **in_path: str) -> Callable[[Visit, Any], Awaitable[Done]]:
+    """Return a call that does what a form does.
+
+    The body has the form's fields; `in_path` are fields that the path has, by their names there.
+    """
+
+    async def call(visit: Visit, body: msgspec.Struct | None) -> Done:
+        form = {} if body is None else msgspec.structs.asdict(body)
+        form |= {field: visit.path[name] for field, name in in_path.items()}
+        return await _do(visit, action, **form)
+
+    return call
+
+
 async def create_topic(visit: Visit, body: NewTopic) -> CreatedTopic:
     """Create a topic."""
     count = body.partitions_count
@@ -141,11 +156,6 @@ async def create_topic(visit: Visit, body: NewTopic) -> CreatedTopic:
     names = {"name": body.topic_name, "partitions": str(count), "configs": lines}
     await _do(visit, actions.create_topic, **names)
     return CreatedTopic(_cluster(visit), body.topic_name, count)
-
-
-async def delete_topic(visit: Visit, _: None) -> Done:
-    """Delete a topic."""
-    return await _do(visit, actions.delete_topic, name=visit.path["topic"])
 
 
 async def add_partitions(visit: Visit, body: PartitionCount) -> Done:
@@ -184,31 +194,6 @@ async def reset_group(visit: Visit, body: GroupReset) -> Done:
     ]
     form = {"id": group, "topic": topic.name, "offsets": ",".join(offsets)}
     return await _do(visit, reset.reset, **form)
-
-
-async def delete_group(visit: Visit, _: None) -> Done:
-    """Delete a group without members."""
-    return await _do(visit, reset.delete, id=visit.path["group"])
-
-
-async def set_user(visit: Visit, body: NewUser) -> Done:
-    """Set the password of a user."""
-    return await _do(visit, security.set_user, name=body.name, password=body.password)
-
-
-async def delete_user(visit: Visit, _: None) -> Done:
-    """Delete a user."""
-    return await _do(visit, security.delete_user, name=visit.path["user"])
-
-
-async def create_rule(visit: Visit, body: Rule) -> Done:
-    """Add an ACL rule."""
-    return await _do(visit, security.create_rule, **msgspec.structs.asdict(body))
-
-
-async def delete_rule(visit: Visit, body: Rule) -> Done:
-    """Delete an ACL rule."""
-    return await _do(visit, security.delete_rule, **msgspec.structs.asdict(body))
 
 
 async def set_quota(visit: Visit, body: Quota) -> Done:

@@ -14,6 +14,7 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from korvet import __version__
 from korvet.console import admin_calls, group_calls, record_json
+from korvet.console.admin_calls import form_of
 from korvet.console.pages import (
     actions,
     group,
@@ -215,21 +216,23 @@ CALLS = (
         admin_calls.Clusters),
     Call("POST", f"{CLUSTER}/topics", admin_calls.create_topic, "Create a topic.",
         admin_calls.NewTopic, admin_calls.CreatedTopic, status=201),
-    Call("DELETE", f"{CLUSTER}{TOPIC}", admin_calls.delete_topic, "Delete a topic.", status=204),
+    Call("DELETE", f"{CLUSTER}{TOPIC}", form_of(actions.delete_topic, name="topic"),
+        "Delete a topic.", status=204),
     Call("PATCH", f"{CLUSTER}{TOPIC}", admin_calls.add_partitions,
         "Raise the number of partitions.", admin_calls.PartitionCount, status=204),
     Call("POST", f"{CLUSTER}{TOPIC}/configs:alter", admin_calls.alter_configs,
         "Change configs of a topic.", admin_calls.ConfigChanges, status=204),
     Call("POST", f"{CLUSTER}/consumer-groups/{{group}}/offsets:reset", admin_calls.reset_group,
         "Move a group to a position in a topic.", admin_calls.GroupReset, status=204),
-    Call("DELETE", f"{CLUSTER}/consumer-groups/{{group}}", admin_calls.delete_group,
+    Call("DELETE", f"{CLUSTER}/consumer-groups/{{group}}", form_of(reset.delete, id="group"),
         "Delete a group without members.", status=204),
-    Call("POST", "/users", admin_calls.set_user, "Set the password of a user.",
+    Call("POST", "/users", form_of(security.set_user), "Set the password of a user.",
         admin_calls.NewUser, status=204),
-    Call("DELETE", "/users/{user}", admin_calls.delete_user, "Delete a user.", status=204),
-    Call("POST", "/acls", admin_calls.create_rule, "Add an ACL rule.", admin_calls.Rule,
+    Call("DELETE", "/users/{user}", form_of(security.delete_user, name="user"),
+        "Delete a user.", status=204),
+    Call("POST", "/acls", form_of(security.create_rule), "Add an ACL rule.", admin_calls.Rule,
         status=204),
-    Call("DELETE", "/acls", admin_calls.delete_rule, "Delete an ACL rule.", admin_calls.Rule,
+    Call("DELETE", "/acls", form_of(security.delete_rule), "Delete an ACL rule.", admin_calls.Rule,
         status=204),
     Call("POST", "/quotas", admin_calls.set_quota, "Set or remove a quota.", admin_calls.Quota,
         status=204),
