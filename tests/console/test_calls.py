@@ -11,7 +11,7 @@ import pytest
 from korvet import Record
 from korvet.console.visit import PageError
 from tests.support.redis_servers import TestServer
-from tests.support.running_console import RunningConsole, running_console, token_in
+from tests.support.running_console import RunningConsole, secured_console, token_in
 
 V2 = "application/vnd.kafka.{}v2+json"
 
@@ -385,14 +385,7 @@ def test_clients_of_other_machines_change_nothing_without_users(
 @pytest.fixture(scope="module")
 def secured(valkey_server: TestServer) -> Iterator[RunningConsole]:
     """A console whose broker has ACLs: ann may read topic `open` and group `g`."""
-    sets = (
-        "authorizer.class.name=korvet",
-        "super.users=User:admin",
-        "sasl.enabled.mechanisms=SCRAM-SHA-256",
-        "connection.failed.authentication.delay.ms=0",
-    )
-    with running_console(valkey_server, *sets, listen="SASL_PLAINTEXT://127.0.0.1:0") as made:
-        made.add_user("admin", "a")
+    with secured_console(valkey_server) as made:
         made.add_user("ann", "b")
         for name in ("open", "closed"):
             made.log.create_topic(name, 1, {"offset.mode": "dense"})

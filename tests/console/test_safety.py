@@ -16,7 +16,13 @@ from korvet.console.routes import FORMS, PAGES
 from korvet.console.sessions import ConsoleSession, Sessions
 from korvet.console.visit import is_loopback
 from tests.support.redis_servers import TestServer, server
-from tests.support.running_console import RunningConsole, running_console, send, token_in
+from tests.support.running_console import (
+    RunningConsole,
+    running_console,
+    secured_console,
+    send,
+    token_in,
+)
 
 
 def test_each_response_forbids_inline_scripts_frames_and_sniffing(browser: httpx.Client) -> None:
@@ -172,19 +178,11 @@ def test_the_command_of_redis_cli_has_the_address_and_no_password(url: str, opti
 
 # With security.
 
-_ACLS = (
-    "authorizer.class.name=korvet",
-    "super.users=User:admin",
-    "sasl.enabled.mechanisms=SCRAM-SHA-256",
-    "connection.failed.authentication.delay.ms=0",
-)
-
 
 @pytest.fixture(scope="module")
 def secured(valkey_server: TestServer) -> Iterator[RunningConsole]:
     """A console whose broker has ACLs: ann may read topic `open`, admin everything."""
-    with running_console(valkey_server, *_ACLS, listen="SASL_PLAINTEXT://127.0.0.1:0") as made:
-        made.add_user("admin", "secret-a")
+    with secured_console(valkey_server, password="secret-a") as made:
         made.add_user("ann", "secret-b")
         for name in ("open", "closed"):
             made.log.create_topic(name, 1)

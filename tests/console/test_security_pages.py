@@ -7,19 +7,12 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from tests.support.redis_servers import TestServer
-from tests.support.running_console import RunningConsole, running_console, send, token_in
+from tests.support.running_console import RunningConsole, secured_console, send, token_in
 
 
 @pytest.fixture(scope="module")
 def secured(valkey_server: TestServer) -> Iterator[RunningConsole]:
-    sets = (
-        "authorizer.class.name=korvet",
-        "super.users=User:admin",
-        "sasl.enabled.mechanisms=SCRAM-SHA-512",
-        "connection.failed.authentication.delay.ms=0",
-    )
-    with running_console(valkey_server, *sets, listen="SASL_PLAINTEXT://127.0.0.1:0") as made:
-        made.add_user("admin", "a")
+    with secured_console(valkey_server, mechanism="SCRAM-SHA-512") as made:
         yield made
 
 

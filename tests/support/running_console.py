@@ -119,6 +119,22 @@ def running_console(
         assert not thread.is_alive()
 
 
+@contextmanager
+def secured_console(
+    server: TestServer, *, password: str = "a", mechanism: str = "SCRAM-SHA-256"
+) -> Iterator[RunningConsole]:
+    """Serve a namespace with ACLs, where the user admin with that password may do everything."""
+    sets = (
+        "authorizer.class.name=korvet",
+        "super.users=User:admin",
+        f"sasl.enabled.mechanisms={mechanism}",
+        "connection.failed.authentication.delay.ms=0",
+    )
+    with running_console(server, *sets, listen="SASL_PLAINTEXT://127.0.0.1:0") as made:
+        made.add_user("admin", password)
+        yield made
+
+
 def token_in(page: str) -> str:
     """Return the CSRF token of a page's first form."""
     return page.partition('name="csrf" value="')[2].partition('"')[0]
