@@ -188,11 +188,10 @@ class Connection(OrderedConnection):
     def _may_be_repeated(self, frame: Buffer) -> bool:
         with suppress(CloseConnection):
             api, _, body = decode_frame(frame)
+            if isinstance(body, MetadataRequest):
+                return bool(body.topics and body.allow_auto_topic_creation)
             leaves = api.name == "LeaveGroup" or getattr(body, "member_epoch", 0) < 0
-            creates = not isinstance(body, MetadataRequest) or (
-                body.topics and body.allow_auto_topic_creation
-            )
-            return has_response(body) and not leaves and bool(creates)
+            return has_response(body) and not leaves
         return True
 
     def _may_change(self, frame: Buffer) -> bool:
