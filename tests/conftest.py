@@ -14,6 +14,7 @@ import redis.utils
 from hypothesis import HealthCheck, settings
 
 from tests.support.redis_servers import (
+    redis8_server,
     redis62_server,
     redis_on_disk,
     redis_server,
@@ -26,6 +27,7 @@ pytest_plugins = ["tests.selection", "tests.support.programs", "tests.support.sh
 
 __all__ = [
     "lua",
+    "redis8_server",
     "redis62_server",
     "redis_on_disk",
     "redis_server",

