@@ -154,7 +154,7 @@ REVIEWED = {
     "its rows are counted, and each has few bytes": """
         broker/repeated_request.py:_templates console/consumers.py:instances
         console/sessions.py:_ended
-        groups/share_group.py:_config log/batch_cache.py:_batches log/range_reads.py:_ranges
+        groups/share_group.py:_config log/read_cache.py:_batches log/range_reads.py:_ranges
         log/read_cache.py:_read base/logfmt.py:_written base/metrics/families.py:values
         remote_log/chunk_cache.py:_blocks remote_log/chunk_cache.py:_readers
         remote_log/known_segments.py:_footers remote_log/known_segments.py:_known
@@ -176,7 +176,7 @@ REVIEWED = {
         store/notifications.py:_watchers store/replica_wait.py:_idle store/replica_wait.py:_known
         store/replica_wait.py:_queues store/replica_wait.py:_files store/replica_wait.py:_counting
         base/synced_files.py:_open
-        store/sync_cluster.py:_clients store/predecessors.py:_known
+        store/redis_clients.py:_clients store/predecessors.py:_known
         store/handshake.py:kill_refused wire/primitives.py:packers wire/primitives.py:unpackers
     """,
 }

@@ -35,9 +35,8 @@ from korvet.context import Services
 from korvet.fetch.partition_reader import READ_COMMITTED, TOPIC_IDS_SINCE, takes_batches
 from korvet.fetch.record_age import max_timestamp_of
 from korvet.fetch.sessions import CLOSE, OPEN, epoch_after, partitions_of
-from korvet.log.catch_up import is_catch_up
-from korvet.log.range_reads import Range, RangeReads
-from korvet.log.read_request import ReadRequest
+from korvet.log.range_reads import Range, RangeReads, is_catch_up
+from korvet.log.read_result import ReadRequest
 from korvet.log.recent_states import RecentState
 from korvet.remote_log.reader import ReadyBatches, RemoteLogReader
 from korvet.security.acl import Operation, ResourceType

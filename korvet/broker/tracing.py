@@ -32,8 +32,8 @@ from korvet.broker.response_errors import first_error
 from korvet.context import Context
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.async_store import AsyncStore
+from korvet.store.calls import ReplyWaiter, fail, resolve
 from korvet.store.notifications import Notifier, Subscription
-from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
 from korvet.wire import compression
 from korvet.wire.records import ATTRIBUTES_AT, CODEC_MASK, HEADER_SIZE, MAGIC, MAGIC_AT, Buffer
 from korvet.wire.schema import Message

@@ -17,9 +17,8 @@ from korvet.library.record_calls import FETCH_BYTES
 from korvet.library.session import check
 from korvet.library.tables import AsyncTable
 from korvet.library.values import StoredRecord
-from korvet.log.layouts import layout_of
-from korvet.log.read_request import ReadRequest
-from korvet.log.records_in import records_in
+from korvet.log.layouts import layout_of, records_in
+from korvet.log.read_result import ReadRequest
 from korvet.topics.table import Topic
 
 app = group()

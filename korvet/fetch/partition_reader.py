@@ -22,8 +22,7 @@ from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
 from korvet.log.leader_epochs import LeaderEpochs, end_of, is_lost, parse_rows
 from korvet.log.opening import in_thread
-from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult
+from korvet.log.read_result import ReadRequest, ReadResult
 from korvet.log.reader import LogReader
 from korvet.store.errors import StoreError
 from korvet.topics.node import Node

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from korvet.log.entry import Entry
-from korvet.log.layouts import layout_of
+from korvet.log.layouts import layout_of, records_in
 from korvet.log.read_result import ReadResult
-from korvet.log.records_in import records_in
 from korvet.topics.table import Topic
 from korvet.wire import compression, message_sets
 from korvet.wire.records import Buffer

@@ -16,7 +16,7 @@ from korvet.base.errors import ErrorCode
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.legacy.topics import LegacyTopics, Refusal
 from korvet.log.layouts import bytes as bytes_layout
-from korvet.log.read_request import ReadRequest
+from korvet.log.read_result import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic

@@ -18,10 +18,10 @@ from korvet.library.values import (
     Record,
     StoredRecord,
 )
+from korvet.log.layouts import records_in
 from korvet.log.leader_epochs import is_lost, lost_from, parse_rows
 from korvet.log.position import Position
-from korvet.log.read_request import ReadRequest
-from korvet.log.records_in import records_in
+from korvet.log.read_result import ReadRequest
 from korvet.log.tables import fill
 from korvet.log.validator import prepare_append
 from korvet.scripts.call import Call

@@ -36,9 +36,9 @@ from korvet.library.publishing import OnRefused, Queued, check_queues, enqueue
 from korvet.library.record_calls import FETCH_BYTES
 from korvet.library.session import check
 from korvet.library.values import AcquiredRecord, KorvetError, StoredRecord
+from korvet.log.layouts import records_in
 from korvet.log.position import EARLIEST
 from korvet.log.read_result import ReadResult
-from korvet.log.records_in import records_in
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import ShareAcknowledgeReply, ShareAcquireReply
 from korvet.share.acknowledger import Acknowledge

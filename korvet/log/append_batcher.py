@@ -27,7 +27,7 @@ from korvet.scripts.calls.namespace import LogAppendManyReply
 from korvet.scripts.calls.partition import APPEND, AppendReply
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
-from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
+from korvet.store.calls import ReplyWaiter, fail, resolve
 
 logger = logfmt.get("log.append_batcher")
 

@@ -44,7 +44,7 @@ from korvet.scripts.append_call import (
 from korvet.scripts.call import Arg, Call
 from korvet.scripts.calls.partition import APPEND, SCHEDULE_ADD, AppendReply
 from korvet.store.async_store import AsyncStore
-from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
+from korvet.store.calls import ReplyWaiter, fail, resolve
 from korvet.store.resp import Packed, pack_arguments
 
 PART_RECORDS = 2000

@@ -13,10 +13,10 @@ import re
 import struct
 from typing import Any, NamedTuple
 
-from korvet.log.entry_id import DENSE_MS, natural_offset
+from korvet.log.entry import DENSE_MS, natural_offset
 from korvet.log.recent_states import BOUNDS
 from korvet.store.raw_reply import parsed
-from korvet.store.reply_bytes import end_of
+from korvet.store.resp import end_of
 from korvet.wire.records import HEADER_SIZE, MAX_SPAN
 
 ENTRY_OVERHEAD = 128

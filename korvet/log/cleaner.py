@@ -35,21 +35,21 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
-from korvet.log.busy_timer import BusyTimer
-from korvet.log.cleaned_index import (
+from korvet.log.compacted_copy import (
+    THROTTLE_FACTOR,
     UNREADABLE,
+    BusyTimer,
     CleanedIndex,
+    CompactedCopy,
     Outcome,
+    Superseded,
     entries_with_records,
     key_mark,
     rewrite_batch,
 )
-from korvet.log.compacted_copy import THROTTLE_FACTOR, CompactedCopy, Superseded
-from korvet.log.entry import Entry
-from korvet.log.entry_id import OffsetMap, split_id
+from korvet.log.entry import Entry, OffsetMap, split_id
 from korvet.log.opening import in_thread
-from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult
+from korvet.log.read_result import ReadRequest, ReadResult
 from korvet.log.reader import LogReader
 from korvet.scripts.calls.partition import CleanBeginReply
 from korvet.store.calls import ReadCalls

@@ -6,7 +6,7 @@ from functools import partial
 from korvet.base.errors import ErrorCode
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
-from korvet.log.read_request import ReadRequest
+from korvet.log.read_result import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.scripts.append_call import FAR
 from korvet.scripts.calls.partition import FindTimestampReply

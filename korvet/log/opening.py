@@ -14,12 +14,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from korvet.base.buffers import CAPACITY, free_large, keep_large
 from korvet.base.errors import ErrorCode
 from korvet.store.calls import IS_INLINE
 from korvet.topics.table import Topic
 from korvet.wire import record_walk, records
 from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record
-from korvet.wire.work_buffer import CAPACITY, free_large, keep_large
 
 MAX_AT_ONCE = CAPACITY
 """Max bytes of one batch's records that the event loop opens: about a millisecond."""

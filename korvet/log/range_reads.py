@@ -12,6 +12,11 @@ Rules
 - Ranges read ahead have at most AHEAD_BYTES. One that was not asked for within IDLE_S gives way to
   others; a younger one never does, so that no reader drops what another one needs.
 - Those of an earlier connection are dropped: another server may have less.
+
+Batches below a log's end are sent from where they were received
+- Only if they are not cached, and fill the fetch (`ReadCache.is_catch_up`).
+- The state is read before the entries; topic id, start and local start after them, in one write.
+- What needs a look at each entry, or another read, is left to the caller: rows, or nothing.
 """
 
 import asyncio
@@ -25,11 +30,9 @@ import msgspec
 from msgspec.structs import replace
 
 from korvet.log.batch_reply import Batches, BatchReply
-from korvet.log.catch_up import find_batches, is_catch_up
 from korvet.log.entries_query import EntriesQuery
 from korvet.log.read_cache import ReadCache
-from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import Ranges
+from korvet.log.read_result import Ranges, ReadRequest
 from korvet.log.recent_states import FRESH_S, STATE, Fields, RecentState, RecentStates
 from korvet.store.calls import ReadCalls
 from korvet.store.errors import StoreUnavailable
@@ -225,3 +228,33 @@ class RangeReads:
 
 def _has_failed(range_: Range) -> bool:
     return range_.sent.done() and not range_.is_read
+
+
+def is_catch_up(request: ReadRequest, offset: int, cache: ReadCache) -> bool:
+    """Return whether large batches are expected that are to be read from Redis."""
+    topic, policy = request.topic, request.topic.policy
+    return (
+        request.batches
+        and policy.storage_format == "batch"
+        and policy.offset_mode != "bytes"
+        and not policy.compact
+        and not policy.log_append_time
+        and cache.is_catch_up(topic, request.partition, offset, request.max_bytes)
+    )
+
+
+def find_batches(reply: BatchReply, request: ReadRequest, state: RecentState) -> Batches | None:
+    """Return the batches to send as they are; None if the entries must be looked at.
+
+    The state was read before the entries, or is newer.
+    """
+    offset = request.offset
+    if not reply.has(request.topic.id, offset) or offset < max(state.start, reply.local_start):
+        return None
+    if request.committed and state.stable is not None:
+        return None
+    found = reply.take(offset, request.max_bytes, request.epoch_of(state.epoch))
+    if found is None or 2 * found.size < request.max_bytes:
+        return None
+    # A transaction that began at or above the end in the state may be open.
+    return None if request.committed and found.next > state.end else found

@@ -1,14 +1,23 @@
-"""Cache for the reads of one process: sizes of entries, stored batches."""
+"""Cache for the reads of one process: sizes of entries, and stored batches.
+
+Rules
+- A stored batch never changes and never moves: (topic id, partition, offset) identifies it on one
+  Redis server. Another server may lack the last ones: they are dropped after a reconnection.
+- Each fetch asks Redis for the log's state all the same: topic and log start decide whether a
+  batch may still be read.
+- The key is the offset a consumer asks for: the end of the batch below it. That no batch
+  is between the two must be known, from one XRANGE or from the append's own reply.
+- The batches have at most `capacity` bytes. The least recently used one is dropped first.
+"""
 
 import struct
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import cast
 
 from korvet.base import logfmt
-from korvet.log.batch_cache import BatchCache
 from korvet.log.batch_reply import Batches
-from korvet.log.entry import Entry
-from korvet.log.entry_id import OffsetMap
+from korvet.log.entry import Entry, OffsetMap
 from korvet.log.layouts import layout_of
 from korvet.log.recent_states import RecentState
 from korvet.log.size_estimates import SizeEstimates
@@ -29,6 +38,76 @@ _INT64 = struct.Struct(">q")
 _NEWEST_AT = 35
 """Where a batch has its max timestamp."""
 logger = logfmt.get("log.reader")
+ReadKey = tuple[str, int, int]
+OVERHEAD = 512
+"""Estimated bytes per cached batch, in addition to the batch."""
+
+
+class BatchCache:
+    """Batches by the offset that reads them."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.size = 0
+        self._batches: OrderedDict[ReadKey, Entry] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def put(self, topic_id: str, partition: int, offset: int, batch: Entry) -> None:
+        """Store the batch that a read from `offset` finds first."""
+        cost = batch.size + OVERHEAD
+        if cost > self.capacity >> 2:
+            return
+        position = (topic_id, partition, offset)
+        old = self._batches.pop(position, None)
+        if old is not None:
+            self.size -= old.size + OVERHEAD
+        self._batches[position] = batch
+        self.size += cost
+        while self.size > self.capacity:
+            _, dropped = self._batches.popitem(last=False)
+            self.size -= dropped.size + OVERHEAD
+
+    def has(self, topic_id: str, partition: int, offset: int) -> bool:
+        """Return whether the batch that a read from `offset` finds first is cached."""
+        return (topic_id, partition, offset) in self._batches
+
+    def drop(self, topic_id: str, partition: int, first: int, last: int) -> None:
+        """Drop the batches from `first` on without a gap, as far as they end by `last`."""
+        position = (topic_id, partition, first)
+        while (batch := self._batches.get(position)) is not None and batch.last <= last:
+            del self._batches[position]
+            self.size -= batch.size + OVERHEAD
+            position = (topic_id, partition, batch.last + 1)
+
+    def clear(self) -> None:
+        """Drop every batch."""
+        self._batches.clear()
+        self.size = 0
+
+    def run(
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, *, uses: bool = True
+    ) -> list[Entry]:
+        """Return the cached batches from `offset` on, without a gap, up to `max_bytes`.
+
+        The first is returned whatever its size. They count as used unless `uses` is False.
+        """
+        found: list[Entry] = []
+        size = 0
+        batches = self._batches
+        while True:
+            position = (topic_id, partition, offset)
+            batch = batches.get(position)
+            if batch is None:
+                return found
+            size += batch.size
+            if found and size > max_bytes:
+                return found
+            if uses:
+                batches.move_to_end(position)
+            found.append(batch)
+            offset = batch.last + 1
 
 
 class ReadCache:
@@ -45,7 +124,7 @@ class ReadCache:
         """Reads that found a batch, and those that found none, since the process started."""
         self.catch_up_bytes = 0
         """Bytes of large batches below a log's end that were read from Redis, since then."""
-        self._batches: BatchCache[Entry] = BatchCache(cache_bytes)
+        self._batches = BatchCache(cache_bytes)
         self._read: dict[tuple[str, int, int], None] = {}
         self.connection_epoch = connection_epoch
         self._epoch = 0
@@ -213,7 +292,7 @@ class ReadCache:
         """Return the cached batches from the offset on, for a reader that is no consumer."""
         if not self.is_valid():
             return []
-        return self._batches.peek(topic.id, partition, offset, max_bytes)
+        return self._batches.run(topic.id, partition, offset, max_bytes, uses=False)
 
     def drop_unread(self, topic: Topic, partition: int, first: int, last: int) -> None:
         """Drop the batches of these offsets if this process does not read the partition."""

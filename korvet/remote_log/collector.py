@@ -8,8 +8,7 @@ from time import time
 from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
 from korvet.log.read_cache import ReadCache
-from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult
+from korvet.log.read_result import ReadRequest, ReadResult
 from korvet.log.reader import LogReader
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic

@@ -17,7 +17,7 @@ from collections.abc import Callable, Container
 
 import msgspec
 
-from korvet.base import read_buffers
+from korvet.base import buffers
 from korvet.remote_log.copier import segment_bytes
 from korvet.topics.table import Topic
 
@@ -78,7 +78,7 @@ class CopyDemand:
         if demand.is_kept and self._kept + size <= room:
             if not self._retains:
                 self._retains = True
-                read_buffers.retain_freed(2 * room)
+                buffers.retain_freed(2 * room)
             demand.kept += size
             self._kept += size
             return True

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from korvet.log.adoption import adopt
+from korvet.log.foreign_entries import adopt
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.memory import COPY_MARK, TRIM_MARK, MemoryBudget
 from korvet.remote_log.store import RemoteStorageError

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from korvet.base.read_buffers import ReadBuffers
+from korvet.base.buffers import ReadBuffers
 from korvet.remote_log.read_limit import THREADS
 
 BUFFER_BYTES = 32 << 20

@@ -12,7 +12,7 @@ from time import monotonic, time
 
 from korvet.base import logfmt
 from korvet.base.bounded import chunks
-from korvet.log.adoption import adopt
+from korvet.log.foreign_entries import adopt
 from korvet.log.read_cache import ReadCache
 from korvet.log.unchanged import LOOKED_AT, WORK, WORKED_AT, Unchanged, pace
 from korvet.remote_log.copier import PartitionCopier, SegmentBuffers

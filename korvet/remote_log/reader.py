@@ -27,8 +27,7 @@ from korvet.base import logfmt
 from korvet.base.errors import ErrorCode
 from korvet.base.metrics import Metrics
 from korvet.log.entry import Entry
-from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult
+from korvet.log.read_result import ReadRequest, ReadResult
 from korvet.remote_log.known_segments import CACHE_BYTES, MAX_PARTITIONS, Footers, KnownSegments
 from korvet.remote_log.manifest import ManifestStore
 from korvet.remote_log.store import RemoteStorageError, SegmentStore

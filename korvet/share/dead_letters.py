@@ -26,9 +26,9 @@ from typing import NamedTuple
 from korvet.base import logfmt
 from korvet.base.errors import ErrorCode
 from korvet.groups.share_group import ShareGroupConfig
-from korvet.log.read_request import ReadRequest
+from korvet.log.layouts import read_records
+from korvet.log.read_result import ReadRequest
 from korvet.log.reader import LogReader
-from korvet.log.records_in import read_records
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.store.errors import StoreError
 from korvet.topics.node import Node

@@ -21,8 +21,7 @@ from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.lag import find_offset
 from korvet.log.layouts import layout_of
 from korvet.log.opening import in_thread
-from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult
+from korvet.log.read_result import ReadRequest, ReadResult
 from korvet.log.reader import LogReader
 from korvet.scripts.calls.partition import ShareAcquireReply
 from korvet.scripts.signals import Signal

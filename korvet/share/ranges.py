@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from korvet.log.entry import Entry
-from korvet.log.layouts import layout_of
+from korvet.log.layouts import layout_of, records_in, with_records
 from korvet.log.read_result import ReadResult
-from korvet.log.records_in import records_in, with_records
 from korvet.topics.table import Topic
 
 Range = tuple[int, int]

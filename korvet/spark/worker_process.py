@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from korvet.base import read_buffers
+from korvet.base import buffers
 
 REUSED_WORKER = "SPARK_REUSE_WORKER"
 RETAINED_BYTES = 32 << 20
@@ -43,7 +43,7 @@ def task_scope() -> Iterator[None]:
     """Run a task with garbage collection paused and prepare the process for the next task."""
     if os.environ.get(REUSED_WORKER):
         # The next chunk then needs no new pages.
-        read_buffers.retain_freed(RETAINED_BYTES)
+        buffers.retain_freed(RETAINED_BYTES)
         keep_archive_directories()
     try:
         with gc_paused():

@@ -22,14 +22,13 @@ from typing import Any, Self, TypeVar
 
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.address import Address, Location, parse
+from korvet.store.calls import ReplyWaiter, fail, resolve
 from korvet.store.cluster_router import ClusterRouter
 from korvet.store.connection import PendingCommand, PipelinedConnection
-from korvet.store.connections import ConnectionSet
 from korvet.store.errors import REPLICA_CODES, StoreUnavailable, code_of
 from korvet.store.handshake import ConnectOptions
 from korvet.store.range_connection import PendingRange, RangeConnection, RangeReply
-from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
-from korvet.store.reply_waiter import ReplyWaiter, fail, resolve
+from korvet.store.reconnect import ConnectionEvents, ConnectionSet, ReconnectingConnection
 from korvet.store.sentinel_watch import SentinelWatcher
 from korvet.store.server_info import Server, parse_info
 from korvet.store.slots import whole

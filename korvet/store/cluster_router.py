@@ -19,7 +19,6 @@ from typing import Any
 from korvet.scripts.call import Arg, Call
 from korvet.store.address import Address, Location
 from korvet.store.connection import PendingCommand
-from korvet.store.connections import ConnectionSet
 from korvet.store.errors import (
     REPLICA_CODES,
     RedisUnreachable,
@@ -28,8 +27,8 @@ from korvet.store.errors import (
     code_of,
 )
 from korvet.store.handshake import ConnectOptions
-from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
-from korvet.store.sentinel_lookup import always
+from korvet.store.reconnect import ConnectionEvents, ConnectionSet, ReconnectingConnection
+from korvet.store.sentinel import always
 from korvet.store.server_info import Server
 from korvet.store.slots import (
     SLOTS,

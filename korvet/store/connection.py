@@ -16,6 +16,7 @@ Rules
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
@@ -23,8 +24,8 @@ from typing import Any, Protocol, cast
 import hiredis
 
 from korvet.scripts.call import Arg, Call, ContractBroken, Script
+from korvet.store.calls import ReplyWaiter
 from korvet.store.errors import StoreUnavailable, ValueTooLarge, command_error, script_error
-from korvet.store.reply_waiter import ReplyWaiter
 from korvet.store.resp import NOTHING, ErrorReply, Packer, reader
 from korvet.store.send_buffers import discard_at_close
 
@@ -32,7 +33,7 @@ RECEIVE = 256 * 1024
 WRITTEN_AT_ONCE = 32 * 1024
 """Bytes of a command that does not wait for the end of the event-loop iteration."""
 
-
+logger = logging.getLogger("korvet.store")
 PLAIN_WRITES = frozenset({"EVAL", "UNLINK", "XADD"})
 """The writing commands that Korvet sends outside scripts."""
 
@@ -330,3 +331,47 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         if self._silent == 2:
             self.close(f"Redis answered nothing for {self._timeout_s:g} s")
         self._oldest = oldest
+
+
+class PubSubConnection(PipelinedConnection):
+    """A connection that takes messages instead of replies once `on_message` was called."""
+
+    _on_message: Callable[[list[Any]], None] | None = None
+    _alive = True
+    _refused = False
+
+    def on_message(self, on_message: Callable[[list[Any]], None]) -> None:
+        """Deliver everything that arrives from now on to `on_message`."""
+        self._on_message = on_message
+
+    def say(self, *command: Arg) -> None:
+        """Send the command; its reply arrives as a message."""
+        packer = Packer()
+        packer.add(command)
+        if self._transport is not None:
+            self._transport.writelines(packer.take())
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._on_message is None:
+            super().buffer_updated(nbytes)
+            return
+        self._alive = True
+        self._feed(self._buffer, 0, nbytes)
+        while (reply := self._gets()) is not NOTHING:
+            if isinstance(reply, list):
+                self._on_message(reply)
+            elif isinstance(reply, ErrorReply) and not self._refused:
+                self._refused = True
+                logger.warning("subscription failed: %s", reply)
+
+    def _watch(self) -> None:
+        """Ping the silent server; close the connection if no answer comes by the next check."""
+        if self._on_message is None:
+            super()._watch()
+            return
+        self._watch_handle = self._loop.call_later(self._timeout_s, self._watch)
+        if not self._alive:
+            self.close(f"Redis answered nothing for {self._timeout_s:g} s")
+            return
+        self._alive = False
+        self.say("PING")

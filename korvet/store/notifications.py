@@ -24,11 +24,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Self
 
 from korvet.store.address import parse
-from korvet.store.connection import PipelinedConnection
+from korvet.store.calls import resolve
+from korvet.store.connection import PipelinedConnection, PubSubConnection
 from korvet.store.handshake import ConnectOptions
-from korvet.store.pubsub import PubSubConnection
 from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
-from korvet.store.reply_waiter import resolve
 from korvet.store.sentinel_watch import SentinelWatcher
 
 OnMessage = Callable[[bytes], None]

@@ -12,11 +12,10 @@ from typing import Any, Protocol
 
 import hiredis
 
-from korvet.base.read_buffers import UNIT, ReadBuffers
+from korvet.base.buffers import UNIT, ReadBuffers
 from korvet.scripts.call import Arg
 from korvet.store.connection import WRITTEN_AT_ONCE, Owner, PendingCommand, PipelinedConnection
-from korvet.store.reply_bytes import BadReply, end_of
-from korvet.store.resp import NOTHING, reader
+from korvet.store.resp import NOTHING, BadReply, end_of, reader
 from korvet.store.send_buffers import enlarge
 
 POOL_BYTES = 16 << 20

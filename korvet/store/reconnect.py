@@ -15,11 +15,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+from korvet.scripts.call import Call
 from korvet.store.address import Address
 from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import RedisUnreachable, StoreError, StoreUnavailable
 from korvet.store.handshake import ConnectOptions, end_connection, handshake
+from korvet.store.range_connection import RangeConnection
+from korvet.store.sentinel import Find
 from korvet.store.server_info import Server
 
 _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.5)
@@ -316,3 +320,30 @@ async def _connect(
             f"no connection to Redis at {address}: {why}; start it, or give another --redis URL"
         ) from error
     return pipeline
+
+
+GROUPS = "group."
+"""Prefix of membership and commit scripts: they and the log's scripts never wait for each other."""
+
+
+class ConnectionSet:
+    """The connections to one server: for writes of groups, other writes, reads and ranges.
+
+    Four connections, so that long work does not delay short work: an append of a thousand records
+    delays no heartbeat, a long reply delays neither, and a large range of entries delays no short
+    command. Each keeps the order of its calls.
+    """
+
+    def __init__(self, find: Find, options: ConnectOptions, listener: ConnectionEvents) -> None:
+        self.writes = ReconnectingConnection(find, options, listener)
+        self.groups = ReconnectingConnection(find, options, listener)
+        self.reads = ReconnectingConnection(find, options, listener)
+        self.ranges = ReconnectingConnection(find, options, listener, RangeConnection)
+        self.ranges.others = (self.writes, self.groups, self.reads)
+        self.all = (self.writes, self.groups, self.ranges, self.reads)
+
+    def for_call(self, call: Call[Any]) -> ReconnectingConnection:
+        """Return the connection that takes the call: always the same one for a script."""
+        if not call.script.writes:
+            return self.reads
+        return self.groups if call.script.name.startswith(GROUPS) else self.writes

@@ -29,7 +29,7 @@ from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from korvet.scripts.call import Arg, Call, Reply
-from korvet.store.calls import IS_INLINE, AsyncCalls
+from korvet.store.calls import IS_INLINE, AsyncCalls, fail, resolve
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.store.predecessors import Predecessors
 from korvet.store.redis_py_calls import (
@@ -40,7 +40,6 @@ from korvet.store.redis_py_calls import (
     plain_arg,
     reply_of,
 )
-from korvet.store.reply_waiter import fail, resolve
 from korvet.store.server_info import parse_info
 from korvet.store.sync_store import SyncStore
 

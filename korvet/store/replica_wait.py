@@ -33,7 +33,7 @@ from korvet.store.connection import PipelinedConnection
 from korvet.store.errors import CommandFailed, StoreUnavailable
 from korvet.store.handshake import ConnectOptions, ask
 from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
-from korvet.store.sentinel_lookup import always
+from korvet.store.sentinel import always
 from korvet.store.server_info import online_replicas, parse_info
 
 IN_FLIGHT = 16

@@ -5,6 +5,7 @@ or more is not copied: the command is then several buffers, one of them the argu
 kernel makes the first copy.
 """
 
+import re
 from collections.abc import Sequence
 
 import hiredis
@@ -16,6 +17,8 @@ BIG = 8 * 1024
 # Above this number of arguments, a check of each costs more than a copy: they are small then.
 MANY = 40
 _END = b"\r\n"
+_LINE = re.compile(rb"[^\r\n]*\r\n")
+_COUNTED = re.compile(rb"(?:\$-1|\$(\d+)|\*-1|\*(\d+)|[-+:][^\r\n]*)\r\n")
 LONGEST = 512 << 20
 """Bytes of the longest argument, by the default of proto-max-bulk-len."""
 
@@ -148,3 +151,29 @@ def _buffer(arg: Arg) -> bytes | memoryview:
         return b"%d" % arg
     view = memoryview(arg)
     return view if view.itemsize == 1 and view.ndim == 1 else view.cast("B")
+
+
+class BadReply(ValueError):
+    """The bytes are no reply of Redis."""
+
+
+def end_of(view: memoryview, at: int, end: int) -> int:
+    """Return the position after the reply that begins at `at`; -1 if it is incomplete.
+
+    No value of it becomes an object. Raises BadReply.
+    """
+    left = 1
+    while left:
+        found = _COUNTED.match(view, at, end)
+        if found is None:
+            if at < end and (view[at] not in b"$*-+:" or _LINE.match(view, at, end)):
+                raise BadReply(f"unexpected byte {view[at]} in a reply")
+            return -1
+        at = found.end()
+        size, items = found.groups()
+        if size is not None:
+            at += int(size) + 2
+        elif items is not None:
+            left += int(items)
+        left -= 1
+    return at if at <= end else -1

@@ -1,6 +1,6 @@
-"""The master according to the Sentinels.
+"""The address to connect to, found before every connection, so that a failover is followed.
 
-Rules
+Rules of the master according to the Sentinels
 - Sentinels learn of a failover one after another: the one with the greatest configuration epoch
   knows most.
 - All are asked at once. After the first answer the others have GRACE_S.
@@ -8,7 +8,8 @@ Rules
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ HOLD_S = 5.0
 DOWN = frozenset({"s_down", "o_down"})
 FAILING_OVER = "failover_in_progress"
 
+Find = Callable[[], Awaitable[Address]]
 RawView = tuple[Any, Any]
 """The raw replies to the two QUESTIONS."""
 QUESTIONS = (("SENTINEL", "MASTER"), ("SENTINEL", "GET-MASTER-ADDR-BY-NAME"))
@@ -138,3 +140,27 @@ async def _ask(location: Location, seed: Address, connect_s: float) -> RawView:
             pipe.execute_command(*question, location.master)
         state, address = await pipe.execute(raise_on_error=False)
     return state, address
+
+
+def always(address: Address) -> Find:
+    """Return a function that finds that server."""
+
+    async def find() -> Address:
+        return address
+
+    return find
+
+
+def finder(location: Location, connect_s: float) -> Find:
+    """Return a function that finds the server to connect to.
+
+    That is the only server, the master that Sentinels name, or the nodes of a cluster in turn.
+    """
+    if location.kind == "sentinel":
+        return lambda: master(location, connect_s)
+    turn = itertools.cycle(location.seeds)
+
+    async def next_seed() -> Address:
+        return next(turn)
+
+    return next_seed

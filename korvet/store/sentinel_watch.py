@@ -20,12 +20,11 @@ from typing import Any
 
 from korvet.store import sentinel
 from korvet.store.address import Address, Location
-from korvet.store.connection import PipelinedConnection
+from korvet.store.connection import PipelinedConnection, PubSubConnection
 from korvet.store.errors import StoreError
 from korvet.store.handshake import ConnectOptions
-from korvet.store.pubsub import PubSubConnection
 from korvet.store.reconnect import ConnectionEvents, ReconnectingConnection
-from korvet.store.sentinel_lookup import Find, always, finder
+from korvet.store.sentinel import Find, always, finder
 
 BEGINNING = "+failover-state-send-slaveof-noone"
 EVENTS = (BEGINNING, "+promoted-slave", "+switch-master", "-failover-abort-slave-timeout")

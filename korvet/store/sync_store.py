@@ -27,7 +27,7 @@ from korvet.store.address import Address, parse
 from korvet.store.errors import REPLICA_CODES, RedisUnreachable, StoreRefused, StoreUnavailable
 from korvet.store.predecessors import Predecessors
 from korvet.store.raw_reply import RawReply
-from korvet.store.redis_clients import open_client, open_master
+from korvet.store.redis_clients import SyncCluster, open_client, open_master
 from korvet.store.redis_py_calls import (
     UNAVAILABLE,
     error_of,
@@ -37,7 +37,6 @@ from korvet.store.redis_py_calls import (
     reply_of,
 )
 from korvet.store.slots import whole
-from korvet.store.sync_cluster import SyncCluster
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")

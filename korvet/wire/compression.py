@@ -11,8 +11,8 @@ from functools import cache
 
 import cramjam
 
+from korvet.base.buffers import CAPACITY, has_room, work_buffer
 from korvet.base.late_import import aiokafka
-from korvet.wire.work_buffer import CAPACITY, has_room, work_buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")

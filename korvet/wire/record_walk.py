@@ -20,6 +20,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from korvet.base.buffers import work_buffer
 from korvet.wire.header_counts import claimed_headers, read_varint
 from korvet.wire.records import (
     MAX_DECODED_RECORDS,
@@ -30,7 +31,6 @@ from korvet.wire.records import (
     too_many_headers,
     too_many_records,
 )
-from korvet.wire.work_buffer import work_buffer
 
 _DECODE, _TOO_MANY, _INVALID = -1, -2, -3
 """Results of the Lua code below 0."""

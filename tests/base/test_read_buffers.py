@@ -1,6 +1,6 @@
 """Check that a buffer is reused once no view of it exists, and not before."""
 
-from korvet.base.read_buffers import LARGEST, UNIT, ReadBuffers
+from korvet.base.buffers import LARGEST, UNIT, ReadBuffers
 
 
 def address(view: memoryview) -> int:

@@ -31,8 +31,8 @@ from korvet.scripts.keys import Keys
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer
 from korvet.security.session import Session
+from korvet.store.calls import ReplyWaiter
 from korvet.store.errors import StoreUnavailable
-from korvet.store.reply_waiter import ReplyWaiter
 from korvet.topics.node import Node
 from korvet.topics.table import Topic
 from korvet.transactions.add_partitions import EnlistedPartitions

@@ -5,7 +5,7 @@ import pytest
 from korvet.base.errors import ErrorCode as E
 from korvet.legacy.fetch import LegacyReader
 from korvet.legacy.topics import LegacyTopics
-from korvet.log import entry_rows
+from korvet.log import entries_query
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.list_offsets import (
@@ -131,7 +131,7 @@ async def test_an_entry_that_no_client_takes_is_skipped_and_named(
     broker: Broker, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A consumer of librdkafka stopped at one XADD of 120 MB."""
-    monkeypatch.setattr(entry_rows, "MAX_RECORD_BYTES", 5000)
+    monkeypatch.setattr(entries_query, "MAX_RECORD_BYTES", 5000)
     await broker.create("t", 1, offset_mode=mode, storage_format="record", max_message_bytes="3000")
     stream = broker.services.keys.partition("t", 0).stream
     for value in (b"before", b"large" * 900, b"huge" * 2000, b"behind"):

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import korvet
-from korvet.log.entry_id import DENSE_MS
+from korvet.log.entry import DENSE_MS
 from tests.interop import librdkafka
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic

@@ -20,8 +20,8 @@ from korvet.scripts.calls.namespace import LogAppendManyReply
 from korvet.scripts.calls.partition import AppendReply
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
+from korvet.store.calls import ReplyWaiter
 from korvet.store.errors import StoreUnavailable
-from korvet.store.reply_waiter import ReplyWaiter
 
 KEYS = Keys()
 HEAVY = MAX_SHARED_BYTES - 20 * ARGUMENT_BYTES

@@ -6,7 +6,7 @@ import hiredis
 import pytest
 
 from korvet.log.batch_reply import BatchReply
-from korvet.log.entry_id import DENSE_MS
+from korvet.log.entry import DENSE_MS
 from korvet.wire.records import HEADER_SIZE, read_header
 
 STATE = (b"topic", b"30", b"0", None, b"", b"-1")

@@ -10,12 +10,11 @@ import pytest
 
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
-from korvet.log.cleaned_index import INDEX_BYTES, MAX_ROWS, CleanedIndex, Outcome
 from korvet.log.cleaner import READ_ENTRIES, LogCleaner
-from korvet.log.compacted_copy import COPY_ENTRIES
-from korvet.log.read_request import ReadRequest
+from korvet.log.compacted_copy import COPY_ENTRIES, INDEX_BYTES, MAX_ROWS, CleanedIndex, Outcome
+from korvet.log.layouts import records_in
+from korvet.log.read_result import ReadRequest
 from korvet.log.reader import LogReader
-from korvet.log.records_in import records_in
 from korvet.log.tables import fill
 from korvet.scripts.calls.partition import CleanBeginReply, ListOffsetsReply
 from korvet.scripts.keys import Keys
@@ -611,7 +610,7 @@ async def test_redis_is_held_shortly_and_left_alone_for_nine_times_as_long(
     async def rest(seconds: float) -> None:
         rested.append(seconds)
 
-    monkeypatch.setattr("korvet.log.busy_timer.monotonic", store.clock)
+    monkeypatch.setattr("korvet.log.compacted_copy.monotonic", store.clock)
     outcome = await LogCleaner(store, one.topic, 0, rest).run()
     assert outcome is not None and outcome.removed > 0
     assert sum(rested) >= 8.99 * store.busy

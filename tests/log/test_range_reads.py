@@ -10,7 +10,7 @@ import pytest
 from korvet.log import range_reads
 from korvet.log.range_reads import AHEAD_BYTES, IDLE_S, PAUSE_S, Range, RangeReads
 from korvet.log.read_cache import ReadCache
-from korvet.log.read_request import ReadRequest
+from korvet.log.read_result import ReadRequest
 from korvet.log.recent_states import FRESH_S, RENEW_S, RecentStates
 from korvet.scripts.keys import Keys
 from korvet.store.errors import StoreUnavailable

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from korvet.base.errors import ErrorCode
-from korvet.log.entry_id import DENSE_MS, LAST, NATURAL_END, OffsetMap, split_id
+from korvet.log.entry import DENSE_MS, LAST, NATURAL_END, OffsetMap, split_id
 from korvet.scripts.calls.partition import NumberEntriesReply
 from korvet.store.errors import ScriptFailed
 from korvet.testing import LuaRunner, ScriptError

@@ -15,8 +15,8 @@ from korvet.groups.coordinator import ROWS_PER_CALL
 from korvet.groups.modern import pack
 from korvet.log.append_batcher import ARGUMENT_BYTES, MAX_BATCHES, MAX_CALL_BYTES
 from korvet.log.append_parts import PART_ARGUMENTS, PART_BYTES, PART_RECORDS, parts_of
-from korvet.log.cleaned_index import INDEX_BYTES, MAX_ROWS
 from korvet.log.cleaner import TAIL_ENTRIES
+from korvet.log.compacted_copy import INDEX_BYTES, MAX_ROWS
 from korvet.log.tables import AT_MOST
 from korvet.scripts import append_call, bundle
 from korvet.scripts.append_call import Row, batch_of

@@ -16,8 +16,8 @@ from korvet.scripts.append_call import EXPIRED, EXPIRED_IN_TXN, TRANSACTION_AT
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import APPEND
 from korvet.security.session import Session
+from korvet.store.calls import ReplyWaiter
 from korvet.store.errors import StoreRefused
-from korvet.store.reply_waiter import ReplyWaiter
 from korvet.topics.table import Topic
 from korvet.wire import batch_builder
 from korvet.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest

@@ -12,8 +12,7 @@ from korvet.base.errors import ErrorCode
 from korvet.base.metrics import Metrics
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
-from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult
+from korvet.log.read_result import ReadRequest, ReadResult
 from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.manifest import object_name
 from korvet.remote_log.reader import RemoteLogReader

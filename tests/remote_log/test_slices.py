@@ -9,8 +9,7 @@ import pytest
 
 from korvet.base.errors import ErrorCode
 from korvet.base.metrics import Metrics
-from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult
+from korvet.log.read_result import ReadRequest, ReadResult
 from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import SegmentStore

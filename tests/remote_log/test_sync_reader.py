@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from korvet.log.records_in import records_in
+from korvet.log.layouts import records_in
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.remote_log.stored_entries import entries_of
 from korvet.remote_log.sync_reader import SyncSegmentReader

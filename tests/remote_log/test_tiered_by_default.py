@@ -15,7 +15,7 @@ from korvet.config.setting import StartError
 from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import Settings
 from korvet.library.async_korvet import AsyncKorvet
-from korvet.log.read_request import ReadRequest
+from korvet.log.read_result import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Connection

@@ -13,8 +13,8 @@ import pytest
 from korvet.base.errors import ErrorCode
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
-from korvet.log.read_request import ReadRequest
-from korvet.log.records_in import records_in
+from korvet.log.layouts import records_in
+from korvet.log.read_result import ReadRequest
 from korvet.remote_log import copier, local_files
 from korvet.remote_log.chunk_cache import ChunkCache
 from korvet.remote_log.manager import RemoteLogManager

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
-from korvet.log.entry_id import DENSE_MS
+from korvet.log.entry import DENSE_MS
 from korvet.spark.decode.range_scan import FOREIGN_ENTRIES, RangeScan
 from korvet.spark.decode.record_decoder import RecordDecoder
 from korvet.spark.decode.xrange_reply import XRangeReply

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from korvet.base import read_buffers
+from korvet.base import buffers
 from korvet.spark import worker_process
 
 
@@ -20,7 +20,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Record calls of gc.freeze instead of freezing the objects of the test process."""
     calls: list[str] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
-    monkeypatch.setattr(read_buffers, "retain_freed", lambda kept: None)
+    monkeypatch.setattr(buffers, "retain_freed", lambda kept: None)
     monkeypatch.setattr(worker_process, "keep_archive_directories", lambda: None)
     worker_process.freeze_loaded.cache_clear()
     yield calls
@@ -86,7 +86,7 @@ def test_a_process_that_is_not_reused_is_unchanged(
 
 _CHUNKS = """
 import os, resource, sys
-from korvet.base import read_buffers
+from korvet.base import buffers
 from korvet.spark import worker_process
 os.environ[worker_process.REUSED_WORKER] = sys.argv[1]
 with worker_process.task_scope():

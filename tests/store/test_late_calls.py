@@ -23,7 +23,7 @@ from korvet.store.handshake import ConnectOptions
 from korvet.store.reconnect import ConnectionEvents, Predecessor, ReconnectingConnection
 from korvet.store.redis_py import ClientStore, InlineStore
 from korvet.store.redis_user import rules
-from korvet.store.sentinel_lookup import always
+from korvet.store.sentinel import always
 from korvet.store.sync_store import SyncStore
 from tests.store.cluster_topology import cluster
 from tests.store.proxy import Proxy, disconnected, proxy

@@ -8,9 +8,9 @@ import pytest
 
 from korvet.scripts.call import Arg
 from korvet.store.async_store import AsyncStore
+from korvet.store.connection import PubSubConnection
 from korvet.store.errors import RedisUnreachable
 from korvet.store.notifications import Notifier
-from korvet.store.pubsub import PubSubConnection
 from tests.store.proxy import proxy
 from tests.support.redis_servers import TestServer
 

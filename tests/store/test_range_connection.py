@@ -13,7 +13,7 @@ from korvet.store.connection import PendingCommand
 from korvet.store.errors import StoreUnavailable
 from korvet.store.range_connection import PendingRange, RangeConnection
 from korvet.store.raw_reply import parsed
-from korvet.store.reply_bytes import end_of
+from korvet.store.resp import end_of
 from tests.store.proxy import proxy
 from tests.support.redis_servers import TestServer
 

@@ -3,7 +3,7 @@
 import hiredis
 import pytest
 
-from korvet.store.reply_bytes import BadReply, end_of
+from korvet.store.resp import BadReply, end_of
 
 REPLIES = (
     b"+OK\r\n",

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import cramjam
 import pytest
 
+from korvet.base.buffers import CAPACITY, PADDING, work_buffer
 from korvet.wire import compression
-from korvet.wire.work_buffer import CAPACITY, PADDING, work_buffer
 
 PLAIN = {65_536: "60 40 82", 262_144: "60 50 fb", 1 << 20: "60 60 51", 4 << 20: "60 70 73"}
 """Descriptors of lz4 frames without checksums, by the maximal bytes of a block."""

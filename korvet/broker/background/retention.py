@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from korvet.base import logfmt
 from korvet.broker.background.leases import Leases
-from korvet.log.adoption import adopt
+from korvet.log.foreign_entries import adopt
 from korvet.log.tables import fills, is_of_partition
 from korvet.log.unchanged import pace
 from korvet.scripts.call import Call, Reply

@@ -20,7 +20,7 @@ from korvet.groups.consumed import (
     start_calls,
 )
 from korvet.groups.share_offsets import delivered_runs
-from korvet.log import unread_entries
+from korvet.log import foreign_entries
 from korvet.log.leader_epochs import parse_rows
 from korvet.scripts.call import decode_group
 from korvet.scripts.keys import Keys
@@ -96,15 +96,17 @@ def unread(checked: Checked) -> Iterator[Finding]:
         for name, definition in topics.items()
         for number in range(definition.partitions)
     ]
-    states = store.commands([unread_entries.state_command(keys, partition) for partition in places])
-    calls = unread_entries.count_calls(keys, places, states)
+    states = store.commands(
+        [foreign_entries.state_command(keys, partition) for partition in places]
+    )
+    calls = foreign_entries.count_calls(keys, places, states)
     replies = store.run_many(calls.values())
-    for sentence in unread_entries.without_ids(calls, replies):
+    for sentence in foreign_entries.without_ids(calls, replies):
         yield Finding("bad", "entries", sentence)
-    found = unread_entries.without_offset(calls, replies)
+    found = foreign_entries.without_offset(calls, replies)
     configs = TopicConfigs(Settings())
     policies = {name: configs.policy(name, each.configs) for name, each in topics.items()}
-    for sentence in found + unread_entries.too_large(places, states, policies):
+    for sentence in found + foreign_entries.too_large(places, states, policies):
         yield Finding("note", "entries", sentence)
 
 

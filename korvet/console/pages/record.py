@@ -13,7 +13,7 @@ from korvet.console.shown import DETAIL_BYTES
 from korvet.console.visit import PageError, Visit
 from korvet.library.record_lines import to_json
 from korvet.library.values import PartitionOffsets, StoredRecord
-from korvet.log.entry_id import entry_id
+from korvet.log.entry import entry_id
 from korvet.security.acl import Operation
 from korvet.topics.table import Topic
 

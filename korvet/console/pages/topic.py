@@ -11,7 +11,7 @@ from korvet.console.lags import GroupLag, lags_of
 from korvet.console.shown import Shown, show
 from korvet.console.visit import NO_TOPIC, PageError, Visit, check, check_row
 from korvet.groups.consumed import list_held
-from korvet.log import unread_entries
+from korvet.log import foreign_entries
 from korvet.log.tables import sizes
 from korvet.remote_log.manifest import ManifestTotals, totals
 from korvet.security.acl import Operation, ResourceType
@@ -142,13 +142,13 @@ async def load(visit: Visit) -> TopicPage:
 async def _findings(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[str]:
     store, keys = visit.services.store, visit.services.keys
     places = [(topic.name, topic.id, number) for number in numbers]
-    asked = [store.submit_command(*unread_entries.state_command(keys, each)) for each in places]
+    asked = [store.submit_command(*foreign_entries.state_command(keys, each)) for each in places]
     states = await all_of(asked)
-    calls = unread_entries.count_calls(keys, places, states)
+    calls = foreign_entries.count_calls(keys, places, states)
     replies = await store.run_many(calls.values())
-    found = unread_entries.without_ids(calls, replies)
-    found += unread_entries.without_offset(calls, replies)
-    return found + unread_entries.too_large(places, states, {topic.name: topic.policy})
+    found = foreign_entries.without_ids(calls, replies)
+    found += foreign_entries.without_offset(calls, replies)
+    return found + foreign_entries.too_large(places, states, {topic.name: topic.policy})
 
 
 async def _partitions(visit: Visit, topic: Topic, numbers: Sequence[int]) -> list[PartitionRow]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from korvet.log.entry_id import OffsetMap, split_id
+from korvet.log.entry import OffsetMap, split_id
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.layouts.batch import batch_of
 from korvet.spark.decode.batch_records import BatchBody, decode_records

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from korvet.log.entry_id import OffsetMap
+from korvet.log.entry import OffsetMap
 from korvet.spark.decode.column_batch import ColumnBatch
 from korvet.spark.decode.xrange_reply import XRangeReply
 from korvet.spark.partitions import PartitionLog

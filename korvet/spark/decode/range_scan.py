@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from korvet.base.errors import ErrorCode
-from korvet.log.entry_id import DENSE_MS, OffsetMap, split_id
+from korvet.log.entry import DENSE_MS, OffsetMap, split_id
 from korvet.scripts.call import Arg
 from korvet.scripts.keys import Keys
 from korvet.spark.decode.decoder import decoder_of

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from korvet.log.entry_id import DENSE_MS, LAST, NATURAL_END, OffsetMap, split_id
+from korvet.log.entry import DENSE_MS, LAST, NATURAL_END, OffsetMap, split_id
 from korvet.spark import arrow
 from korvet.spark.decode.column_batch import ColumnBatch, batch_from_records, concat_batches
 from korvet.spark.decode.layout_decoder import TAIL_ENTRIES, LayoutDecoder

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from korvet.log.entry_id import entry_id
+from korvet.log.entry import entry_id
 from korvet.remote_log.store import RemoteStorageError
 from korvet.remote_log.sync_reader import SyncSegmentReader
 from korvet.spark.columns import arrow_schema

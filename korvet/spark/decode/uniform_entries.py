@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from korvet.log.entry_id import DENSE_MS
+from korvet.log.entry import DENSE_MS
 from korvet.spark import arrow
 
 Ints = npt.NDArray[np.int64]

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from korvet.log.entry_id import OffsetMap, split_id
+from korvet.log.entry import OffsetMap, split_id
 from korvet.spark.decode.uniform_entries import (
     Bytes,
     Ints,

@@ -16,7 +16,7 @@ Rules
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
-from korvet.log.entry_id import DENSE_MS, entry_id, split_id
+from korvet.log.entry import DENSE_MS, entry_id, split_id
 from korvet.log.layouts.batch import batch_of
 from korvet.spark.metadata import MetadataClient
 from korvet.spark.partitions import PartitionLog

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from korvet.base.errors import ErrorCode
-from korvet.log.entry_id import entry_id
+from korvet.log.entry import entry_id
 from korvet.log.layouts import layout_of
 from korvet.log.layouts.batch import BatchLayout
 from korvet.scripts.call import Call

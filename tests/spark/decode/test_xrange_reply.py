@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from korvet.log.entry_id import DENSE_MS
+from korvet.log.entry import DENSE_MS
 from korvet.spark.columns import ALWAYS, arrow_schema
 from korvet.spark.decode import xrange_reply
 from korvet.spark.decode.decoder import Decoder

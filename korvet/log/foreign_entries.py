@@ -1,5 +1,6 @@
-"""Find partitions with entries of other programs that no client reads, for findings.
+"""Entries that other programs added: count them, and find those that no client reads.
 
+`adopt` counts, for retention, copies and figures. The rest is for findings:
 - `state_command` of each partition, in one round; then the call of `count_calls` for those whose
   log has entries at other than natural ids: no other log has entries without an offset.
 - That an entry is too large for clients follows from the counters, if it is larger than any append:
@@ -9,10 +10,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from korvet.config.topic_policy import TopicPolicy
-from korvet.log.entry_rows import MAX_RECORD_BYTES
+from korvet.log.entries_query import MAX_RECORD_BYTES
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import DropUnnumberedReply
 from korvet.scripts.keys import Keys
+from korvet.store.calls import AsyncCalls
+from korvet.topics.table import Topic
 
 TopicIdPartition = tuple[str, str, int]
 """Name and id of a topic, and a partition."""
@@ -81,3 +84,15 @@ def too_large(
                 "removes the records around it"
             )
     return found
+
+
+MOST_CALLS = 200
+"""Calls of one adoption: a later one counts what is left of a large backlog."""
+
+
+async def adopt(store: AsyncCalls, topic: Topic, partition: int) -> None:
+    """Count the partition's foreign entries, each call a bounded number of them."""
+    for _ in range(MOST_CALLS):
+        reply = await store.run(topic.partition(partition).adopt())
+        if not reply.more:
+            return
