@@ -22,8 +22,7 @@ OTHERS = {
 }
 """The folders that test no single package, and their content."""
 SMALL = """
-    base/metrics/topic_traffic broker/background/consumed_retention
-    broker/background/dead_letter_copies broker/ops/readiness broker/telemetry cli/bench
+    base/metrics/topic_traffic broker/ops/readiness broker/telemetry cli/bench
     cli/brokers cli/serve_from console/pages/transactions console/thread embedded_redis/defaults
     fetch/replica_log groups/internal_topics scripts/argument_check
     spark/entry_points/pyspark_korvet testing/bench/rows testing/fixtures

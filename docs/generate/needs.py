@@ -1,8 +1,7 @@
 """The table of needs: what each API requires."""
 
 from korvet.apis import TABLE
-from korvet.broker.acl_needs import EachConfig, InHandler, Need, Whole
-from korvet.broker.acl_table import NEEDS
+from korvet.broker.acl_table import NEEDS, EachConfig, InHandler, Need, Whole
 
 
 def render() -> str:

@@ -19,8 +19,7 @@ import msgspec
 from korvet.apis import Api
 from korvet.base.deferred import CloseWithoutResponse
 from korvet.base.errors import ErrorCode
-from korvet.broker.acl_needs import ERROR_OF, TOPIC, EachConfig, EachRow, Whole
-from korvet.broker.acl_table import NEEDS
+from korvet.broker.acl_table import ERROR_OF, NEEDS, TOPIC, EachConfig, EachRow, Whole
 from korvet.broker.error_responses import has_response, refused
 from korvet.context import Context
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType

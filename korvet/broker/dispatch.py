@@ -25,7 +25,7 @@ from korvet.base.deferred import (
 )
 from korvet.base.errors import ErrorCode
 from korvet.broker import authorization
-from korvet.broker.error_responses import error_response
+from korvet.broker.error_responses import error_response, first_error
 from korvet.broker.network.request_decoder import (
     API_VERSIONS,
     FETCH,
@@ -35,7 +35,6 @@ from korvet.broker.network.request_decoder import (
     decode_header,
     is_served,
 )
-from korvet.broker.response_errors import first_error
 from korvet.context import Context, Services
 from korvet.security.quotas import FETCHES, Limit, within
 from korvet.security.session import Session

@@ -1,13 +1,20 @@
-"""Error responses for requests that failed because Redis is unavailable.
+"""The errors of responses: build a response that has one, and find the first one of a response.
 
-Used if a handler does not return errors itself. The response lists each item of the request with a
-retriable error: a client treats an item without a response as done.
+A response is built here if a handler does not return errors itself, as when Redis is unavailable.
+It lists each item of the request with the error: a client treats an item without a response as
+done.
+
+Requests are counted by the first error code of their response. Most responses have error codes only
+in rows: of topics, partitions or groups. The first code other than NONE counts, in the order of the
+response; a struct's own code comes before its rows. At most MOST_ROWS rows are checked, so that a
+large response is not delayed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import islice
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -16,7 +23,8 @@ from msgspec.structs import replace
 from korvet.apis import Api
 from korvet.base.errors import ErrorCode
 from korvet.store.errors import LimitReached, StoreError, StoreUnavailable
-from korvet.wire.schema import ZERO_UUID, Message
+from korvet.wire.layout import Layout
+from korvet.wire.schema import ZERO_UUID, Message, layout_of
 
 UNAVAILABLE = {
     "Metadata": ErrorCode.LEADER_NOT_AVAILABLE,
@@ -165,3 +173,42 @@ def _item(hint: Any) -> Any:
 def _empty(hint: Any) -> Any:
     """Return the empty value of a field's type."""
     return [] if get_origin(hint) is list else _EMPTY.get(hint)
+
+
+MOST_ROWS = 1000
+
+Places: TypeAlias = "tuple[str, tuple[tuple[str, Places], ...]]"
+"""A struct's error code field ("" if none), and its lists of structs that have one."""
+
+
+def first_error(response: Message, version: int) -> int:
+    """Return the first error code of the response, or 0."""
+    own, rows = _places(type(response), version)
+    code: int = getattr(response, own) if own else 0
+    if code or not rows:
+        return code
+    return next(filter(None, islice(_codes(response, rows), MOST_ROWS)), 0)
+
+
+def _codes(message: Any, rows: "tuple[tuple[str, Places], ...]") -> Iterator[int]:
+    for name, (own, inner) in rows:
+        for row in getattr(message, name) or ():
+            if own:
+                yield getattr(row, own)
+            if inner:
+                yield from _codes(row, inner)
+
+
+@cache
+def _places(kind: type[Message], version: int) -> Places:
+    return _of(layout_of(kind, version))
+
+
+def _of(layout: Layout) -> Places:
+    found = []
+    for slot in (*layout.plain, *layout.tagged):
+        if slot.item is not None and slot.item.body is not None:
+            places = _of(slot.item.body)
+            if places != ("", ()):
+                found.append((slot.name, places))
+    return next((slot.name for slot in layout.plain if slot.name in _CODES), ""), tuple(found)

@@ -22,9 +22,8 @@ from korvet.broker.handover import SETTLE_S, Handover, has_others, serves_member
 from korvet.broker.network import listeners
 from korvet.broker.network.open_connections import OpenConnections
 from korvet.broker.ops import http
-from korvet.broker.ops import sockets as ops_sockets
-from korvet.broker.ops.hosts import HostNames
-from korvet.broker.ops.kafka_metrics import KafkaPage
+from korvet.broker.ops.http import HostNames
+from korvet.broker.ops.metric_pages import KafkaPage
 from korvet.broker.ops.readiness import Readiness
 from korvet.broker.ops.service_metrics import call_counter, show_services
 from korvet.broker.read_only import ReadOnly
@@ -273,10 +272,10 @@ async def _serve_ops(
     if config.ops_socket is not None:
         await tasks.start(http.serve, page, Path(config.ops_socket))
     elif config.ops is not None:
-        sockets = ops_sockets.bind(config.ops, or_free=not config.ops_is_chosen)
+        sockets = listeners.bind_ops(config.ops, or_free=not config.ops_is_chosen)
         await tasks.start(http.serve, page, sockets, console, tls, HostNames(config))
         if console is not None:
-            return partial(on_console, ops_sockets.url_of(sockets, tls=tls is not None))
+            return partial(on_console, listeners.url_of(sockets, tls=tls is not None))
     return _announce_nothing
 
 

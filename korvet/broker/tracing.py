@@ -28,7 +28,7 @@ from korvet import __version__
 from korvet.apis import Api
 from korvet.base.errors import ErrorCode
 from korvet.broker import authorization
-from korvet.broker.response_errors import first_error
+from korvet.broker.error_responses import first_error
 from korvet.context import Context
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.async_store import AsyncStore

@@ -16,7 +16,7 @@ from anyio.abc import TaskStatus
 from korvet.base import logfmt
 from korvet.broker.client_listeners import refresh_tls
 from korvet.broker.ops import http
-from korvet.broker.ops.hosts import HostNames
+from korvet.broker.ops.http import HostNames
 from korvet.broker.server import serve
 from korvet.cli import event_loop, systemd
 from korvet.config.broker_config import Config

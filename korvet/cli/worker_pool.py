@@ -26,8 +26,7 @@ import msgspec
 import typer
 
 from korvet.base import logfmt
-from korvet.broker.network.listeners import unserved
-from korvet.broker.ops import sockets as ops_sockets
+from korvet.broker.network.listeners import bind_ops, unserved, url_of
 from korvet.cli import systemd
 from korvet.cli.broker_process import keep_on_disk, restart_if_dead, run_broker, serve_ops
 from korvet.cli.errors import complain, sentence
@@ -67,7 +66,7 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
             )
             ops = None
             if config.ops is not None:
-                ops = ops_sockets.bind(config.ops, or_free=not config.ops_is_chosen)
+                ops = bind_ops(config.ops, or_free=not config.ops_is_chosen)
             workers = _Workers(shared, sockets, server, ops)
             try:
                 workers.start()
@@ -75,7 +74,7 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
                 if shared.legacy_listen is not None:
                     announce_legacy(shared.legacy_listen.host, shared.legacy_listen.port)
                 if ops is not None:
-                    announce_console(ops_sockets.url_of(ops, tls=shared.ops_tls))
+                    announce_console(url_of(ops, tls=shared.ops_tls))
                 systemd.notify(systemd.READY)
                 workers.supervise()
             finally:

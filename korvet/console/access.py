@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from korvet.base import logfmt
-from korvet.broker.ops.hosts import WRONG_HOST, HostNames
+from korvet.broker.ops.http import WRONG_HOST, HostNames
 from korvet.config.broker_config import Config
 from korvet.console import render
 from korvet.console.services import ConsoleServices

@@ -6,7 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from korvet.broker.ops.connection import OpsConnection
-from korvet.broker.ops.http import Answer, Page, Snapshots, answer_on_port
+from korvet.broker.ops.http import Answer, Page, answer_on_port
+from korvet.broker.ops.metric_pages import Snapshots
 
 Deliver = Callable[[OpsConnection, bytes], object]
 """Serves a connection, of which the first bytes were read."""

@@ -16,8 +16,7 @@ from uvicorn.server import ServerState
 
 from korvet.base.uptime import clock
 from korvet.broker.background.audit_writer import AuditWriter
-from korvet.broker.background.leases import Leases
-from korvet.broker.background.runner import TaskRunner
+from korvet.broker.background.runner import Leases, TaskRunner
 from korvet.broker.network.stall_watch import StallWatch, has_ended
 from korvet.broker.network.tls_stream import TlsState, TlsStream
 from korvet.broker.network.tls_transport import RECEIVE_BYTES

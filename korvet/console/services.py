@@ -5,7 +5,7 @@ from time import monotonic
 
 from korvet.broker.ops import checks
 from korvet.broker.ops.finding import Finding, worst_first
-from korvet.broker.ops.hosts import HostNames
+from korvet.broker.ops.http import HostNames
 from korvet.cluster.registration import LiveBroker
 from korvet.config.broker_config import Config
 from korvet.console.avro import ConsoleAvro

@@ -40,9 +40,9 @@ from korvet.context import Context
 from korvet.fetch.sessions import CLOSE, OPEN, SessionError
 from korvet.groups.share_group import ShareGroupConfig
 from korvet.security.acl import Operation, ResourceType
-from korvet.share.acknowledger import Acknowledger
 from korvet.share.acquire_values import Acquired, Budget, ShareFetchParams
 from korvet.share.delayed import DelayedShareFetch, SharedPartition
+from korvet.share.service import Acknowledger
 from korvet.share.sessions import SharePartitionId, ShareSession
 from korvet.share.targets import Targets
 from korvet.topics.table import Topic

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from korvet.broker.background.leases import Leases
+from korvet.broker.background.runner import Leases
 from korvet.broker.network.listeners import bind, open_to_all
 from korvet.broker.network.open_connections import OpenConnections
 from korvet.config.broker_config import Address, Config

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from korvet.base import logfmt
-from korvet.broker.background.leases import Leases
+from korvet.broker.background.runner import Leases
 from korvet.config.broker_config import Address
 from korvet.config.setting import StartError
 from korvet.log.layouts import BYTES, layout_of

@@ -41,11 +41,11 @@ from korvet.log.position import EARLIEST
 from korvet.log.read_result import ReadResult
 from korvet.scripts.call import Call
 from korvet.scripts.calls.partition import ShareAcknowledgeReply, ShareAcquireReply
-from korvet.share.acknowledger import Acknowledge
 from korvet.share.acquire_values import AcquireServices, Budget, ReadPosition, ShareFetchParams
 from korvet.share.dead_letters import RETRY_S, CopyFailed, DeadLetters
 from korvet.share.partition_acquire import TRIES, PartitionAcquire
 from korvet.share.ranges import entries_with
+from korvet.share.service import Acknowledge
 from korvet.store.errors import StoreError
 from korvet.store.redis_py import result_of
 from korvet.topics.table import Topic

@@ -109,6 +109,16 @@ class ProduceService:
         release()
         return response
 
+    async def append(self, topic: Topic, partition: int, batch: bytes) -> ErrorCode:
+        """Append a batch of this broker, as acks=-1 asks for; return the error."""
+        row = PartitionProduceData(index=partition, records=batch)
+        data = TopicProduceData(name=topic.name, partition_data=[row])
+        request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
+        by_name = TOPIC_IDS_SINCE - 1
+        response = await self.produce(request, by_name, lambda: None, lambda name: False)
+        assert response is not None
+        return ErrorCode(response.responses[0].partition_responses[0].error_code)
+
     async def _continue(
         self,
         in_flight: ProduceInFlight,

@@ -9,7 +9,7 @@ Rules
 - Any broker may copy, also two at once: the queue's partition stores each sequence number once. A
   copy begins after the last number that the partition has.
 - A broker copies after a response that says there are dead letters. Those that it leaves at a crash
-  are copied when a member reads the partition again, or by background/dead_letter_copies.py. A
+  are copied when a member reads the partition again, or by a background task of the brokers. A
   member in the library copies before its next record.
 - A number is durable, as acks=-1 asks for, before its copy is appended: a failover must not give it
   to another record, whose copy would count as stored.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.broker.response_errors import MOST_ROWS, first_error
+from korvet.broker.error_responses import MOST_ROWS, first_error
 from korvet.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from korvet.groups.modern import encode_subscription, pack
-from korvet.share.acknowledger import Acknowledge
+from korvet.share.service import Acknowledge
 from korvet.store.sync_store import SyncStore
 from tests.cli.test_groups import KEYS, Korvet, korvet, orders
 from tests.support.redis_servers import TestServer

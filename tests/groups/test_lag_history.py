@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from korvet.broker.background.leases import Leases
+from korvet.broker.background.runner import Leases
 from korvet.broker.background.tasks import BackgroundTasks
 from korvet.console.server import LAG_LEASE
 from korvet.context import Services

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from korvet.broker.background.compaction import AT_ONCE, Compaction
-from korvet.broker.background.leases import Leases
+from korvet.broker.background.runner import Leases
 from korvet.broker.background.tasks import BackgroundTasks
 from korvet.log.unchanged import (
     FIELDS,

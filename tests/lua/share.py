@@ -5,7 +5,7 @@ from typing import Any
 
 from korvet.base.errors import ErrorCode
 from korvet.scripts.calls.partition import ShareAcquireReply, ShareDescribeReply, ShareReleaseReply
-from korvet.share.acknowledger import Acknowledge
+from korvet.share.service import Acknowledge
 from tests.lua.partition import ID, KEYS, Part
 
 LOCK_MS = 30_000

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from korvet.share.acknowledger import Acknowledge
+from korvet.share.service import Acknowledge
 
 AVAILABLE, ACQUIRED, DELAYED = "available", "acquired", "delayed"
 

@@ -7,7 +7,7 @@ import pytest
 
 from korvet.base.errors import ErrorCode
 from korvet.scripts.signals import Signal
-from korvet.share.acknowledger import Acknowledge
+from korvet.share.service import Acknowledge
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.lua.share import LOCK_MS, Group

@@ -1,7 +1,7 @@
 """Check lua/share: dead letters keep their number until they are copied."""
 
 from korvet.base.errors import ErrorCode
-from korvet.share.acknowledger import Acknowledge
+from korvet.share.service import Acknowledge
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.lua.share import Group
 from tests.support.store_runners import Runner

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from korvet.base.errors import ErrorCode
-from korvet.share.acknowledger import Acknowledge
+from korvet.share.service import Acknowledge
 from korvet.testing import LuaRunner
 from tests.lua.partition import Part
 from tests.lua.share import LIMIT, LOCK_MS, Group

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from korvet.share.acknowledger import Acknowledge
+from korvet.share.service import Acknowledge
 from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, Part
 from tests.lua.share import Group

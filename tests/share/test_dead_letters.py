@@ -11,8 +11,8 @@ from korvet.base.errors import ErrorCode as E
 from korvet.broker.background.tasks import BackgroundTasks
 from korvet.groups.share_group import ShareGroupConfig, share_group_config
 from korvet.scripts.calls.partition import SHARE_DEAD_LETTERS_COPIED
-from korvet.share.acknowledger import Acknowledge
 from korvet.share.dead_letters import CopyFailed, DeadLetters
+from korvet.share.service import Acknowledge
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
 from korvet.topics.table import Topic
@@ -272,12 +272,12 @@ async def test_letters_that_a_broker_left_are_copied_in_the_background(broker: B
     services = broker.services
     await services.share_offsets.alter("g", [(setup.topic, 0, 0)])
     await setup.reject(0)
-    task = BackgroundTasks(services).dead_letters
-    await task.run_once()
+    tasks = BackgroundTasks(services)
+    await tasks.copy_dead_letters()
     await services.share.dead_letters.finish()
     assert await setup.letters() == []
     await configure(broker, errors_deadletterqueue_topic_name=QUEUE)
-    await task.run_once()
+    await tasks.copy_dead_letters()
     await services.share.dead_letters.finish()
     assert len(await setup.letters()) == 1
 

@@ -5,8 +5,8 @@ import pytest
 from korvet.base.errors import ErrorCode
 from korvet.log.entry import Entry
 from korvet.log.read_result import ReadResult
-from korvet.share.acknowledger import typed_ranges
 from korvet.share.ranges import entries_with, ranges_of
+from korvet.share.service import typed_ranges
 from korvet.topics.table import Topic
 from korvet.wire import control_records
 from korvet.wire.messages.share_acknowledge import AcknowledgementBatch

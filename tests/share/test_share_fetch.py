@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from korvet.base.errors import ErrorCode as E
-from korvet.share.acknowledger import Acknowledge
+from korvet.share.service import Acknowledge
 from korvet.share.sessions import MAX_PARTITIONS
 from tests.share.members import Member, configure, fill, runs_of, values_of
 from tests.support.connected_broker import Broker

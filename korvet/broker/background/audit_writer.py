@@ -23,7 +23,6 @@ from korvet.security.audit import AuditQueue
 from korvet.store.errors import StoreError
 from korvet.topics.table import TopicTable
 from korvet.wire import batch_builder
-from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 LINGER_S = 0.05
 RETRY_S = 1.0
@@ -33,8 +32,6 @@ MAX_BATCH = 200
 """Max events of a batch: about 400 KB, should all names be as long as they may be."""
 LAST_APPEND_S = 1.0
 """Seconds that a broker that stops has to append its last events."""
-_BY_NAME = 9
-"""The version of Produce: the newest ones name topics by id."""
 
 log = logfmt.get("broker.audit")
 
@@ -102,14 +99,10 @@ class AuditWriter:
         batch = batch_builder.build(
             (at, now_ms, None, event, []) for at, event in enumerate(events)
         )
-        row = PartitionProduceData(index=self.node_id % topic.partitions, records=bytes(batch))
-        data = TopicProduceData(name=topic.name, partition_data=[row])
-        request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
-        response = await self.produce.produce(request, _BY_NAME, lambda: None, lambda name: False)
-        assert response is not None
-        code = response.responses[0].partition_responses[0].error_code
-        if code:
-            raise AppendFailed(ErrorCode(code))
+        partition = self.node_id % topic.partitions
+        error = await self.produce.append(topic, partition, bytes(batch))
+        if error:
+            raise AppendFailed(error)
 
     def _report_dropped(self) -> None:
         new = self.queue.dropped - self._counted

@@ -9,7 +9,7 @@ import anyio
 
 from korvet.base import logfmt
 from korvet.base.bounded import chunks
-from korvet.broker.background.leases import Leases
+from korvet.broker.background.runner import Leases
 from korvet.log.cleaner import LogCleaner
 from korvet.log.compacted_copy import Superseded
 from korvet.log.unchanged import LOOKED_AT, Unchanged, pace

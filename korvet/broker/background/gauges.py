@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from korvet.base.metrics import Gauge, Labels
-from korvet.broker.background.leases import Leases
+from korvet.broker.background.runner import Leases
 from korvet.groups import lag_history
 from korvet.groups.consumed import list_held
 from korvet.groups.lag_survey import INTERVAL_S, LagRow, LagSurvey, Survey

@@ -1,12 +1,22 @@
-"""Retention of records and of idle producers, and tables, on every partition of every topic."""
+"""Retention of records and of idle producers, and tables, on every partition of every topic.
+
+Rules of `retention.consumed`, which removes what the topic's groups have committed
+- From Redis, if it is copied to segments; with retention.consumed.delete, from the log.
+- Records older than retention.consumed.max.ms are removed without a commit: a group that stopped
+  does not hold memory for good.
+- The commits are in the groups' slots, the log is in the partition's: the task reads the lowest
+  commit, and the script of the partition removes what is below it. Commits move forward, so the
+  offset is still valid then. A reset in between has no effect on what is removed.
+"""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from korvet.base import logfmt
-from korvet.broker.background.leases import Leases
+from korvet.broker.background.runner import Leases
+from korvet.groups.consumed import Consumed, list_consumed
 from korvet.log.foreign_entries import adopt
 from korvet.log.tables import fills, is_of_partition
 from korvet.log.unchanged import pace
@@ -20,7 +30,7 @@ AT_ONCE = 64
 """Max partitions of a topic that one round of calls covers."""
 
 RETENTION_STEPS = 64
-"""Max index steps one log.apply_retention removes: bounds how long the script blocks Redis."""
+"""Max index steps one call removes: bounds how long the script blocks Redis."""
 
 PRODUCERS_S = 600.0
 """Seconds between two expirations of idle producers."""
@@ -30,6 +40,10 @@ FILLS_S = 1.0
 
 FILL_PAUSE_S = 0.02
 """Seconds between two calls of a fill, each up to some 10 ms of Redis's time."""
+
+CONSUMED_S = 1.0
+"""Seconds between two passes over the topics with retention.consumed."""
+CONSUMED_LEASE_S = 10.0
 
 R = TypeVar("R", bound=Reply)
 
@@ -158,3 +172,44 @@ class Retention:
             )
             await self.leases.hold(lease, every * 2)
         return replies
+
+    async def remove_all_consumed(self) -> None:
+        """Remove what is consumed, of every topic with retention.consumed."""
+        topics = [each for each in await self.node.topics.all() if each.policy.consumed_by]
+        if not topics or not await self.leases.hold("consumed-retention", CONSUMED_LEASE_S):
+            return
+        for topic in topics:
+            try:
+                await self.remove_consumed(topic)
+            except StoreError as error:
+                logger.warning_again(
+                    "consumed retention failed, retrying", topic=topic.name, reason=str(error)
+                )
+
+    async def remove_consumed(self, topic: Topic) -> None:
+        """Remove what is consumed or too old, of each partition."""
+        for number, found in enumerate(await list_consumed(self.node.store, self.node.keys, topic)):
+            for call in self._calls(topic, number, found):
+                more = 1
+                while more:
+                    more = (await self.node.store.run(call)).more
+            if topic.policy.consumed_delete and found.offset > 0:
+                await self._delete(topic, number, found.offset)
+
+    def _calls(self, topic: Topic, number: int, consumed: Consumed) -> Iterator[Call[Any]]:
+        """Yield the calls to repeat until there is no more to remove."""
+        policy, partition = topic.policy, topic.partition(number)
+        if policy.remote_storage and consumed.offset > 0:
+            yield partition.trim_local(before=consumed.offset, steps=RETENTION_STEPS)
+        if policy.consumed_max_ms >= 0:
+            yield partition.apply_retention(
+                retention_ms=policy.consumed_max_ms,
+                retention_bytes=-1,
+                steps=RETENTION_STEPS,
+                is_local=int(not policy.consumed_delete),
+            )
+
+    async def _delete(self, topic: Topic, number: int, before: int) -> None:
+        while before >= 0:
+            reply = await self.node.store.run(topic.partition(number).delete_records(before=before))
+            before = -1 if reply.error else reply.again

@@ -1,10 +1,12 @@
-"""Run background tasks until cancelled: repeat, restart and count them.
+"""Run background tasks until cancelled: repeat, restart and count them, by lease where they share.
 
 Rules
 - A task continues when Redis is available again: a StoreError is logged, and the task is repeated.
 - Any other error is logged with its traceback, and the task restarted; other tasks are unaffected.
 """
 
+import os
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter, time
 
@@ -12,6 +14,8 @@ import anyio
 
 from korvet.base import logfmt
 from korvet.base.metrics import Labels, Metrics
+from korvet.scripts.keys import Keys
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.store.notifications import Notifier
 
@@ -76,3 +80,22 @@ class TaskRunner:
 def log_retry(task: str, error: StoreError) -> None:
     """Log that the task failed and will be repeated."""
     logger.warning_again("background task failed, retrying", task=task, reason=str(error))
+
+
+class Leases:
+    """The leases of one broker process, in Redis. Those of a process that died expire."""
+
+    def __init__(self, store: AsyncStore, keys: Keys, node_id: int) -> None:
+        self._store = store
+        self._keys = keys
+        self.holder = f"{node_id}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+    async def hold(self, name: str, seconds: float) -> bool:
+        """Acquire or renew the lease for that long; return whether this process holds it."""
+        ttl_ms = max(1, int(seconds * 1000))
+        call = self._keys.broker_lease(name=name, holder=self.holder, ttl_ms=ttl_ms)
+        return (await self._store.run(call)).held == 1
+
+    async def release(self, name: str) -> None:
+        """End the lease, if this process holds it, so that another can take over at once."""
+        await self.hold(name, 0.001)

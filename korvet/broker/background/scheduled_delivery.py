@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 import anyio
 
 from korvet.base import logfmt
-from korvet.broker.background.leases import Leases
+from korvet.broker.background.runner import Leases
 from korvet.scripts.calls.partition import ScheduleAppendDueReply
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.store.notifications import Notifier

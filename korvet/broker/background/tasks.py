@@ -9,27 +9,24 @@ from functools import partial
 import anyio
 
 from korvet.base import logfmt
-from korvet.broker.background import consumed_retention
 from korvet.broker.background.audit_writer import AuditWriter
 from korvet.broker.background.compaction import Compaction
-from korvet.broker.background.consumed_retention import ConsumedRetention
-from korvet.broker.background.dead_letter_copies import CHECK_S as DEAD_LETTERS_S
-from korvet.broker.background.dead_letter_copies import DeadLetterCopies
 from korvet.broker.background.gauges import (
     ConsumedGauges,
     GroupGauges,
     RedisGauges,
     ScheduleGauges,
 )
-from korvet.broker.background.leases import Leases
-from korvet.broker.background.retention import FILLS_S, PRODUCERS_S, Retention
-from korvet.broker.background.runner import Action, TaskRunner, log_retry
+from korvet.broker.background.retention import CONSUMED_S, FILLS_S, PRODUCERS_S, Retention
+from korvet.broker.background.runner import Action, Leases, TaskRunner, log_retry
 from korvet.broker.background.scheduled_delivery import ScheduledDelivery
 from korvet.cluster.registration import HEARTBEAT_S, MIN_RENEWAL_GAP_S
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
 from korvet.groups.lag_survey import INTERVAL_S
+from korvet.groups.share_offsets import list_partitions
 from korvet.remote_log.recovery.task import SnapshotTask
+from korvet.scripts.call import decode_group
 from korvet.scripts.keys import Keys
 from korvet.security.authorizer import CHECK_S
 from korvet.store.async_store import AsyncStore
@@ -46,6 +43,8 @@ GROUPS_S = 0.5
 UNFINISHED_S = 5.0
 """Seconds after which an unchanged topic change in progress counts as abandoned."""
 TRANSACTION_INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+DEAD_LETTERS_S, DEAD_LETTERS_LEASE_S = 10.0, 30.0
+"""Seconds between two passes over the groups with a dead letter queue."""
 TRANSACTIONS_S = 1.0
 TRANSACTIONS_LEASE_S = 5.0
 TRANSACTION_ROUNDS = 20
@@ -63,11 +62,7 @@ class BackgroundTasks:
         self.leases = Leases(store, services.keys, services.config.node_id)
         self.retention = Retention(node, self.leases)
         self.compaction = Compaction(node, self.leases)
-        self.consumed = ConsumedRetention(node, self.leases)
         self.scheduled = ScheduledDelivery(node, services.notifier, self.leases)
-        self.dead_letters = DeadLetterCopies(
-            store, services.configs, services.share_offsets, services.share, self.leases
-        )
         self.group_gauges = GroupGauges(services.lag_survey, self.leases)
         self.consumed_gauges = ConsumedGauges(node)
         self.schedule_gauges = ScheduleGauges(node)
@@ -107,9 +102,9 @@ class BackgroundTasks:
                 ("producer expiration", PRODUCERS_S, expire),
                 ("topic change recovery", UNFINISHED_S, finish),
                 ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
-                ("consumed retention", consumed_retention.CHECK_S, self.consumed.run_once),
+                ("consumed retention", CONSUMED_S, retention.remove_all_consumed),
                 ("table fills", FILLS_S, retention.fill_tables),
-                ("dead letters", DEAD_LETTERS_S, self.dead_letters.run_once),
+                ("dead letters", DEAD_LETTERS_S, self.copy_dead_letters),
                 ("consumed retention metric", INTERVAL_S, unconsumed),
                 ("schedule metric", INTERVAL_S, scheduled),
             ]
@@ -219,6 +214,28 @@ class BackgroundTasks:
             )
             if checked < EXPIRE_BATCH:
                 return
+
+    async def copy_dead_letters(self) -> None:
+        """Begin to copy the waiting dead letters of every group with a queue.
+
+        A broker copies them after the request that archived their records. It leaves them if it
+        dies first, or if the queue cannot take them.
+        """
+        services = self._services
+        named = map(decode_group, services.configs.groups())
+        groups = [group for group in named if services.share.config(group).has_dead_letters]
+        if not groups or not await self.leases.hold("dead-letters", DEAD_LETTERS_LEASE_S):
+            return
+        for group in groups:
+            config = services.share.config(group)
+            _, _, topics = await services.share_offsets.topics_of(group)
+            places = list_partitions(topics)
+            states = await services.store.run_many(
+                topic.partition(number).share_describe(group=group, most=0)
+                for topic, number in places
+            )
+            for partition, state in zip(places, states, strict=True):
+                services.share.dead_letters.notice(group, config, *partition, state.dead_letters)
 
 
 async def finish_topics(

@@ -16,10 +16,9 @@ from typing import Any, Protocol
 from korvet.base import logfmt
 from korvet.base.metrics import Metrics
 from korvet.base.uptime import clock
-from korvet.broker.network.bad_request_log import known_api_fields, wrong_length
 from korvet.broker.network.open_connections import OpenConnections
 from korvet.broker.network.receive_buffer import BadFrame, ReceiveBuffer
-from korvet.broker.network.request_decoder import PRODUCE
+from korvet.broker.network.request_decoder import PRODUCE, known_api_fields, wrong_length
 from korvet.config.values import Settings
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.security.quotas import Quotas

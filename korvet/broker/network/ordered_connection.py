@@ -29,11 +29,10 @@ from typing import Any, cast
 import anyio
 
 from korvet.base import logfmt
-from korvet.broker.network.bad_request_log import api_fields
 from korvet.broker.network.client_socket import ClientSocket, SocketServices
 from korvet.broker.network.open_connections import OpenConnections
 from korvet.broker.network.receive_buffer import Frame
-from korvet.broker.network.request_decoder import CloseConnection
+from korvet.broker.network.request_decoder import CloseConnection, api_fields
 from korvet.broker.network.stall_watch import has_ended
 from korvet.broker.network.tls_transport import TlsTransport
 from korvet.config.listeners import Listener

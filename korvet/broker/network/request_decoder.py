@@ -1,4 +1,4 @@
-"""Decode a frame: header, row of the API table, request.
+"""Decode a frame: header, row of the API table, request; and say what bad bytes are.
 
 Rules
 - A request that cannot be decoded, or whose API or version is not served, raises CloseConnection,
@@ -7,11 +7,41 @@ Rules
 """
 
 from korvet import apis
-from korvet.broker.network.bad_request_log import api_fields
+from korvet.broker.network.receive_buffer import BadFrame
 from korvet.wire.headers import RequestHeader, decode_request_header
 from korvet.wire.records import Buffer
 from korvet.wire.requests_v07 import is_v07_request
 from korvet.wire.schema import MalformedRequest, Message, decode
+
+_HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ")
+_TLS = b"\x16\x03"
+
+
+def api_fields(frame: Buffer) -> dict[str, object]:
+    """Return the API, its key if it is unknown, and the version at the start of a frame."""
+    if len(frame) < 4:
+        return {}
+    key = int.from_bytes(frame[:2], "big", signed=True)
+    row = apis.BY_KEY.get(key)
+    version = int.from_bytes(frame[2:4], "big", signed=True)
+    return {"api": row.name if row else key, "version": version}
+
+
+def known_api_fields(head: bytes) -> dict[str, object]:
+    """Return API and version from the start of a frame (length first), if the API is known."""
+    fields = api_fields(head[4:])
+    return fields if isinstance(fields.get("api"), str) else {}
+
+
+def wrong_length(bad: BadFrame, speaks: str, setting: str = "socket.request.max.bytes") -> str:
+    """Return why a frame with that length was rejected."""
+    if bad.head[:4] in _HTTP:
+        return f"this is HTTP, and the port speaks {speaks}"
+    if bad.head[:2] == _TLS:
+        return f"this is TLS, and the port speaks {speaks} without TLS"
+    whose = "for a request without records" if bad.control else setting
+    return f"{bad} ({whose})"
+
 
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 _FETCH_KEY = FETCH.to_bytes(2, "big")

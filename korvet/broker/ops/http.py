@@ -7,16 +7,20 @@ Rules
 - One request per connection, with at most 8 KB and 5 seconds. A connection that asks for another
   page goes to the console, if there is one: it serves it in a thread.
 - With TLS the handshake is made here, and the console gets the connection with its TLS.
-- Other pages than the probes are served only under a name of this machine (`hosts`). Pages of a
-  worker are served on its own socket only.
+- Other pages than the probes are served only under a name of this machine (`HostNames`). A site can
+  let its name resolve to the address of this port. A browser then takes the port's pages for pages
+  of that site. An address has no such name. Pages of a worker are served on its own socket only.
 - A failure (an error in a page, no free file descriptor) affects one request only.
 """
 
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import anyio
 import msgspec
@@ -24,11 +28,9 @@ from anyio.abc import TaskStatus
 
 from korvet.base import logfmt
 from korvet.base.metrics import Family, Metrics
-from korvet.broker.ops import prometheus
-from korvet.broker.ops import sockets as ops_sockets
+from korvet.broker.network import listeners
 from korvet.broker.ops.connection import OpsConnection
-from korvet.broker.ops.hosts import WRONG_HOST, HostNames
-from korvet.broker.ops.kafka_metrics import NoPage
+from korvet.broker.ops.metric_pages import NoPage, Snapshots, metrics_text
 from korvet.config.broker_config import Address, Config
 from korvet.security.tls import ListenerTls
 
@@ -42,17 +44,53 @@ _SCRAPE, _SNAPSHOT = "/scrape", "/snapshot"
 _LIVE = ("/healthz", "/livez")
 _TEXT = "text/plain; charset=utf-8"
 _METRICS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
-            421: "Misdirected Request", 503: "Service Unavailable"}  # fmt: skip
 
 log = logfmt.get("broker.ops")
+
+WRONG_HOST = (
+    "This port is not known as {!r}: open it by address or as localhost, or add the name to "
+    "console.allowed.hosts.\n"
+)
+
+
+class HostNames:
+    """The host names that requests may ask for."""
+
+    def __init__(self, config: Config) -> None:
+        addresses = [each.advertised or each.address for each in config.listeners]
+        addresses += [config.ops] if config.ops is not None else []
+        allowed = config.settings.words("console.allowed.hosts")
+        names = {each.host for each in addresses} | set(allowed)
+        # An IPv6 address has no name.
+        self._names = {"localhost", *map(name_in, names)} - {""}
+
+    def permit(self, host: str) -> bool:
+        """Return whether a request with this Host header is served."""
+        name = name_in(host)
+        return name in self._names or is_address(name)
+
+
+def name_in(host: str) -> str:
+    """Return the name of a host, which may have a port, as names are compared; else nothing."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def is_address(host: str) -> bool:
+    """Return whether the host is an IP address."""
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
 
 Ready = Callable[[], Awaitable[str | None]]
 """Check that returns None if ready, otherwise the reason as a sentence."""
 
 Answer = tuple[int, str, bytes]
-Snapshots = Sequence[tuple[str | None, list[Family]]]
-"""Metrics of processes, by the worker's number; None without workers."""
 
 
 class Page(Protocol):
@@ -101,7 +139,7 @@ class OpsPage:
         if path == "/metrics":
             # In a thread: the event loop would serve no client while many rows are written.
             metrics = [(None, self._snapshot())]
-            return 200, _METRICS_TEXT, await anyio.to_thread.run_sync(prometheus.text, metrics)
+            return 200, _METRICS_TEXT, await anyio.to_thread.run_sync(metrics_text, metrics)
         if path == "/metrics/kafka" and self._kafka is not None:
             return await _kafka_metrics(self._kafka)
         if path in (_SCRAPE, _SNAPSHOT):
@@ -155,7 +193,7 @@ class WorkerPoolPage:
         if path == "/readyz":
             return readiness(await self._ready(), self._notes)
         if path == "/metrics":
-            return 200, _METRICS_TEXT, prometheus.text(await self._snapshots(_SCRAPE))
+            return 200, _METRICS_TEXT, metrics_text(await self._snapshots(_SCRAPE))
         if path == "/metrics/kafka":
             return await self._kafka_metrics()
         return 404, _TEXT, b"/healthz, /readyz and /metrics are here\n"
@@ -221,7 +259,7 @@ async def serve(
 
     `hosts` are the names of a port; a worker's socket has none.
     """
-    sockets = ops_sockets.bind(where) if isinstance(where, Address | Path) else where
+    sockets = listeners.bind_ops(where) if isinstance(where, Address | Path) else where
 
     async def one(accepted: socket.socket) -> None:
         is_taken = False
@@ -297,7 +335,7 @@ async def _exchange(
             console.take(connection, request, page)
             return True
         head = (
-            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\n"
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {kind}\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         await connection.send(head.encode() + (b"" if request.startswith(b"HEAD ") else body))

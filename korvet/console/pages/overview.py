@@ -6,7 +6,7 @@ import msgspec
 
 from korvet import __version__
 from korvet.broker.ops.finding import Finding
-from korvet.broker.ops.http import Snapshots
+from korvet.broker.ops.metric_pages import Snapshots
 from korvet.console.visit import Visit
 from korvet.security.acl import Operation, ResourceType
 from korvet.store.errors import StoreError

@@ -6,7 +6,7 @@ from functools import cache
 
 import msgspec
 
-from korvet.broker.ops.http import Snapshots
+from korvet.broker.ops.metric_pages import Snapshots
 from korvet.console.visit import Visit
 from korvet.scripts import bundle, lock
 from korvet.scripts.contract import Contract, parse_contract

@@ -28,7 +28,7 @@ async def topic_of(tier: Tier) -> Topic:
 
 
 async def run(tier: Tier) -> None:
-    await BackgroundTasks(tier.broker.services).consumed.remove_consumed(await topic_of(tier))
+    await BackgroundTasks(tier.broker.services).retention.remove_consumed(await topic_of(tier))
 
 
 async def local(tier: Tier) -> int:

@@ -3,8 +3,8 @@
 import anyio
 
 from korvet.base.metrics import Metrics
-from korvet.broker.background.leases import Leases
 from korvet.broker.background.retention import Retention
+from korvet.broker.background.runner import Leases
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.library.async_korvet import AsyncKorvet

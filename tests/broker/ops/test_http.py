@@ -11,11 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from korvet.base.metrics import Counter, Histogram, Metrics
+from korvet.broker.network import listeners
 from korvet.broker.ops import http
-from korvet.broker.ops import sockets as ops_sockets
-from korvet.broker.ops.hosts import HostNames
-from korvet.broker.ops.http import OpsPage, WorkerPoolPage, get, serve
-from korvet.broker.ops.prometheus import text
+from korvet.broker.ops.http import HostNames, OpsPage, WorkerPoolPage, get, serve
+from korvet.broker.ops.metric_pages import metrics_text
 from korvet.config.broker_config import Address, load
 from korvet.config.setting import StartError
 
@@ -52,7 +51,7 @@ def test_counts_become_prometheus_text() -> None:
     metrics.received_bytes.add(120)
     metrics.connections.value = 3
     metrics.group_lag.ask = lambda: {("workers", "orders", "0"): 7}
-    found = rows(text([(None, metrics.snapshot())]))
+    found = rows(metrics_text([(None, metrics.snapshot())]))
     assert found["korvet_requests_total", (("api", "Produce"), ("error", "NONE"))] == 2
     assert found["korvet_received_bytes_total", ()] == 120
     assert found["korvet_connections", ()] == 3
@@ -71,7 +70,7 @@ def test_labels_may_have_any_characters() -> None:
     metrics = Metrics()
     odd = 'quo"te\\back\nline'
     metrics.group_lag.ask = lambda: {(odd, "orders", "0"): 7, ("no UTF-8 \udcff", "t", "0"): 8}
-    found = rows(text([("0", metrics.snapshot())]))
+    found = rows(metrics_text([("0", metrics.snapshot())]))
     labels = (("group", odd), ("partition", "0"), ("topic", "orders"), ("worker", "0"))
     assert found["korvet_group_lag_records", labels] == 7
     labels = (("group", "no UTF-8 ?"), ("partition", "0"), ("topic", "t"), ("worker", "0"))
@@ -216,7 +215,7 @@ async def test_a_process_without_descriptors_serves_its_pages_once_it_has_some(
 
 
 def test_localhost_is_served_at_one_port_of_each_of_its_addresses() -> None:
-    sockets = ops_sockets.bind(Address("localhost", 0))
+    sockets = listeners.bind_ops(Address("localhost", 0))
     try:
         assert len({each.getsockname()[1] for each in sockets}) == 1
         with socket.create_connection(("127.0.0.1", sockets[0].getsockname()[1])):
@@ -228,7 +227,7 @@ def test_localhost_is_served_at_one_port_of_each_of_its_addresses() -> None:
 
 def test_an_address_that_this_machine_lacks_is_one_sentence() -> None:
     with pytest.raises(StartError, match=r"--ops 192\.0\.2\.1:9080 cannot be served"):
-        ops_sockets.bind(Address("192.0.2.1", 9080), or_free=True)
+        listeners.bind_ops(Address("192.0.2.1", 9080), or_free=True)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from korvet.base.metrics import Metrics
 from korvet.broker.background.tasks import BackgroundTasks
-from korvet.broker.ops import kafka_metrics
+from korvet.broker.ops import metric_pages
 from korvet.broker.ops.http import OpsPage
-from korvet.broker.ops.kafka_metrics import KafkaPage, NoPage, Span, _in_unit
+from korvet.broker.ops.metric_pages import KafkaPage, NoPage, Span, _in_unit
 from korvet.groups import lag_survey
 from korvet.groups.lag_survey import LagRow
 from korvet.store.errors import RedisUnreachable
@@ -189,15 +189,15 @@ async def test_scrapes_within_the_freshness_share_a_page(
     assert first is same
     await broker.create("t", 1)
     assert await page.text() is first
-    monkeypatch.setattr(kafka_metrics, "FRESH_S", 0)
+    monkeypatch.setattr(metric_pages, "FRESH_S", 0)
     assert b'topic="t"' in await page.text()
 
 
 async def test_a_page_that_takes_long_is_answered_with_the_last_one(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_metrics, "WAIT_S", 0.01)
-    monkeypatch.setattr(kafka_metrics, "FRESH_S", 0)
+    monkeypatch.setattr(metric_pages, "WAIT_S", 0.01)
+    monkeypatch.setattr(metric_pages, "FRESH_S", 0)
     held = asyncio.Event()
     real = KafkaPage._read
 
@@ -215,7 +215,7 @@ async def test_a_page_that_takes_long_is_answered_with_the_last_one(
     first = await page.text()
     assert first
     held.clear()
-    monkeypatch.setattr(kafka_metrics, "FRESH_S", 0)
+    monkeypatch.setattr(metric_pages, "FRESH_S", 0)
     assert await page.text() is first
     held.set()
     assert page._reading is not None
