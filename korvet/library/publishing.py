@@ -37,6 +37,7 @@ from korvet.store.errors import StoreUnavailable
 from korvet.store.redis_py import InlineStore, result_of, run_inline
 from korvet.store.redis_py_calls import evalsha_of, reply_of
 from korvet.store.server_info import parse_info
+from korvet.store.slots import whole
 
 _WAIT_MS = 10_000
 """Longest wait for replicas, and then for the disk."""
@@ -420,6 +421,7 @@ def enqueue(
     is_multi = pipe.__dict__.get("transaction", pipe.__dict__.get("is_transaction"))
     is_multi = is_multi or getattr(pipe, "explicit_transaction", False)
     for call in calls:
+        call = whole(call) if log.store.is_cluster else call
         script, raises = call.script, on_refused == "error"
         words = evalsha_of(call)
         if raises:

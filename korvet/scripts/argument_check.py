@@ -18,9 +18,10 @@ log.append_many, whose arguments repeat.
 
 def line(contract: Contract) -> str:
     """Return the Lua line that fails, naming the script, unless the call matches the header."""
-    more = f" and #KEYS ~= {len(contract.keys) + 1}" if contract.takes_absent_key else ""
-    wrong = [f"{each}{more}" for each in _wrong_count("KEYS", contract.keys)]
-    wrong += _wrong_count("ARGV", contract.args)
+    wrong = [*_wrong_count("KEYS", contract.keys), *_wrong_count("ARGV", contract.args)]
+    if contract.takes_absent_key:
+        is_repeated, count = contract.keys[0].repeated, len(contract.keys)
+        wrong[0] = f"#KEYS % {count} > 1" if is_repeated else f"{wrong[0]} and #KEYS ~= {count + 1}"
     takes = f"{_taken('KEYS', contract.keys)} and {_taken('ARGV', contract.args)}"
     checks = [f'if {" or ".join(wrong)} then error("{contract.name} takes {takes}", 0) end']
     for first, last in () if contract.name == CHECKS_ITSELF else _runs_of_ints(contract.args):

@@ -96,7 +96,7 @@ class Contract:
     @cached_property
     def takes_absent_key(self) -> bool:
         """Return whether it takes one key more: see `korvet.store.slots.whole`."""
-        return self.writes and len(self.keys) > 1 and not any(row.repeated for row in self.keys)
+        return self.writes and len(self.keys) > 1 and len({row.repeated for row in self.keys}) == 1
 
     def most_calls(self, key_count: int, arg_count: int) -> int | None:
         """Return the most `redis.call`s of a run with that many KEYS and ARGV, or None."""

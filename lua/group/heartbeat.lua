@@ -29,7 +29,7 @@ local WIDTH, ROW = 4, 4
 -- Check.
 local now_ms = clock.now_ms()
 local states, generations, waits, renewals = {}, {}, {}, {}
-for at = 1, #KEYS, WIDTH do
+for at = 1, #KEYS - WIDTH + 1, WIDTH do
   local index = #waits + 1
   waits[index] = deadlines.wait_ms(KEYS[at + 3], now_ms)
   if deadlines.ahead_ms(KEYS[at + 3], now_ms) > 0 then

@@ -81,7 +81,7 @@ end
 
 -- Check. The counts in ARGV are consistent before anything is written.
 local found = 1
-for _ = 1, #KEYS, 9 do
+for _ = 9, #KEYS, 9 do
   local left = tonumber(ARGV[found + 2])
   found = left and left % 1 == 0 and found + 3
   while found and left > 0 do
@@ -93,11 +93,11 @@ for _ = 1, #KEYS, 9 do
   end
 end
 if found ~= #ARGV + 1 then
-  error("log.append_many: ARGV are not those of " .. #KEYS / 9 .. " partitions", 0)
+  error("log.append_many: ARGV are not those of " .. math.floor(#KEYS / 9) .. " partitions", 0)
 end
 
 local count = 0
-for k = 1, #KEYS, 9 do
+for k = 1, #KEYS - 8, 9 do
   local batches, from = tonumber(ARGV[at + 2]), at + 3
   log = nil
   local done, found = pcall(fill, k, ARGV[at], ARGV[at + 1] == "1", batches, from, count)

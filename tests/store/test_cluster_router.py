@@ -4,11 +4,14 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+import redis
 from redis.crc import key_slot
 
 from korvet import Korvet, Record
+from korvet.scripts.append_call import append_many, batch_of
 from korvet.scripts.call import Call
 from korvet.scripts.keys import Keys
 from korvet.store.async_store import AsyncStore
@@ -287,19 +290,28 @@ async def test_a_script_runs_whole_or_not_while_its_slot_moves(nodes: TestCluste
             token="me", length=1, start=0, limit=3, cleaned=3, cleaned_bytes=30, start_bytes=0,
             start_records=0, tombstones=0, tombstone_ms=0, at_most=100, rows=["0:-1:0:0"],
         )  # fmt: skip
+        append = part.append([2, "value", "v"], count=1, size=9, max_timestamp=0)
+        batches = [("moves", 0, topic_id, 0, [batch_of(append)] * 2)]
         node, slot, names = nodes.owner(part.log), key_slot(part.log.encode()), nodes.ids()
         other = (node + 1) % 3
         nodes.ask(other, "CLUSTER", "SETSLOT", slot, "IMPORTING", names[node])
         nodes.ask(node, "CLUSTER", "SETSLOT", slot, "MIGRATING", names[other])
+        client: Any = redis.RedisCluster(host="127.0.0.1", port=nodes.ports[0])
         try:
-            async with connect(nodes.url) as store:
+            for call in (swap, append_many(Keys(), batches)):
+                async with connect(nodes.url) as store:
+                    with pytest.raises(StoreRefused, match="TRYAGAIN"):
+                        await store.run(call)
                 with pytest.raises(StoreRefused, match="TRYAGAIN"):
-                    await store.run(swap)
-            with pytest.raises(StoreRefused, match="TRYAGAIN"):
-                sync.run(swap)
+                    sync.run(call)
+            with pytest.raises(redis.RedisError), client.pipeline() as pipe:
+                log.publish(pipe, "moves", Record(b"p"))
+                pipe.execute()
             assert sync.command("XLEN", part.stream) == 3
         finally:
             for each in (other, node):
                 nodes.ask(each, "CLUSTER", "SETSLOT", slot, "STABLE")
+        client.close()
         assert sync.run(swap).error == 0
         assert sync.command("XLEN", part.stream) == 1
+        assert [each.base for each in sync.run(append_many(Keys(), batches)).answers] == [3, 4]
