@@ -11,7 +11,7 @@ from docs.generate.scripts import families
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
-LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"(?:\]\(|\bsrc=\"|\bsrcset=\")([^)\"#:\s]+)(?:#[^)]*)?[)\"]")
 QUESTIONS = re.compile(r"^## Twelve questions\n(.*?)(?=^## )", re.MULTILINE | re.DOTALL)
 PATH = re.compile(r"`((?:korvet|lua|tests|docs)/[\w./]+)`")
 
@@ -58,6 +58,32 @@ def test_a_part_that_is_never_closed_is_an_error() -> None:
 def test_links_between_files_lead_somewhere() -> None:
     links = [(page, link) for page in PAGES for link in LINK.findall(page.read_text())]
     assert [(page, link) for page, link in links if not (page.parent / link).exists()] == []
+
+
+def _luminance(color: str) -> float:
+    """Return the relative luminance of WCAG 2 of a color as #rgb or #rrggbb."""
+    digits = color if len(color) == 6 else "".join(digit * 2 for digit in color)
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["default", "slate"])
+def test_texts_have_a_contrast_of_at_least_4_5(scheme: str) -> None:
+    style = (DOCS / "stylesheets" / "korvet.css").read_text()
+    block = style.partition(f'[data-md-color-scheme="{scheme}"] {{')[2].partition("}")[0]
+    colors = {name: _luminance(value) for name, value in re.findall(r"--(\w+): #(\w+)", block)}
+    backgrounds = {name: colors.pop(name) for name in ("page", "card", "code")}
+    del colors["line"]
+    contrasts = {
+        (name, back): (max(one, other) + 0.05) / (min(one, other) + 0.05)
+        for name, one in colors.items()
+        for back, other in backgrounds.items()
+    }
+    assert len(contrasts) == 24
+    assert {pair: contrast for pair, contrast in contrasts.items() if contrast < 4.5} == {}
 
 
 def test_the_twelve_questions_name_paths_that_exist() -> None:
